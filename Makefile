@@ -1,0 +1,37 @@
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+FILES  := pyproject.toml constraints.txt
+
+.PHONY: run test lint bench samples clean
+
+run: $(VENV)/.run
+	$(BIN)/spec-tui
+
+test: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+
+bench: $(VENV)/.run
+	$(BIN)/python tools/bench.py
+
+# Everything that depends on the weights. Training takes hours; see tools/train_sample_models.py --help.
+samples: $(VENV)/.test
+	$(BIN)/python tools/make_model_card.py
+	$(BIN)/python -m pytest tests --snapshot-update
+
+$(VENV)/.run: $(FILES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.test: $(FILES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test]'
+	touch $(VENV)/.run $@
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,29 @@
+"""Speculative decoding, headless: engines, laws, trees, events. Knows nothing of terminals.
+
+    from engines import Request, load
+    runtime = load("path/or/hub-id")
+    for event in runtime.run(Request(conversation=(("user", "Hello"),), engine="pld")):
+        ...
+
+Importing this package is cheap: torch comes with the first ``load``.
+"""
+
+from __future__ import annotations
+
+from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
+from engines.metrics import Metrics, measure
+from engines.registry import EngineSpec, find, specs
+from engines.request import Request
+
+__version__ = "0.1.0"
+__all__ = [
+    "EngineSpec", "Metrics", "ModelUnavailable", "Request", "RunFailed", "SpecError", "UsageProblem",
+    "find", "load", "measure", "specs",
+]
+
+
+def load(*args, **kwargs):
+    """Load models and return a ``engines.runtime.Runtime``; see ``Runtime.load`` for the arguments."""
+    from engines.runtime import Runtime
+
+    return Runtime.load(*args, **kwargs)

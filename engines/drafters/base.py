@@ -1,0 +1,69 @@
+"""What the loop asks of a drafter, and what it tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engines.tree import DraftTree
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a draft may still use: ``depth`` tokens on a path, ``nodes`` in all."""
+
+    depth: int
+    nodes: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a forward of the target brought, the same object after the prefill and after each round.
+
+    Attributes:
+        context: all token ids so far, prompt and answer, the newly emitted ones included.
+        prompt_length: how many of them are the prompt.
+        tree: what was verified (empty after the prefill).
+        path: accepted nodes, root to leaf.
+        emitted: tokens added.
+        logits: float [rows, vocabulary]: row 0 is the root, row i + 1 is node i; after the prefill, one row.
+    """
+
+    context: Sequence[int]
+    prompt_length: int
+    tree: DraftTree
+    path: tuple[int, ...]
+    emitted: tuple[int, ...]
+    logits: torch.Tensor
+
+
+@dataclass(slots=True)
+class Resources:
+    """What a drafter may use: the law it drafts for (shared noise or dice), the draft model if there is one, and the
+    target's vocabulary size."""
+
+    law: Any
+    vocab_size: int
+    draft_model: Any = None
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class Drafter:
+    """Proposes draft trees. Subclasses override ``propose`` and, where they keep state, ``start`` and ``learn``."""
+
+    def __init__(self, resources: Resources, **options: Any) -> None:
+        self.resources = resources
+
+    def start(self, outcome: Outcome) -> None:
+        """A run begins; ``outcome`` is the prefill's."""
+
+    def propose(self, context: Sequence[int], room: Room) -> DraftTree:
+        """Guesses for the tokens after ``context``, whose last token is the root."""
+        return DraftTree()
+
+    def learn(self, outcome: Outcome) -> None:
+        """The verdict on the last proposal."""

@@ -1,0 +1,38 @@
+"""Errors a user can act on: one sentence of what went wrong, one of what to do about it."""
+
+from __future__ import annotations
+
+
+class SpecError(Exception):
+    """A failure with a way out.
+
+    Args:
+        message: what went wrong, a sentence without a trailing full stop.
+        hint: what the user can do about it.
+    """
+
+    exit_code = 1
+    kind = "failed"
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class RunFailed(SpecError):
+    """A run that started could not go on."""
+
+
+class UsageProblem(SpecError):
+    """An option, a prompt or a combination of them that cannot be run."""
+
+    exit_code = 2
+    kind = "usage"
+
+
+class ModelUnavailable(SpecError):
+    """A model that is not there, cannot be fetched, or is not one this program can decode with."""
+
+    exit_code = 3
+    kind = "model"

@@ -1,0 +1,144 @@
+"""Numbers of a run: a pure fold over its events. The glossary (drafted, accepted, mean generated length, tau, ...) is
+the one of docs/glossary.md; ratios with nothing to divide by are None, never 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from engines.events import Event, Prefilled, Round
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Totals of a run so far; ``add`` folds the next event in.
+
+    Attributes:
+        new_tokens: tokens of the answer, the end token included.
+        target_forwards: verification passes, the prefill excluded.
+        drafted, accepted: nodes sent to verification; those kept.
+        path_acceptances: sum over drafting rounds of accepted / depth of the draft; ``drafting_rounds`` counts them.
+        depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds whose draft reached that depth
+            with every shallower depth accepted; rounds that accepted there.
+        sources: emitted tokens by who proposed them.
+    """
+
+    new_tokens: int = 0
+    target_forwards: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    path_acceptances: float = 0.0
+    drafting_rounds: int = 0
+    prefill_seconds: float = 0.0
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    other_seconds: float = 0.0
+    depth_tried: tuple[int, ...] = ()
+    depth_accepted: tuple[int, ...] = ()
+    sources: dict[str, int] = field(default_factory=dict)
+
+    def add(self, event: Event) -> Metrics:
+        """These totals with one more event."""
+        if isinstance(event, Prefilled):
+            return replace(
+                self, new_tokens=self.new_tokens + 1, prefill_seconds=self.prefill_seconds + event.seconds,
+                sources=_count(self.sources, ["target"]),
+            )
+        if isinstance(event, Round):
+            return self._add_round(event)
+        return self
+
+    def _add_round(self, r: Round) -> Metrics:
+        depth = tree_depth(r.draft.parents)
+        tried, kept = _grow(self.depth_tried, depth), _grow(self.depth_accepted, depth)
+        for d in range(min(depth, len(r.path) + 1)):
+            tried[d] += 1
+        for d in range(len(r.path)):
+            kept[d] += 1
+        who = [r.draft.origins[r.draft.origin[e.node]].source if e.node >= 0 else "target" for e in r.emitted]
+        return replace(
+            self,
+            new_tokens=self.new_tokens + len(r.emitted),
+            target_forwards=self.target_forwards + 1,
+            drafted=self.drafted + len(r.draft.tokens),
+            accepted=self.accepted + len(r.path),
+            path_acceptances=self.path_acceptances + (len(r.path) / depth if depth else 0.0),
+            drafting_rounds=self.drafting_rounds + (depth > 0),
+            draft_seconds=self.draft_seconds + r.draft_seconds,
+            verify_seconds=self.verify_seconds + r.verify_seconds,
+            other_seconds=self.other_seconds + r.other_seconds,
+            depth_tried=tuple(tried),
+            depth_accepted=tuple(kept),
+            sources=_count(self.sources, who),
+        )
+
+    @property
+    def decode_seconds(self) -> float:
+        return self.draft_seconds + self.verify_seconds + self.other_seconds
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """accepted / drafted nodes."""
+        return _ratio(self.accepted, self.drafted)
+
+    @property
+    def path_acceptance(self) -> float | None:
+        """accepted / depth of the draft, averaged over the rounds that drafted."""
+        return _ratio(self.path_acceptances, self.drafting_rounds)
+
+    @property
+    def mean_generated_length(self) -> float | None:
+        """(new tokens - 1) / target forwards: REST's M, exactly 1 for autoregressive decoding."""
+        return _ratio(self.new_tokens - 1, self.target_forwards)
+
+    @property
+    def tau(self) -> float | None:
+        """accepted / target forwards: RASD's, without the bonus."""
+        return _ratio(self.accepted, self.target_forwards)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """(new tokens - 1) / decoding time; the first token belongs to the prefill."""
+        return _ratio(self.new_tokens - 1, self.decode_seconds) if self.new_tokens > 1 else None
+
+    def stats(self) -> dict[str, float | int | None]:
+        """The numbers of ``run --format json``."""
+        return {
+            name: getattr(self, name)
+            for name in (
+                "new_tokens", "target_forwards", "drafted", "accepted", "acceptance_rate", "path_acceptance",
+                "mean_generated_length", "tau", "tokens_per_second", "prefill_seconds", "decode_seconds",
+                "draft_seconds", "verify_seconds", "other_seconds",
+            )
+        }
+
+
+def measure(events: Iterable[Event]) -> Metrics:
+    """The metrics of a whole run."""
+    metrics = Metrics()
+    for event in events:
+        metrics = metrics.add(event)
+    return metrics
+
+
+def tree_depth(parents: tuple[int, ...]) -> int:
+    """Depth of a tree given as parents before children (-1 = child of the root); 0 for the empty tree."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return max(depths, default=0)
+
+
+def _ratio(a: float, b: float) -> float | None:
+    return a / b if b else None
+
+
+def _grow(counts: tuple[int, ...], size: int) -> list[int]:
+    return list(counts) + [0] * (size - len(counts))
+
+
+def _count(counts: dict[str, int], names: list[str]) -> dict[str, int]:
+    counts = dict(counts)
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return counts

@@ -1,0 +1,85 @@
+"""Options of engines: declared once, read by the command line, the screens and the documentation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from engines.errors import UsageProblem
+
+_WORDS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of an engine.
+
+    Attributes:
+        name: as written after ``--set`` and in the paper.
+        default: its type is the option's type (int, float, bool or str).
+        help: what it means, one sentence.
+        low, high: inclusive range of numbers, None where open.
+        choices: the allowed words of a str option.
+    """
+
+    name: str
+    default: int | float | bool | str
+    help: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def type(self) -> str:
+        return type(self.default).__name__
+
+    @property
+    def range(self) -> str:
+        """The allowed values in words."""
+        if self.choices:
+            return " | ".join(self.choices)
+        if isinstance(self.default, bool):
+            return "true | false"
+        if self.low is None and self.high is None:
+            return "any"
+        if self.high is None:
+            return f">= {self.low:g}"
+        if self.low is None:
+            return f"<= {self.high:g}"
+        return f"{self.low:g}..{self.high:g}"
+
+    def parse(self, value: Any) -> int | float | bool | str:
+        """The value in the option's type.
+
+        Raises:
+            UsageProblem: the wrong type or outside the range; the message states the range.
+        """
+        try:
+            parsed = self._convert(value)
+        except (TypeError, ValueError):
+            raise self._bad(value) from None
+        if self.choices and parsed not in self.choices:
+            raise self._bad(value)
+        if isinstance(parsed, (int, float)) and not isinstance(parsed, bool):
+            below = self.low is not None and not parsed >= self.low  # "not >=" also catches nan
+            above = self.high is not None and not parsed <= self.high
+            if below or above:
+                raise self._bad(value)
+        return parsed
+
+    def _convert(self, value: Any) -> int | float | bool | str:
+        if isinstance(self.default, bool):
+            word = str(value).strip().lower()
+            if word not in _WORDS:
+                raise ValueError
+            return _WORDS[word]
+        if isinstance(self.default, int):
+            if isinstance(value, float) and not value.is_integer():
+                raise ValueError
+            return int(value)
+        return type(self.default)(value)
+
+    def _bad(self, value: Any) -> UsageProblem:
+        return UsageProblem(
+            f"option {self.name}={value} is out of range", f"{self.name} takes {self.range} (default {self.default})"
+        )

@@ -1,0 +1,65 @@
+"""What a user asks for: one run, in plain data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from engines.errors import UsageProblem
+
+LAWS = ("exact", "rejection")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One run.
+
+    Attributes:
+        conversation: (role, content) pairs, ending with the user's turn; roles system, user, assistant. With ``raw``
+            the contents are joined and fed without the chat template.
+        engine: id of an engine (``engines.registry``); "" takes the default for the models at hand.
+        options: values of the engine's options by name; those left out take their defaults.
+        law: "exact" or "rejection".
+        temperature, top_p, top_k: sampling; temperature 0 is greedy, top_k 0 is no filter.
+        seed: with ``exact``, text depends on prompt, sampling and seed only.
+    """
+
+    conversation: tuple[tuple[str, str], ...]
+    engine: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    law: str = "exact"
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    max_new_tokens: int = 256
+    raw: bool = False
+
+    def check(self) -> None:
+        """Raises UsageProblem, naming the range, where a value is outside of it."""
+        if not any(content.strip() for role, content in self.conversation if role != "system"):
+            raise UsageProblem("the prompt is empty", "type something to ask, or give --prompt-file")
+        _within("temperature", self.temperature, 0, 100)
+        _within("top-p", self.top_p, 0, 1, open_low=True)
+        _within("top-k", self.top_k, 0, None)
+        _within("seed", self.seed, 0, 2**63 - 1)
+        _within("max-new-tokens", self.max_new_tokens, 1, None)
+        if self.law not in LAWS:
+            raise UsageProblem(f"there is no law {self.law!r}", "laws are: " + ", ".join(LAWS))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Request:
+        """The inverse of ``to_dict`` after a trip through JSON."""
+        turns = tuple((str(role), str(content)) for role, content in data["conversation"])
+        return cls(**{**data, "conversation": turns})
+
+
+def _within(name: str, value: float, low: float, high: float | None, open_low: bool = False) -> None:
+    ok = (value > low if open_low else value >= low) and (high is None or value <= high)
+    if not ok:
+        bound = f"{'above' if open_low else 'at least'} {low:g}" + (f" and at most {high:g}" if high is not None else "")
+        raise UsageProblem(f"{name} {value} is out of range", f"{name} is {bound}")

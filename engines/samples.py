@@ -1,0 +1,15 @@
+"""Where the models that ship with the program lie: in the checkout, or inside the installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+
+
+def sample_model(name: str) -> Path | None:
+    """Folder of a shipped model ("target" or "draft"), None where it is missing."""
+    for folder in (_HERE / "_samples" / "models" / name, _HERE.parent / "sample_models" / name):
+        if (folder / "config.json").is_file():
+            return folder
+    return None

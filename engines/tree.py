@@ -1,0 +1,104 @@
+"""The draft tree: every method's guesses in one shape (chains, PLD spans, tries, EAGLE trees)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engines.events import Origin
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(slots=True)
+class DraftTree:
+    """Guesses for the tokens after the root (the last emitted token).
+
+    Attributes:
+        tokens: token ids, one a node.
+        parents: index of each node's parent, -1 for the root; a parent comes before its children and siblings carry
+            distinct tokens.
+        probs: the drafter's probability of each node given its parent (None where it has none).
+        origin: index into ``origins`` for each node.
+        origins: the distinct origins.
+        dists: for the rejection law, float [nodes, vocabulary]: the distribution each node's token was drawn from.
+            None for drafts that are point masses.
+        note: remarks for display (match length, hits, ...): JSON scalars.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    probs: list[float | None] = field(default_factory=list)
+    origin: list[int] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
+    dists: torch.Tensor | None = None
+    note: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add(self, token: int, parent: int, prob: float | None, origin: int) -> int:
+        """Append a node, or find the sibling that already carries the token. Returns its index."""
+        for i, (t, p) in enumerate(zip(self.tokens, self.parents)):
+            if p == parent and t == token:
+                return i
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.probs.append(prob)
+        self.origin.append(origin)
+        return len(self.tokens) - 1
+
+    @classmethod
+    def chain(cls, tokens: list[int], origin: Origin, probs: list[float] | None = None, **kw: Any) -> DraftTree:
+        """One path from the root."""
+        n = len(tokens)
+        return cls(list(tokens), list(range(-1, n - 1)), list(probs) if probs else [None] * n, [0] * n, [origin], **kw)
+
+    def depths(self) -> list[int]:
+        """Depth of each node, children of the root 1."""
+        out: list[int] = []
+        for parent in self.parents:
+            out.append(1 if parent < 0 else out[parent] + 1)
+        return out
+
+    def children(self) -> dict[int, list[int]]:
+        """Nodes by parent, in the order drafted."""
+        out: dict[int, list[int]] = {}
+        for node, parent in enumerate(self.parents):
+            out.setdefault(parent, []).append(node)
+        return out
+
+    def capped(self, depth: int, nodes: int) -> DraftTree:
+        """This tree without nodes deeper than ``depth`` and with at most ``nodes`` of them, the first ones."""
+        keep = [i for i, d in enumerate(self.depths()) if d <= depth][: max(0, nodes)]
+        return self if len(keep) == len(self) else self.select(keep)
+
+    def select(self, keep: list[int]) -> DraftTree:
+        """The nodes ``keep`` (ascending, closed under parents) as a tree."""
+        index = {-1: -1} | {old: new for new, old in enumerate(keep)}
+        return DraftTree(
+            [self.tokens[i] for i in keep],
+            [index[self.parents[i]] for i in keep],
+            [self.probs[i] for i in keep],
+            [self.origin[i] for i in keep],
+            self.origins,
+            self.dists[keep] if self.dists is not None else None,
+            self.note,
+        )
+
+    def check(self, vocab_size: int) -> None:
+        """Raises ValueError where the invariants do not hold."""
+        n = len(self.tokens)
+        columns = (self.parents, self.probs, self.origin)
+        if any(len(c) != n for c in columns):
+            raise ValueError("draft tree: columns of unequal length")
+        seen: set[tuple[int, int]] = set()
+        for i, (token, parent) in enumerate(zip(self.tokens, self.parents)):
+            if not -1 <= parent < i:
+                raise ValueError(f"draft tree: node {i} has parent {parent}")
+            if not 0 <= token < vocab_size:
+                raise ValueError(f"draft tree: node {i} has token {token}, the vocabulary has {vocab_size}")
+            if (parent, token) in seen:
+                raise ValueError(f"draft tree: node {i} repeats its sibling's token {token}")
+            seen.add((parent, token))
