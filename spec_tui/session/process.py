@@ -1,0 +1,185 @@
+"""The engine in its own process: the screen never slows decoding, a crash of one does not take the other, and
+stop means stop.
+
+A plain subprocess and lines of JSON rather than ``multiprocessing``: its spawn passes on
+``sys.stderr.fileno()``, which is -1 inside a running Textual app, so an engine could not be restarted from
+the screen; and nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from typing import Any
+
+from engines.events import Event, Failed, from_json
+from engines.request import Request
+from spec_tui.session.client import LoadRequest
+from spec_tui.session.environment import engine_environment
+from spec_tui.session.log import log_path, open_log
+from spec_tui.session.service import load_command, run_command
+
+_AGAIN = "start the engine again to go on"
+
+
+class ProcessClient:
+    """An ``EngineClient`` whose engine is a child process. The process starts with the client; no call but
+    ``close`` and ``restart`` waits for it, and those at most ``patience`` seconds.
+
+    Args:
+        factory: "module:function" that loads a model, ``engines.load`` by default; for tests.
+        patience: how long ``close`` lets the engine end by itself before it is killed.
+    """
+
+    def __init__(self, factory: str = "engines:load", patience: float = 1.5) -> None:
+        self._factory = factory
+        self._patience = patience
+        self._inbox: deque[Event] = deque()
+        self._last_load: LoadRequest | None = None
+        self._child: _Child | None = None
+        self._start()
+
+    def load(self, request: LoadRequest) -> None:
+        self._last_load = request
+        self._send(load_command(request))
+
+    def run(self, request: Request) -> None:
+        self._send(run_command(request))
+
+    def cancel(self) -> None:
+        if self._child is not None:
+            self._child.send({"do": "cancel"})
+
+    def events(self) -> list[Event]:
+        arrived: list[Event] = []
+        while self._inbox:
+            arrived.append(self._inbox.popleft())
+        return arrived
+
+    @property
+    def alive(self) -> bool:
+        return self._child is not None and self._child.alive
+
+    @property
+    def pid(self) -> int | None:
+        """The engine's process id, None where it could not be started or was closed."""
+        return self._child.process.pid if self._child is not None else None
+
+    def restart(self) -> None:
+        """A fresh engine, also where the old one still lives; a run in progress ends without ``Finished``."""
+        self.close()
+        self._start()
+        if self._last_load is not None:
+            self._send(load_command(self._last_load))
+
+    def close(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.close(self._patience)
+
+    def _send(self, record: dict[str, Any]) -> None:
+        if self._child is not None and self._child.alive:
+            self._child.send(record)
+        else:
+            self._inbox.append(Failed("the engine is not running", _AGAIN, "crashed"))
+
+    def _start(self) -> None:
+        try:
+            self._child = _Child(self._factory, self._inbox)
+        except OSError as error:
+            self._inbox.append(Failed(f"the engine could not be started: {error}", _AGAIN, "crashed"))
+
+
+class _Child:
+    """One engine process and the two threads that serve its pipes."""
+
+    def __init__(self, factory: str, inbox: deque[Event]) -> None:
+        log = open_log("engine")
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "spec_tui.session.worker", "--factory", factory],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log or subprocess.DEVNULL,
+                env=_environment(),
+                start_new_session=os.name == "posix",  # the terminal's ctrl+c and ctrl+z are the parent's
+            )
+        finally:
+            if log is not None:
+                log.close()
+        self.alive = True
+        self._closing = False
+        self._inbox = inbox
+        self._outbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._threads = [threading.Thread(target=target, daemon=True) for target in (self._read, self._write)]
+        for thread in self._threads:
+            thread.start()
+
+    def send(self, record: dict[str, Any]) -> None:
+        """Queue a command. A thread of its own writes it: a long prompt may fill the pipe of a busy
+        engine."""
+        self._outbox.put(record)
+
+    def close(self, patience: float) -> None:
+        """Ask the process to end, then make it; returns when it has."""
+        self._closing = True
+        self.send({"do": "close"})
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.alive = False
+        self.send(None)
+        for thread in self._threads:
+            thread.join(patience)
+
+    def _write(self) -> None:
+        pipe = self.process.stdin
+        try:
+            while (record := self._outbox.get()) is not None:
+                pipe.write(json.dumps(record).encode() + b"\n")
+                pipe.flush()
+            pipe.close()
+        except OSError:  # the process is gone; the reading thread says so
+            pass
+
+    def _read(self) -> None:
+        with self.process.stdout as pipe:
+            for line in pipe:
+                if not self._closing:  # what comes later belongs to a session that is over
+                    self._take(line)
+        code = self.process.wait()
+        if not self._closing:
+            self._inbox.append(_crashed(code))
+        self.alive = False
+        self._outbox.put(None)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            self._inbox.append(from_json(line))
+        except ValueError:
+            if line.endswith(b"\n"):  # else it is torn by the process's death
+                self._inbox.append(Failed("the engine sent something unreadable", "this is a bug", "bug"))
+
+
+def _environment() -> dict[str, str]:
+    """The engines' environment; modules are found where this process finds them, and nowhere else
+    (``-P``)."""
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return {**engine_environment(os.environ), "PYTHONPATH": path}
+
+
+def _crashed(code: int) -> Failed:
+    if code >= 0:
+        details = f"{_AGAIN}; details: {log_path('engine')}"
+        return Failed(f"the engine process ended (exit code {code})", details, "crashed")
+    name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
+    hint = f"if memory ran out, use a smaller model; {_AGAIN}" if name == "SIGKILL" else _AGAIN
+    return Failed(f"the engine process was killed ({name})", hint, "crashed")

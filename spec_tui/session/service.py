@@ -1,0 +1,139 @@
+"""The engine's side of a client: takes commands from any thread, loads and decodes on one, answers with
+events."""
+
+from __future__ import annotations
+
+import gc
+import queue
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from engines.errors import SpecError
+from engines.events import Event, Failed, Loading, Ready
+from engines.request import Request
+from spec_tui.session.client import LoadRequest
+
+
+class Decoder(Protocol):
+    """What is asked of a loaded model: ``engines.runtime.Runtime``, or a stand-in of the tests."""
+
+    ready: Ready
+
+    def run(self, request: Request, cancelled: Callable[[], bool] = ...) -> Iterator[Event]: ...
+
+
+Loader = Callable[..., Decoder]
+"""Takes the fields of ``LoadRequest`` and ``progress`` by name, as ``engines.load`` does."""
+
+
+def load_command(request: LoadRequest) -> dict[str, Any]:
+    """The command that loads models."""
+    return {"do": "load", **asdict(request)}
+
+
+def run_command(request: Request) -> dict[str, Any]:
+    """The command that starts a run."""
+    return {"do": "run", "request": request.to_dict()}
+
+
+class _LoadingStopped(BaseException):
+    """Leaves a loader by way of its progress report; not an Exception, so that no loader mistakes it for its
+    own."""
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    record: dict[str, Any]
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+class Service:
+    """Executes commands, one after the other.
+
+    Args:
+        emit: called with every event, always on the thread that runs ``serve``.
+        load: makes a decoder.
+    """
+
+    def __init__(self, emit: Callable[[Event], None], load: Loader) -> None:
+        self._emit = emit
+        self._load_models = load
+        self._decoder: Decoder | None = None
+        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._pending: list[_Job] = []  # waiting or under way; guarded by the lock
+        self._lock = threading.Lock()
+
+    def command(self, record: dict[str, Any]) -> None:
+        """Take a command: load, run, cancel or close. Any thread; returns at once.
+
+        ``cancel`` stops the runs under way and waiting; without any, the loading (at its next progress
+        report).
+        """
+        if record["do"] == "cancel":
+            self._stop(only_runs=True)
+        elif record["do"] == "close":
+            self._stop(only_runs=False)
+            self._queue.put(None)
+        else:
+            job = _Job(record)
+            with self._lock:
+                self._pending.append(job)
+            self._queue.put(job)
+
+    def serve(self) -> None:
+        """Execute commands until ``close``."""
+        while (job := self._queue.get()) is not None:
+            try:
+                self._execute(job)
+            except SpecError as error:
+                self._emit(Failed(error.message, error.hint, error.kind))
+            except _LoadingStopped:
+                self._emit(Failed("loading was stopped", "load a model to go on", "cancelled"))
+            except Exception as error:  # whatever a model's code raises must reach the screen as an event
+                traceback.print_exc()
+                self._emit(_unexpected(error))
+            finally:
+                with self._lock:
+                    self._pending.remove(job)
+
+    def _stop(self, only_runs: bool) -> None:
+        with self._lock:
+            runs = [job for job in self._pending if job.record["do"] == "run"]
+            for job in runs if runs and only_runs else self._pending:
+                job.stop.set()
+
+    def _execute(self, job: _Job) -> None:
+        if job.record["do"] == "load":
+            self._load(LoadRequest(**{k: v for k, v in job.record.items() if k != "do"}), job.stop)
+        else:
+            self._run(Request.from_dict(job.record["request"]), job.stop)
+
+    def _load(self, request: LoadRequest, stop: threading.Event) -> None:
+        def progress(event: Loading) -> None:
+            if stop.is_set():
+                raise _LoadingStopped
+            self._emit(event)
+
+        self._decoder = None  # before the next one: two large models rarely fit side by side
+        gc.collect()
+        decoder = self._load_models(**asdict(request), progress=progress)
+        self._decoder = decoder
+        self._emit(decoder.ready)
+
+    def _run(self, request: Request, stop: threading.Event) -> None:
+        if self._decoder is None:
+            self._emit(Failed("no model is loaded", "load a model first", "model"))
+            return
+        for event in self._decoder.run(request, cancelled=stop.is_set):
+            self._emit(event)
+
+
+def _unexpected(error: Exception) -> Failed:
+    name = type(error).__name__
+    if isinstance(error, MemoryError) or name == "OutOfMemoryError":
+        return Failed("out of memory", "try a smaller model, a shorter prompt or fewer tokens", "failed")
+    hint = "this is a bug; the engine's log has the details"
+    return Failed(f"the engine broke: {name}: {error}", hint, "bug")

@@ -1,0 +1,82 @@
+"""A decoder without a model. The words of the prompt and the name of the model say how it behaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from engines.errors import ModelUnavailable, RunFailed, UsageProblem
+from engines.events import Draft, Emitted, Finished, Loading, Origin, Prefilled, Ready, Round, Started
+
+HOSTILE = "a\x1b]0;owned\x07b\x1b[31mc\x9b2Jd\u202ee\r"
+
+
+class FakeRuntime:
+    default_engine = "pld"
+
+    def __init__(self, ready: Ready) -> None:
+        self.ready = ready
+
+    def run(self, request, cancelled=lambda: False):
+        prompt = request.conversation[-1][1]
+        if "refuse" in prompt:
+            raise UsageProblem("the prompt is too long", "shorten it")
+        yield self._started(request)
+        yield Prefilled(3, 0, 0.01, Emitted(7, "first", "first", "target"), 3)
+        if "suicide" in prompt:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "breakdown" in prompt:
+            raise RunFailed("the run broke", "try another")
+        if "bug" in prompt:
+            raise KeyError("surprise")
+        tokens, texts, reason = [7], ["first"], "length"
+        for index in range(1, 10**9 if "endless" in prompt else request.max_new_tokens):
+            if cancelled():
+                reason = "cancelled"
+                break
+            if "slow" in prompt or "endless" in prompt:
+                time.sleep(0.005)
+            made = _round(index, HOSTILE if "hostile" in prompt else f" t{index}")
+            tokens += [e.token for e in made.emitted]
+            texts += [e.text for e in made.emitted]
+            yield made
+        yield Finished(reason, tuple(tokens), "".join(texts))
+
+    def _started(self, request) -> Started:
+        return Started(
+            engine=request.engine or self.default_engine,
+            options=dict(request.options),
+            law=request.law,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            top_k=request.top_k,
+            seed=request.seed,
+            max_new_tokens=request.max_new_tokens,
+            model=self.ready.model,
+            dtype="float32",
+            device="cpu",
+            prompt=(1, 2, 3),
+            conversation=request.conversation,
+        )
+
+
+def _round(index: int, text: str) -> Round:
+    draft = Draft((9, 4), (-1, 0), ("x", "y"), (None, None), (0, 0), (Origin("prompt"),))
+    emitted = (Emitted(9, text, "x", "accepted", 0), Emitted(8, "!", "!", "corrected"))
+    return Round(index, 3 + index, draft, (0,), emitted, 0.001, 0.002, 0.001, 3 + index)
+
+
+def load(model=None, draft_model=None, dtype="auto", device="auto", progress=lambda event: None) -> FakeRuntime:
+    if model == "missing":
+        raise ModelUnavailable("there is no model 'missing'", "check the path")
+    if model == "noisy":
+        print("noise on stdout", flush=True)
+        print("noise on stderr", file=sys.stderr, flush=True)
+        os.system("echo noise of a child process")
+    progress(Loading("reading the fake", 0.5))
+    while model == "endless":
+        time.sleep(0.01)
+        progress(Loading("still reading", None))
+    return FakeRuntime(Ready(model or "fake", "float32", "cpu", 10, 100, 512, True))

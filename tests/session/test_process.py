@@ -1,0 +1,275 @@
+"""The engine process, with a decoder that needs no model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from engines.errors import UsageProblem
+from engines.events import Failed, Finished, Loading, Prefilled, Ready, Round, Started
+from engines.request import Request
+from spec_tui.session.client import LoadRequest
+from spec_tui.session.inprocess import InProcessClient
+from spec_tui.session.process import ProcessClient
+
+from tests.session import fake_runtime
+
+FACTORY = "tests.session.fake_runtime:load"
+
+
+def ask(prompt: str, **more) -> Request:
+    return Request(conversation=(("user", prompt),), **more)
+
+
+def until(client, kind, timeout: float = 20.0) -> list:
+    """Everything that arrives up to the first event of this kind."""
+    seen, deadline = [], time.monotonic() + timeout
+    while not any(isinstance(event, kind) for event in seen):
+        assert time.monotonic() < deadline, f"no {kind} among {seen[-5:]}"
+        seen += client.events()
+        time.sleep(0.002)
+    return seen
+
+
+def gone(pid: int, timeout: float = 10.0) -> bool:
+    """Whether the process ends within the time; a zombie has ended."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        try:
+            with open(f"/proc/{pid}/stat") as stat:
+                if stat.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except OSError:
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.fixture
+def client():
+    client = ProcessClient(FACTORY)
+    yield client
+    client.close()
+
+
+@pytest.fixture(params=["process", "thread"])
+def either(request):
+    client = ProcessClient(FACTORY) if request.param == "process" else InProcessClient(fake_runtime.load)
+    yield client
+    client.close()
+
+
+def test_events_arrive_in_order(either):
+    either.load(LoadRequest(model="some"))
+    either.run(ask("hello", max_new_tokens=5))
+    seen = until(either, Finished)
+    kinds = [type(event) for event in seen]
+    assert kinds == [Loading, Ready, Started, Prefilled, Round, Round, Round, Round, Finished]
+    assert [event.index for event in seen if isinstance(event, Round)] == [1, 2, 3, 4]
+    assert seen[1].model == "some"
+    text = seen[3].first.text + "".join(e.text for r in seen[4:8] for e in r.emitted)
+    assert text == seen[-1].text
+
+
+def test_cancel_stops_a_run_and_the_engine_stays(either):
+    either.load(LoadRequest())
+    either.run(ask("endless"))
+    until(either, Round)
+    either.cancel()
+    assert until(either, Finished)[-1].reason == "cancelled"
+    either.run(ask("again", max_new_tokens=2))
+    assert until(either, Finished)[-1].reason == "length"
+
+
+def test_a_cancel_right_behind_the_request_is_not_lost(either):
+    either.load(LoadRequest())
+    either.run(ask("endless"))
+    either.cancel()
+    seen = until(either, Finished)
+    assert seen[-1].reason == "cancelled"
+    assert any(isinstance(event, Ready) for event in seen), "the loading must not have been stopped with it"
+
+
+def test_cancel_stops_loading(either):
+    either.load(LoadRequest(model="endless"))
+    until(either, Loading)
+    either.cancel()
+    assert until(either, Failed)[-1].kind == "cancelled"
+    either.load(LoadRequest())
+    until(either, Ready)
+
+
+def test_failures_are_events_and_the_engine_stays(either):
+    either.run(ask("too early"))
+    assert until(either, Failed)[-1].kind == "model"
+    either.load(LoadRequest(model="missing"))
+    failed = until(either, Failed)[-1]
+    assert (failed.kind, failed.message) == ("model", "there is no model 'missing'")
+    either.load(LoadRequest())
+    until(either, Ready)
+    for prompt, kind in [("refuse", "usage"), ("breakdown", "failed"), ("bug", "bug")]:
+        either.run(ask(prompt))
+        assert until(either, Failed)[-1].kind == kind
+    assert either.alive
+
+
+def test_close_ends_a_run_and_leaves_nothing(either):
+    either.load(LoadRequest())
+    either.run(ask("endless"))
+    until(either, Round)
+    threads = threading.active_count()
+    either.close()
+    assert not either.alive
+    assert threading.active_count() < threads
+    either.run(ask("too late"))
+    assert isinstance(either.events()[-1], Failed)
+
+
+def test_starting_does_not_wait_for_the_engine():
+    begun = time.monotonic()
+    client = ProcessClient(FACTORY)
+    client.load(LoadRequest(model="endless"))
+    client.run(ask("x" * 5_000_000))  # more than the pipe holds
+    client.cancel()
+    assert client.events() is not None
+    assert time.monotonic() - begun < 0.5
+    client.close()
+
+
+@pytest.mark.parametrize("how", ["kill", "suicide"])
+def test_a_killed_engine_is_one_failure(client, how):
+    client.load(LoadRequest(model="some"))
+    until(client, Ready)
+    client.run(ask("suicide" if how == "suicide" else "endless"))
+    if how == "kill":
+        until(client, Round)
+        os.kill(client.pid, signal.SIGKILL)
+    failed = [event for event in until(client, Failed) if isinstance(event, Failed)]
+    assert [event.kind for event in failed] == ["crashed"]
+    assert "SIGKILL" in failed[0].message and failed[0].hint
+    deadline = time.monotonic() + 5
+    while client.alive and time.monotonic() < deadline:
+        time.sleep(0.002)
+    assert not client.alive and client.events() == []
+
+
+def test_restart_repeats_the_last_load(client):
+    client.load(LoadRequest(model="some"))
+    until(client, Ready)
+    old = client.pid
+    os.kill(old, signal.SIGKILL)
+    until(client, Failed)
+    client.restart()
+    seen = until(client, Ready)
+    assert seen[-1].model == "some" and client.alive and client.pid != old
+    client.run(ask("hello", max_new_tokens=2))
+    until(client, Finished)
+
+
+def test_restart_of_a_busy_engine(client):
+    client.load(LoadRequest())
+    client.run(ask("endless"))
+    until(client, Round)
+    old = client.pid
+    client.events()
+    client.restart()
+    assert gone(old)
+    assert not any(isinstance(event, (Round, Failed)) for event in until(client, Ready))
+
+
+def test_an_engine_that_does_not_listen_is_killed():
+    client = ProcessClient(FACTORY, patience=0.2)
+    client.load(LoadRequest())
+    until(client, Ready)
+    pid = client.pid
+    os.kill(pid, signal.SIGSTOP)
+    client.close()
+    assert gone(pid, 2)
+
+
+def test_what_libraries_print_stays_out_of_the_events_and_off_the_terminal(capfd, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    client = ProcessClient(FACTORY)
+    client.load(LoadRequest(model="noisy"))
+    assert [type(event) for event in until(client, Ready)] == [Loading, Ready]
+    client.close()
+    assert capfd.readouterr() == ("", "")
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("engine.log"))
+    assert written.split(b"\n")[:3] == [b"noise on stdout", b"noise on stderr", b"noise of a child process"]
+
+
+def test_an_engine_that_cannot_be_started(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    client = ProcessClient(FACTORY)
+    assert not client.alive
+    assert client.events()[0].kind == "crashed"
+    client.close()
+
+
+def test_the_engine_dies_with_its_parent(tmp_path):
+    program = (
+        "import sys, time\n"
+        "from spec_tui.session.process import ProcessClient\n"
+        "from spec_tui.session.client import LoadRequest\n"
+        "from engines.request import Request\n"
+        f"client = ProcessClient({FACTORY!r})\n"
+        "client.load(LoadRequest())\n"
+        "client.run(Request(conversation=(('user', 'endless'),)))\n"
+        "while not any('Round' in repr(e) for e in client.events()): time.sleep(0.01)\n"
+        "print(client.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment)
+    engine = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert gone(engine)
+
+
+def test_the_parent_needs_no_torch_and_keeps_its_environment():
+    program = (
+        "import os, sys\n"
+        "before = dict(os.environ)\n"
+        "from spec_tui.session.process import ProcessClient\n"
+        f"client = ProcessClient({FACTORY!r}); client.close()\n"
+        "assert dict(os.environ) == before\n"
+        "assert 'torch' not in sys.modules and 'multiprocessing' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_slow_reader_loses_nothing(client):
+    """More events than the pipe and the reading thread's patience hold; the deque takes them."""
+    client.load(LoadRequest())
+    client.run(ask("hello", max_new_tokens=4000))
+    time.sleep(0.3)  # nobody drains meanwhile
+    rounds = [event.index for event in until(client, Finished) if isinstance(event, Round)]
+    assert rounds == list(range(1, 4000))
+
+
+def test_requests_survive_the_trip():
+    request = ask("é \ud800 \x1b", engine="pld", options={"k": 3}, temperature=0.5, raw=True)
+    seen = []
+
+    class Recorder(fake_runtime.FakeRuntime):
+        def run(self, request, cancelled=lambda: False):
+            seen.append(request)
+            raise UsageProblem("enough")
+
+    client = InProcessClient(lambda **_: Recorder(fake_runtime.load().ready))
+    client.load(LoadRequest())
+    client.run(request)
+    until(client, Failed)
+    client.close()
+    assert seen == [request]
