@@ -1,0 +1,87 @@
+"""The token language: which style a token has in which view, and what the legend says about it.
+
+Two questions must not share one colour, so there is one view for each: what became of a token (outcome), who proposed
+it (source), how sure the target was (confidence). Every style is a colour *and* an attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spec_tui.session.state import TokenState
+
+VIEWS = ("outcome", "source", "confidence", "plain")
+
+# Component classes of the transcript; the colours are theme variables.
+STYLE_NAMES = (
+    "accepted", "corrected", "bonus", "target", "ghost",
+    "by-draft", "by-retrieval", "by-prompt", "by-output", "by-target",
+    "sure", "likely", "unsure", "guess",
+    "prompt", "bar", "head", "foot", "bad", "plain",
+)
+
+STYLE_CSS = """
+    .tok--accepted  { color: $tok-accept; }
+    .tok--corrected { color: $tok-fixed; text-style: bold underline; }
+    .tok--bonus     { color: $tok-bonus; text-style: bold underline2; }
+    .tok--ghost     { color: $tok-ghost; text-style: strike; }
+    .tok--by-draft     { color: $src-draft; }
+    .tok--by-retrieval { color: $src-retr; text-style: italic; }
+    .tok--by-prompt    { color: $src-prompt; text-style: reverse; }
+    .tok--by-output    { color: $src-output; text-style: underline; }
+    .tok--by-target    { color: $src-target; text-style: bold underline; }
+    .tok--likely { color: $conf-likely; text-style: italic; }
+    .tok--unsure { color: $conf-unsure; text-style: underline; }
+    .tok--guess  { color: $conf-guess; text-style: bold underline2; }
+    .tok--prompt { color: $tok-prompt; }
+    .tok--bar    { color: $primary; }
+    .tok--head   { color: $tok-prompt; }
+    .tok--foot   { color: $tok-prompt; }
+    .tok--bad    { color: $error; text-style: bold; }
+    .tok--plain  { color: $foreground; }
+    .tok--target { color: $foreground; }
+    .tok--sure   { color: $foreground; }
+"""
+
+LEGEND = {
+    "accepted": "accepted draft", "corrected": "corrected by the target", "bonus": "bonus of the target",
+    "target": "target, nothing drafted", "ghost": "rejected draft",
+    "by-draft": "draft model", "by-retrieval": "datastore", "by-prompt": "copied from the prompt",
+    "by-output": "copied from the answer", "by-target": "target",
+    "sure": "90 % and more", "likely": "60 to 90 %", "unsure": "30 to 60 %", "guess": "under 30 %",
+}
+
+LETTERS = {"draft": "D", "retrieval": "R", "prompt": "P", "output": "O", "target": "T"}
+SOURCES = {
+    "draft": "draft model", "retrieval": "datastore", "prompt": "prompt", "output": "answer so far", "target": "target",
+}
+
+
+def style_of(token: TokenState, view: str) -> str:
+    """Style name of a token in a view."""
+    if view == "outcome":
+        return token.kind
+    if view == "source":
+        return f"by-{token.source}"
+    return confidence(token.prob) if view == "confidence" else "plain"
+
+
+def confidence(prob: float) -> str:
+    """Step of the heat scale for a probability."""
+    if prob >= 0.9:
+        return "sure"
+    if prob >= 0.6:
+        return "likely"
+    return "unsure" if prob >= 0.3 else "guess"
+
+
+def present(tokens: Iterable[TokenState], view: str) -> set[str]:
+    """Style names that occur among these tokens in a view."""
+    return {style_of(token, view) for token in tokens if token.text}
+
+
+def legend(names: set[str], view: str) -> list[tuple[str, str]]:
+    """(style name, words) of what is present, in the order of the language; nothing for the plain view."""
+    if view == "plain":
+        return []
+    return [(name, words) for name, words in LEGEND.items() if name in names]

@@ -1,0 +1,1 @@
+"""One file a screen, its style sheet beside it."""

@@ -1,0 +1,131 @@
+"""What the next answer will be asked with: engine, its options, sampling. Frozen; every change makes a checked copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any
+
+from engines import registry
+from engines.errors import UsageProblem
+from engines.events import Ready
+from engines.options import Option
+from engines.request import LAWS, Request
+
+Turns = tuple[tuple[str, str], ...]
+
+# Sampling in the shape of engine options, so that one form and one parser serve both. Ranges as in Request.check.
+SAMPLING = (
+    Option("temperature", 0.0, "0 takes the likeliest token each time; higher is more varied.", 0, 100),
+    Option("top_p", 1.0, "Keep the likeliest tokens up to this probability together; above 0.", 0, 1),
+    Option("top_k", 0, "Keep this many tokens; 0 keeps all.", 0),
+    Option("seed", 0, "Same prompt, sampling and seed: same text, whatever the engine.", 0, 2**63 - 1),
+    Option("law", "exact", "Who decides. exact: shared noise, text independent of the engine. "
+           "rejection: Leviathan and Chen's dice.", choices=LAWS),
+    Option("max_new_tokens", 256, "Longest answer, in tokens.", 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Engine ("" = the default for the models at hand), options given by engine, sampling, system prompt."""
+
+    engine: str = ""
+    given: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    law: str = "exact"
+    max_new_tokens: int = 256
+    system: str = ""
+
+    @classmethod
+    def from_request(cls, request: Request | None) -> Settings:
+        """The settings a request asks for; the defaults for None."""
+        if request is None:
+            return cls()
+        system = next((text for role, text in request.conversation if role == "system"), "")
+        given = {request.engine: dict(request.options)} if request.options else {}
+        names = [option.name for option in SAMPLING]
+        return cls(engine=request.engine, given=given, system=system, **{n: getattr(request, n) for n in names})
+
+    def resolved(self, ready: Ready | None) -> str:
+        """The engine that will run: the chosen one, or the best the loaded models allow."""
+        if self.engine:
+            return self.engine
+        return "draft" if ready is None or ready.draft_model else "pld"
+
+    def options(self, engine: str) -> dict[str, Any]:
+        """All options of an engine with their values."""
+        return registry.find(engine).parse(dict(self.given.get(engine, {})))
+
+    def with_engine(self, engine: str, ready: Ready | None = None) -> Settings:
+        """Another engine. Raises UsageProblem if there is none of that name, or its needs are not met."""
+        spec = registry.find(engine)
+        if reason := unavailable(spec, ready):
+            raise UsageProblem(f"{spec.title} is not available", reason)
+        return replace(self, engine=engine)
+
+    def with_option(self, engine: str, name: str, value: Any) -> Settings:
+        """One option of an engine. Raises UsageProblem that states the range."""
+        given = {**self.given.get(engine, {}), name: value}
+        parsed = registry.find(engine).parse(given)
+        return replace(self, given={**self.given, engine: {n: parsed[n] for n in given}})
+
+    def with_sampling(self, name: str, value: Any) -> Settings:
+        """One value of ``SAMPLING``. Raises UsageProblem that states the range."""
+        option = next(o for o in SAMPLING if o.name == name)
+        new = replace(self, **{name: option.parse(value)})
+        new.request((("user", "x"),), None).check()
+        return new
+
+    def request(self, conversation: Turns, ready: Ready | None) -> Request:
+        """A run with these settings; the system prompt goes first."""
+        engine = self.resolved(ready)
+        system: Turns = (("system", self.system),) if self.system.strip() else ()
+        sampling = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("engine", "given", "system")}
+        return Request((*system, *conversation), engine=engine, options=self.options(engine), **sampling)
+
+    def summary(self, ready: Ready | None) -> str:
+        """One line: engine, what differs from its defaults, sampling."""
+        engine = self.resolved(ready)
+        parts = [registry.find(engine).title, *changed(engine, self.options(engine)), self.law, self.heat()]
+        if self.temperature:
+            parts.append(f"seed {self.seed}")
+        parts.append(f"max {self.max_new_tokens}")
+        if self.system.strip():
+            parts.append("system prompt")
+        return " · ".join(parts)
+
+    def heat(self) -> str:
+        """Sampling in words."""
+        return sampling_words(self.temperature, self.top_p, self.top_k)
+
+
+def sampling_words(temperature: float, top_p: float, top_k: int) -> str:
+    """"greedy", or temperature with the filters that are on."""
+    if temperature == 0:
+        return "greedy"
+    words = f"T {temperature:g}"
+    words += f" top-p {top_p:g}" if top_p < 1 else ""
+    return words + (f" top-k {top_k}" if top_k else "")
+
+
+def changed(engine: str, options: Mapping[str, Any]) -> list[str]:
+    """The options that differ from their defaults, as "name value"; the defining ones for a draft model always."""
+    defaults = {o.name: o.default for o in registry.find(engine).options}
+    out = [f"{n} {_short(v)}" for n, v in options.items() if n in defaults and v != defaults[n]]
+    return out
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def unavailable(spec: registry.EngineSpec, ready: Ready | None) -> str:
+    """Why an engine cannot run with the loaded models; "" if it can, or if nothing is loaded yet."""
+    if ready is None or "draft model" not in spec.needs or ready.draft_model:
+        return ""
+    return "; ".join(ready.warnings) or "no draft model is loaded: start with --draft-model PATH"

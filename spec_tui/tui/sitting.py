@@ -1,0 +1,267 @@
+"""The conversation and the engine behind it, without a screen: what is sent when, what comes back, what is kept.
+
+``pump`` folds the events that have arrived and says what happened; the screen only draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engines.errors import SpecError
+from engines.events import Event, Failed, Finished, Loading, Ready, Started
+from engines.request import Request
+from spec_tui.session.client import EngineClient, LoadRequest
+from spec_tui.session.state import BaselineKey, RunState, first_difference, fold
+from spec_tui.tui.settings import Settings
+
+Phase = Literal["loading", "ready", "failed", "dead"]
+Happening = Literal["loading", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline"]
+
+
+@dataclass(slots=True)
+class Turn:
+    """A prompt, the request it was sent with, and its run."""
+
+    prompt: str
+    request: Request
+    run: RunState
+
+    @property
+    def kept(self) -> bool:
+        """Whether the next prompt builds on this turn: it ended, by itself or by esc, and said something."""
+        return self.run.finished is not None and bool(self.run.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """An autoregressive rate measured in this sitting."""
+
+    rate: float
+    prompt: str
+    tokens: int
+
+
+class Sitting:
+    """One engine, one conversation.
+
+    Attributes:
+        phase: loading, ready, failed (the model could not be loaded), dead (the engine process is gone).
+        turns: the conversation; the last one may be running.
+        measuring: the run of the baseline while it is measured, else None.
+        same_text: of the last answer against its baseline: True, or the index of the first differing token.
+        problem: the last failure, to be shown.
+        restored: a prompt given back because its run could not answer it.
+        queued: a prompt sent while the models load.
+    """
+
+    def __init__(self, client: EngineClient, load: LoadRequest, settings: Settings) -> None:
+        self.client, self.load_request, self.settings = client, load, settings
+        self.phase: Phase = "loading"
+        self.loading: Loading | None = None
+        self.ready: Ready | None = None
+        self.turns: list[Turn] = []
+        self.measuring: Turn | None = None
+        self.baselines: dict[BaselineKey, Baseline] = {}
+        self.same_text: dict[int, int | None] = {}
+        self.problem: Failed | None = None
+        self.restored = ""
+        self.queued: str | None = None
+        self._busy = False
+
+    # -- what a person does -----------------------------------------------------------------------
+    def start(self) -> None:
+        """Load the models."""
+        self.phase, self.problem = "loading", None
+        self.client.load(self.load_request)
+
+    @property
+    def busy(self) -> bool:
+        """A run is under way (an answer or a baseline)."""
+        return self._busy
+
+    @property
+    def answering(self) -> bool:
+        return self._busy and self.measuring is None
+
+    @property
+    def last(self) -> Turn | None:
+        return self.turns[-1] if self.turns else None
+
+    def send(self, prompt: str) -> str:
+        """Ask this. Returns "" if it was taken, else why not, in words; then the prompt is still the caller's."""
+        if not prompt.strip():
+            return "Type something to ask first."
+        if self.phase == "dead":
+            return "The engine is not running. ctrl+r restarts it; your text is kept."
+        if self.phase == "failed":
+            return "No model is loaded, so nothing can answer. ctrl+r tries again."
+        if self._busy:
+            what = "measuring the baseline" if self.measuring else "answering"
+            return f"Still {what}: esc stops it. Your text is kept."
+        if self.phase == "loading":
+            if self.queued is not None:
+                return "One prompt is waiting for the model already. Your text is kept."
+            self.queued = prompt
+            return ""
+        try:
+            request = self.settings.request((*self._history(), ("user", prompt)), self.ready)
+            request.check()
+        except SpecError as error:
+            self.problem = Failed(error.message, error.hint, error.kind)
+            return f"{error.message}. {error.hint}"
+        self.problem = None
+        self.turns.append(Turn(prompt, request, RunState()))
+        self._run(request)
+        return ""
+
+    def again(self) -> str:
+        """Ask the last prompt again with the present settings (and the same seed)."""
+        if self._busy or not self.turns or self.phase != "ready":
+            return "Nothing to ask again." if not self.turns else "Not now: the engine is busy or not ready."
+        turn = self.turns.pop()
+        self.same_text.pop(len(self.turns), None)
+        refused = self.send(turn.prompt)
+        if refused:
+            self.turns.append(turn)
+        return refused
+
+    def measure_baseline(self) -> str:
+        """Run the last prompt autoregressively, beside the conversation. Returns "" or why not."""
+        if self._busy:
+            return "Still answering: esc stops it."
+        if self.phase != "ready":
+            return "The engine is not ready."
+        if not self.turns or not self.turns[-1].kept:
+            return "Ask something first: the baseline repeats the last prompt."
+        asked = self.turns[-1].request
+        request = Request(
+            asked.conversation, engine="autoregressive", law=asked.law, temperature=asked.temperature,
+            top_p=asked.top_p, top_k=asked.top_k, seed=asked.seed, max_new_tokens=asked.max_new_tokens, raw=asked.raw,
+        )
+        self.measuring = Turn(self.turns[-1].prompt, request, RunState())
+        self._run(request)
+        return ""
+
+    def cancel(self) -> bool:
+        """Stop what runs or waits; False if nothing did."""
+        if self.queued is not None:
+            self.restored, self.queued = self.queued, None
+            return True
+        if self._busy:
+            self.client.cancel()
+        return self._busy
+
+    def restart(self) -> None:
+        """A fresh engine; the conversation stays."""
+        self.phase, self.problem, self.loading, self._busy = "loading", None, None, False
+        if self.client.alive:
+            self.client.load(self.load_request)
+        else:
+            self.client.restart()
+
+    def new(self) -> str:
+        """An empty conversation."""
+        if self._busy:
+            return "Still answering: esc stops it."
+        self.turns.clear()
+        self.same_text.clear()
+        self.problem = None
+        return ""
+
+    def take_restored(self) -> str:
+        """The prompt to put back into the box, once."""
+        text, self.restored = self.restored, ""
+        return text
+
+    def baseline(self, run: RunState) -> Baseline | None:
+        """The autoregressive rate a run may be compared with."""
+        return self.baselines.get(run.baseline_key) if run.baseline_key else None
+
+    # -- what the engine says -----------------------------------------------------------------------
+    def pump(self) -> set[Happening]:
+        """Fold what has arrived; what happened since the last call."""
+        happened: set[Happening] = set()
+        for event in self.client.events():
+            happened.add(self._take(event))
+        if not self.client.alive and self.phase not in ("dead", "failed"):
+            happened.add(self._died())
+        return happened
+
+    def _run(self, request: Request) -> None:
+        self._busy = True
+        self.client.run(request)
+
+    def _history(self) -> tuple[tuple[str, str], ...]:
+        turns = [turn for turn in self.turns if turn.kept]
+        return tuple(pair for turn in turns for pair in (("user", turn.prompt), ("assistant", turn.run.text)))
+
+    def _take(self, event: Event) -> Happening:
+        if isinstance(event, Loading):
+            self.loading = event
+            return "loading"
+        if isinstance(event, Ready):
+            return self._became_ready(event)
+        target = self.measuring or self.last
+        if isinstance(event, Failed) and not (self._busy and target):
+            self.problem = event
+            if self.phase == "loading":
+                self.phase = "failed"
+                self._give_back_queue()
+            return "failed"
+        if target is None or not self._busy:
+            return "text"
+        target.run = fold(target.run, event)
+        if isinstance(event, Finished):
+            return self._ended(target)
+        if isinstance(event, Failed):
+            return self._broke(target, event)
+        return "began" if isinstance(event, Started) else "text"
+
+    def _became_ready(self, event: Ready) -> Happening:
+        self.phase, self.ready, self.loading, self.problem = "ready", event, None, None
+        if self.queued is not None:
+            prompt, self.queued = self.queued, None
+            if self.send(prompt):
+                self.restored = prompt
+        return "ready"
+
+    def _ended(self, turn: Turn) -> Happening:
+        self._busy = False
+        run, rate = turn.run, turn.run.metrics.tokens_per_second
+        if turn.request.engine == "autoregressive" and rate and run.baseline_key:
+            self.baselines[run.baseline_key] = Baseline(rate, turn.prompt, run.metrics.new_tokens)
+        if turn is self.measuring:
+            self.measuring = None
+            if run.finished.reason != "cancelled" and self.last is not None:
+                self.same_text[len(self.turns) - 1] = first_difference(self.last.run, run)
+            return "baseline"
+        if not run.text and run.finished.reason == "cancelled":
+            self.restored = turn.prompt
+        return "finished"
+
+    def _broke(self, turn: Turn, event: Failed) -> Happening:
+        self._busy, self.problem = False, event
+        if turn is self.measuring:
+            self.measuring = None
+            return "baseline"
+        self.restored = turn.prompt
+        return "broke"
+
+    def _died(self) -> Happening:
+        self.phase = "dead"
+        if self.problem is None:
+            self.problem = Failed("the engine process ended unexpectedly", "your conversation is kept")
+        if self._busy:
+            self._busy = False
+            if self.measuring is not None:
+                self.measuring = None
+            elif self.last is not None and self.last.run.failed is None:
+                self.last.run = fold(self.last.run, self.problem)
+                self.restored = self.last.prompt
+        self._give_back_queue()
+        return "dead"
+
+    def _give_back_queue(self) -> None:
+        if self.queued is not None:
+            self.restored, self.queued = self.queued, None

@@ -1,0 +1,136 @@
+"""Commands typed into the prompt box: ``/engine pld``, ``/set num_tokens=8``. Settings in, settings out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+from engines import registry
+from engines.errors import UsageProblem
+from engines.events import Ready
+from spec_tui.tui.marks import VIEWS
+from spec_tui.tui.settings import SAMPLING, Settings
+
+# As typed, the sampling value it sets.
+_SAMPLING = {
+    "temp": "temperature", "top-p": "top_p", "top-k": "top_k", "seed": "seed", "law": "law", "max": "max_new_tokens",
+}
+# Commands that are done by the screen: name -> argument, what it does.
+ACTIONS = {
+    "new": ("", "start a new conversation"),
+    "again": ("", "ask the last prompt again, same seed"),
+    "baseline": ("", "measure the autoregressive rate with the last prompt"),
+    "showcase": ("", "prompts that show something"),
+    "view": (" | ".join(VIEWS), "colour tokens by this"),
+    "help": ("", "all keys and commands"),
+    "quit": ("", "leave"),
+}
+COMMANDS = {
+    "engine": ("NAME", "choose the engine"),
+    "set": ("OPTION=VALUE", "an option of the engine"),
+    **{name: (option.range, option.help) for name, key in _SAMPLING.items() for option in SAMPLING if option.name == key},
+    "system": ("TEXT", "system prompt of the conversation; nothing clears it"),
+    **ACTIONS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command did: the settings after it, a sentence, and an action left to the screen."""
+
+    settings: Settings
+    message: str = ""
+    action: str = ""
+    argument: str = ""
+
+
+def is_command(text: str) -> bool:
+    """A line that starts with a slash and a letter, alone in the box. ``//`` sends a text that starts with a slash."""
+    return text.startswith("/") and not text.startswith("//") and "\n" not in text.strip()
+
+
+def execute(line: str, settings: Settings, ready: Ready | None) -> Outcome:
+    """Run a command line. Raises UsageProblem with what there is instead."""
+    name, _, argument = line.strip()[1:].partition(" ")
+    argument = argument.strip()
+    if name in ACTIONS:
+        return _action(name, argument, settings)
+    if name in _SAMPLING:
+        key = _SAMPLING[name]
+        new = settings.with_sampling(key, argument)
+        return Outcome(new, f"{key} is {getattr(new, key)}")
+    handlers: dict[str, Callable[[str, Settings, Ready | None], Outcome]] = {
+        "engine": _engine, "set": _set, "system": _system,
+    }
+    if name not in handlers:
+        raise UsageProblem(f"there is no command /{name}", _suggest(name))
+    return handlers[name](argument, settings, ready)
+
+
+def complete(text: str, settings: Settings, ready: Ready | None) -> list[str]:
+    """Whole lines that continue what is typed."""
+    if not is_command(text):
+        return []
+    name, space, argument = text[1:].partition(" ")
+    if not space:
+        return [f"/{c}" + (" " if COMMANDS[c][0] else "") for c in COMMANDS if c.startswith(name)]
+    words = _arguments(name, settings, ready)
+    return [f"/{name} {word}" for word in words if word.startswith(argument) and word != argument]
+
+
+def describe(text: str) -> str:
+    """A hint on the command being typed."""
+    name = text[1:].partition(" ")[0]
+    if name in COMMANDS:
+        argument, words = COMMANDS[name]
+        return f"/{name} {argument} — {words}" if argument else f"/{name} — {words}"
+    found = [f"/{c}" for c in COMMANDS if c.startswith(name)]
+    return "  ".join(found) if found else "no such command: " + _suggest(name)
+
+
+def _arguments(name: str, settings: Settings, ready: Ready | None) -> list[str]:
+    if name == "engine":
+        return [spec.id for spec in registry.specs()]
+    if name == "set":
+        options = registry.find(settings.resolved(ready)).options
+        words = [f"{o.name}=" for o in options]
+        return words + [f"{o.name}={c}" for o in options for c in o.choices]
+    if name == "view":
+        return list(VIEWS)
+    option = next((o for o in SAMPLING if o.name == _SAMPLING.get(name)), None)
+    return list(option.choices) if option else []
+
+
+def _action(name: str, argument: str, settings: Settings) -> Outcome:
+    if name == "view" and argument not in VIEWS:
+        raise UsageProblem(f"there is no view {argument!r}", "views are: " + ", ".join(VIEWS))
+    if name != "view" and argument:
+        raise UsageProblem(f"/{name} takes nothing after it", f"type /{name} alone")
+    return Outcome(settings, action=name, argument=argument)
+
+
+def _engine(argument: str, settings: Settings, ready: Ready | None) -> Outcome:
+    new = settings.with_engine(argument, ready)
+    return Outcome(new, "engine: " + new.summary(ready))
+
+
+def _set(argument: str, settings: Settings, ready: Ready | None) -> Outcome:
+    engine = settings.resolved(ready)
+    name, equals, value = argument.replace(" ", "").partition("=")
+    if not equals:
+        names = ", ".join(o.name for o in registry.find(engine).options) or "none"
+        raise UsageProblem("write /set OPTION=VALUE", f"options of {engine}: {names}")
+    new = settings.with_option(engine, name, value)
+    return Outcome(new, f"{name} is {new.options(engine)[name]}")
+
+
+def _system(argument: str, settings: Settings, ready: Ready | None) -> Outcome:
+    new = replace(settings, system=argument)
+    return Outcome(new, "system prompt set" if argument else "no system prompt")
+
+
+def _suggest(name: str) -> str:
+    close = get_close_matches(name, COMMANDS, 1)
+    known = "commands are: " + ", ".join(f"/{c}" for c in COMMANDS)
+    return f"did you mean /{close[0]}? {known}" if close else known

@@ -1,0 +1,162 @@
+"""A panel made of finished lines: only the lines that changed are drawn again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from spec_tui.tui.widgets.wrap import cells
+
+Span = tuple[str, str]
+"""Text and style name."""
+Row = Sequence[Span]
+
+
+class StripPanel(Widget):
+    """Shows rows of (text, style name). Subclasses say what the rows are; a row that is the same costs nothing.
+
+    The style names are component classes ``panel--NAME``. It draws its own background and has no border or padding:
+    overriding ``render_lines`` bypasses Textual's style cache, which is where the speed comes from.
+    """
+
+    NAMES = (
+        "text", "muted", "title", "rule", "accent", "good", "warn", "bad", "accepted", "corrected", "bonus", "ghost",
+        "by-draft", "by-retrieval", "by-prompt", "by-output", "by-target", "target", "bar", "track", "strong",
+        "sure", "likely", "unsure", "guess",
+    )
+    COMPONENT_CLASSES = {f"panel--{name}" for name in NAMES}
+    DEFAULT_CSS = """
+    StripPanel {
+        .panel--text   { color: $foreground; }
+        .panel--strong { color: $foreground; text-style: bold; }
+        .panel--muted  { color: $tok-prompt; }
+        .panel--title  { color: $primary; text-style: bold; }
+        .panel--rule   { color: $border; }
+        .panel--accent { color: $accent; text-style: bold; }
+        .panel--good   { color: $success; text-style: bold; }
+        .panel--warn   { color: $warning; text-style: bold; }
+        .panel--bad    { color: $error; text-style: bold; }
+        .panel--bar    { color: $primary; }
+        .panel--track  { color: $border; }
+        .panel--target, .panel--sure { color: $foreground; }
+        .panel--accepted     { color: $tok-accept; }
+        .panel--corrected    { color: $tok-fixed; text-style: bold underline; }
+        .panel--bonus        { color: $tok-bonus; text-style: bold underline2; }
+        .panel--ghost        { color: $tok-ghost; text-style: strike; }
+        .panel--by-draft     { color: $src-draft; }
+        .panel--by-retrieval { color: $src-retr; text-style: italic; }
+        .panel--by-prompt    { color: $src-prompt; text-style: reverse; }
+        .panel--by-output    { color: $src-output; text-style: underline; }
+        .panel--by-target    { color: $src-target; text-style: bold underline; }
+        .panel--likely { color: $conf-likely; text-style: italic; }
+        .panel--unsure { color: $conf-unsure; text-style: underline; }
+        .panel--guess  { color: $conf-guess; text-style: bold underline2; }
+    }
+    StripPanel:focus .panel--title { text-style: bold reverse; }
+    """
+    ALLOW_SELECT = False
+
+    def __init__(self, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self._rows: list[Row] = []
+        self._strips: dict[int, Strip] = {}
+        self._rich: dict[str, Style] = {}
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """What to show in a space of this size."""
+        return self._rows
+
+    def update_rows(self) -> None:
+        """Ask ``rows`` again and draw the lines that changed. Hidden panels are left alone."""
+        width, height = self.size
+        if not (width and height and self.is_on_screen_tree):
+            return
+        new = self.rows(width, height)[:height]
+        old, self._rows = self._rows, new
+        for y in range(max(len(old), len(new))):
+            if (old[y] if y < len(old) else None) != (new[y] if y < len(new) else None):
+                self._strips.pop(y, None)
+                self.refresh(Region(0, y, width, 1))
+
+    @property
+    def is_on_screen_tree(self) -> bool:
+        """Whether this widget is displayed, as far as style sheets decide."""
+        return self.is_attached and self.display and all(getattr(a, "display", True) for a in self.ancestors)
+
+    def text_rows(self) -> list[str]:
+        """The rows without their styles."""
+        return ["".join(text for text, _ in row) for row in self._rows]
+
+    def on_resize(self) -> None:
+        self._strips.clear()
+        self.update_rows()
+        self.refresh()
+
+    def on_show(self) -> None:
+        self.update_rows()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._rich.clear()
+        self._strips.clear()
+
+    def style(self, name: str) -> Style:
+        """The resolved style of a name."""
+        if (style := self._rich.get(name)) is None:
+            style = self._rich[name] = self.get_visual_style(f"panel--{name}").rich_style
+        return style
+
+    def _strip(self, y: int, width: int) -> Strip:
+        if (strip := self._strips.get(y)) is not None:
+            return strip
+        segments = [Segment(text, self.style(name)) for text, name in self._rows[y] if text]
+        strip = Strip(segments).adjust_cell_length(width, self.style("text"))
+        for line_filter in self.get_line_filters():
+            strip = strip.apply_filter(line_filter, self.background_colors[1])
+        self._strips[y] = strip
+        return strip
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        width = self.size.width
+        blank = Strip.blank(width, self.style("text"))
+        count = len(self._rows)
+        out = [self._strip(y, width) if y < count else blank for y in range(crop.y, crop.bottom)]
+        if crop.column_span != (0, width):
+            out = [strip.crop(*crop.column_span) for strip in out]
+        return out
+
+
+def title_row(width: int, title: str, state: str = "") -> Row:
+    """A heading with a rule: the name at the left, the state at the right."""
+    room = width - cells(title) - cells(state) - 2 - (2 if state else 0)
+    if room < 1 and state:
+        return title_row(width, title)
+    row: list[Span] = [(title, "title"), (" ", "text"), ("─" * max(0, room), "rule")]
+    if state:
+        row += [(" ", "text"), (state, "muted"), (" ", "text")]
+    else:
+        row.append((" ", "text"))
+    return row
+
+
+def fit(text: str, width: int, right: bool = False) -> str:
+    """Exactly ``width`` columns: padded, or cut with an ellipsis."""
+    size = cells(text)
+    if size <= width:
+        pad = " " * (width - size)
+        return pad + text if right else text + pad
+    while text and cells(text) > width - 1:
+        text = text[:-1]
+    return fit(text + "…", width, right) if width > 0 else ""
+
+
+def bar(share: float, width: int) -> str:
+    """A horizontal bar of eighths."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")

@@ -1,0 +1,456 @@
+"""The conversation as text: every token in its style, streaming at the cost of the line it stands on.
+
+Wrapped lines are kept as data, a finished strip is kept for each, and ``render_lines`` hands them out directly.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+
+from spec_tui.session.state import RunState, ghosts
+from spec_tui.text import one_line, sanitise
+from spec_tui.tui import marks
+from spec_tui.tui.widgets.wrap import Line, Tok, Wrapper, cells
+
+GUTTER = 2
+
+
+@dataclass(slots=True)
+class Block:
+    """One turn as the transcript sees it: the prompt, a line above and one below the answer, the run."""
+
+    prompt: str
+    head: str
+    run: RunState
+    foot: str = ""
+    bad: bool = False
+    shown: int = 0
+    closed: bool = False
+
+
+class Transcript(ScrollView, can_focus=True):
+    """The scrolling text with a token cursor."""
+
+    HELP = "The conversation. Arrows move over tokens, enter tells why a token is there, v changes the colours."
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"tok--{name}" for name in marks.STYLE_NAMES}
+    DEFAULT_CSS = f"""
+    Transcript {{
+        overflow-x: hidden; overflow-y: scroll; height: 1fr; scrollbar-size-vertical: 1;
+        {marks.STYLE_CSS}
+    }}
+    """
+    BINDINGS: ClassVar = [
+        Binding("left", "move(-1)", "Token", id="token.left", show=False, tooltip="Select the token before"),
+        Binding("right", "move(1)", "Token", id="token.right", show=False, tooltip="Select the next token"),
+        Binding("up", "line(-1)", "Line", id="token.up", show=False, tooltip="A line up"),
+        Binding("down", "line(1)", "Line", id="token.down", show=False, tooltip="A line down"),
+        Binding("left_square_bracket", "round(-1)", "Round", id="round.back", show=False,
+                key_display="[", tooltip="Select the round before"),
+        Binding("right_square_bracket", "round(1)", "Round", id="round.next", show=False,
+                key_display="]", tooltip="Select the next round"),
+        Binding("home", "jump(False)", "Start", id="token.home", show=False, tooltip="Go to the first token"),
+        Binding("end", "jump(True)", "Follow", id="token.end", show=False,
+                tooltip="Go to the end and follow the text"),
+        Binding("enter", "inspect", "Inspect", id="token.inspect", tooltip="Why this token: who proposed it, "
+                "what the target chose"),
+    ]
+    JUMP = 4  # lines scrolled at a time while following: fewer full repaints
+
+    class Selected(Message):
+        """The token cursor moved (None: there is no cursor any more)."""
+
+        def __init__(self, cursor: tuple[int, int] | None) -> None:
+            super().__init__()
+            self.cursor = cursor
+
+    class Inspect(Message):
+        """A token is to be explained."""
+
+        def __init__(self, cursor: tuple[int, int]) -> None:
+            super().__init__()
+            self.cursor = cursor
+
+    def __init__(self, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.blocks: list[Block] = []
+        self.view = "outcome"
+        self.show_ghosts = True
+        self.cursor: tuple[int, int] | None = None
+        self.following = True
+        self._wrap = Wrapper(80)
+        self._strips: dict[int, Strip] = {}
+        self._rich: dict[str, Style] = {}
+        self._width = 0
+        self._tail: list[str] = []
+
+    # -- the text -------------------------------------------------------------------------------
+    def begin(self, block: Block) -> None:
+        """A new turn at the end; the view follows it."""
+        self.blocks.append(block)
+        self.cursor, self.following = None, True
+        self._changed(self._open(len(self.blocks) - 1))
+
+    def update_run(self, run: RunState, foot: str = "", bad: bool = False, head: str | None = None) -> None:
+        """Show what the last turn's run has brought since; ``foot`` closes the answer."""
+        block = self.blocks[-1]
+        block.run = run
+        if head is not None and head != block.head:
+            block.head = head
+            self.rewrap()
+        if foot:
+            block.foot, block.bad = foot, bad
+        first = self._wrap.drop_tail()
+        start = len(self._wrap.lines) - 1 if first is None else first
+        added = len(run.tokens) > block.shown or (foot and not block.closed)
+        self._extend(len(self.blocks) - 1)
+        tail = ghosts(run) if self.show_ghosts and not foot else []
+        if not added and first is None and not tail:
+            return
+        if tail and block.shown:
+            self._wrap.put_tail(Tok(one_line(piece), "ghost") for piece in tail)
+        if added or tail != self._tail:
+            self._tail = tail
+            self._changed(start)
+
+    def drop_last(self) -> None:
+        """Take the last turn away again."""
+        if self.blocks:
+            self.blocks.pop()
+            self.cursor = None
+            self.rewrap()
+
+    def clear(self) -> None:
+        """An empty conversation."""
+        self.blocks.clear()
+        self.cursor, self.following = None, True
+        self.rewrap()
+
+    def rewrap(self) -> None:
+        """Lay everything out anew, for a new width."""
+        if not self._width:
+            return
+        self._wrap = Wrapper(self._width - GUTTER - 1)
+        self._strips.clear()
+        for number, block in enumerate(self.blocks):
+            block.shown, block.closed = 0, False
+            self._open(number)
+            self._extend(number)
+        self._changed(0)
+        self.refresh()
+
+    def _open(self, number: int) -> int:
+        """The prompt and the line above the answer; returns the first line that is new."""
+        if not self._width:
+            return 0
+        block, wrap, first = self.blocks[number], self._wrap, len(self._wrap.lines)
+        if number:
+            wrap.start_line(copied=False)
+        wrap.start_line("bar", (number, -1))
+        wrap.push(Tok(word, "prompt", number) for word in _words(sanitise(block.prompt)))
+        wrap.start_line(at=(number, -1), copied=False)
+        wrap.start_line(at=(number, -1), copied=False)
+        wrap.push(Tok(word, "head", number) for word in _words(one_line(block.head)))
+        wrap.start_line(at=(number, 0))
+        return first
+
+    def _extend(self, number: int) -> None:
+        """Place the tokens that are new, and the closing line."""
+        block, wrap = self.blocks[number], self._wrap
+        if not self._width:
+            return
+        tokens = block.run.tokens
+        wrap.push(
+            Tok(sanitise(tokens[i].text), None, number, i) for i in range(block.shown, len(tokens)) if tokens[i].text
+        )
+        block.shown = len(tokens)
+        if block.foot and not block.closed:
+            block.closed = True
+            if wrap.lines[-1].toks:
+                wrap.start_line(at=(number, block.shown), copied=False)
+            wrap.start_line(at=(number, block.shown), copied=False)
+            wrap.push(Tok(word, "bad" if block.bad else "foot", number) for word in _words(one_line(block.foot)))
+
+    def _changed(self, first: int) -> None:
+        """Lines from this one on are to be drawn again; keep to the end if the view is there."""
+        if not self._width:
+            return
+        for y in [y for y in self._strips if y >= first]:
+            del self._strips[y]
+        count = len(self._wrap.lines)
+        streaming = bool(self.blocks) and not self.blocks[-1].closed
+        height = -(-count // self.JUMP) * self.JUMP if streaming else count
+        if self.virtual_size != (size := Size(self._width, height)):
+            self.virtual_size = size
+            self._refresh_scrollbars()
+        if self.following:
+            self.scroll_end(animate=False, immediate=True, x_axis=False, force=True)
+        top = self.scroll_offset.y
+        self.refresh(Region(0, max(0, first - top), self._width, self.size.height))
+
+    # -- drawing --------------------------------------------------------------------------------
+    def on_resize(self) -> None:
+        width = self.scrollable_content_region.width
+        if width and width != self._width:
+            self._width = width
+            self.rewrap()
+        elif self.following:
+            self.scroll_end(animate=False, immediate=True, x_axis=False, force=True)
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._rich.clear()
+        self._strips.clear()
+
+    def set_view(self, view: str) -> None:
+        """Another way to colour the same text."""
+        self.view = view
+        self._strips.clear()
+        self.refresh()
+
+    def style(self, name: str) -> Style:
+        """The resolved style of a name of the token language."""
+        if (style := self._rich.get(name)) is None:
+            style = self._rich[name] = self.get_visual_style(f"tok--{name}").rich_style
+        return style
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        width, top, count = self.size.width, self.scroll_offset.y, len(self._wrap.lines)
+        blank = Strip.blank(width, self.style("plain"))
+        out = [self._strip(y, width) if y < count else blank for y in range(crop.y + top, crop.bottom + top)]
+        if crop.column_span != (0, width):
+            out = [strip.crop(*crop.column_span) for strip in out]
+        return out
+
+    def _strip(self, y: int, width: int) -> Strip:
+        selection = self.text_selection
+        if selection is None and (strip := self._strips.get(y)) is not None:
+            return strip
+        strip = Strip(self._segments(self._wrap.lines[y])).adjust_cell_length(width, self.style("plain"))
+        if selection is not None and (span := selection.get_span(y)):
+            strip = self._mark_selection(strip, *span)
+        for line_filter in self.get_line_filters():
+            strip = strip.apply_filter(line_filter, self.background_colors[1])
+        strip = strip.apply_offsets(0, y)
+        if selection is None:
+            self._strips[y] = strip
+        return strip
+
+    def _segments(self, line: Line) -> list[Segment]:
+        """One segment for each run of equal style; the gutter first. Never a style None: NO_COLOR cannot draw it."""
+        chosen = self._chosen_round()
+        here = any(t.style is None and (t.turn, self._round(t)) == chosen for t in line.toks) if chosen else False
+        out = [self._gutter(line, here)]
+        name, run = "", []
+        for tok in line.toks:
+            style = tok.style or marks.style_of(self.blocks[tok.turn].run.tokens[tok.index], self.view)
+            if (tok.turn, tok.index) == self.cursor and tok.style is None:
+                if run:
+                    out.append(Segment("".join(run), self.style(name)))
+                out.append(Segment(tok.text, self.style("plain") + Style(reverse=True, bold=True)))
+                name, run = "", []
+                continue
+            if style != name and run:
+                out.append(Segment("".join(run), self.style(name)))
+                run = []
+            name = style
+            run.append(tok.text)
+        if run:
+            out.append(Segment("".join(run), self.style(name)))
+        return out
+
+    def _gutter(self, line: Line, in_round: bool) -> Segment:
+        if line.gutter:
+            return Segment("▌ ", self.style(line.gutter))
+        return Segment("│ ", self.style("bar")) if in_round else Segment("  ", self.style("plain"))
+
+    def _mark_selection(self, strip: Strip, start: int, end: int) -> Strip:
+        text = strip.text
+        left = cells(text[:start])
+        right = strip.cell_length if end == -1 else cells(text[:end])
+        parts = [strip.crop(0, left), strip.crop(left, right), strip.crop(right)]
+        return Strip.join([parts[0], parts[1].apply_style(self.selection_style), parts[2]])
+
+    # -- selection ------------------------------------------------------------------------------
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The selected text without gutter, ghosts, headings, and the line breaks of the wrap."""
+        out: list[str] = []
+        for y, line in enumerate(self._wrap.lines):
+            if not line.copied or (span := selection.get_span(y)) is None:
+                continue
+            start, end = span
+            if out:
+                out.append("\n" if line.soft is None else line.soft)
+            text = "".join(t.text for t in line.toks if t.style != "ghost")
+            out.append(text[max(0, start - GUTTER) : None if end == -1 else max(0, end - GUTTER)])
+        return "".join(out), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self._strips.clear()
+        self.refresh()
+
+    # -- the cursor -----------------------------------------------------------------------------
+    def _round(self, tok: Tok) -> int:
+        return self.blocks[tok.turn].run.tokens[tok.index].round
+
+    def _chosen_round(self) -> tuple[int, int] | None:
+        if self.cursor is None:
+            return None
+        turn, index = self.cursor
+        return turn, self.blocks[turn].run.tokens[index].round
+
+    def select(self, cursor: tuple[int, int] | None) -> None:
+        """Put the token cursor here, and scroll to it."""
+        self.cursor = cursor
+        self._strips.clear()
+        if cursor is not None:
+            self.following = False
+            self._scroll_to_line(self._line_of(cursor))
+        self.refresh()
+        self.post_message(self.Selected(cursor))
+
+    def _line_of(self, cursor: tuple[int, int]) -> int:
+        lines = self._wrap.lines
+        return max(0, bisect_right(lines, cursor, key=lambda line: line.at) - 1)
+
+    def _scroll_to_line(self, y: int) -> None:
+        top, height = self.scroll_offset.y, self.size.height
+        if y < top:
+            self.scroll_to(y=max(0, y - 1), animate=False)
+        elif y >= top + height:
+            self.scroll_to(y=y - height + 2, animate=False)
+
+    def _last(self) -> tuple[int, int] | None:
+        for turn in range(len(self.blocks) - 1, -1, -1):
+            if count := len(self.blocks[turn].run.tokens):
+                return self._seen(turn, count - 1, -1)
+        return None
+
+    def _seen(self, turn: int, index: int, step: int) -> tuple[int, int] | None:
+        """The next token from here that has text, over the turns."""
+        while 0 <= turn < len(self.blocks):
+            tokens = self.blocks[turn].run.tokens
+            while 0 <= index < len(tokens):
+                if tokens[index].text:
+                    return turn, index
+                index += step
+            turn += step
+            index = 0 if step > 0 else (len(self.blocks[turn].run.tokens) - 1 if turn >= 0 else 0)
+        return None
+
+    def action_move(self, step: int) -> None:
+        if self.cursor is None:
+            target = self._last()
+        else:
+            turn, index = self.cursor
+            target = self._seen(turn, index + step, step)
+            if target is None:
+                return
+        self.select(target)
+
+    def action_round(self, step: int) -> None:
+        if self.cursor is None:
+            self.select(self._last())
+            return
+        turn, index = self.cursor
+        run = self.blocks[turn].run
+        target = run.tokens[index].round + step
+        if 0 <= target < len(run.rounds):
+            index = run.starts[target]
+        elif target < 0:
+            index = 0
+        else:
+            return
+        if found := self._seen(turn, index, 1):
+            self.select(found)
+
+    def action_line(self, step: int) -> None:
+        """With a cursor, to the token above or below it; else scroll."""
+        if self.cursor is None:
+            self.scroll_relative(y=step, animate=False)
+            self.following = step > 0 and self.scroll_offset.y >= self.max_scroll_y
+            return
+        y = self._line_of(self.cursor)
+        column = 0
+        for tok in self._wrap.lines[y].toks:
+            if (tok.turn, tok.index) == self.cursor:
+                break
+            column += cells(tok.text)
+        y += step
+        while 0 <= y < len(self._wrap.lines):
+            if target := self._token_in(self._wrap.lines[y], column):
+                self.select(target)
+                return
+            y += step
+
+    def action_jump(self, end: bool) -> None:
+        if end:
+            self.following = True
+            self.select(None)
+            self.scroll_end(animate=False, immediate=True, x_axis=False, force=True)
+        elif self.blocks and (found := self._seen(0, 0, 1)):
+            self.select(found)
+            self.scroll_home(animate=False)
+
+    def action_inspect(self) -> None:
+        if self.cursor is None:
+            self.action_move(-1)
+        if self.cursor is not None:
+            self.post_message(self.Inspect(self.cursor))
+
+    def _token_in(self, line: Line, column: int) -> tuple[int, int] | None:
+        found = None
+        for tok in line.toks:
+            if tok.style is None:
+                found = (tok.turn, tok.index)
+                if column < cells(tok.text):
+                    return found
+            column -= cells(tok.text)
+        return found
+
+    def on_click(self, event: events.Click) -> None:
+        y = event.y + self.scroll_offset.y
+        if self.text_selection is not None or not 0 <= y < len(self._wrap.lines):
+            return
+        column = event.x - GUTTER
+        for tok in self._wrap.lines[y].toks:
+            width = cells(tok.text)
+            if 0 <= column < width and tok.style is None:
+                self.select((tok.turn, tok.index))
+                self.post_message(self.Inspect((tok.turn, tok.index)))
+                return
+            column -= width
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if new_value < old_value:
+            self.following = False
+        elif self.cursor is None and new_value >= self.max_scroll_y:
+            self.following = True
+
+
+def _words(text: str) -> list[str]:
+    """Text in pieces a wrap can use: each word with the blanks before it, line breaks alone."""
+    out: list[str] = []
+    for number, paragraph in enumerate(text.split("\n")):
+        if number:
+            out.append("\n")
+        start = 0
+        for at in range(1, len(paragraph)):
+            if paragraph[at] == " " and paragraph[at - 1] != " ":
+                out.append(paragraph[start:at])
+                start = at
+        if paragraph[start:]:
+            out.append(paragraph[start:])
+    return out

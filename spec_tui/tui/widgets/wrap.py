@@ -1,0 +1,156 @@
+"""Word wrap for a text that only grows at its end: tokens in, lines out, no line touched twice.
+
+Only the open line changes while text streams. What comes after the committed text (rejected drafts) is a tail that is
+taken off again before the next token is placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rich.cells import cell_len
+
+
+class Tok(NamedTuple):
+    """A piece of text on a line. ``style`` None means: by the token ``index`` of ``turn`` and the current view."""
+
+    text: str
+    style: str | None
+    turn: int = -1
+    index: int = -1
+
+
+@dataclass(slots=True)
+class Line:
+    """A wrapped line.
+
+    Attributes:
+        toks: what stands on it, left to right.
+        cells: its width.
+        soft: None where a paragraph starts; else the blanks a soft wrap swallowed.
+        gutter: style name of the bar at its left, "" for none.
+        at: (turn, index of the first token that may stand on it), for searching.
+        copied: whether its text belongs to a selection.
+    """
+
+    toks: list[Tok] = field(default_factory=list)
+    cells: int = 0
+    soft: str | None = None
+    gutter: str = ""
+    at: tuple[int, int] = (-1, -1)
+    copied: bool = True
+
+
+def cells(text: str) -> int:
+    """Width in terminal columns."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+class Wrapper:
+    """Lines of a growing text of a fixed width."""
+
+    def __init__(self, width: int) -> None:
+        self.width = max(4, width)
+        self.lines: list[Line] = []
+        self._mark: tuple[int, list[Tok], int] | None = None
+
+    def start_line(self, gutter: str = "", at: tuple[int, int] = (-1, -1), copied: bool = True) -> Line:
+        """Open a new paragraph."""
+        line = Line(gutter=gutter, at=at, copied=copied)
+        self.lines.append(line)
+        return line
+
+    def push(self, toks: Iterable[Tok]) -> None:
+        """Place these at the end."""
+        for tok in toks:
+            text = tok.text
+            if text.isalnum():
+                self._place(tok)
+                continue
+            for n, part in enumerate(text.split("\n")):
+                if n:
+                    self._break(tok)
+                if part:
+                    self._place(tok._replace(text=part.replace("\t", "    ")))
+
+    def drop_tail(self) -> int | None:
+        """Take the tail off; the first line that changes, None if there was no tail."""
+        if self._mark is None:
+            return None
+        first, toks, width = self._mark
+        self._mark = None
+        del self.lines[first + 1 :]
+        self.lines[first].toks, self.lines[first].cells = toks, width
+        return first
+
+    def put_tail(self, toks: Iterable[Tok]) -> None:
+        """Show these behind the text, as many as fit on the open line: a tail never makes the text jump."""
+        line = self.lines[-1]
+        self._mark = (len(self.lines) - 1, list(line.toks), line.cells)
+        for tok in toks:
+            width = cells(tok.text)
+            if line.cells + width > self.width:
+                break
+            line.toks.append(tok)
+            line.cells += width
+
+    def _break(self, tok: Tok) -> None:
+        last = self.lines[-1]
+        self.lines.append(Line(gutter=last.gutter, at=(tok.turn, tok.index), copied=last.copied))
+
+    def _place(self, tok: Tok) -> None:
+        line, width = self.lines[-1], cells(tok.text)
+        if line.cells + width <= self.width:
+            line.toks.append(tok)
+            line.cells += width
+            return
+        carry = self._carried(line, tok)
+        line.cells = sum(cells(t.text) for t in line.toks)
+        head = carry[0].text
+        soft = head[: len(head) - len(head.lstrip(" "))]
+        carry[0] = carry[0]._replace(text=head[len(soft) :])
+        self._fill(carry, self._continue(line, soft, carry[0]))
+
+    def _carried(self, line: Line, tok: Tok) -> list[Tok]:
+        """The unfinished word at the end of the line, taken off it, with the token that didn't fit."""
+        cut = len(line.toks)
+        if not tok.text[0].isspace():
+            while cut and not line.toks[cut - 1].text[0].isspace():
+                cut -= 1
+            cut = max(0, cut - 1)
+        if cut == 0 or not any(t.text.strip() for t in line.toks[:cut]):
+            cut = len(line.toks)  # one word fills the line, or only its indent stands before it: cut the word instead
+        carry = line.toks[cut:]
+        del line.toks[cut:]
+        return [*carry, tok]
+
+    def _continue(self, line: Line, soft: str, tok: Tok) -> Line:
+        new = Line(soft=soft, gutter=line.gutter, at=(tok.turn, tok.index), copied=line.copied)
+        self.lines.append(new)
+        return new
+
+    def _fill(self, toks: list[Tok], line: Line) -> None:
+        for tok in toks:
+            text = tok.text
+            while text:
+                piece = _take(text, self.width - line.cells)
+                if not piece:
+                    line = self._continue(line, "", tok)
+                    piece = _take(text, self.width) or text[0]
+                line.toks.append(tok._replace(text=piece))
+                line.cells += cells(piece)
+                text = text[len(piece) :]
+
+
+def _take(text: str, room: int) -> str:
+    """As much of the text as fits into ``room`` columns."""
+    if text.isascii():
+        return text[: max(0, room)]
+    used = 0
+    for n, char in enumerate(text):
+        used += cell_len(char)
+        if used > room:
+            return text[:n]
+    return text

@@ -1,0 +1,171 @@
+"""A client that invents plausible events: the screens' tests need no model, no process and no clock."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import deque
+
+from engines.events import (
+    Choice, Draft, Emitted, Event, Failed, Finished, Loading, Origin, Prefilled, Ready, Round, Started, Trial,
+)
+from engines.request import Request
+from spec_tui.session.client import LoadRequest
+
+ANSWER = (
+    "def merge(a, b):\n    out = []\n    i = j = 0\n    while i < len(a) and j < len(b):\n"
+    "        if a[i] <= b[j]:\n            out.append(a[i]); i += 1\n        else:\n"
+    "            out.append(b[j]); j += 1\n    return out + a[i:] + b[j:]\n\n"
+    "The two indices walk the lists once, so the cost is linear. Ties keep the order of the first list, "
+    "which makes the merge stable.\n"
+)
+WRONG = (" then", " if", "(", " x", " of", " the", ")", ".", " was", "_")
+READY = Ready(
+    model="sample 12M", dtype="float32", device="cpu", parameters=12_000_000, vocab_size=8192, context_limit=1024,
+    chat_template=True, draft_model="sample 2M", draft_parameters=2_000_000, seconds=0.4, backend="lean", threads=2,
+)
+
+
+def pieces(text: str) -> list[str]:
+    """Text cut the way a tokenizer would: words with their leading space, line breaks, runs of blanks."""
+    return re.findall(r"\n| +(?=\s)| ?\w+| ?[^\w\s]|\s", text)
+
+
+def script(request: Request, text: str = ANSWER, seed: int = 1) -> list[Event]:
+    """A whole run that writes ``text``."""
+    words, dice = pieces(text)[: request.max_new_tokens], random.Random(seed)
+    prompt = " ".join(content for _, content in request.conversation)
+    count = len(pieces(prompt))
+    started = Started(
+        engine=request.engine or "draft", options=dict(request.options), law=request.law,
+        temperature=request.temperature, top_p=request.top_p, top_k=request.top_k, seed=request.seed,
+        max_new_tokens=request.max_new_tokens, model=READY.model, dtype=READY.dtype, device=READY.device,
+        prompt=tuple(range(count)), conversation=request.conversation, draft_model=READY.draft_model,
+    )
+    reused = count - len(pieces(request.conversation[-1][1])) if len(request.conversation) > 1 else 0
+    out: list[Event] = [
+        started, Prefilled(count, reused, 0.031, _emit(words[0], "target", -1, dice), count),
+    ]
+    at, index = 1, 0
+    while at < len(words):
+        index += 1
+        room = request.max_new_tokens
+        event = _round(words, at, index, count, started.engine, dice, room)
+        out.append(event)
+        at += len(event.emitted)
+    out.append(Finished("length" if len(words) == request.max_new_tokens else "stop", tuple(range(at)), "".join(words)))
+    return out
+
+
+def _emit(word: str, kind: str, node: int, dice: random.Random, law: str = "exact") -> Emitted:
+    prob = round(dice.choice([0.98, 0.93, 0.82, 0.61, 0.44, 0.21]), 2)
+    others = tuple(Choice(900 + n, w, round((1 - prob) / (n + 2), 3)) for n, w in enumerate(dice.sample(WRONG, 3)))
+    top = (Choice(hash_id(word), word, prob), *others)
+    trials = (Trial(node, prob, 0.7, 0.31, kind == "accepted"),) if law == "rejection" and node >= 0 else ()
+    return Emitted(hash_id(word), word, word, kind, node, prob, 1.25, None, top, trials)
+
+
+def hash_id(word: str) -> int:
+    """A token id that is the same in every process."""
+    return sum(ord(c) * (i + 3) for i, c in enumerate(word)) % 8000
+
+
+def _round(words: list[str], at: int, index: int, prompt: int, engine: str, dice: random.Random, room: int) -> Round:
+    if engine == "autoregressive":
+        emitted, draft, path = (_emit(words[at], "target", -1, dice),), Draft(), ()
+    else:
+        draft, path, emitted = _speculate(words, at, dice)
+    return Round(
+        index, prompt + at, draft, path, emitted, 0.0009 if draft.tokens else 0.0, 0.0126 + 0.0002 * len(draft.tokens),
+        0.0002, prompt + at + len(path), {"match": 3, "hits": 2} if draft.tokens else {},
+    )
+
+
+def _speculate(words: list[str], at: int, dice: random.Random):
+    depth = min(5, len(words) - at)
+    good = min(dice.choice([0, 1, 2, 3, 5, 5]), depth)
+    tokens, parents, labels, probs, origin = [], [], [], [], []
+
+    def add(word: str, parent: int, prob: float, who: int) -> int:
+        tokens.append(hash_id(word)), parents.append(parent), labels.append(word)
+        probs.append(round(prob, 2)), origin.append(who)
+        return len(tokens) - 1
+
+    path, node = [], -1
+    for d in range(depth):
+        fits = d < good
+        word = words[at + d] if fits else dice.choice(WRONG)
+        parent, node = node, add(word, node, 0.95 - 0.1 * d, d % 2)
+        if fits:
+            path.append(node)
+        if d in (0, 2):
+            add("\u00b6" + dice.choice(WRONG), parent, 0.2, 0)
+    emitted = [_emit(words[at + d], "accepted", n, dice) for d, n in enumerate(path)]
+    if at + good < len(words):
+        emitted.append(_emit(words[at + good], "bonus" if good == depth else "corrected", -1, dice))
+    origins = (Origin("draft"), Origin("prompt", place=12, match=3))
+    draft = Draft(tuple(tokens), tuple(parents), tuple(labels), tuple(probs), tuple(origin), origins)
+    return draft, tuple(path), tuple(emitted)
+
+
+class FakeClient:
+    """An ``EngineClient`` under the test's control: ``feed(n)`` lets that many events of the run through."""
+
+    def __init__(self, text: str = ANSWER, *, ready: Ready | Failed = READY, auto: bool = True) -> None:
+        self.text, self.ready, self.auto = text, ready, auto
+        self.requests: list[Request] = []
+        self.loads = self.restarts = 0
+        self.closed = False
+        self._alive = True
+        self._out: deque[Event] = deque()
+        self._script: deque[Event] = deque()
+
+    # the protocol
+    def load(self, request: LoadRequest) -> None:
+        self.loads += 1
+        if self.auto:
+            self._out += [Loading("reading the model", 0.5), self.ready]
+
+    def run(self, request: Request) -> None:
+        self.requests.append(request)
+        self._script = deque(script(request, self.text))
+
+    def cancel(self) -> None:
+        if self._script:
+            done = self._script[-1]
+            left = sum(len(e.emitted) for e in self._script if isinstance(e, Round))
+            self._script.clear()
+            self._out.append(Finished("cancelled", done.tokens[: len(done.tokens) - left], ""))
+
+    def events(self) -> list[Event]:
+        out = list(self._out)
+        self._out.clear()
+        return out
+
+    @property
+    def alive(self) -> bool:
+        return self._alive
+
+    def restart(self) -> None:
+        self.restarts += 1
+        self._alive = True
+        self._out += [Loading("starting again"), self.ready]
+
+    def close(self) -> None:
+        self.closed = True
+
+    # the test's side
+    def say(self, *events: Event) -> None:
+        """Deliver these as they are."""
+        self._out += events
+
+    def feed(self, count: int | None = None) -> None:
+        """Let the next events of the run through; all of them if no number is given."""
+        for _ in range(len(self._script) if count is None else min(count, len(self._script))):
+            self._out.append(self._script.popleft())
+
+    def die(self) -> None:
+        """As after a kill."""
+        self._alive = False
+        self._script.clear()
+        self._out.append(Failed("the engine process ended unexpectedly", "it can be restarted", "failed"))
