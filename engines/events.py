@@ -187,7 +187,7 @@ class Prefilled:
 
     Attributes:
         reused: prompt tokens whose KV rows were already there (shared prefix of an earlier turn).
-        seconds: time of the prefill, first token included.
+        seconds: time of the prefill, the first token and the drafter's own start included.
         first: the first token of the answer.
         cache_length: KV rows now in the cache.
     """

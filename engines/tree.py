@@ -17,8 +17,8 @@ class DraftTree:
 
     Attributes:
         tokens: token ids, one a node.
-        parents: index of each node's parent, -1 for the root; a parent comes before its children and siblings carry
-            distinct tokens.
+        parents: index of each node's parent, -1 for the root; a parent comes before its children. Siblings should carry
+            distinct tokens (``add`` sees to it); a repeated one is harmless, only its row is wasted.
         probs: the drafter's probability of each node given its parent (None where it has none).
         origin: index into ``origins`` for each node.
         origins: the distinct origins.
@@ -74,6 +74,14 @@ class DraftTree:
         keep = [i for i, d in enumerate(self.depths()) if d <= depth][: max(0, nodes)]
         return self if len(keep) == len(self) else self.select(keep)
 
+    def first_path(self) -> DraftTree:
+        """The path of first children: what a model that cannot branch can verify."""
+        children, path, node = self.children(), [], -1
+        while node in children:
+            node = children[node][0]
+            path.append(node)
+        return self.select(path) if len(path) < len(self) else self
+
     def select(self, keep: list[int]) -> DraftTree:
         """The nodes ``keep`` (ascending, closed under parents) as a tree."""
         index = {-1: -1} | {old: new for new, old in enumerate(keep)}
@@ -88,17 +96,13 @@ class DraftTree:
         )
 
     def check(self, vocab_size: int) -> None:
-        """Raises ValueError where the invariants do not hold."""
+        """Raises ValueError where a parent does not come first or a token is not of the vocabulary."""
         n = len(self.tokens)
         columns = (self.parents, self.probs, self.origin)
         if any(len(c) != n for c in columns):
             raise ValueError("draft tree: columns of unequal length")
-        seen: set[tuple[int, int]] = set()
         for i, (token, parent) in enumerate(zip(self.tokens, self.parents)):
             if not -1 <= parent < i:
                 raise ValueError(f"draft tree: node {i} has parent {parent}")
             if not 0 <= token < vocab_size:
                 raise ValueError(f"draft tree: node {i} has token {token}, the vocabulary has {vocab_size}")
-            if (parent, token) in seen:
-                raise ValueError(f"draft tree: node {i} repeats its sibling's token {token}")
-            seen.add((parent, token))

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from engines.drafters.base import Drafter, Outcome, Resources, Room
+from engines.errors import UsageProblem
+from engines.events import Origin
 from engines.options import Option
 from engines.registry import EngineSpec
+from engines.tree import DraftTree
+
+if TYPE_CHECKING:
+    import torch
+
+_ORIGIN = Origin("draft")
 
 SPEC = EngineSpec(
     id="draft",
@@ -20,3 +33,122 @@ SPEC = EngineSpec(
     ),
     needs=("draft model",),
 )
+
+
+class DraftModel(Drafter):
+    """Drafts with a second causal model that keeps its own KV buffer across rounds and turns."""
+
+    def __init__(
+        self, resources: Resources, *, shape: str, num_tokens: int, confidence: float, depth: int, top_k: int,
+        total_nodes: int,
+    ) -> None:
+        super().__init__(resources)
+        if resources.draft_model is None:
+            raise UsageProblem(
+                "the draft engine needs a draft model, and none is loaded",
+                "give --draft-model a model with the target's vocabulary, or choose another engine",
+            )
+        self.model, self.law = resources.draft_model, resources.law
+        self.shape, self.num_tokens, self.confidence = shape, num_tokens, confidence
+        self.depth, self.top_k, self.total_nodes = depth, top_k, total_nodes
+
+    def start(self, outcome: Outcome) -> None:
+        """Prefill the prompt here, so that its time counts as prefill and not as drafting."""
+        prompt = outcome.context[: min(len(outcome.context) - 1, self.model.context_limit)]
+        self.model.extend(prompt[self.model.rewind(outcome.context) :])
+
+    def propose(self, context: Sequence[int], room: Room) -> DraftTree:
+        # The draft model has positions of its own, perhaps fewer than the target.
+        depth = min(room.depth, self.model.context_limit - len(context))
+        if depth < 1:
+            return DraftTree()
+        logits = self._catch_up(context)
+        if self.shape == "tree":
+            return self._tree(logits, len(context), min(depth, self.depth), min(self.total_nodes, room.nodes))
+        return self._chain(logits, len(context), min(depth, self.num_tokens, room.nodes))
+
+    def _catch_up(self, context: Sequence[int]) -> torch.Tensor:
+        """Feed what the cache lacks of the context (all of the prompt at first, later what the target added). Returns
+        the logits after its last token."""
+        shared = self.model.rewind(context)
+        return self._fit(self.model.extend(context[shared:]))
+
+    def _fit(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logits in the target's width: models of one vocabulary may pad their embeddings differently."""
+        width = self.resources.vocab_size
+        if logits.shape[-1] > width:
+            return logits[..., :width]
+        return logits if logits.shape[-1] == width else _pad(logits, width)
+
+    def _chain(self, logits: torch.Tensor, position: int, length: int) -> DraftTree:
+        """Up to ``length`` tokens. A token below ``confidence`` is drafted too and ends the chain: leaving it out would
+        make what is drafted depend on the dice, and the rejection law would no longer be exact."""
+        tokens: list[int] = []
+        probs: list[float] = []
+        dists: list[torch.Tensor] = []
+        while True:
+            token, prob, dist = self.law.suggest(logits, position + len(tokens))
+            tokens.append(token)
+            probs.append(prob)
+            if dist is not None:
+                dists.append(dist)
+            if len(tokens) == length or prob < self.confidence:
+                break
+            logits = self._fit(self.model.extend([token]))
+        note = {"forwards": len(tokens)}
+        return DraftTree.chain(tokens, _ORIGIN, probs, dists=_stack(dists), note=note)
+
+    def _tree(self, logits: torch.Tensor, position: int, depth: int, nodes: int) -> DraftTree:
+        """EAGLE-2's expansion: level by level the ``top_k`` nodes of highest path probability get ``top_k`` children;
+        of all nodes the ``nodes`` best are kept. A path's probability never exceeds its parent's, so with ties going
+        to the earlier node the kept set is closed under parents."""
+        tree, scores, rows = DraftTree(origins=[_ORIGIN]), [], {}
+        beam, logits = [-1], logits[None]
+        for level in range(1, depth + 1):
+            level_nodes = self._children(tree, scores, beam, logits, position + level - 1)
+            if level == depth:
+                break
+            beam = sorted(sorted(level_nodes, key=lambda i: -scores[i])[: self.top_k])
+            parents = [rows.get(tree.parents[i], -1) for i in beam]
+            rows |= {node: len(rows) + r for r, node in enumerate(beam)}
+            logits = self._fit(self.model.forward([tree.tokens[i] for i in beam], parents))
+        self.model.drop()
+        keep = sorted(sorted(range(len(tree)), key=lambda i: -scores[i])[:nodes])
+        kept = tree.select(keep)
+        kept.note = {"forwards": depth, "expanded": len(tree), "kept": len(kept)}
+        return kept
+
+    def _children(
+        self, tree: DraftTree, scores: list[float], beam: list[int], logits: torch.Tensor, position: int
+    ) -> list[int]:
+        """Add the ``top_k`` most likely children of each beam node; ``scores`` gets their path log probabilities."""
+        log_probs = self.law.scores(logits, position).log_softmax(-1)
+        values, tokens = log_probs.topk(min(self.top_k, log_probs.shape[-1]), -1)
+        added = []
+        for node, row_values, row_tokens in zip(beam, values.tolist(), tokens.tolist()):
+            above = scores[node] if node >= 0 else 0.0
+            for value, token in zip(row_values, row_tokens):
+                if value == float("-inf"):
+                    continue
+                tree.tokens.append(token)
+                tree.parents.append(node)
+                tree.probs.append(math.exp(value))
+                tree.origin.append(0)
+                scores.append(above + value)
+                added.append(len(tree) - 1)
+        return added
+
+
+def _stack(dists: list[torch.Tensor]) -> torch.Tensor | None:
+    import torch
+
+    return torch.stack(dists) if dists else None
+
+
+def _pad(logits: torch.Tensor, width: int) -> torch.Tensor:
+    import torch
+
+    return torch.nn.functional.pad(logits, (0, width - logits.shape[-1]), value=float("-inf"))
+
+
+DRAFTER = DraftModel

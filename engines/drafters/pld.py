@@ -7,8 +7,14 @@ several distinct matches can be merged into one tree.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from engines.drafters.base import Drafter, Outcome, Resources, Room
+from engines.errors import UsageProblem
+from engines.events import Origin
 from engines.options import Option
 from engines.registry import EngineSpec
+from engines.tree import DraftTree
 
 SPEC = EngineSpec(
     id="pld",
@@ -22,3 +28,74 @@ SPEC = EngineSpec(
         Option("num_candidates", 1, "Distinct matches merged into the draft tree.", 1, 16),
     ),
 )
+
+
+class PromptLookup(Drafter):
+    """n-gram lookup in prompt and output, over an index of where each n-gram last occurred."""
+
+    def __init__(
+        self, resources: Resources, *, max_ngram: int, min_ngram: int, num_tokens: int, num_candidates: int
+    ) -> None:
+        super().__init__(resources)
+        if min_ngram > max_ngram:
+            raise UsageProblem(
+                f"min_ngram={min_ngram} is above max_ngram={max_ngram}", "set min_ngram to at most max_ngram"
+            )
+        self.sizes = range(max_ngram, min_ngram - 1, -1)
+        self.num_tokens, self.num_candidates = num_tokens, num_candidates
+        self._ends: dict[tuple[int, ...], list[int]] = {}
+        self._indexed = 0
+        self._prompt_length = 0
+
+    def start(self, outcome: Outcome) -> None:
+        self._ends, self._indexed = {}, 0
+        self._prompt_length = outcome.prompt_length
+
+    def propose(self, context: Sequence[int], room: Room) -> DraftTree:
+        self._index(context)
+        length = min(self.num_tokens, room.depth)
+        tree = DraftTree()
+        if length < 1:
+            return tree
+        for size, end in self._matches(context, length):
+            self._merge(tree, context, size, end, length)
+            if "match" not in tree.note:
+                tree.note = {"match": size, "place": end}
+            if len(tree.origins) >= self.num_candidates:
+                break
+        return tree
+
+    def _index(self, context: Sequence[int]) -> None:
+        """Note the end (index after the last token) of every n-gram that has a token after it."""
+        for end in range(self._indexed + 1, len(context)):
+            for size in self.sizes:
+                if size <= end:
+                    self._ends.setdefault(tuple(context[end - size : end]), []).append(end)
+        self._indexed = max(self._indexed, len(context) - 1)
+
+    def _matches(self, context: Sequence[int], length: int) -> Iterator[tuple[int, int]]:
+        """(n-gram size, end) of earlier occurrences of the context's suffix: longest n first; of one n the latest with
+        a full continuation first, then those cut short by the end of the text, longest continuation first."""
+        seen: set[int] = set()
+        for size in self.sizes:
+            if size > len(context):
+                continue
+            ends = self._ends.get(tuple(context[len(context) - size :]), ())
+            full = [e for e in reversed(ends) if e + length <= len(context)]
+            for end in full + [e for e in ends if e + length > len(context)]:
+                if end not in seen:  # a longer n has already drafted from here
+                    seen.add(end)
+                    yield size, end
+
+    def _merge(self, tree: DraftTree, context: Sequence[int], size: int, end: int, length: int) -> None:
+        """Hang one continuation into the tree; one that is there already adds neither node nor origin."""
+        source = "prompt" if end < self._prompt_length else "output"
+        origin = Origin(source, place=end, match=size)
+        before, parent = len(tree), -1
+        for token in context[end : end + length]:
+            parent = tree.add(token, parent, None, len(tree.origins))
+        if len(tree) > before:
+            tree.origins.append(origin)
+
+
+DRAFTER = PromptLookup

@@ -1,0 +1,165 @@
+"""The one loop: draft, one forward of the target over the tree, the law's verdict, keep the accepted rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
+
+import torch
+
+from engines.drafters.base import Drafter, Outcome, Room
+from engines.errors import RunFailed
+from engines.events import Choice, Draft, Emitted, Finished, Kind, Prefilled, Reason, Round
+from engines.laws import Law, Verdict
+from engines.stop import Stop
+from engines.target.model import CausalModel
+from engines.text import Detokenizer
+from engines.tree import DraftTree
+
+MAX_NODES = 512  # the most a round verifies, whatever a drafter proposes
+_TOP = 3  # alternatives reported for each emitted token
+
+
+def decode(
+    target: CausalModel, drafter: Drafter, law: Law, prompt: Sequence[int], stop: Stop, words: Detokenizer,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Iterator[Prefilled | Round | Finished]:
+    """One answer, as events.
+
+    Args:
+        target: its cached rows are reused where they are a prefix of ``prompt``.
+        prompt: token ids, at least one.
+        stop: must leave the whole answer inside the target's context.
+        cancelled: asked between rounds and prefill chunks.
+
+    Raises:
+        RunFailed: a drafter broke the draft tree's invariants.
+    """
+    run = _Run(target, drafter, law, list(prompt), stop, words)
+    first = run.prefill(cancelled)
+    if first is None:
+        yield run.finish("cancelled")
+        return
+    yield first
+    while run.reason is None and not cancelled():
+        yield run.round()
+    yield run.finish(run.reason or "cancelled")
+
+
+class _Run:
+    """The state of one answer."""
+
+    def __init__(
+        self, target: CausalModel, drafter: Drafter, law: Law, prompt: list[int], stop: Stop, words: Detokenizer
+    ) -> None:
+        self.target, self.drafter, self.law, self.stop, self.words = target, drafter, law, stop, words
+        self.context, self.prompt_length = prompt, len(prompt)
+        self.rounds = 0
+        self.reason: Reason | None = None
+        self.stream = words.stream()
+        self.text: list[str] = []
+
+    @property
+    def answered(self) -> int:
+        return len(self.context) - self.prompt_length
+
+    def prefill(self, cancelled: Callable[[], bool]) -> Prefilled | None:
+        """Feed what the cache lacks of the prompt and take the first token; None if cancelled on the way."""
+        clock = perf_counter()
+        reused = self.target.rewind(self.context)
+        logits = self.target.extend(self.context[reused:], cancelled)
+        if logits is None:
+            return None
+        verdict = self.law.judge(DraftTree(), logits[None], len(self.context))
+        emitted = self._commit(DraftTree(), verdict, logits[None])
+        outcome = Outcome(self.context, self.prompt_length, DraftTree(), (), (emitted[0].token,), logits[None])
+        self.drafter.start(outcome)
+        seconds = perf_counter() - clock
+        return Prefilled(self.prompt_length, reused, seconds, emitted[0], self.target.length)
+
+    def round(self) -> Round:
+        """Draft, verify, commit."""
+        clock = perf_counter()
+        tree = self._draft()
+        drafted = perf_counter()
+        position = len(self.context)
+        logits = self.target.forward(
+            [self.context[-1], *tree.tokens], [-1, *(parent + 1 for parent in tree.parents)]
+        )
+        self.target.synchronize()
+        verified = perf_counter()
+        verdict = self.law.judge(tree, logits, position)
+        emitted = self._commit(tree, verdict, logits)
+        path = tuple(verdict.path)
+        self.target.keep([0, *(node + 1 for node in path)])
+        tokens = tuple(verdict.tokens)
+        self.drafter.learn(Outcome(self.context, self.prompt_length, tree, path, tokens, logits))
+        self.rounds += 1
+        shown = self._shown(tree)
+        return Round(
+            self.rounds, position, shown, path, emitted, drafted - clock, verified - drafted,
+            perf_counter() - verified, self.target.length, tree.note,
+        )
+
+    def _draft(self) -> DraftTree:
+        """The drafter's tree, cut to what there is room for and to what the target can verify."""
+        room = Room(self.stop.max_new_tokens - self.answered - 1, MAX_NODES)
+        tree = self.drafter.propose(self.context, room) if room.depth > 0 else DraftTree()
+        try:
+            tree.check(self.target.vocab_size)
+        except ValueError as error:
+            raise RunFailed(f"engine {type(self.drafter).__name__} made an invalid draft: {error}") from None
+        tree = tree.capped(room.depth, room.nodes)
+        return tree if self.target.trees else tree.first_path()
+
+    def _commit(self, tree: DraftTree, verdict: Verdict, logits: torch.Tensor) -> tuple[Emitted, ...]:
+        """Cut the verdict where the answer ends, extend the context, and say what was emitted and why."""
+        tokens, self.reason = self.stop.cut(verdict.tokens, self.answered)
+        mismatch = self._mismatch(tree, verdict)
+        drafted = len(verdict.path)
+        del verdict.path[len(tokens) :]
+        verdict.tokens = tokens
+        self.context += tokens
+        rows = [0, *(node + 1 for node in verdict.path)][: len(tokens)]
+        probs, tops = self._explain(logits[rows], tokens)
+        emitted = []
+        for i, token in enumerate(tokens):
+            kind: Kind = "accepted" if i < drafted else mismatch
+            text = self.stream.step(token)
+            self.text.append(text)
+            emitted.append(
+                Emitted(
+                    token, text, self.words.piece(token), kind, verdict.path[i] if i < drafted else -1, probs[i],
+                    verdict.gaps[i], verdict.noise[i], tops[i], verdict.trials[i],
+                )
+            )
+        return tuple(emitted)
+
+    @staticmethod
+    def _mismatch(tree: DraftTree, verdict: Verdict) -> Kind:
+        """The kind of the target's own token at the end of the path."""
+        if not len(tree):
+            return "target"
+        leaf = verdict.path[-1] if verdict.path else -1
+        return "corrected" if leaf in tree.parents else "bonus"
+
+    def _explain(self, logits: torch.Tensor, tokens: list[int]) -> tuple[list[float], list[tuple[Choice, ...]]]:
+        """Target's probability of each emitted token, and its favourites at that position."""
+        log_probs = self.law.sampling.warp(logits).log_softmax(-1)
+        chosen = log_probs.gather(-1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0].exp().tolist()
+        values, ids = log_probs.topk(min(_TOP, log_probs.shape[-1]), -1)
+        tops = [
+            tuple(Choice(t, self.words.piece(t), v) for t, v in zip(row_ids, row_values) if v > 0)
+            for row_ids, row_values in zip(ids.tolist(), values.exp().tolist())
+        ]
+        return chosen, tops
+
+    def _shown(self, tree: DraftTree) -> Draft:
+        return Draft(
+            tuple(tree.tokens), tuple(tree.parents), tuple(self.words.piece(t) for t in tree.tokens),
+            tuple(tree.probs), tuple(tree.origin), tuple(tree.origins),
+        )
+
+    def finish(self, reason: Reason) -> Finished:
+        """The end. What the stream holds back (an unfinished character) stays out, as in plain decoding."""
+        return Finished(reason, tuple(self.context[self.prompt_length :]), "".join(self.text))

@@ -1,0 +1,187 @@
+"""Models in memory and runs on them: the library's working object, and what the engine process serves."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from time import perf_counter
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from engines import registry
+from engines.drafters.base import Resources
+from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
+from engines.events import Event, Loading, Ready, Started
+from engines.laws import make_law
+from engines.loop import decode
+from engines.prompt import encode
+from engines.request import Request
+from engines.samples import sample_model
+from engines.sampling import Sampling
+from engines.stop import Stop
+from engines.target.loading import load_model, load_tokenizer, resolve_device, resolve_dtype
+from engines.target.model import CausalModel
+from engines.text import Detokenizer
+
+
+class Runtime:
+    """A target model, its tokenizer, and a draft model where one fits.
+
+    Attributes:
+        ready: what was loaded, as an event.
+    """
+
+    def __init__(
+        self, target: CausalModel, tokenizer: PreTrainedTokenizerBase, draft: CausalModel | None = None,
+        seconds: float = 0.0, warnings: tuple[str, ...] = (),
+    ) -> None:
+        self.target, self.tokenizer, self.draft = target, tokenizer, draft
+        self.words = Detokenizer(tokenizer)
+        self.end_tokens = _end_tokens(target, tokenizer)
+        if not target.trees:
+            warnings += (f"{target.name} cannot verify branches: drafts are cut to their first path",)
+        self.ready = Ready(
+            target.name, _name(target.dtype), str(target.device), target.parameters, target.vocab_size,
+            target.context_limit, bool(tokenizer.chat_template), draft.name if draft else None,
+            draft.parameters if draft else None, seconds, target.backend, torch.get_num_threads(), warnings,
+        )
+
+    @classmethod
+    def load(
+        cls, model: str | None = None, draft_model: str | None = None, dtype: str = "auto", device: str = "auto",
+        progress: Callable[[Loading], None] = lambda _: None,
+    ) -> Runtime:
+        """Load models; None takes the ones that ship, the draft model only where its vocabulary is the target's.
+
+        Raises:
+            ModelUnavailable: a model is missing or unusable.
+            UsageProblem: an unknown dtype or device, or a ``draft_model`` with another vocabulary.
+        """
+        clock = perf_counter()
+        where = resolve_device(device)
+        kind = resolve_dtype(dtype, where)
+        name = model or _shipped("target")
+        progress(Loading(f"tokenizer of {name}", 0.1))
+        tokenizer = load_tokenizer(name)
+        progress(Loading(f"weights of {name}", 0.2))
+        target = load_model(name, kind, where)
+        progress(Loading("draft model", 0.8))
+        draft, warnings = _load_draft(draft_model, target, tokenizer, kind, where)
+        progress(Loading("ready", 1.0))
+        return cls(target, tokenizer, draft, perf_counter() - clock, warnings)
+
+    @property
+    def default_engine(self) -> str:
+        """The engine taken when none is named: the draft model where there is one, else prompt lookup."""
+        return "draft" if self.draft else "pld"
+
+    def run(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Event]:
+        """One run as events: Started, Prefilled, Round..., Finished.
+
+        Raises:
+            UsageProblem: before Started, for a request that cannot be run.
+            RunFailed: later, where the model or the drafter broke.
+        """
+        request.check()
+        spec = registry.find(request.engine or self.default_engine)
+        options = spec.parse(request.options)
+        sampling = Sampling(request.temperature, request.top_p, request.top_k)
+        law = make_law(request.law, sampling, request.seed, self.target.vocab_size)
+        drafter = registry.drafter_class(spec.id)(
+            Resources(law, self.target.vocab_size, self.draft), **options
+        )
+        prompt, warnings = encode(self.tokenizer, request)
+        limit, clipped = self._room(len(prompt), request.max_new_tokens)
+        yield self._started(request, spec, options, law.lossless, prompt, limit, warnings + clipped)
+        stop = Stop(self.end_tokens, limit)
+        try:
+            yield from decode(self.target, drafter, law, prompt, stop, self.words, cancelled)
+        except SpecError:
+            raise
+        except (RuntimeError, MemoryError) as error:
+            self.forget()
+            raise RunFailed(f"the model failed: {str(error).splitlines()[0][:200]}", "try a shorter text") from error
+
+    def forget(self) -> None:
+        """Empty the KV caches (after a failure, or to measure a cold start)."""
+        for model in (self.target, self.draft):
+            if model is not None:
+                model.truncate(0)
+
+    def _room(self, prompt: int, wanted: int) -> tuple[int, tuple[str, ...]]:
+        """How many tokens the answer may have inside the context. Raises UsageProblem where there is none."""
+        limit = self.target.context_limit
+        if prompt >= limit:
+            raise UsageProblem(
+                f"the prompt has {prompt} tokens, the model's context holds {limit}",
+                f"shorten it to at most {limit - 1} tokens, or start a new conversation",
+            )
+        room = min(wanted, limit - prompt)
+        if room == wanted:
+            return room, ()
+        return room, (f"the context of {limit} leaves room for {room} of {wanted} new tokens",)
+
+    def _started(self, request, spec, options, lossless, prompt, limit, warnings) -> Started:
+        return Started(
+            spec.id, options, request.law, request.temperature, request.top_p, request.top_k, request.seed, limit,
+            self.ready.model, self.ready.dtype, self.ready.device, tuple(prompt),
+            tuple(self.words.piece(t) for t in prompt), request.conversation, self.ready.draft_model,
+            lossless and spec.lossless, _versions(), _machine(), warnings,
+        )
+
+
+def _load_draft(
+    name: str | None, target: CausalModel, tokenizer: PreTrainedTokenizerBase, dtype: torch.dtype, device: torch.device
+) -> tuple[CausalModel | None, tuple[str, ...]]:
+    """The draft model, vocabulary checked before its weights are read; a shipped one that does not fit is a warning."""
+    asked = name is not None
+    found = name or sample_model("draft")
+    if found is None:
+        return None, ("no draft model is at hand: give --draft-model to use the draft engine",)
+    found = str(found)
+    theirs = load_tokenizer(found)
+    if theirs.get_vocab() != tokenizer.get_vocab():
+        problem = (
+            f"the vocabulary of draft model {found} ({len(theirs)} tokens) is not that of {target.name}"
+            f" ({len(tokenizer)} tokens)"
+        )
+        if asked:
+            raise UsageProblem(problem, "give a draft model made with the target's tokenizer")
+        return None, (problem + ": give --draft-model to use the draft engine",)
+    return load_model(found, dtype, device), ()
+
+
+def _shipped(role: str) -> str:
+    folder = sample_model(role)
+    if folder is None:
+        raise ModelUnavailable("the sample models are missing", "reinstall spec-tui, or give --model a folder or hub id")
+    return str(folder)
+
+
+def _end_tokens(target: CausalModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """End tokens of the generation config, else of the configuration, else of the tokenizer."""
+    for holder in (target.model.generation_config, target.model.config, tokenizer):
+        end = getattr(holder, "eos_token_id", None)
+        if end is not None:
+            return frozenset([end] if isinstance(end, int) else end)
+    return frozenset()
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _versions() -> dict[str, str]:
+    return {"spec-tui": version("spec-tui"), "python": platform.python_version()} | {
+        name: version(name) for name in ("torch", "transformers")
+    }
+
+
+def _machine() -> dict[str, object]:
+    return {
+        "system": platform.system(), "processor": platform.machine(), "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,124 @@
+"""One preallocated KV buffer for all layers of a model, with one absolute length.
+
+transformers' dynamic cache concatenates at every step and crops relative to its own length; its sliding layers drop
+rows, after which nothing can be rolled back. Here every layer keeps every row at a fixed place, rows are written at
+``length + pending``, and keeping an accepted path is one indexed move (or none where the path is already in place).
+"""
+
+from __future__ import annotations
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+_STEP = 256  # rows; buffers grow in multiples of it
+
+
+class BufferLayer(CacheLayerMixin):
+    """A layer's share of the buffer: keys and values [1, heads, capacity, dim], views of the owner's stores."""
+
+    is_sliding = False
+
+    def __init__(self, owner: KVBuffer, index: int) -> None:
+        super().__init__()
+        self.owner, self.index = owner, index
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        self.owner.allocate(self, key_states, value_states)
+        self.is_initialized = True
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+        """Write rows behind those that are there; returns all keys and values up to and including them."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        start = self.owner.offset
+        end = start + key_states.shape[-2]
+        self.keys[..., start:end, :] = key_states
+        self.values[..., start:end, :] = value_states
+        return self.keys[..., :end, :], self.values[..., :end, :]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.owner.offset + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self.owner.offset
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class KVBuffer(Cache):
+    """The buffer: ``length`` committed rows, then ``pending`` rows of the tree under way."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__(layers=[BufferLayer(self, i) for i in range(layers)])
+        self.length = 0
+        self.pending = 0
+        self.capacity = 0
+        self._stores: list[torch.Tensor] = []  # [layers of one shape, 1, heads, capacity, dim], keys and values alike
+        self._used: list[int] = []  # slots taken in each store
+
+    @property
+    def offset(self) -> int:
+        """Where the next row goes."""
+        return self.length + self.pending
+
+    @torch.inference_mode()
+    def reserve(self, rows: int) -> None:
+        """Make room for ``rows`` in all; grows geometrically and keeps what is there."""
+        if rows <= self.capacity:
+            return
+        self.capacity = -(-max(rows, self.capacity * 3 // 2) // _STEP) * _STEP
+        for i, old in enumerate(self._stores):
+            new = old.new_zeros(*old.shape[:3], self.capacity, old.shape[4])
+            new[..., : old.shape[3], :] = old
+            self._stores[i] = new
+        for layer in self.layers:
+            if layer.is_initialized:
+                self._point(layer)
+
+    def allocate(self, layer: BufferLayer, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Give a layer its place: layers shaped like the first share one store, so a move is one operation."""
+        self.reserve(1)
+        slots = []
+        for states in (key_states, value_states):
+            shape = (1, states.shape[1], states.shape[3])
+            slots.append(self._slot(shape, states, layer.index))
+        layer.slots = slots
+        self._point(layer)
+
+    def _slot(self, shape: tuple[int, int, int], states: torch.Tensor, index: int) -> tuple[int, int]:
+        for s, store in enumerate(self._stores):
+            used = self._used[s]
+            if (store.shape[1], store.shape[2], store.shape[4]) == shape and used < store.shape[0]:
+                self._used[s] += 1
+                return s, used
+        layers = 2 * (len(self.layers) - index)
+        self._stores.append(states.new_zeros(layers, 1, shape[1], self.capacity, shape[2]))
+        self._used.append(1)
+        return len(self._stores) - 1, 0
+
+    def _point(self, layer: BufferLayer) -> None:
+        (ks, ki), (vs, vi) = layer.slots
+        layer.keys, layer.values = self._stores[ks][ki], self._stores[vs][vi]
+
+    @torch.inference_mode()
+    def keep(self, rows: list[int]) -> None:
+        """Commit pending rows ``rows`` (ascending indices into the pending ones) and drop the others."""
+        if rows != list(range(len(rows))):
+            start = self.length
+            for store in self._stores:
+                index = torch.tensor(rows, device=store.device) + start
+                store[..., start : start + len(rows), :] = store.index_select(3, index)
+        self.length += len(rows)
+        self.pending = 0
+
+    def truncate(self, length: int) -> None:
+        """Forget every row from ``length`` on, and the pending ones."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot truncate {self.length} rows to {length}")
+        self.length, self.pending = length, 0
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the buffer in bytes."""
+        return sum(store.numel() * store.element_size() for store in self._stores)
