@@ -1,17 +1,74 @@
-"""For all tests: logs and settings of the person who runs them stay untouched."""
+"""Small models and a byte tokenizer, made here; the shipped pair, loaded once."""
 
 from __future__ import annotations
 
 import os
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
 import pytest
 
+SPECIAL = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
 
-@pytest.fixture(autouse=True, scope="session")
-def _own_folders(tmp_path_factory: pytest.TempPathFactory):
-    old = dict(os.environ)
-    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
-        os.environ[name] = str(tmp_path_factory.mktemp(name.lower()))
-    yield
-    os.environ.clear()
-    os.environ.update(old)
+
+def make_tokenizer(template: bool = True):
+    """A byte-level tokenizer of 260 tokens: four special ones, then one for each byte."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {token: i for i, token in enumerate([*SPECIAL, *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(SPECIAL)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>")
+    if template:
+        fast.chat_template = TEMPLATE
+    return fast
+
+
+def make_llama(seed: int, vocab_size: int = 260, hidden: int = 32, layers: int = 2, context: int = 256, **changes):
+    """A random Llama in float32 whose logits are spread enough to have opinions."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocab_size, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=context, initializer_range=0.3,
+        bos_token_id=None, eos_token_id=0, pad_token_id=0, **changes,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return make_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """A runtime on a tiny random target and a draft that agrees with it now and then (its first layer)."""
+    from engines.runtime import Runtime
+    from engines.target.loading import wrap
+
+    target = make_llama(1, layers=3)
+    draft = make_llama(1, layers=3)
+    draft.model.layers = draft.model.layers[:2]
+    draft.config.num_hidden_layers = 2
+    return Runtime(wrap(target, "tiny-target"), make_tokenizer(), wrap(draft, "tiny-draft"))
+
+
+@pytest.fixture(scope="session")
+def sample():
+    """The shipped pair."""
+    from engines import load
+
+    return load()

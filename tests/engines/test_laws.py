@@ -1,0 +1,166 @@
+"""The laws, proven: rejection by enumerating every outcome, exact by comparing with plain decoding."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines import registry
+from engines.drafters.base import Drafter, Resources
+from engines.laws import Exact, Rejection
+from engines.sampling import Dice, GumbelNoise, Sampling
+from engines.tree import DraftTree
+from tests.engines.toys import Scripted, ToyModel, answer, autoregressive, chain, enumerate_outcomes, random_tree
+
+PROMPT = [0, 1, 2, 0, 1]
+
+
+def target_distribution(model: ToyModel, sampling: Sampling, new: int, end=frozenset()) -> dict[tuple, float]:
+    """Probability of every answer, by multiplying the target's own conditionals."""
+    out: dict[tuple, float] = {(): 1.0}
+    for _ in range(new):
+        step: dict[tuple, float] = {}
+        for text, weight in out.items():
+            if text and text[-1] in end:
+                step[text] = weight
+                continue
+            probs = sampling.probs(model.logits_after([*PROMPT, *text])[None])[0].tolist()
+            step |= {(*text, token): weight * p for token, p in enumerate(probs) if p > 0}
+        out = step
+    return out
+
+
+def engine(name: str, law: Rejection, draft: ToyModel, **options) -> Drafter:
+    spec = registry.find(name)
+    resources = Resources(law, draft.vocab_size, draft)
+    return registry.drafter_class(name)(resources, **spec.parse(options))
+
+
+ENGINES = {
+    "autoregressive": ("autoregressive", {}),
+    "pld": ("pld", {"num_tokens": 2, "num_candidates": 3}),
+    "draft chain": ("draft", {"num_tokens": 2, "confidence": 0.0}),
+    "draft chain that stops early": ("draft", {"num_tokens": 3, "confidence": 0.45}),
+    "draft tree": ("draft", {"shape": "tree", "depth": 2, "top_k": 2, "total_nodes": 4}),
+}
+
+
+@pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.7, top_p=0.8), Sampling(1.3, top_k=2), Sampling(0.0)])
+@pytest.mark.parametrize("name", ENGINES)
+def test_rejection_gives_exactly_the_targets_distribution(name, sampling):
+    target, draft = ToyModel(3, seed=1), ToyModel(3, seed=2, spread=1.0)
+    engine_id, options = ENGINES[name]
+
+    def run(dice: Dice) -> tuple:
+        target.truncate(0)
+        draft.truncate(0)
+        law = Rejection(sampling, 0, dice)
+        return answer(target, engine(engine_id, law, draft, **options), law, PROMPT, 4)
+
+    outcomes = enumerate_outcomes(run)
+    expected = target_distribution(target, sampling, 4)
+    assert sum(outcomes.values()) == pytest.approx(1)
+    for text in outcomes.keys() | expected.keys():
+        assert outcomes.get(text, 0.0) == pytest.approx(expected.get(text, 0.0), abs=1e-9), text
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), nodes=st.integers(0, 6), dists=st.booleans(), duplicates=st.booleans())
+def test_rejection_is_exact_for_any_tree(seed, nodes, dists, duplicates):
+    """One round over a random tree: point masses, or i.i.d. draws from given distributions with repeats."""
+    model, sampling, rng = ToyModel(3, seed=seed), Sampling(1.0), random.Random(seed)
+    shape = random_tree(rng, 3, nodes, duplicates)
+    qs = torch.rand(max(len(shape), 1), 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    qs /= qs.sum(-1, keepdim=True)
+
+    def run(dice: Dice) -> tuple:
+        tree = DraftTree(list(shape.tokens), shape.parents, shape.probs, shape.origin, shape.origins)
+        if dists and len(tree):
+            tree.dists = qs[[max(0, p + 1) for p in tree.parents]]  # siblings share their parent's distribution
+            tree.tokens = [dice.draw(q) for q in tree.dists]
+        model.truncate(0)
+        model.extend(PROMPT[:-1])
+        logits = model.forward([PROMPT[-1], *tree.tokens], [-1, *(p + 1 for p in tree.parents)])
+        return (Rejection(sampling, 0, dice).judge(tree, logits, len(PROMPT)).tokens[0],)
+
+    outcomes = enumerate_outcomes(run)
+    expected = sampling.probs(model.logits_after(PROMPT)[None])[0].tolist()
+    for token, p in enumerate(expected):
+        assert outcomes.get((token,), 0.0) == pytest.approx(p, abs=1e-9)
+
+
+def test_leaving_out_a_low_confidence_draft_would_be_biased():
+    """Why a chain keeps the token that ends it: dropping it makes what is drafted depend on the dice."""
+    target, draft, sampling = ToyModel(3, seed=1), ToyModel(3, seed=2), Sampling(1.0)
+
+    def run(dice: Dice) -> tuple:
+        target.truncate(0)
+        law = Rejection(sampling, 0, dice)
+
+        def propose(context, room):
+            token, prob, dist = law.suggest(draft.logits_after(context), len(context))
+            if prob < 0.5:
+                return DraftTree()
+            tree = chain([token])
+            tree.dists = dist[None]
+            return tree
+
+        return answer(target, Scripted(propose), law, PROMPT, 3)
+
+    outcomes, expected = enumerate_outcomes(run), target_distribution(target, sampling, 3)
+    assert max(abs(outcomes.get(t, 0) - p) for t, p in expected.items()) > 0.01
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**63 - 1), temperature=st.sampled_from([0.0, 0.3, 0.8, 1.5]),
+    top_p=st.sampled_from([0.5, 1.0]), top_k=st.sampled_from([0, 3]), model=st.integers(0, 1000),
+)
+def test_exact_gives_the_autoregressive_text_for_any_tree(seed, temperature, top_p, top_k, model):
+    target, sampling, rng = ToyModel(7, seed=model), Sampling(temperature, top_p, top_k), random.Random(model)
+    drafter = Scripted(lambda context, room: random_tree(rng, 7, rng.randrange(20)))
+    text = answer(target, drafter, Exact(sampling, seed, 7), PROMPT, 25)
+    assert text == autoregressive(ToyModel(7, seed=model), PROMPT, 25, sampling, seed)
+
+
+def test_exact_draws_from_the_targets_distribution():
+    """Frequencies over positions, against the softmax, within five standard deviations."""
+    logits = torch.tensor([[1.0, 0.2, -0.5, -2.0]])
+    law, n = Exact(Sampling(0.9), seed=3, vocab_size=4), 20_000
+    counts = torch.zeros(4)
+    for position in range(n):
+        counts[law.judge(DraftTree(), logits, position).tokens[0]] += 1
+    p = (logits[0] / 0.9).softmax(-1)
+    assert ((counts / n - p).abs() < 5 * (p * (1 - p) / n).sqrt()).all()
+
+
+def test_noise_depends_on_seed_and_position_only():
+    a, b = GumbelNoise(7, 100), GumbelNoise(7, 100)
+    later = [b.at(p) for p in reversed(range(200))][::-1]
+    assert all(torch.equal(a.at(p), later[p]) for p in range(200))
+    assert not torch.equal(a.at(1), a.at(2))
+    assert not torch.equal(a.at(1), GumbelNoise(8, 100).at(1))
+    assert torch.isfinite(torch.stack(later)).all()
+
+
+def test_a_shared_noise_draft_agrees_more_often_than_independent_draws():
+    target, draft = ToyModel(12, seed=1), ToyModel(12, seed=1, spread=1.2)
+    law, other = Exact(Sampling(1.0), 5, 12), Exact(Sampling(1.0), 6, 12)
+    agree = independent = 0
+    for position in range(300):
+        context = [position % 12, (position * 7) % 12, (position // 5) % 12]
+        wanted = law.judge(DraftTree(), target.logits_after(context)[None], position).tokens[0]
+        agree += law.suggest(draft.logits_after(context), position)[0] == wanted
+        independent += other.suggest(draft.logits_after(context), position)[0] == wanted
+    assert agree > 1.5 * independent
+
+
+def test_dice_draw_follows_the_distribution_and_never_takes_the_impossible():
+    dice, probs = Dice(1), torch.tensor([0.0, 0.25, 0.0, 0.75, 0.0])
+    drawn = [dice.draw(probs) for _ in range(4000)]
+    assert set(drawn) == {1, 3}
+    assert drawn.count(3) / 4000 == pytest.approx(0.75, abs=0.04)

@@ -1,0 +1,181 @@
+"""The model behind the loop: rows, masks, rollback, packing, against plain transformers forwards."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.drafters.base import Outcome
+from engines.laws import Exact
+from engines.loop import _Run
+from engines.sampling import Sampling
+from engines.stop import Stop
+from engines.target import packed
+from engines.target.cache import KVBuffer
+from engines.target.loading import wrap
+from engines.target.model import CausalModel
+from engines.target.selftest import selftest
+from tests.conftest import make_llama
+from tests.engines.toys import Scripted, Words, random_tree
+
+PROMPT = [5, 9, 2, 6, 5, 3, 5, 8]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return make_llama(3)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return wrap(make_llama(3), "tiny")
+
+
+def reference(plain, tokens) -> torch.Tensor:
+    with torch.inference_mode():
+        return plain(torch.tensor([list(tokens)])).logits[0]
+
+
+def assert_fresh(model: CausalModel, plain) -> None:
+    """The cache equals that of a fresh prefill of the same tokens."""
+    assert len(model.tokens) == model.length == model.cache.get_seq_length()
+    with torch.inference_mode():
+        fresh = plain(torch.tensor([model.tokens]), use_cache=True).past_key_values
+    for ours, theirs in zip(model.cache.layers, fresh.layers):
+        torch.testing.assert_close(ours.keys[..., : model.length, :], theirs.keys, atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(ours.values[..., : model.length, :], theirs.values, atol=2e-5, rtol=1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), nodes=st.integers(1, 40))
+def test_tree_logits_equal_chain_logits(model, plain, seed, nodes):
+    tree = random_tree(random.Random(seed), 260, nodes)
+    model.truncate(0)
+    model.extend(PROMPT)
+    logits = model.forward([1, *tree.tokens], [-1, *(p + 1 for p in tree.parents)])
+    for node in range(-1, len(tree)):
+        path, at = [], node
+        while at >= 0:
+            path.insert(0, tree.tokens[at])
+            at = tree.parents[at]
+        torch.testing.assert_close(logits[node + 1], reference(plain, [*PROMPT, 1, *path])[-1], atol=2e-4, rtol=1e-3)
+
+
+def test_a_tree_fed_level_by_level_is_the_tree_fed_at_once(model):
+    tokens, parents = [4, 5, 6, 7, 8], [-1, 0, 0, 1, 2]
+    model.truncate(0)
+    model.extend(PROMPT)
+    once = model.forward(tokens, parents).clone()
+    model.drop()
+    levels = [model.forward([4], [-1]), model.forward([5, 6], [0, 0]), model.forward([7, 8], [1, 2])]
+    torch.testing.assert_close(torch.cat(levels), once, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_after_every_round_the_cache_is_a_fresh_prefill(model, plain, temperature):
+    rng = random.Random(1)
+    law = Exact(Sampling(temperature), 1, 260)
+    run = _Run(model, Scripted(lambda c, room: lucky_tree(plain, rng, c)), law, list(PROMPT), Stop(frozenset(), 60), Words())
+    run.prefill(lambda: False)
+    assert_fresh(model, plain)
+    accepted = 0
+    while run.reason is None:
+        accepted += len(run.round().path)
+        assert_fresh(model, plain)
+        assert model.tokens == run.context[: model.length]
+    assert accepted > 10, "the test must see branches accepted"
+
+
+def lucky_tree(plain, rng, context):
+    """A random tree with the greedy continuation hidden in it, not leftmost."""
+    tree = random_tree(rng, 260, rng.randrange(6))
+    if rng.random() < 0.8:
+        parent, text = -1, list(context)
+        for _ in range(3):
+            token = int(reference(plain, text)[-1].argmax())
+            parent = tree.add(token, parent, None, 0)
+            text.append(token)
+    return tree
+
+
+def test_rewind_keeps_the_shared_prefix_and_leaves_a_token_to_feed(model, plain):
+    model.truncate(0)
+    model.extend(PROMPT)
+    assert model.rewind(PROMPT) == len(PROMPT) - 1
+    model.extend(PROMPT[-1:])
+    assert model.rewind([*PROMPT[:4], 77, 78]) == 4
+    logits = model.extend([77, 78])
+    torch.testing.assert_close(logits, reference(plain, [*PROMPT[:4], 77, 78])[-1], atol=2e-4, rtol=1e-3)
+    assert model.rewind([99]) == 0
+
+
+def test_a_long_prompt_is_fed_in_pieces(plain):
+    model = CausalModel(make_llama(3, context=2048), "long")
+    tokens = [(i * 37) % 260 for i in range(1300)]
+    logits = model.extend(tokens)
+    torch.testing.assert_close(logits, reference(make_llama(3, context=2048), tokens)[-1], atol=1e-3, rtol=1e-3)
+    polls = iter([False, True])
+    model.truncate(0)
+    assert model.extend(tokens, lambda: next(polls)) is None
+    assert model.length == 1024, "cancelled between pieces; what was fed stays"
+
+
+def test_the_buffer_grows_and_keeps_its_rows(model, plain):
+    model.truncate(0)
+    model.cache.__init__(len(model.cache.layers))
+    model.extend(PROMPT)
+    before = model.cache.capacity
+    model.forward([1] * 300, range(-1, 299))
+    assert model.cache.capacity > before
+    model.keep([0, 1, 2])
+    assert_fresh(model, plain)
+
+
+def test_truncate_beyond_the_end_is_refused():
+    buffer = KVBuffer(1)
+    with pytest.raises(ValueError):
+        buffer.truncate(1)
+
+
+def test_packing_changes_logits_by_rounding_only(plain):
+    if not packed.available():
+        pytest.skip("this torch has no packed linears")
+    other = make_llama(3)
+    with torch.inference_mode():
+        assert packed.pack(other) == 2 * 7 + 1
+    tokens = list(range(40))
+    torch.testing.assert_close(reference(other, tokens), reference(plain, tokens), atol=2e-4, rtol=1e-3)
+
+
+def test_selftest_passes_a_good_model_and_names_what_is_wrong_with_a_bad_one(model, monkeypatch):
+    assert selftest(model) is None and model.length == 0
+    broken = CausalModel(make_llama(4), "broken")
+    monkeypatch.setattr(broken, "_mask", lambda seen, chain: None)  # branches see each other
+    assert selftest(broken) is None
+    assert broken.trees is False
+    recurrent = CausalModel(make_llama(4), "recurrent")
+    run = recurrent._run
+    monkeypatch.setattr(recurrent, "_run", lambda ids, *a, **k: run(ids, *a, **k) + len(ids))
+    assert "several tokens" in selftest(recurrent)
+
+
+def test_outcome_reaches_the_drafter(model):
+    seen: list[Outcome] = []
+
+    class Listener(Scripted):
+        def start(self, outcome):
+            seen.append(outcome)
+
+        def learn(self, outcome):
+            seen.append(outcome)
+
+    law = Exact(Sampling(), 0, 260)
+    run = _Run(model, Listener(lambda c, r: random_tree(random.Random(1), 260, 3)), law, list(PROMPT), Stop(frozenset(), 5), Words())
+    run.prefill(lambda: False)
+    run.round()
+    assert seen[0].logits.shape == (1, 260) and seen[1].logits.shape == (4, 260)
+    assert seen[1].context[-len(seen[1].emitted) :] == list(seen[1].emitted)
