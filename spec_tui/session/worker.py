@@ -19,8 +19,9 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
-from engines.events import Event, to_json
+from engines.events import Event
 from spec_tui.session.service import Loader, Service
+from spec_tui.session.trace import encode
 
 _PATIENCE = 1.0  # seconds a run gets to end by itself once the parent has closed or died
 _PIPE_SIZE = 1 << 20
@@ -70,11 +71,6 @@ def _writer(events: IO[bytes]) -> Callable[[Event], None]:
             os._exit(0)
 
     return emit
-
-
-def encode(event: Event) -> bytes:
-    """One line of UTF-8; lone surrogates, which UTF-8 cannot hold, as JSON escapes."""
-    return to_json(event).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _read(commands: IO[bytes], service: Service) -> None:

@@ -17,7 +17,6 @@ from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.inprocess import InProcessClient
 from spec_tui.session.process import ProcessClient
-
 from tests.session import fake_runtime
 
 FACTORY = "tests.session.fake_runtime:load"

@@ -1,0 +1,30 @@
+"""The command line: ``spec-tui``, and ``python -m spec_tui``."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+from spec_tui.cli.errors import INTERRUPTED, reported
+
+
+def main() -> NoReturn:
+    """Run the command line of this process; exits with its code."""
+    sys.exit(call(sys.argv[1:]))
+
+
+def call(arguments: list[str]) -> int:
+    """Parse the arguments and do what they say. Returns the exit code; errors are told on stderr.
+
+    Commands return what is to be done as a callable, which is called outside typer: that has its own ideas of
+    broken pipes and interrupts.
+    """
+    with reported() as outcome:
+        from spec_tui.cli.app import app
+
+        action = app(args=arguments, prog_name="spec-tui", standalone_mode=False)
+        outcome.code = action() if callable(action) else int(action or 0)
+    return outcome.code
+
+
+__all__ = ["INTERRUPTED", "call", "main"]

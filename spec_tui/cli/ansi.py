@@ -1,0 +1,65 @@
+"""The token language on a plain terminal: what became of each token, in colours, and in attributes that stay
+where colours are off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import IO
+
+from engines.events import Emitted, Kind
+from spec_tui.text import sanitise
+
+# Kind: (attributes, colour). The colours are the terminal's own, so they are readable on its background. Both
+# kinds that the target put right are yellow; one underline or two tells them apart, with colour and without.
+_STYLES: dict[Kind, tuple[str, str]] = {
+    "accepted": ("", "36"),
+    "corrected": ("1;4", "33"),
+    "bonus": ("1;21", "33"),
+    "target": ("", ""),
+}
+_LEGEND: tuple[tuple[Kind, str], ...] = (
+    ("accepted", "drafted and accepted"),
+    ("corrected", "corrected by the target"),
+    ("bonus", "bonus after a whole draft"),
+    ("target", "by the target alone"),
+)
+_RESET = "\x1b[0m"
+
+
+@dataclass(frozen=True, slots=True)
+class Ink:
+    """How text goes out to a stream.
+
+    Attributes:
+        marks: fates are marked with escape sequences.
+        colour: there are colours among the marks.
+        exact: text is written as it is; else what could steer a terminal is made visible.
+    """
+
+    marks: bool
+    colour: bool
+    exact: bool
+
+    @classmethod
+    def of(cls, stream: IO[str], environ: Mapping[str, str]) -> Ink:
+        """For a terminal: marked and made safe. For a pipe: the exact text, as data, unless FORCE_COLOR asks
+        for marks. NO_COLOR leaves the attributes."""
+        terminal = stream.isatty()
+        able = terminal and environ.get("TERM") != "dumb"
+        marks = able or environ.get("FORCE_COLOR", "0") not in ("", "0")
+        return cls(marks, marks and not environ.get("NO_COLOR"), not (terminal or marks))
+
+    def text(self, tokens: Iterable[Emitted]) -> str:
+        """Tokens as one string for the stream; every mark is closed again."""
+        return "".join(self._paint(token.text, token.kind) for token in tokens)
+
+    def legend(self) -> str:
+        """One line that names the marks, each in its own style."""
+        return " · ".join(self._paint(words, kind) for kind, words in _LEGEND)
+
+    def _paint(self, text: str, kind: Kind) -> str:
+        text = text if self.exact else sanitise(text)
+        attributes, colour = _STYLES[kind]
+        codes = ";".join(filter(None, (attributes, colour if self.colour else "")))
+        return f"\x1b[{codes}m{text}{_RESET}" if self.marks and codes and text else text

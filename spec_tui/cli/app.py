@@ -1,0 +1,67 @@
+"""The command line put together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from engines.errors import UsageProblem
+from spec_tui.cli.doctor import doctor
+from spec_tui.cli.engines import engines
+from spec_tui.cli.options import Device, DraftModel, Dtype, Model
+from spec_tui.cli.run import run
+from spec_tui.session.client import LoadRequest
+
+app = typer.Typer(
+    help="See speculative decoding at work: which tokens were drafted, and what became of them.\n\n"
+    "Without a command, the terminal application opens.",
+    epilog="Nothing is sent anywhere; there is no telemetry.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: half the time to the first line, and the same in a pipe
+)
+
+
+@app.callback(invoke_without_command=True)
+def tui(
+    context: typer.Context,
+    model: Model = None,
+    draft_model: DraftModel = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    theme: Annotated[str | None, typer.Option(metavar="NAME", help="Colours of the application.")] = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> Callable[[], int]:
+    load = LoadRequest(model, draft_model, dtype, device)
+    command = context.invoked_subcommand
+    if command is None:
+        return _version if version else lambda: _open(load, theme)
+    if load != LoadRequest() or theme is not None or version:
+        raise UsageProblem("options go behind the command", f"see spec-tui {command} --help")
+    return lambda: 0  # the command's own callable is what is called
+
+
+def _open(load: LoadRequest, theme: str | None) -> int:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageProblem("the application needs a terminal", "in a pipe or a script: spec-tui run PROMPT")
+    from spec_tui.tui.app import run_app
+
+    return run_app(load, theme=theme)
+
+
+def _version() -> int:
+    from importlib.metadata import version
+
+    print(f"spec-tui {version('spec-tui')}")
+    return 0
+
+
+app.command(
+    short_help="Ask once, without the application.",
+    epilog="Exit codes: 0, 1 failed run, 2 usage, 3 model unavailable, 130 interrupted.",
+)(run)
+app.command(short_help="List the engines and their options.")(engines)
+app.command(short_help="Say what works here and what is missing.")(doctor)

@@ -1,0 +1,77 @@
+"""``spec-tui engines``: the engines there are, with their options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from spec_tui.cli.options import Format, OutputFormat
+
+if TYPE_CHECKING:
+    from engines.registry import EngineSpec
+
+
+def engines(format: OutputFormat = Format.text) -> Callable[[], int]:
+    """List the engines: how each drafts, its options, what it needs, whether it is lossless."""
+    return lambda: _list(format)
+
+
+def _list(format: Format) -> int:
+    from engines.registry import specs
+
+    if format is Format.json:
+        print(json.dumps([describe(spec) for spec in specs()], indent=2))
+        return 0
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for spec in specs():
+        _print(spec, console)
+    return 0
+
+
+def describe(spec: EngineSpec) -> dict[str, Any]:
+    """An engine as plain data."""
+    return {
+        "id": spec.id,
+        "title": spec.title,
+        "summary": spec.summary,
+        "source": spec.source,
+        "needs": list(spec.needs),
+        "lossless": spec.lossless,
+        "options": [
+            {
+                "name": option.name,
+                "type": option.type,
+                "default": option.default,
+                "range": option.range,
+                "low": option.low,
+                "high": option.high,
+                "choices": list(option.choices),
+                "help": option.help,
+            }
+            for option in spec.options
+        ],
+    }
+
+
+def _print(spec: EngineSpec, console: Any) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(Text.assemble((spec.id, "bold"), "  ", spec.title))
+    lossless = "lossless" if spec.lossless else "not lossless: the text may differ from the target's"
+    needs = ", ".join(spec.needs) or "nothing"
+    for line in (spec.summary, f"source: {spec.source}", f"needs: {needs}; {lossless}"):
+        console.print(Padding(Text(line), (0, 0, 0, 2)))
+    if spec.options:
+        table = Table(box=None, pad_edge=False, header_style="underline")
+        for heading in ("option", "type", "default", "range", "meaning"):
+            table.add_column(heading)
+        for option in spec.options:
+            cells = (option.name, option.type, str(option.default), option.range, option.help)
+            table.add_row(*map(Text, cells))
+        console.print(Padding(table, (0, 0, 0, 2)))
+    console.print()

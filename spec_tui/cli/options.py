@@ -1,0 +1,32 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    str | None,
+    typer.Option(metavar="DIR|HUB_ID", help="Target model. Default: the one that ships."),
+]
+DraftModel = Annotated[
+    str | None,
+    typer.Option(metavar="DIR|HUB_ID", help="Draft model. Default: the one that ships, if its tokens fit."),
+]
+Dtype = Annotated[
+    str,
+    typer.Option(metavar="D", help="float32, bfloat16, float16, or auto: float32 on CPU."),
+]
+Device = Annotated[str, typer.Option(metavar="D", help="cpu, cuda, mps, or auto.")]
+
+
+class Format(StrEnum):
+    """How a command writes its result."""
+
+    text = "text"
+    json = "json"
+
+
+OutputFormat = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]

@@ -1,0 +1,149 @@
+"""What ``run`` writes: the answer to stdout, as text or as one JSON object, and the rest to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from engines.events import Emitted, Event, Failed, Finished, Loading, Prefilled, Round, Started
+from engines.metrics import Metrics
+from spec_tui.cli.ansi import Ink
+from spec_tui.cli.errors import narrate
+from spec_tui.text import one_line
+
+_REASONS = {"stop": "ended by the model", "length": "cut at the limit", "cancelled": "interrupted"}
+
+
+@dataclass(slots=True)
+class Record:
+    """A run as it comes in; complete in itself at any moment, so that an interrupted run can be reported."""
+
+    started: Started | None = None
+    metrics: Metrics = field(default_factory=Metrics)
+    tokens: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    prompt_tokens: int = 0
+    end: Finished | Failed | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it ended, None if it did not."""
+        return self.end.reason if isinstance(self.end, Finished) else None
+
+    def add(self, event: Event) -> tuple[Emitted, ...]:
+        """Take the next event; returns the tokens it brought."""
+        self.metrics = self.metrics.add(event)
+        new: tuple[Emitted, ...] = ()
+        if isinstance(event, Started):
+            self.started, self.prompt_tokens = event, len(event.prompt)
+            for warning in event.warnings:
+                narrate(f"note: {warning}")
+        elif isinstance(event, Prefilled):
+            new = (event.first,)
+        elif isinstance(event, Round):
+            new = event.emitted
+        elif isinstance(event, Finished | Failed):
+            self.end = event
+        self.tokens += [token.token for token in new]
+        self.texts += [token.text for token in new]
+        return new
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object of ``--format json``."""
+        started = self.started
+        return {
+            **{name: getattr(started, name) for name in ("engine", "model", "dtype", "device", "law")},
+            "temperature": started.temperature,
+            "seed": started.seed,
+            "prompt_tokens": self.prompt_tokens,
+            "tokens": self.tokens,
+            "text": "".join(self.texts),
+            "finish_reason": self.reason,
+            "stats": self.metrics.stats(),
+        }
+
+    def summary(self) -> str:
+        """The numbers in two lines, for people."""
+        m, name = self.metrics, self.started.engine if self.started else "run"
+        per = "" if m.mean_generated_length is None else f" ({m.mean_generated_length:.2f} a forward)"
+        speed = "" if m.tokens_per_second is None else f" · {m.tokens_per_second:.1f} tokens/s"
+        rate = "" if m.acceptance_rate is None else f" ({m.acceptance_rate:.0%})"
+        return (
+            f"{name}: {m.new_tokens} tokens in {m.target_forwards} forwards{per}{speed}"
+            f" · {_REASONS.get(self.reason, 'unfinished')}\n"
+            f"drafted {m.drafted}, accepted {m.accepted}{rate} · seconds: prefill {m.prefill_seconds:.3f},"
+            f" draft {m.draft_seconds:.3f}, verify {m.verify_seconds:.3f}, other {m.other_seconds:.3f}"
+        )
+
+
+class Status:
+    """A line on stderr that replaces itself and goes away; nothing where stderr is not a terminal."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def __enter__(self) -> Status:
+        self._write("loading ...")
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._write("")
+
+    def show(self, event: Loading) -> None:
+        """Progress of loading."""
+        done = "" if event.done is None else f" {event.done:.0%}"
+        self._write(f"loading {one_line(event.stage, 60)}{done} ...")
+
+    def _write(self, text: str) -> None:
+        if self._shown:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+class TextOutput:
+    """Streams the answer: marked on a terminal, exact in a pipe."""
+
+    def __init__(self) -> None:
+        self._ink = Ink.of(sys.stdout, os.environ)
+        self._open_line = False
+        if self._ink.exact:
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+        else:
+            sys.stdout.reconfigure(errors="replace")
+
+    def show(self, tokens: tuple[Emitted, ...]) -> None:
+        if not tokens:
+            return
+        sys.stdout.write(self._ink.text(tokens))
+        sys.stdout.flush()
+        written = "".join(token.text for token in tokens)
+        self._open_line = not written.endswith("\n") if written else self._open_line
+
+    def abandon(self) -> None:
+        """The run broke: what was written stays, and messages begin on a line of their own."""
+        if self._open_line and sys.stdout.isatty():
+            print(flush=True)
+
+    def finish(self, record: Record) -> None:
+        self.abandon()
+        ink = Ink.of(sys.stderr, os.environ)
+        if self._ink.marks and ink.marks:
+            print(f"\n{ink.legend()}", file=sys.stderr)
+        narrate(record.summary())
+
+
+class JsonOutput:
+    """One object at the end. Non-ASCII is escaped, so nothing in it can steer a terminal."""
+
+    def show(self, tokens: tuple[Emitted, ...]) -> None:
+        pass
+
+    def abandon(self) -> None:
+        pass
+
+    def finish(self, record: Record) -> None:
+        if record.started is not None:
+            print(json.dumps(record.to_dict()), flush=True)

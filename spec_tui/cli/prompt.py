@@ -1,0 +1,62 @@
+"""Where the prompt comes from: an argument, a file, a pipe."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import IO
+
+from engines.errors import UsageProblem
+from spec_tui.cli.errors import narrate
+
+LARGEST = 8 << 20
+_WAYS = 'give one: spec-tui run "PROMPT", --prompt-file FILE, or --prompt-file - to read a pipe'
+
+
+def read_prompt(argument: str | None, file: str | None) -> str:
+    """The prompt, exactly as given (a file's last newline included). ``-`` is stdin, and so is a pipe without
+    either.
+
+    Raises:
+        UsageProblem: both or none given, no such file, not text, or too long to be a prompt.
+    """
+    if argument is not None and file is not None:
+        raise UsageProblem("there are two prompts, an argument and --prompt-file", "give one of them")
+    if argument not in (None, "-"):
+        return _text(argument.encode("utf-8", "surrogateescape"), "the prompt")
+    if file not in (None, "-"):
+        return _text(_read_file(Path(file)), file)
+    if sys.stdin is None or (argument is file is None and sys.stdin.isatty()):
+        raise UsageProblem("there is no prompt", _WAYS)
+    if sys.stdin.isatty():
+        narrate("type the prompt, and end it with ctrl+d on a line of its own")
+    return _text(_read(sys.stdin.buffer, "stdin"), "stdin")
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return _read(file, str(path))
+    except FileNotFoundError:
+        raise UsageProblem(f"there is no file {path}", "check the path after --prompt-file") from None
+    except IsADirectoryError:
+        raise UsageProblem(f"{path} is a folder", "name a file after --prompt-file") from None
+    except OSError as error:
+        raise UsageProblem(f"{path} cannot be read: {error.strerror}", "check its permissions") from None
+
+
+def _read(file: IO[bytes], name: str) -> bytes:
+    data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise UsageProblem(f"{name} is longer than {LARGEST >> 20} MB", "give a part of it as the prompt")
+    return data
+
+
+def _text(data: bytes, name: str) -> str:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageProblem(f"{name} is not text in UTF-8", "convert it, e.g. with iconv -t UTF-8") from None
+    if "\0" in text:
+        raise UsageProblem(f"{name} is not text: it holds zero bytes", "give a text file")
+    return text

@@ -1,0 +1,140 @@
+"""``spec-tui run``: one prompt, one answer, without the application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from engines import registry
+from engines.errors import SpecError, UsageProblem
+from engines.events import Failed, Finished
+from engines.request import Request
+from spec_tui.cli.errors import INTERRUPTED, narrate
+from spec_tui.cli.interrupt import Interrupt
+from spec_tui.cli.options import Device, DraftModel, Dtype, Format, Model, OutputFormat
+from spec_tui.cli.output import JsonOutput, Record, Status, TextOutput
+from spec_tui.cli.prompt import read_prompt
+from spec_tui.session.client import LoadRequest
+from spec_tui.session.environment import prepare_this_process
+from spec_tui.session.service import Decoder
+from spec_tui.session.trace import TraceWriter
+
+_SET = "An option of the engine; repeatable."
+_TRACE = "Write the run's events as lines of JSON. Overwrites nothing but a trace."
+
+def run(
+    prompt: Annotated[str | None, Argument(metavar="PROMPT", help="What to ask. - reads stdin.")] = None,
+    prompt_file: Annotated[str | None, Option(metavar="FILE|-", help="Read the prompt from a file.")] = None,
+    engine: Annotated[str, Option(metavar="ID", help="How to decode; see spec-tui engines.")] = "",
+    model: Model = None,
+    draft_model: DraftModel = None,
+    max_new_tokens: Annotated[int, Option(metavar="N", help="Longest answer, in tokens.")] = 256,
+    temperature: Annotated[float, Option(metavar="T", help="0 is greedy.")] = 0.0,
+    top_p: Annotated[float, Option(metavar="P", help="Sample from the likeliest tokens of this mass.")] = 1.0,
+    top_k: Annotated[int, Option(metavar="K", help="Sample from the K likeliest tokens; 0: from all.")] = 0,
+    seed: Annotated[int, Option(metavar="S", help="Same seed, same text.")] = 0,
+    law: Annotated[str, Option(metavar="exact|rejection", help="Who decides what is accepted.")] = "exact",
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    system: Annotated[str | None, Option(metavar="TEXT", help="System prompt. Default: none.")] = None,
+    raw: Annotated[bool, Option("--raw", help="Feed the prompt without the chat template.")] = False,
+    set_: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help=_SET)] = None,
+    trace: Annotated[Path | None, Option(metavar="FILE", help=_TRACE)] = None,
+    format: OutputFormat = Format.text,
+) -> Callable[[], int]:
+    """Ask once; the answer streams to stdout, everything else goes to stderr.
+
+    On a terminal each token shows its fate, and what could steer the terminal is made visible. A pipe gets
+    the model's exact text.
+    """
+
+    def execute() -> int:
+        text = read_prompt(prompt, prompt_file)
+        turns = (("system", system),) if system is not None else ()
+        request = Request(
+            conversation=(*turns, ("user", text)),
+            engine=engine,
+            options=engine_options(engine, set_ or []),
+            law=law,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            seed=seed,
+            max_new_tokens=max_new_tokens,
+            raw=raw,
+        )
+        request.check()
+        writer = TraceWriter(trace) if trace is not None else None
+        decoder = load_decoder(LoadRequest(model, draft_model, dtype, device))
+        return _decode(decoder, request, writer, JsonOutput() if format is Format.json else TextOutput())
+
+    return execute
+
+
+def load_decoder(load: LoadRequest) -> Decoder:
+    """Load the models in this process, with a status line where stderr is a terminal. Raises SpecError."""
+    prepare_this_process()
+    with Status() as status:
+        import engines
+
+        decoder = engines.load(load.model, load.draft_model, load.dtype, load.device, status.show)
+    for warning in decoder.ready.warnings:
+        narrate(f"note: {warning}")
+    return decoder
+
+
+def engine_options(engine: str, settings: list[str]) -> dict[str, str]:
+    """The engine's options out of KEY=VALUE, checked where the engine is named.
+
+    Raises:
+        UsageProblem: malformed, unknown or out of range (the engine's options are named); no such engine.
+    """
+    given = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            raise UsageProblem(f"--set {setting} is not KEY=VALUE", "for example --set num_tokens=8")
+        given[name.strip()] = value
+    if not engine:
+        return given
+    spec = registry.find(engine)
+    try:
+        spec.parse(given)
+    except UsageProblem as error:
+        known = ", ".join(f"{option.name} {option.range}" for option in spec.options) or "none"
+        raise UsageProblem(error.message, f"options of {engine}: {known}") from None
+    return given
+
+
+def _decode(
+    decoder: Decoder, request: Request, trace: TraceWriter | None, output: TextOutput | JsonOutput
+) -> int:
+    record = Record()
+    try:
+        with Interrupt() as interrupted:
+            for event in decoder.run(request, cancelled=interrupted):
+                if trace is not None:
+                    trace.write(event)
+                output.show(record.add(event))
+    except KeyboardInterrupt:  # the second one: it does not wait for the round
+        _end(record, trace, Finished("cancelled", tuple(record.tokens), "".join(record.texts)))
+    except BaseException as error:
+        if isinstance(error, SpecError):
+            _end(record, trace, Failed(error.message, error.hint, error.kind))
+        output.abandon()
+        raise
+    finally:
+        if trace is not None:
+            trace.close()
+    output.finish(record)
+    return INTERRUPTED if record.reason == "cancelled" else 0
+
+
+def _end(record: Record, trace: TraceWriter | None, last: Finished | Failed) -> None:
+    """Close a run that did not come to its own end."""
+    record.end = last
+    if trace is not None and record.started is not None:
+        trace.write(last)
