@@ -23,7 +23,12 @@ class Sampling:
 
     @cached_property
     def _warpers(self):
-        from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+        from transformers import (
+            LogitsProcessorList,
+            TemperatureLogitsWarper,
+            TopKLogitsWarper,
+            TopPLogitsWarper,
+        )
 
         warpers = LogitsProcessorList()
         if not self.greedy and self.temperature != 1:

@@ -103,7 +103,7 @@ def _check_folder(name: str) -> None:
 
 def _guarded(name: str, what: str, call: Callable):
     """Run a transformers loader; its many failures become one sentence each."""
-    from huggingface_hub.errors import GatedRepoError, HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
+    from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled, RepositoryNotFoundError
 
     try:
         return call()
@@ -111,11 +111,9 @@ def _guarded(name: str, what: str, call: Callable):
         raise ModelUnavailable(f"{name} is gated", "accept its licence on the hub and log in: hf auth login") from None
     except RepositoryNotFoundError:
         raise ModelUnavailable(f"the hub has no model {name}", "check the id, or log in if it is private") from None
-    except HFValidationError:
-        raise ModelUnavailable(f"{name!r} is neither a folder nor a hub id", "hub ids look like owner/name") from None
     except OfflineModeIsEnabled:
         raise ModelUnavailable(f"{name} is not in the local cache, and HF_HUB_OFFLINE is set", _OFFLINE) from None
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except Exception as error:  # transformers, the hub and safetensors raise some twenty kinds
         raise _translated(name, what, error) from None
 
 
@@ -125,6 +123,8 @@ _OFFLINE = "connect once to download it, or give a local folder with --model"
 def _translated(name: str, what: str, error: Exception) -> ModelUnavailable:
     text = f"{type(error).__name__}: {error} {error.__cause__ or ''}".lower()
     local = Path(name).expanduser().is_dir()
+    if "repo id must" in text or "repo_name" in text:
+        return ModelUnavailable(f"{name!r} is neither a folder nor a hub id", "hub ids look like owner/name")
     if not local and any(w in text for w in ("connect", "resolve", "offline", "timeout", "timed out", "unreachable")):
         return ModelUnavailable(f"{name} is not in the local cache and the hub could not be reached", _OFFLINE)
     if "out of memory" in text or "can't allocate" in text:

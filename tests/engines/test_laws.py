@@ -14,7 +14,15 @@ from engines.drafters.base import Drafter, Resources
 from engines.laws import Exact, Rejection
 from engines.sampling import Dice, GumbelNoise, Sampling
 from engines.tree import DraftTree
-from tests.engines.toys import Scripted, ToyModel, answer, autoregressive, chain, enumerate_outcomes, random_tree
+from tests.engines.toys import (
+    Scripted,
+    ToyModel,
+    answer,
+    autoregressive,
+    chain,
+    enumerate_outcomes,
+    random_tree,
+)
 
 PROMPT = [0, 1, 2, 0, 1]
 

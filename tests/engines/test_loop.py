@@ -55,7 +55,7 @@ def test_events_add_up(name):
     for index, event in enumerate(rounds, start=1):
         check_round(event, index, position)
         position += len(event.emitted)
-    assert sum((Metrics().add(e).accepted for e in rounds)) == sum(e.kind == "accepted" for e in emitted)
+    assert sum(Metrics().add(e).accepted for e in rounds) == sum(e.kind == "accepted" for e in emitted)
 
 
 def check_round(event: Round, index: int, position: int) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import pytest
 
 from engines.drafters.base import Resources, Room
 from engines.drafters.pld import SPEC, PromptLookup

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -53,7 +54,7 @@ class ToyModel:
 
     def keep(self, rows):
         kept = [self._pending[r] for r in rows]
-        for shorter, longer in zip(kept, kept[1:]):
+        for shorter, longer in itertools.pairwise(kept):
             assert longer[:-1] == shorter, "kept rows are not a path"
         self.tokens = kept[-1]
         self.drop()

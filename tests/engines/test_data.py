@@ -1,0 +1,175 @@
+"""Plain data: events through JSON, metrics by hand, options, stops, trees, labels of tokens."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines import Request, UsageProblem, measure, specs
+from engines.events import (
+    Choice,
+    Draft,
+    Emitted,
+    Failed,
+    Finished,
+    Loading,
+    Origin,
+    Prefilled,
+    Round,
+    Started,
+    Trial,
+    from_json,
+    to_json,
+)
+from engines.metrics import Metrics, tree_depth
+from engines.options import Option
+from engines.stop import Stop
+from engines.text import Detokenizer, SlowStream
+from engines.tree import DraftTree
+
+A = Emitted(1, "a", "a", "accepted", 0, 0.5, 0.1, None, (Choice(1, "a", 0.5),), (Trial(0, 0.5, 0.9, 0.2, True),))
+C = Emitted(2, "", "<0xE4>", "corrected")
+EVENTS = [
+    Loading("x"), Failed("m", "h", "usage"), Finished("stop", (1, 2), "ä"),
+    Started("pld", {"n": 3}, "exact", 0.5, 1.0, 0, 7, 9, "m", "float32", "cpu", (1,), ("a",), (("user", "q"),)),
+    Prefilled(3, 1, 0.25, C, 4),
+    Round(
+        1, 9, Draft((1, 3), (-1, 0), ("a", "c"), (0.5, None), (0, 0), (Origin("prompt", 4, None, 2),)), (0,), (A, C),
+        0.1, 0.2, 0.3, 12, {"match": 2, "rate": math.inf},
+    ),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)
+def test_events_survive_json(event):
+    line = to_json(event)
+    assert "\n" not in line
+    again = from_json(line)
+    if isinstance(event, Round):
+        assert again.note == {"match": 2, "rate": None}, "JSON has no infinity"
+        again.note["rate"] = math.inf
+    assert again == event
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "[]", "3", '{"event": "Nope"}', '{"event": "Loading"}', '{"event": "Loading", "stage": 3}',
+     '{"event": "Finished", "reason": "bored", "tokens": [], "text": ""}',
+     '{"event": "Finished", "reason": "stop", "tokens": ["1"], "text": ""}',
+     '{"event": "Finished", "reason": "stop", "tokens": [true], "text": ""}',
+     '{"event": "Prefilled", "prompt_tokens": 1, "reused": 0, "seconds": 1, "first": 3, "cache_length": 2}'],
+)
+def test_what_is_no_event_is_a_value_error(line):
+    with pytest.raises(ValueError):
+        from_json(line)
+
+
+def test_fields_of_a_newer_version_are_ignored():
+    record = json.loads(to_json(Finished("stop", (), ""))) | {"mood": "good"}
+    assert from_json(json.dumps(record)) == Finished("stop", (), "")
+
+
+def test_metrics_by_hand():
+    chain = Draft((1, 3, 5), (-1, 0, 1), ("", "", ""), (None,) * 3, (0,) * 3, (Origin("output"),))
+    fork = Draft((1, 2), (-1, -1), ("", ""), (None,) * 2, (0,) * 2, (Origin("draft"),))
+    events = [
+        Prefilled(5, 0, 2.0, C, 5),
+        Round(1, 6, chain, (0,), (A, C), 0.5, 1.0, 0.25, 7),  # 1 of depth 3
+        Round(2, 8, fork, (), (C,), 0.5, 1.0, 0.25, 8),  # 0 of depth 1
+        Round(3, 9, Draft(), (), (Emitted(4, "", "", "target"),), 0.0, 1.0, 0.5, 9),
+    ]
+    m = measure(events)
+    assert m.stats() == {
+        "new_tokens": 5, "target_forwards": 3, "drafted": 5, "accepted": 1, "acceptance_rate": 0.2,
+        "path_acceptance": pytest.approx((1 / 3 + 0) / 2), "mean_generated_length": pytest.approx(4 / 3),
+        "tau": pytest.approx(1 / 3), "tokens_per_second": pytest.approx(4 / 5), "prefill_seconds": 2.0,
+        "decode_seconds": 5.0, "draft_seconds": 1.0, "verify_seconds": 3.0, "other_seconds": 1.0,
+    }
+    assert m.depth_tried == (2, 1, 0) and m.depth_accepted == (1, 0, 0)
+    assert m.sources == {"target": 4, "output": 1}
+
+
+def test_ratios_with_nothing_to_divide_by_are_none():
+    stats = Metrics().stats()
+    assert stats["acceptance_rate"] is stats["tokens_per_second"] is stats["tau"] is None
+
+
+@given(st.lists(st.integers(0, 9), max_size=12))
+def test_tree_depth_is_the_longest_path(choices):
+    tree = DraftTree()
+    for i, choice in enumerate(choices):
+        tree.add(i, choice % (i + 1) - 1, None, 0)
+    longest = 0
+    for node in range(len(tree)):
+        depth = 0
+        while node >= 0:
+            node, depth = tree.parents[node], depth + 1
+        longest = max(longest, depth)
+    assert tree_depth(tuple(tree.parents)) == longest == max(tree.depths(), default=0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=25), st.integers(0, 5), st.integers(0, 20))
+def test_capping_keeps_a_tree(nodes, depth, count):
+    tree = DraftTree()
+    for token, choice in nodes:
+        tree.add(token, choice % (len(tree) + 1) - 1, None, 0)
+    capped = tree.capped(depth, count)
+    capped.check(4)
+    assert len(capped) <= count and max(capped.depths(), default=0) <= depth
+    path = tree.first_path()
+    assert path.parents == list(range(-1, len(path) - 1))
+
+
+@given(st.lists(st.integers(0, 5)), st.integers(0, 10), st.integers(11, 30))
+def test_stop_cuts_at_the_first_end_token_or_the_limit(new, before, limit):
+    kept, reason = Stop(frozenset({5}), limit).cut(list(new), before)
+    assert kept == new[: len(kept)] and before + len(kept) <= limit
+    if reason == "stop":
+        assert kept[-1] == 5 and 5 not in kept[:-1]
+    else:
+        assert 5 not in kept and (reason == "length") == (before + len(kept) == limit)
+
+
+def test_options_parse_words_and_numbers():
+    number, share, flag = Option("n", 3, "", 1, 9), Option("p", 0.5, "", 0, 1), Option("f", False, "")
+    assert number.parse("4") == 4 and share.parse("0.25") == 0.25 and flag.parse("yes") is True
+    assert number.parse(4.0) == 4
+    for option, bad in [(number, "10"), (number, "x"), (number, 2.5), (share, "nan"), (share, "inf"), (flag, "perhaps")]:
+        with pytest.raises(UsageProblem) as caught:
+            option.parse(bad)
+        assert option.range in caught.value.hint and option.name in caught.value.message
+
+
+def test_every_engine_explains_itself():
+    for spec in specs():
+        assert spec.summary.endswith(".") and spec.source and spec.lossless
+        for option in spec.options:
+            assert option.help.endswith(".") and option.parse(option.default) == option.default
+
+
+def test_requests_survive_json():
+    request = Request((("user", "ä"),), "pld", {"num_tokens": 3}, top_k=4)
+    assert Request.from_dict(json.loads(json.dumps(request.to_dict()))) == request
+
+
+def test_streamed_text_is_the_decoded_text(tokenizer):
+    words = Detokenizer(tokenizer)
+    text = "Grüße, 世界! 🙂 <b>x</b>\n\ttab"
+    ids = tokenizer(text)["input_ids"]
+    for stream in (words.stream(), SlowStream(tokenizer)):
+        pieces = [stream.step(i) for i in ids]
+        assert "".join(pieces) == text and "" in pieces, "half a character adds nothing yet"
+    end = tokenizer.eos_token_id
+    assert words.stream().step(end) == "" and words.piece(end) == "<|end|>"
+
+
+def test_labels_of_tokens(tokenizer):
+    words = Detokenizer(tokenizer)
+    first, second = tokenizer("ä")["input_ids"]
+    assert (words.piece(first), words.piece(second)) == ("<0xC3>", "<0xA4>")
+    assert words.piece(tokenizer(" ")["input_ids"][0]) == " "
+    assert words.piece(9999) == "<id 9999>"

@@ -1,0 +1,114 @@
+"""Losslessness on real forwards: every engine gives the autoregressive tokens, greedy equals transformers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engines import Request, measure, specs
+from engines.events import Finished, Round
+
+VARIANTS = [
+    ("pld", {}),
+    ("pld", {"num_candidates": 4, "max_ngram": 5}),
+    ("draft", {}),
+    ("draft", {"num_tokens": 9, "confidence": 0.0}),
+    ("draft", {"shape": "tree"}),
+    ("draft", {"shape": "tree", "depth": 3, "top_k": 8, "total_nodes": 40}),
+]
+IDS = [f"{engine}-{'-'.join(map(str, options.values()))}".rstrip("-") for engine, options in VARIANTS]
+TURNS = {
+    "copy": (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),),
+    "code": (("user", "Write a Python function that adds two numbers."),),
+}
+
+
+def test_every_engine_is_covered():
+    assert {s.id for s in specs()} == {"autoregressive"} | {engine for engine, _ in VARIANTS}
+
+
+def run(runtime, engine, options=None, prompt=TURNS["copy"], new=60, **kw) -> tuple[Finished, object]:
+    events = list(runtime.run(Request(prompt, engine, options or {}, max_new_tokens=new, **kw)))
+    return events[-1], measure(events)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(("engine", "options"), VARIANTS, ids=IDS)
+def test_tiny_models(tiny, engine, options, temperature):
+    for seed in range(4):
+        baseline, _ = run(tiny, "autoregressive", new=120, temperature=temperature, seed=seed)
+        text, metrics = run(tiny, engine, options, new=120, temperature=temperature, seed=seed)
+        assert text == baseline
+        assert metrics.drafted > 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(("engine", "options"), VARIANTS, ids=IDS)
+def test_the_shipped_pair(sample, engine, options, temperature):
+    for seed, prompt in enumerate(TURNS.values()):
+        baseline, _ = run(sample, "autoregressive", prompt=prompt, temperature=temperature, seed=seed)
+        text, metrics = run(sample, engine, options, prompt=prompt, temperature=temperature, seed=seed)
+        assert text == baseline
+        assert metrics.drafted > 0
+
+
+def test_seeds_and_filters_change_the_sampled_text_and_engines_do_not(sample):
+    texts = set()
+    for kw in ({"seed": 1}, {"seed": 2}, {"seed": 1, "top_p": 0.6}, {"seed": 1, "top_k": 3}):
+        results = {run(sample, e, prompt=TURNS["code"], temperature=1.2, **kw)[0].tokens for e in ("autoregressive", "draft")}
+        assert len(results) == 1
+        texts |= results
+    assert len(texts) > 2
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_greedy_is_what_transformers_generates(sample, name):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(sample.ready.model, dtype=torch.float32)
+    inputs = sample.tokenizer.apply_chat_template(
+        [{"role": r, "content": c} for r, c in TURNS[name]], add_generation_prompt=True, return_tensors="pt",
+        return_dict=True,
+    )
+    out = model.generate(**inputs, do_sample=False, max_new_tokens=60)
+    expected = tuple(out[0, inputs["input_ids"].shape[1] :].tolist())
+    for engine in ("autoregressive", "pld", "draft"):
+        assert run(sample, engine, prompt=TURNS[name])[0].tokens == expected
+
+
+def test_greedy_is_what_transformers_generates_on_tiny_models(tiny):
+    from tests.conftest import make_llama
+
+    plain = make_llama(1, layers=3)
+    ids = tiny.tokenizer.apply_chat_template(
+        [{"role": "user", "content": "abc"}], add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    out = plain.generate(**ids, do_sample=False, max_new_tokens=80)
+    expected = tuple(out[0, ids["input_ids"].shape[1] :].tolist())
+    for engine in ("autoregressive", "pld", "draft"):
+        assert run(tiny, engine, prompt=(("user", "abc"),), new=80)[0].tokens == expected
+
+
+@pytest.mark.parametrize(("engine", "options"), VARIANTS, ids=IDS)
+def test_rejection_at_temperature_zero_is_greedy(tiny, engine, options):
+    baseline, _ = run(tiny, "autoregressive", new=80)
+    assert run(tiny, engine, options, new=80, law="rejection")[0] == baseline
+
+
+@pytest.mark.parametrize(("engine", "options"), VARIANTS, ids=IDS)
+def test_rejection_can_be_repeated(tiny, engine, options):
+    kw = {"law": "rejection", "temperature": 0.9, "new": 40}
+    assert run(tiny, engine, options, seed=5, **kw)[0] == run(tiny, engine, options, seed=5, **kw)[0]
+    assert run(tiny, engine, options, seed=5, **kw)[0] != run(tiny, engine, options, seed=6, **kw)[0]
+
+
+def test_a_draft_identical_to_the_target_is_always_accepted(sample):
+    from engines.runtime import Runtime
+    from engines.target.loading import load_model
+
+    twin = load_model(sample.ready.model, torch.float32, torch.device("cpu"))
+    runtime = Runtime(sample.target, sample.tokenizer, twin)
+    for kw in ({}, {"temperature": 0.8}, {"temperature": 0.8, "law": "rejection"}):
+        request = Request(TURNS["code"], "draft", {"confidence": 0.0}, max_new_tokens=60, **kw)
+        rounds = [e for e in runtime.run(request) if isinstance(e, Round)]
+        assert all(len(r.path) == len(r.draft.tokens) for r in rounds[:-1]), kw  # the last is cut at the end token

@@ -1,0 +1,271 @@
+"""The runtime: turns share a cache, requests are checked, failures are sentences."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from engines import ModelUnavailable, Request, UsageProblem, load
+from engines.events import Finished, Prefilled, Started
+from engines.runtime import Runtime
+from engines.samples import sample_model
+from engines.target.loading import load_model, resolve_device, resolve_dtype, wrap
+from tests.conftest import make_llama, make_tokenizer
+
+
+def ask(runtime, *turns, **kw):
+    return list(runtime.run(Request(tuple(turns), max_new_tokens=kw.pop("new", 30), **kw)))
+
+
+def test_a_second_turn_reuses_the_first_ones_rows(sample):
+    first = ("user", "Tell me a story about a dog.")
+    *_, done = ask(sample, first, engine="draft")
+    second = [first, ("assistant", done.text), ("user", "And then?")]
+    warm = ask(sample, *second, engine="draft")
+    assert warm[1].reused >= len(warm[0].prompt) // 2
+    sample.forget()
+    cold = ask(sample, *second, engine="draft")
+    assert cold[1].reused == 0
+    assert warm[-1] == cold[-1]
+
+
+def test_the_cache_survives_a_change_of_engine_and_a_cancel(sample):
+    turn = ("user", "Count from one to ten.")
+    polls = iter([False] * 3 + [True] * 100)
+    events = list(sample.run(Request((turn,), engine="draft", max_new_tokens=60), lambda: next(polls)))
+    assert events[-1].reason == "cancelled" and events[-1].tokens
+    assert ask(sample, turn, engine="pld", new=60)[-1] == ask(sample, turn, engine="autoregressive", new=60)[-1]
+
+
+def test_started_says_everything_needed_to_repeat_the_run(tiny):
+    events = ask(tiny, ("user", "x"), engine="pld", options={"num_tokens": "4"}, temperature=0.5, seed=9)
+    started = events[0]
+    assert isinstance(started, Started)
+    assert started.options == {"max_ngram": 3, "min_ngram": 1, "num_tokens": 4, "num_candidates": 1}
+    assert (started.engine, started.law, started.seed, started.lossless) == ("pld", "exact", 9, True)
+    assert started.prompt_pieces[0] == "<|user|>" and started.versions["torch"] == torch.__version__
+    assert isinstance(events[1], Prefilled) and isinstance(events[-1], Finished)
+
+
+def test_the_default_engine_is_the_draft_model_where_there_is_one(tiny):
+    assert ask(tiny, ("user", "x"))[0].engine == "draft"
+    assert ask(Runtime(tiny.target, tiny.tokenizer), ("user", "x"))[0].engine == "pld"
+
+
+@pytest.mark.parametrize(
+    ("kw", "words"),
+    [
+        ({"engine": "nope"}, "autoregressive, pld, draft"),
+        ({"engine": "pld", "options": {"nope": 1}}, "max_ngram"),
+        ({"engine": "pld", "options": {"num_tokens": 0}}, "1..256"),
+        ({"engine": "pld", "options": {"num_tokens": "many"}}, "1..256"),
+        ({"engine": "draft", "options": {"shape": "ring"}}, "chain | tree"),
+        ({"engine": "draft", "options": {"confidence": "nan"}}, "0..1"),
+        ({"temperature": -1}, "at least 0"),
+        ({"top_p": 0}, "above 0"),
+        ({"law": "murphy"}, "exact, rejection"),
+        ({"new": 0}, "at least 1"),
+    ],
+)
+def test_bad_requests_name_what_is_allowed(tiny, kw, words):
+    with pytest.raises(UsageProblem) as caught:
+        ask(tiny, ("user", "x"), **kw)
+    assert words in f"{caught.value.message} {caught.value.hint}"
+
+
+@pytest.mark.parametrize("turns", [(), (("user", "  \n"),), (("system", "be kind"),)])
+def test_an_empty_prompt_is_refused(tiny, turns):
+    with pytest.raises(UsageProblem, match="empty"):
+        ask(tiny, *turns)
+
+
+def test_out_of_context_says_how_long_it_is_and_what_fits(tiny):
+    with pytest.raises(UsageProblem) as caught:
+        ask(tiny, ("user", "x" * 300))
+    assert "256" in caught.value.message and "at most 255" in caught.value.hint
+
+
+def test_an_answer_ends_where_the_context_ends(tiny):
+    for engine in ("autoregressive", "pld", "draft"):
+        events = ask(tiny, ("user", "x" * 200), engine=engine, new=1000)
+        started, finished = events[0], events[-1]
+        assert "leaves room" in started.warnings[0]
+        assert finished.reason in ("length", "stop")
+        assert len(started.prompt) + len(finished.tokens) <= 256
+        if finished.reason == "length":
+            assert len(started.prompt) + len(finished.tokens) == 256
+
+
+def test_a_draft_with_a_shorter_context_falls_silent_instead_of_failing():
+    target = wrap(make_llama(1, context=200), "t")
+    runtime = Runtime(target, make_tokenizer(), wrap(make_llama(2, context=60), "d"))
+    for options in ({}, {"shape": "tree"}):
+        long = ask(runtime, ("user", "x" * 30), engine="draft", options=options, new=120)
+        assert long[-1] == ask(runtime, ("user", "x" * 30), engine="autoregressive", new=120)[-1]
+        longer_prompt = ask(runtime, ("user", "x" * 100), engine="draft", options=options, new=20)
+        assert longer_prompt[-1].tokens
+
+
+def test_a_draft_with_padded_embeddings_fits():
+    target = wrap(make_llama(1, vocab_size=260), "t")
+    for width in (272, 256):
+        runtime = Runtime(target, make_tokenizer(), wrap(make_llama(1, vocab_size=width), "d"))
+        for law in ("exact", "rejection"):
+            for shape in ("chain", "tree"):
+                events = ask(runtime, ("user", "abc"), engine="draft", options={"shape": shape}, law=law, new=40)
+                assert events[-1] == ask(runtime, ("user", "abc"), engine="autoregressive", new=40)[-1]
+
+
+def test_without_a_chat_template_the_prompt_is_raw_and_says_so(tiny):
+    runtime = Runtime(tiny.target, make_tokenizer(template=False))
+    started = ask(runtime, ("user", "ab"))[0]
+    assert started.prompt_pieces == ("a", "b")
+    assert "no chat template" in started.warnings[0]
+    assert ask(tiny, ("user", "ab"), raw=True)[0].prompt_pieces == ("a", "b")
+
+
+def test_a_template_that_refuses_is_a_sentence(tiny):
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = "{{ raise_exception('no system role') }}"
+    with pytest.raises(UsageProblem, match="no system role"):
+        ask(Runtime(tiny.target, tokenizer), ("user", "x"))
+
+
+def test_the_draft_engine_without_a_draft_model_says_what_to_give(tiny):
+    with pytest.raises(UsageProblem) as caught:
+        ask(Runtime(tiny.target, tiny.tokenizer), ("user", "x"), engine="draft")
+    assert "--draft-model" in caught.value.hint
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of the shipped draft model to break."""
+    return shutil.copytree(sample_model("draft"), tmp_path / "model")
+
+
+def edit(folder, name, **changes):
+    path = folder / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def failure(model) -> str:
+    with pytest.raises(ModelUnavailable) as caught:
+        load(str(model))
+    assert "Traceback" not in caught.value.message and caught.value.hint
+    return caught.value.message
+
+
+def test_a_missing_folder(tmp_path):
+    assert "no model folder" in failure(tmp_path / "nope")
+
+
+def test_a_folder_without_a_model(tmp_path):
+    assert "config.json" in failure(tmp_path)
+
+
+def test_a_file_instead_of_a_folder(folder):
+    assert "is a file" in failure(folder / "config.json")
+
+
+def test_not_a_causal_model(folder):
+    edit(folder, "config.json", model_type="t5", architectures=["T5ForConditionalGeneration"], is_encoder_decoder=True)
+    assert "not a causal language model" in failure(folder)
+
+
+def test_no_weights(folder):
+    (folder / "model.safetensors").unlink()
+    assert "safetensors" in failure(folder)
+
+
+def test_pickled_weights_are_not_touched(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    assert "safetensors" in failure(folder)
+
+
+def test_truncated_weights(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    assert str(folder) in failure(folder)
+
+
+def test_an_unreadable_configuration(folder):
+    (folder / "config.json").write_text("{not json")
+    assert "cannot be read" in failure(folder)
+
+
+def test_a_hub_id_that_is_not_here_when_offline():
+    message = failure("someone/some-model")
+    assert "someone/some-model" in message and "local cache" in message
+
+
+def test_a_nonsense_id():
+    assert "neither" in failure("a b c")
+
+
+def test_a_draft_of_another_vocabulary_names_both(folder):
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["added_tokens"][0]["content"] = "<|other|>"
+    tokenizer["model"]["vocab"]["<|other|>"] = tokenizer["model"]["vocab"].pop("<|endoftext|>")
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(UsageProblem) as caught:
+        load(draft_model=str(folder))
+    assert str(folder) in caught.value.message and str(sample_model("target")) in caught.value.message
+    quiet = load(str(folder))
+    assert quiet.draft is None and "vocabulary" in quiet.ready.warnings[0]
+
+
+def test_devices_and_dtypes():
+    assert resolve_dtype("auto", torch.device("cpu")) == torch.float32
+    assert resolve_dtype("bf16", torch.device("cpu")) == torch.bfloat16
+    with pytest.raises(UsageProblem, match="no dtype"):
+        resolve_dtype("int3", torch.device("cpu"))
+    with pytest.raises(UsageProblem, match="does not work here"):
+        resolve_device("quantum")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_runs(dtype):
+    runtime = load(dtype=dtype)
+    assert runtime.ready.dtype == dtype
+    assert ask(runtime, ("user", "hello"), engine="draft")[-1].tokens
+
+
+def test_ready_describes_the_models(sample):
+    ready = sample.ready
+    assert ready.parameters == load_plain_size(ready.model) and ready.dtype == "float32" and ready.chat_template
+    assert ready.draft_parameters < ready.parameters and not ready.warnings
+
+
+def load_plain_size(name) -> int:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(name).num_parameters()
+
+
+def test_loading_reports_progress():
+    stages = []
+    load(progress=stages.append)
+    assert [s.done for s in stages] == sorted(s.done for s in stages) and stages[-1].done == 1.0
+
+
+def test_a_model_that_breaks_mid_run_is_a_sentence_and_the_next_run_works(sample, monkeypatch):
+    from engines.errors import RunFailed
+
+    forward = sample.target.forward
+
+    def breaks(tokens, parents):
+        raise RuntimeError("out of luck\nlong trace")
+
+    monkeypatch.setattr(sample.target, "forward", breaks)
+    with pytest.raises(RunFailed, match="out of luck"):
+        ask(sample, ("user", "hello"))
+    monkeypatch.setattr(sample.target, "forward", forward)
+    assert ask(sample, ("user", "hello"))[-1].text
+
+
+def test_load_model_is_the_face_used_for_both():
+    model = load_model(str(sample_model("draft")), torch.float32, torch.device("cpu"))
+    assert (model.trees and "packed" in model.backend) or model.backend == "generic"
