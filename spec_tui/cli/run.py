@@ -115,7 +115,7 @@ def _decode(
     record = Record()
     try:
         with Interrupt() as interrupted:
-            for event in decoder.run(request, cancelled=interrupted):
+            for event in interrupted.over(decoder.run(request, cancelled=interrupted)):
                 if trace is not None:
                     trace.write(event)
                 output.show(record.add(event))

@@ -1,0 +1,32 @@
+"""The command line called in this process, with a decoder that needs no model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+import engines
+from spec_tui.cli import call
+from tests.session import fake_runtime
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    monkeypatch.setattr(engines, "load", fake_runtime.load)
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str) -> Done:
+        code = call(list(arguments))
+        return Done(code, *capsys.readouterr())
+
+    return run

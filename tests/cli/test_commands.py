@@ -1,0 +1,138 @@
+"""The other commands, and the command line as a whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from engines.registry import specs
+from engines.samples import sample_model
+from spec_tui.cli import facts, models, probe
+
+
+def test_bare_command_without_a_terminal(cli):
+    done = cli()
+    assert done.code == 2 and "needs a terminal" in done.err and "spec-tui run PROMPT" in done.err
+
+
+def test_version(cli):
+    assert cli("--version").out == f"spec-tui {version('spec-tui')}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--model", "x", "run", "y"], ["--theme", "x", "doctor"]])
+def test_options_before_the_command_are_not_ignored(cli, arguments):
+    done = cli(*arguments)
+    assert done.code == 2 and "behind the command" in done.err
+
+
+def test_unknown_command(cli):
+    done = cli("race")
+    assert done.code == 2 and "race" in done.err and "--help" in done.err
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["engines"], ["doctor"]])
+def test_help(cli, command):
+    done = cli(*command, "--help")
+    assert done.code == 0 and done.out.startswith("Usage: spec-tui") and done.err == ""
+
+
+def test_engines_as_json(cli):
+    listed = json.loads(cli("engines", "--format", "json").out)
+    assert [engine["id"] for engine in listed] == [spec.id for spec in specs()]
+    for engine in listed:
+        assert {"id", "title", "source", "needs", "lossless", "options"} <= set(engine)
+        for option in engine["options"]:
+            assert {"name", "type", "default", "range", "help"} <= set(option)
+
+
+def test_engines_as_text(cli):
+    text = cli("engines").out
+    for spec in specs():
+        assert spec.id in text and spec.title in text
+        for option in spec.options:
+            assert option.name in text and option.range in text
+    assert "lossless" in text and "needs: draft model" in text
+
+
+@pytest.fixture
+def no_probe(monkeypatch):
+    works = {name: {"works": True, "problem": None} for name in probe.LIBRARIES}
+    works["torch"] |= {"threads": 2, "cuda": [], "mps": False, "packed_linear": True}
+    monkeypatch.setattr(facts, "probe", lambda: works)
+    return works
+
+
+def test_doctor_as_json(cli, no_probe):
+    found = json.loads(cli("doctor", "--format", "json").out)
+    assert found["versions"]["python"] and found["versions"]["torch"]
+    assert found["devices"][0]["device"] == "cpu" and "packed" in found["devices"][0]["detail"]
+    assert [model["role"] for model in found["samples"]] == ["target", "draft"]
+    assert all(model["problem"] is None and model["parameters"] > 1e6 for model in found["samples"])
+    assert found["datastores"] == [] and any("no datastores" in word for word in found["missing"])
+    assert found["telemetry"].startswith("none")
+
+
+def test_doctor_as_text(cli, no_probe):
+    text = cli("doctor").out
+    for word in ("torch", "devices", "sample models", "hub cache", "datastores", "Nothing is sent anywhere"):
+        assert word in text
+
+
+def test_doctor_survives_what_is_broken(cli, no_probe, monkeypatch):
+    no_probe["torch"] = {"works": False, "problem": "takes its process down (exit code -4)"}
+    monkeypatch.setattr(facts, "sample_model", lambda role: None)
+    done = cli("doctor")
+    assert done.code == 0
+    assert "torch does not work (takes its process down" in " ".join(done.out.split())
+    assert "sample target model is unusable" in " ".join(done.out.split())
+
+
+def test_probing_a_library_that_kills_its_process(tmp_path, monkeypatch):
+    (tmp_path / "killer.py").write_text("import os; os.abort()")
+    (tmp_path / "broken.py").write_text("raise RuntimeError('bad build')")
+    (tmp_path / "noisy.py").write_text("print('hello')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = probe.probe(("killer", "broken", "noisy", "absent"))
+    assert found["killer"] == {"works": False, "problem": "takes its process down (exit code -6)"}
+    assert found["broken"]["problem"] == "RuntimeError: bad build"
+    assert found["noisy"]["works"] and found["absent"]["problem"] == "not installed"
+
+
+def test_models_in_the_hub_cache(tmp_path, monkeypatch):
+    sample = sample_model("draft")
+    for owner, name, revision in [("some", "model", "abc"), ("cut", "off", "def"), ("no", "weights", "012")]:
+        folder = tmp_path / f"models--{owner}--{name}"
+        snapshot = folder / "snapshots" / revision
+        snapshot.mkdir(parents=True)
+        (folder / "refs").mkdir()
+        (folder / "refs" / "main").write_text(revision)
+        for file in sample.iterdir():
+            if name != "weights" or file.suffix != ".safetensors":
+                (snapshot / file.name).write_bytes(file.read_bytes()[: -1 if name == "off" else None])
+    encoder = tmp_path / "models--an--encoder" / "snapshots" / "x"
+    encoder.mkdir(parents=True)
+    (encoder / "config.json").write_text('{"architectures": ["BertModel"]}')
+    (tmp_path / "models--empty--one").mkdir()
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    root, found = models.cached()
+    assert root == tmp_path
+    problems = {model["id"]: model["problem"] for model in found}
+    assert problems["some/model"] is None
+    assert "damaged" in problems["cut/off"] and "no weights" in problems["no/weights"]
+    assert set(problems) == {"some/model", "cut/off", "no/weights"}
+
+
+def test_help_is_fast_and_needs_no_torch():
+    program = (
+        "import sys; from spec_tui.cli import call; code = call(['--help'])\n"
+        "heavy = {'torch', 'transformers', 'textual', 'rich', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy; sys.exit(code)"
+    )
+    before = os.times().children_user
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+    assert os.times().children_user - before < 0.8, "0.15 s where nothing else runs"

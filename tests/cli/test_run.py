@@ -1,0 +1,258 @@
+"""``spec-tui run`` with a decoder that needs no model: prompts, formats, errors, interrupts."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+import threading
+
+import pytest
+
+from engines.events import Failed, Finished, Round, Started
+from spec_tui.cli import errors
+from spec_tui.session.log import log_path
+from spec_tui.session.trace import read_trace
+from tests.session.fake_runtime import HOSTILE
+
+STATS = {
+    "new_tokens", "target_forwards", "drafted", "accepted", "acceptance_rate", "path_acceptance",
+    "mean_generated_length", "tau", "tokens_per_second", "prefill_seconds", "decode_seconds", "draft_seconds",
+    "verify_seconds", "other_seconds",
+}  # fmt: skip
+
+
+class Stdin(io.TextIOWrapper):
+    """A stand-in for standard input."""
+
+    def __init__(self, data: bytes, terminal: bool = False) -> None:
+        super().__init__(io.BytesIO(data))
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+def test_text_is_exact_in_a_pipe_and_numbers_go_to_stderr(cli):
+    done = cli("run", "hello", "--max-new-tokens", "3")
+    assert (done.code, done.out) == (0, "first t1! t2!")
+    assert "pld: 5 tokens in 2 forwards (2.00 a forward)" in done.err
+    assert "drafted 4, accepted 2 (50%)" in done.err
+    assert "\x1b" not in done.out + done.err
+    assert cli("run", "hostile", "--max-new-tokens", "2").out == "first" + HOSTILE + "!"
+
+
+def test_json_is_one_object(cli):
+    sampling = ("--seed", "9", "--temperature", "0.5")
+    done = cli("run", "hello", "--max-new-tokens", "3", "--format", "json", *sampling)
+    found = json.loads(done.out)
+    assert done.code == 0 and done.out.count("\n") == 1
+    assert list(found) == [
+        "engine", "model", "dtype", "device", "law", "temperature", "seed", "prompt_tokens", "tokens", "text",
+        "finish_reason", "stats",
+    ]  # fmt: skip
+    assert set(found["stats"]) == STATS
+    assert found["tokens"] == [7, 9, 8, 9, 8] and found["text"] == "first t1! t2!"
+    assert (found["engine"], found["law"], found["model"]) == ("pld", "exact", "fake")
+    assert (found["temperature"], found["seed"], found["prompt_tokens"]) == (0.5, 9, 3)
+    assert found["finish_reason"] == "length" and found["stats"]["target_forwards"] == 2
+    assert cli("run", "hostile", "--format", "json").out.isascii()
+
+
+def test_colours_on_demand_are_safe(cli, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    coloured = cli("run", "hello", "--max-new-tokens", "2").out
+    assert coloured == "first\x1b[36m t1\x1b[0m\x1b[1;4;33m!\x1b[0m"
+    hostile = cli("run", "hostile", "--max-new-tokens", "2").out
+    assert not any(mark in hostile for mark in ("\x1b]", "\x1b[31m", "\x07", "\x9b", "\u202e", "\r"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert cli("run", "hello", "--max-new-tokens", "2").out == "first t1\x1b[1;4m!\x1b[0m"
+
+
+def test_prompt_from_a_file(cli, tmp_path):
+    file = tmp_path / "prompt.txt"
+    file.write_text("as it is\n\n")
+    trace = tmp_path / "t.jsonl"
+    assert cli("run", "--prompt-file", str(file), "--system", "be kind", "--trace", str(trace)).code == 0
+    started = read_trace(trace).events[0]
+    assert started.conversation == (("system", "be kind"), ("user", "as it is\n\n"))
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"], ["--prompt-file", "-"]])
+def test_prompt_from_a_pipe(cli, monkeypatch, arguments):
+    monkeypatch.setattr(sys, "stdin", Stdin("hällo\n".encode()))
+    assert cli("run", *arguments, "--max-new-tokens", "2").out == "first t1!"
+
+
+def test_no_prompt_on_a_terminal(cli, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Stdin(b"", terminal=True))
+    done = cli("run")
+    assert done.code == 2 and "there is no prompt" in done.err and 'spec-tui run "PROMPT"' in done.err
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (b"\xff\xfe\x00", "not text in UTF-8"),
+        (b"a\0b", "zero bytes"),
+        (b"x" * (9 << 20), "longer than 8 MB"),
+        (b" \n", "the prompt is empty"),
+    ],
+)
+def test_files_that_are_no_prompts(cli, tmp_path, content, words):
+    file = tmp_path / "prompt"
+    file.write_bytes(content)
+    done = cli("run", "--prompt-file", str(file))
+    assert done.code == 2 and words in done.err
+
+
+def test_a_prompt_that_is_not_utf8(cli):
+    assert "not text in UTF-8" in cli("run", "caf\udce9").err
+
+
+def test_an_unreadable_terminal_name_cannot_steer_it(cli):
+    assert "\x1b" not in cli("run", "--prompt-file", "/no/\x1b]0;x\x07").err
+
+
+@pytest.mark.parametrize(
+    "arguments, code, words",
+    [
+        (["x", "--prompt-file", "y"], 2, "two prompts"),
+        (["--prompt-file", "/nonexistent"], 2, "there is no file"),
+        (["--prompt-file", "/"], 2, "is a folder"),
+        ([""], 2, "the prompt is empty"),
+        (["x", "--engine", "warp"], 2, "engines are: autoregressive, pld, draft"),
+        (["x", "--engine", "pld", "--set", "speed=9"], 2, "options of pld: max_ngram 1..64"),
+        (["x", "--engine", "pld", "--set", "num_tokens=0"], 2, "num_tokens 1..256"),
+        (["x", "--set", "num_tokens"], 2, "is not KEY=VALUE"),
+        (["x", "--set", "=1"], 2, "is not KEY=VALUE"),
+        (["x", "--temperature", "-1"], 2, "at least 0"),
+        (["x", "--temperature", "nan"], 2, "at least 0"),
+        (["x", "--temperature", "warm"], 2, "--temperature"),
+        (["x", "--top-p", "0"], 2, "above 0 and at most 1"),
+        (["x", "--top-k", "-1"], 2, "at least 0"),
+        (["x", "--max-new-tokens", "0"], 2, "at least 1"),
+        (["x", "--seed", "-1"], 2, "seed is at least 0"),
+        (["x", "--law", "jungle"], 2, "laws are: exact, rejection"),
+        (["x", "--format", "xml"], 2, "--format"),
+        (["x", "--frobnicate"], 2, "--frobnicate"),
+        (["x", "y"], 2, "extra argument"),
+        (["x", "--model", "missing"], 3, "there is no model 'missing'"),
+        (["refuse"], 2, "shorten it"),
+        (["breakdown"], 1, "the run broke"),
+    ],
+)
+def test_errors_are_sentences_with_a_way_out(cli, arguments, code, words):
+    done = cli("run", *arguments)
+    assert done.code == code
+    assert words in done.err and "Traceback" not in done.err
+    assert done.err.count("spec-tui: ") == 1 and "\n  " in done.err, "a way out on a line of its own"
+
+
+def test_a_broken_run_keeps_its_text(cli, tmp_path):
+    trace = tmp_path / "t.jsonl"
+    done = cli("run", "breakdown", "--trace", str(trace))
+    assert done.out == "first"
+    events = read_trace(trace).events
+    assert isinstance(events[0], Started) and events[-1] == Failed("the run broke", "try another", "failed")
+
+
+def test_the_unexpected_is_a_bug_with_its_details_in_a_file(cli):
+    done = cli("run", "bug")
+    assert done.code == 1 and "this is a bug" in done.err and str(log_path("spec-tui")) in done.err
+    assert "Traceback" not in done.err
+    assert "surprise" in log_path("spec-tui").read_text()
+
+
+def test_trace(cli, tmp_path):
+    trace = tmp_path / "t.jsonl"
+    assert cli("run", "hello", "--max-new-tokens", "4", "--trace", str(trace)).code == 0
+    read = read_trace(trace)
+    assert read.complete and not read.problems and len(read.events) == 6
+    assert read.events[-1].text == "first t1! t2! t3!"
+    assert cli("run", "hello", "--max-new-tokens", "2", "--trace", str(trace)).code == 0
+    assert len(read_trace(trace).events) == 4, "a trace may be overwritten"
+
+
+def test_a_run_that_never_starts_leaves_the_old_trace(cli, tmp_path):
+    trace = tmp_path / "t.jsonl"
+    cli("run", "hello", "--max-new-tokens", "4", "--trace", str(trace))
+    before = trace.read_bytes()
+    assert cli("run", "refuse", "--trace", str(trace)).code == 2
+    assert cli("run", "x", "--model", "missing", "--trace", str(trace)).code == 3
+    assert trace.read_bytes() == before
+
+
+def test_only_traces_are_overwritten(cli, tmp_path):
+    letter = tmp_path / "letter.txt"
+    letter.write_text("dear all\n")
+    done = cli("run", "hello", "--trace", str(letter))
+    assert done.code == 2 and "is not a trace" in done.err and letter.read_text() == "dear all\n"
+    assert "is a folder" in cli("run", "hello", "--trace", str(tmp_path)).err
+    assert "there is no folder" in cli("run", "hello", "--trace", str(tmp_path / "no" / "t")).err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk(cli):
+    done = cli("run", "hello", "--trace", "/dev/full")
+    assert done.code == 1 and "No space left" in done.err
+
+
+def interrupt_after(monkeypatch, rounds: int, times: int = 1) -> None:
+    """Ctrl+c, once or twice, when this many rounds were shown."""
+    from spec_tui.cli.output import Record
+
+    add, seen = Record.add, []
+
+    def counting(self, event):
+        seen.append(event)
+        for _ in range(times if len(seen) == rounds + 2 else 0):
+            os.kill(os.getpid(), signal.SIGINT)
+        return add(self, event)
+
+    monkeypatch.setattr(Record, "add", counting)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_interrupted_text(cli, monkeypatch, tmp_path, times):
+    interrupt_after(monkeypatch, 3, times)
+    trace = tmp_path / "t.jsonl"
+    done = cli("run", "endless", "--trace", str(trace))
+    assert done.code == 130
+    assert done.out.startswith("first t1! t2!")
+    assert "interrupted" in done.err and "accepted" in done.err
+    read = read_trace(trace)
+    assert isinstance(read.events[-1], Finished) and read.events[-1].reason == "cancelled"
+    assert read.events[-1].text == done.out
+    assert len(read.events[-1].tokens) == 1 + 2 * sum(isinstance(event, Round) for event in read.events)
+
+
+def test_interrupted_json(cli, monkeypatch):
+    interrupt_after(monkeypatch, 3)
+    done = cli("run", "endless", "--format", "json")
+    found = json.loads(done.out)
+    assert done.code == 130 and found["finish_reason"] == "cancelled"
+    assert found["stats"]["new_tokens"] == len(found["tokens"]) == 1 + 2 * found["stats"]["target_forwards"]
+
+
+def test_interrupted_while_loading(cli):
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    done = cli("run", "hello", "--model", "endless")
+    assert (done.code, done.out) == (130, "") and "interrupted" in done.err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_closed_pipe_ends_quietly(cli, monkeypatch):
+    class Closed(io.StringIO):
+        def reconfigure(self, **_):
+            pass
+
+        def flush(self):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(errors, "forget_stdout", lambda: None)
+    monkeypatch.setattr(sys, "stdout", Closed())
+    done = cli("run", "endless")
+    assert (done.code, done.err) == (0, "")
