@@ -23,7 +23,7 @@ STYLE_NAMES = (
 STYLE_CSS = """
     .tok--accepted  { color: $tok-accept; }
     .tok--corrected { color: $tok-fixed; text-style: bold underline; }
-    .tok--bonus     { color: $tok-bonus; text-style: bold underline2; }
+    .tok--bonus     { color: $tok-bonus; text-style: bold uu; }
     .tok--ghost     { color: $tok-ghost; text-style: strike; }
     .tok--by-draft     { color: $src-draft; }
     .tok--by-retrieval { color: $src-retr; text-style: italic; }
@@ -32,7 +32,7 @@ STYLE_CSS = """
     .tok--by-target    { color: $src-target; text-style: bold underline; }
     .tok--likely { color: $conf-likely; text-style: italic; }
     .tok--unsure { color: $conf-unsure; text-style: underline; }
-    .tok--guess  { color: $conf-guess; text-style: bold underline2; }
+    .tok--guess  { color: $conf-guess; text-style: bold uu; }
     .tok--prompt { color: $tok-prompt; }
     .tok--bar    { color: $primary; }
     .tok--head   { color: $tok-prompt; }
@@ -43,12 +43,14 @@ STYLE_CSS = """
     .tok--sure   { color: $foreground; }
 """
 
+UNDERLINED = frozenset({"corrected", "bonus", "by-output", "by-target", "unsure", "guess", "ghost"})
+
 LEGEND = {
-    "accepted": "accepted draft", "corrected": "corrected by the target", "bonus": "bonus of the target",
-    "target": "target, nothing drafted", "ghost": "rejected draft",
-    "by-draft": "draft model", "by-retrieval": "datastore", "by-prompt": "copied from the prompt",
-    "by-output": "copied from the answer", "by-target": "target",
-    "sure": "90 % and more", "likely": "60 to 90 %", "unsure": "30 to 60 %", "guess": "under 30 %",
+    "accepted": "accepted", "corrected": "corrected by target", "bonus": "bonus of target",
+    "target": "target, no draft", "ghost": "rejected draft",
+    "by-draft": "draft model", "by-retrieval": "datastore", "by-prompt": "copied from prompt",
+    "by-output": "copied from answer", "by-target": "target",
+    "sure": "p ≥ .9", "likely": "p ≥ .6", "unsure": "p ≥ .3", "guess": "p < .3",
 }
 
 LETTERS = {"draft": "D", "retrieval": "R", "prompt": "P", "output": "O", "target": "T"}

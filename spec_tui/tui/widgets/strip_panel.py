@@ -32,6 +32,7 @@ class StripPanel(Widget):
     COMPONENT_CLASSES = {f"panel--{name}" for name in NAMES}
     DEFAULT_CSS = """
     StripPanel {
+        width: 1fr; height: 1fr;
         .panel--text   { color: $foreground; }
         .panel--strong { color: $foreground; text-style: bold; }
         .panel--muted  { color: $tok-prompt; }
@@ -41,12 +42,12 @@ class StripPanel(Widget):
         .panel--good   { color: $success; text-style: bold; }
         .panel--warn   { color: $warning; text-style: bold; }
         .panel--bad    { color: $error; text-style: bold; }
-        .panel--bar    { color: $primary; }
+        .panel--bar    { color: $primary 75%; }
         .panel--track  { color: $border; }
         .panel--target, .panel--sure { color: $foreground; }
         .panel--accepted     { color: $tok-accept; }
         .panel--corrected    { color: $tok-fixed; text-style: bold underline; }
-        .panel--bonus        { color: $tok-bonus; text-style: bold underline2; }
+        .panel--bonus        { color: $tok-bonus; text-style: bold uu; }
         .panel--ghost        { color: $tok-ghost; text-style: strike; }
         .panel--by-draft     { color: $src-draft; }
         .panel--by-retrieval { color: $src-retr; text-style: italic; }
@@ -55,7 +56,7 @@ class StripPanel(Widget):
         .panel--by-target    { color: $src-target; text-style: bold underline; }
         .panel--likely { color: $conf-likely; text-style: italic; }
         .panel--unsure { color: $conf-unsure; text-style: underline; }
-        .panel--guess  { color: $conf-guess; text-style: bold underline2; }
+        .panel--guess  { color: $conf-guess; text-style: bold uu; }
     }
     StripPanel:focus .panel--title { text-style: bold reverse; }
     """

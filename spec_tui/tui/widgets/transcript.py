@@ -48,6 +48,7 @@ class Transcript(ScrollView, can_focus=True):
     DEFAULT_CSS = f"""
     Transcript {{
         overflow-x: hidden; overflow-y: scroll; height: 1fr; scrollbar-size-vertical: 1;
+        scrollbar-background: $background; scrollbar-background-hover: $background; scrollbar-color: $border;
         {marks.STYLE_CSS}
     }}
     """
@@ -94,10 +95,26 @@ class Transcript(ScrollView, can_focus=True):
         self._rich: dict[str, Style] = {}
         self._width = 0
         self._tail: list[str] = []
+        self._welcome = ""
+        self.seen: set[str] = set()
 
     # -- the text -------------------------------------------------------------------------------
+    @property
+    def welcome(self) -> str:
+        """What stands here while there is no conversation."""
+        return self._welcome
+
+    @welcome.setter
+    def welcome(self, text: str) -> None:
+        if text != self._welcome:
+            self._welcome = text
+            if not self.blocks:
+                self.rewrap()
+
     def begin(self, block: Block) -> None:
         """A new turn at the end; the view follows it."""
+        if not self.blocks:
+            self._wrap.lines.clear()
         self.blocks.append(block)
         self.cursor, self.following = None, True
         self._changed(self._open(len(self.blocks) - 1))
@@ -118,6 +135,10 @@ class Transcript(ScrollView, can_focus=True):
         tail = ghosts(run) if self.show_ghosts and not foot else []
         if not added and first is None and not tail:
             return
+        if foot:
+            self.seen.discard("ghost")
+        elif tail and self.view != "plain":
+            self.seen.add("ghost")
         if tail and block.shown:
             self._wrap.put_tail(Tok(one_line(piece), "ghost") for piece in tail)
         if added or tail != self._tail:
@@ -143,6 +164,10 @@ class Transcript(ScrollView, can_focus=True):
             return
         self._wrap = Wrapper(self._width - GUTTER - 1)
         self._strips.clear()
+        self.seen.clear()
+        if not self.blocks:
+            self._wrap.start_line(copied=False)
+            self._wrap.push(Tok(word, "head") for word in _words(self._welcome))
         for number, block in enumerate(self.blocks):
             block.shown, block.closed = 0, False
             self._open(number)
@@ -174,6 +199,7 @@ class Transcript(ScrollView, can_focus=True):
         wrap.push(
             Tok(sanitise(tokens[i].text), None, number, i) for i in range(block.shown, len(tokens)) if tokens[i].text
         )
+        self.seen |= marks.present(tokens[block.shown :], self.view)
         block.shown = len(tokens)
         if block.foot and not block.closed:
             block.closed = True
@@ -217,6 +243,7 @@ class Transcript(ScrollView, can_focus=True):
         """Another way to colour the same text."""
         self.view = view
         self._strips.clear()
+        self.seen = {name for block in self.blocks for name in marks.present(block.run.tokens, view)}
         self.refresh()
 
     def style(self, name: str) -> Style:
@@ -254,21 +281,30 @@ class Transcript(ScrollView, can_focus=True):
         out = [self._gutter(line, here)]
         name, run = "", []
         for tok in line.toks:
-            style = tok.style or marks.style_of(self.blocks[tok.turn].run.tokens[tok.index], self.view)
+            style, text = self._style_name(tok), tok.text
             if (tok.turn, tok.index) == self.cursor and tok.style is None:
                 if run:
                     out.append(Segment("".join(run), self.style(name)))
-                out.append(Segment(tok.text, self.style("plain") + Style(reverse=True, bold=True)))
+                out.append(Segment(text, self.style("plain") + Style(reverse=True, bold=True)))
                 name, run = "", []
                 continue
+            if style in marks.UNDERLINED and text[0] == " " and (inked := text.lstrip(" ")):
+                if run and name != "plain":
+                    out.append(Segment("".join(run), self.style(name)))
+                    run = []
+                run.append(text[: len(text) - len(inked)])  # the blank before a word carries no line
+                name, text = "plain", inked
             if style != name and run:
                 out.append(Segment("".join(run), self.style(name)))
                 run = []
             name = style
-            run.append(tok.text)
+            run.append(text)
         if run:
             out.append(Segment("".join(run), self.style(name)))
         return out
+
+    def _style_name(self, tok: Tok) -> str:
+        return tok.style or marks.style_of(self.blocks[tok.turn].run.tokens[tok.index], self.view)
 
     def _gutter(self, line: Line, in_round: bool) -> Segment:
         if line.gutter:

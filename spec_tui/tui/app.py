@@ -1,0 +1,112 @@
+"""The application: themes, the chat screen, the command palette. No model is in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+from textual.screen import Screen
+
+from engines.request import Request
+from spec_tui.session.client import EngineClient, LoadRequest
+from spec_tui.tui.marks import VIEWS
+from spec_tui.tui.screens.chat import ChatScreen
+from spec_tui.tui.settings import Settings
+from spec_tui.tui.sitting import Sitting
+from spec_tui.tui.theme import DARK_TOKENS, LIGHT_TOKENS, THEMES
+
+
+class SpecTui(App[int]):
+    """spec-tui in a terminal.
+
+    Args:
+        client: the engine; it is loaded after the first paint and closed at the end.
+        load: what to load.
+        theme: name of a theme; None takes ours.
+        initial_request_options: engine, options and sampling to begin with (its conversation gives the system prompt).
+    """
+
+    TITLE = "spec-tui"
+    CSS_PATH = "screens/chat.tcss"  # of the default screen, whose own CSS_PATH Textual does not read
+    ENABLE_COMMAND_PALETTE = True
+    HORIZONTAL_BREAKPOINTS: ClassVar = [(0, "-tiny"), (60, "-narrow"), (100, "-wide"), (160, "-xwide")]
+    VERTICAL_BREAKPOINTS: ClassVar = [(0, "-flat"), (16, "-short"), (30, "-tall")]
+    BINDINGS: ClassVar = [
+        Binding("ctrl+q", "quit", "Quit", id="app.quit", show=False, priority=True, tooltip="Leave spec-tui"),
+    ]
+
+    def __init__(
+        self, client: EngineClient, load: LoadRequest, *, theme: str | None = None,
+        initial_request_options: Request | None = None,
+    ) -> None:
+        super().__init__()
+        self.client = client
+        self.sitting = Sitting(client, load, Settings.from_request(initial_request_options))
+        for ours in THEMES:
+            self.register_theme(ours)
+        self.theme = theme if theme in self.available_themes else "spec-dark"
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """The token colours for themes that don't bring their own."""
+        return LIGHT_TOKENS if not self.current_theme.dark else DARK_TOKENS
+
+    def get_default_screen(self) -> Screen:
+        return ChatScreen(self.sitting)
+
+    def action_help(self) -> None:
+        """All keys, commands and marks."""
+        from spec_tui.tui.screens.help import HelpScreen
+
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen())
+
+    def action_help_quit(self) -> None:
+        """ctrl+c with nothing selected."""
+        if isinstance(self.screen, ChatScreen):
+            self.screen.say("ctrl+c copies a selection; ctrl+q leaves, esc stops an answer")
+
+    def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
+        """Everything a key does, by name."""
+        if isinstance(screen, ChatScreen):
+            yield from _chat_commands(screen)
+        yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
+        yield SystemCommand("Help", "All keys, commands and marks", self.action_help)
+        yield SystemCommand("Quit", "Leave spec-tui", self.action_quit)
+
+    def on_unmount(self) -> None:
+        self.client.close()
+
+
+def _chat_commands(screen: ChatScreen) -> Iterable[SystemCommand]:
+    yield SystemCommand("Engine and options", "Choose the engine, its options, sampling", screen.action_engine)
+    yield SystemCommand("Showcase", "Prompts that show something", screen.action_showcase)
+    yield SystemCommand("Measure baseline", "Run the last prompt autoregressively", screen.action_baseline)
+    yield SystemCommand("Ask again", "The last prompt with the same seed", screen.action_again)
+    yield SystemCommand("New conversation", "Forget the turns so far", screen.action_new)
+    for view in VIEWS:
+        yield SystemCommand(f"View: {view}", f"Colour tokens by {view}", lambda view=view: screen.set_view(view))
+    yield SystemCommand("View: ghosts", "Show or hide rejected drafts behind the text", screen.action_ghosts)
+    yield SystemCommand("Panel: draft tree", "Show or hide it", lambda: screen.action_panel("tree"))
+    yield SystemCommand("Panel: speed", "Show or hide it", lambda: screen.action_panel("speed"))
+    yield SystemCommand("Copy: answer", "The text of the last answer", lambda: screen.action_copy(False))
+    yield SystemCommand("Copy: marked answer", "With corrections, as CriticMarkup", lambda: screen.action_copy(True))
+    yield SystemCommand("Export: picture", "The screen as SVG, in the current folder", screen.action_export)
+    if screen.sitting.phase in ("dead", "failed"):
+        yield SystemCommand("Restart the engine", "The conversation is kept", screen.action_again)
+
+
+def run_app(
+    load: LoadRequest, *, theme: str | None = None, initial_request_options: Request | None = None
+) -> int:
+    """Run the application with an engine in its own process; the exit code."""
+    from spec_tui.session.process import ProcessClient
+
+    client = ProcessClient()
+    try:
+        app = SpecTui(client, load, theme=theme, initial_request_options=initial_request_options)
+        app.run()
+        return app.return_code or 0
+    finally:
+        client.close()

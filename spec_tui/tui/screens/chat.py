@@ -1,0 +1,419 @@
+"""The chat: transcript, prompt, the draft tree and the numbers of the run beside it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Container, Horizontal, Vertical
+from textual.screen import Screen
+from textual.widgets import Footer, Static, TextArea
+
+from engines.errors import SpecError
+from engines.registry import find
+from spec_tui.session.state import RunState
+from spec_tui.text import one_line
+from spec_tui.tui import marks, slash, words
+from spec_tui.tui.sitting import Happening, Sitting, Turn
+from spec_tui.tui.widgets.lines import Lines, Sides
+from spec_tui.tui.widgets.prompt_box import PromptBox
+from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
+from spec_tui.tui.widgets.transcript import Block, Transcript
+from spec_tui.tui.widgets.tree_panel import TreePanel
+
+FRAMES = 30  # text, a second
+TREE_EVERY, NUMBERS_EVERY = 3, 8  # frames: the tree 10 times a second, numbers 4 times
+
+
+class ChatScreen(Screen):
+    """Draws a ``Sitting`` and hands it what is typed."""
+
+    BINDINGS: ClassVar = [
+        Binding("escape", "stop", "Stop", id="run.stop", tooltip="Stop the answer and keep its text"),
+        Binding("escape", "back", "Back", id="chat.back", tooltip="Close what is enlarged, drop the cursor, or change "
+                "between prompt and text"),
+        Binding("v", "view", "View", id="chat.view", tooltip="Colour tokens by outcome, source, confidence, or not"),
+        Binding("b", "baseline", "Baseline", id="run.baseline",
+                tooltip="Measure the autoregressive rate with the last prompt"),
+        Binding("y", "copy(False)", "Copy", id="chat.copy", tooltip="Copy the answer"),
+        Binding("Y", "copy(True)", "Copy marked", id="chat.copy-marked", show=False,
+                tooltip="Copy the answer with corrections marked (CriticMarkup)"),
+        Binding("ctrl+e,f2", "engine", "Engine", id="chat.engine", key_display="^e", priority=True,
+                tooltip="Engine, its options, sampling"),
+        Binding("ctrl+o,f3", "showcase", "Showcase", id="chat.showcase", key_display="^o", show=False, priority=True,
+                tooltip="Prompts that show something"),
+        Binding("ctrl+r,f4", "again", "Again", id="run.again", key_display="^r", show=False, priority=True,
+                tooltip="Ask the last prompt again with the same seed; restart a dead engine"),
+        Binding("n", "new", "New", id="chat.new", show=False, tooltip="Start a new conversation"),
+        Binding("t,f5", "panel('tree')", "Tree", id="chat.tree", show=False, tooltip="Show or hide the draft tree"),
+        Binding("s,f6", "panel('speed')", "Speed", id="chat.speed", show=False, tooltip="Show or hide the speed panel"),
+        Binding("m,f7", "enlarge", "Enlarge", id="chat.enlarge", show=False, tooltip="Enlarge the focused panel"),
+        Binding("g", "ghosts", "Ghosts", id="chat.ghosts", show=False,
+                tooltip="Show or hide rejected drafts behind the text"),
+        Binding("i", "prompt", "Prompt", id="chat.prompt", show=False, tooltip="Go to the prompt"),
+        Binding("e,f8", "export", "Export", id="chat.export", show=False, tooltip="Save the screen as an SVG picture"),
+        Binding("f1,question_mark", "app.help", "Help", id="app.help", key_display="F1", tooltip="All keys"),
+    ]
+
+    def __init__(self, sitting: Sitting) -> None:
+        super().__init__()
+        self.sitting = sitting
+        self._message = ""
+        self._frame = 0
+        self._tree_due = self._numbers_due = False
+
+    # -- building -------------------------------------------------------------------------------
+    def compose(self) -> ComposeResult:
+        yield Sides(id="top")
+        with Horizontal(id="body"):
+            with Vertical(id="left"):
+                yield Sides(id="answer-title")
+                yield Transcript(id="transcript")
+            with Container(id="stack"):
+                with Container(id="tree-box"):
+                    yield TreePanel(id="tree")
+                with Container(id="speed-box"):
+                    yield SpeedPanel(id="speed")
+        yield Lines(id="legend")
+        yield Lines(id="telemetry")
+        yield Static("", id="notice", markup=False)
+        with Horizontal(id="ask"):
+            yield Static("›", id="mark", markup=False)
+            yield PromptBox(self._complete, id="prompt", placeholder="Ask something, or press ctrl+o for a showcase")
+        yield Sides(id="status")
+        yield Footer()
+        yield Static(words.TOO_SMALL, id="enlarge", markup=False)
+
+    def on_mount(self) -> None:
+        self.transcript = self.query_one(Transcript)
+        self.prompt = self.query_one(PromptBox)
+        self.prompt.focus()
+        self.draw_all()
+        self.set_interval(1 / FRAMES, self.pump)
+        self.call_after_refresh(self.sitting.start)
+
+    # -- drawing --------------------------------------------------------------------------------
+    def pump(self) -> None:
+        """Take what the engine said and draw it: text at once, the tree and the numbers less often."""
+        happened = self.sitting.pump()
+        self._frame += 1
+        if happened:
+            self._tree_due = self._numbers_due = True
+            self._draw_text(happened)
+        final = bool(happened - {"text", "loading"})
+        if final:
+            self._settle(happened)
+        if self._tree_due and (final or self._frame % TREE_EVERY == 0):
+            self._tree_due = False
+            self._draw_tree()
+        if self._numbers_due and (final or self._frame % NUMBERS_EVERY == 0):
+            self._numbers_due = False
+            self._draw_numbers()
+        if "loading" in happened:
+            self._draw_status()
+
+    def draw_all(self) -> None:
+        """Draw everything from the state."""
+        self._draw_top()
+        self._draw_title()
+        self._draw_tree()
+        self._draw_numbers()
+        self._draw_status()
+        self._draw_legend()
+        self._draw_notice()
+        self.transcript.welcome = words.welcome(self.sitting)
+
+    def _draw_text(self, happened: set[Happening]) -> None:
+        sitting, transcript = self.sitting, self.transcript
+        while len(transcript.blocks) < len(sitting.turns):
+            turn = sitting.turns[len(transcript.blocks)]
+            transcript.begin(Block(turn.prompt, words.head(turn), turn.run))
+        if sitting.turns and sitting.measuring is None and not transcript.blocks[-1].closed:
+            turn = sitting.turns[-1]
+            foot, bad = words.foot(turn)
+            transcript.update_run(turn.run, foot, bad, words.head(turn))
+            self._draw_legend()
+
+    def _settle(self, happened: set[Happening]) -> None:
+        """Something began or ended: put everything right once."""
+        if "baseline" in happened and self.transcript.blocks and self.sitting.turns:
+            verdict = words.same_text(self.sitting)
+            self._message = verdict
+        text = self.sitting.take_restored()
+        if text and not self.prompt.text.strip():
+            self.prompt.put(text)
+        if "dead" in happened or "failed" in happened or "broke" in happened:
+            self._message = ""
+        self.draw_all()
+        self.refresh_bindings()
+
+    def shown_run(self) -> tuple[RunState, int]:
+        """The run and round the panels show: those of the token cursor, else the last."""
+        cursor = self.transcript.cursor
+        if cursor is not None:
+            run = self.sitting.turns[cursor[0]].run
+            return run, max(0, run.tokens[cursor[1]].round)
+        if self.sitting.measuring is not None:
+            return self.sitting.measuring.run, -1
+        return (self.sitting.last.run if self.sitting.last else RunState()), -1
+
+    def _draw_tree(self) -> None:
+        self.query_one(TreePanel).show_round(*self.shown_run())
+
+    def _draw_numbers(self) -> None:
+        sitting = self.sitting
+        run, _ = self.shown_run()
+        baseline, limit = sitting.baseline(run), sitting.ready.context_limit if sitting.ready else None
+        title = "measuring the baseline" if sitting.measuring is not None else ""
+        self.query_one(SpeedPanel).show_run(run, baseline, limit, title)
+        lines = self.query_one("#telemetry", Lines)
+        lines.show(*telemetry(run, baseline, limit, lines.size.width))
+        self._draw_title()
+
+    def _draw_top(self) -> None:
+        left = [(" spec-tui ", "title"), (" " + words.model(self.sitting), "muted")]
+        right = [(one_line(self.sitting.settings.summary(self.sitting.ready)) + " ", "text")]
+        self.query_one("#top", Sides).show(left, right)
+
+    def _draw_title(self) -> None:
+        where, width = words.where(self.transcript, self.sitting), self.query_one("#answer-title").size.width
+        from spec_tui.tui.widgets.strip_panel import title_row
+        self.query_one("#answer-title", Sides).show(
+            title_row(width, "answer", f"{self.transcript.view} · {where}") if width else [])
+
+    def _draw_status(self) -> None:
+        left = words.status(self.sitting, self._message)
+        text = self.prompt.text
+        right = [(one_line(slash.describe(text)) + " ", "muted")] if slash.is_command(text) else []
+        self.query_one("#status", Sides).show(right or left, [] if right else [])
+
+    def _draw_legend(self) -> None:
+        self.query_one("#legend", Lines).show(words.legend(self.transcript, self.sitting.answering))
+
+    def _draw_notice(self) -> None:
+        notice, problem = self.query_one("#notice", Static), self.sitting.problem
+        notice.set_class(problem is not None, "shown")
+        if problem is not None:
+            notice.update(words.problem(self.sitting))
+
+    def say(self, message: str) -> None:
+        """A sentence on the status line, until the next one."""
+        self._message = message
+        self._draw_status()
+
+    # -- what widgets say ------------------------------------------------------------------------
+    def on_prompt_box_sent(self, event: PromptBox.Sent) -> None:
+        text = event.text
+        if slash.is_command(text):
+            self._command(text)
+            return
+        self.ask(text[1:] if text.startswith("//") else text)
+
+    def ask(self, text: str) -> bool:
+        """Send this; the box is emptied only if it was taken."""
+        refused = self.sitting.send(text)
+        if refused:
+            self._draw_notice()
+            self.say(refused)
+            return False
+        self.prompt.taken()
+        self._message = "" if self.sitting.queued is None else words.QUEUED
+        self._draw_text(set())
+        self.draw_all()
+        self.refresh_bindings()
+        return True
+
+    def _command(self, text: str) -> None:
+        try:
+            outcome = slash.execute(text, self.sitting.settings, self.sitting.ready)
+        except SpecError as error:
+            self.say(f"{error.message}: {error.hint}")
+            return
+        self.prompt.taken()
+        self.sitting.settings = outcome.settings
+        self.say(outcome.message)
+        self._draw_top()
+        actions = {
+            "new": self.action_new, "again": self.action_again, "baseline": self.action_baseline,
+            "showcase": self.action_showcase, "help": self.app.action_help, "quit": self.app.exit,
+        }
+        if outcome.action == "view":
+            self.set_view(outcome.argument)
+        elif outcome.action:
+            actions[outcome.action]()
+
+    def _complete(self, text: str) -> list[str]:
+        return slash.complete(text, self.sitting.settings, self.sitting.ready)
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        self._draw_status()
+
+    def on_transcript_selected(self, event: Transcript.Selected) -> None:
+        self._draw_tree()
+        self._draw_numbers()
+
+    def on_transcript_inspect(self, event: Transcript.Inspect) -> None:
+        from spec_tui.tui.screens.inspector import Inspector
+
+        self.app.push_screen(Inspector(self.sitting, event.cursor), self._inspected)
+
+    def _inspected(self, cursor: tuple[int, int] | None) -> None:
+        if cursor is not None and cursor[0] < len(self.transcript.blocks):
+            self.transcript.select(cursor)
+
+    # -- actions ---------------------------------------------------------------------------------
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "stop":
+            return self.sitting.busy or self.sitting.queued is not None
+        if action == "back":
+            return not (self.sitting.busy or self.sitting.queued is not None)
+        return True
+
+    def action_stop(self) -> None:
+        self.sitting.cancel()
+        if text := self.sitting.take_restored():
+            self.prompt.put(text)
+            self._message = ""
+        else:
+            self._message = "stopping after this round"
+        self._draw_status()
+        self.refresh_bindings()
+
+    def action_back(self) -> None:
+        """Undo one thing: a notice, an enlarged panel, the cursor, the focus."""
+        enlarged = [name for name in self.classes if name.startswith("max-")]
+        if self.sitting.problem is not None and self.sitting.phase == "ready":
+            self.sitting.problem = None
+            self._draw_notice()
+        elif enlarged:
+            self.remove_class(*enlarged)
+        elif self.transcript.cursor is not None:
+            self.transcript.action_jump(True)
+        elif self.focused is self.prompt:
+            self.transcript.focus()
+        else:
+            self.prompt.focus()
+
+    def action_prompt(self) -> None:
+        self.remove_class("max-tree", "max-speed")
+        self.prompt.focus()
+
+    def action_view(self) -> None:
+        at = marks.VIEWS.index(self.transcript.view)
+        self.set_view(marks.VIEWS[(at + 1) % len(marks.VIEWS)])
+
+    def set_view(self, view: str) -> None:
+        """Colour the tokens by this."""
+        self.transcript.set_view(view)
+        self._draw_title()
+        self._draw_legend()
+
+    def action_ghosts(self) -> None:
+        self.transcript.show_ghosts = not self.transcript.show_ghosts
+        self.say("rejected drafts are " + ("shown" if self.transcript.show_ghosts else "hidden"))
+
+    def action_round(self, step: int) -> None:
+        self.transcript.action_round(step)
+
+    def action_again(self) -> None:
+        if self.sitting.phase in ("dead", "failed"):
+            self.sitting.restart()
+            self.draw_all()
+            return
+        if self.sitting.busy:
+            self.say("Still answering: esc stops it.")
+            return
+        before = len(self.sitting.turns)
+        refused = self.sitting.again()
+        if refused:
+            self.say(refused)
+            return
+        if before:
+            self.transcript.drop_last()
+        self._message = ""
+        self._draw_text(set())
+        self.draw_all()
+
+    def action_baseline(self) -> None:
+        self.say(self.sitting.measure_baseline())
+        self.draw_all()
+        self.refresh_bindings()
+
+    def action_new(self) -> None:
+        refused = self.sitting.new()
+        if not refused:
+            self.transcript.clear()
+            self.prompt.focus()
+        self._message = refused or "new conversation"
+        self.draw_all()
+
+    def action_panel(self, name: str) -> None:
+        """Beside the text: show or hide a panel. In one column: enlarge it, and back."""
+        if self.has_class("-narrow"):
+            other = "speed" if name == "tree" else "tree"
+            self.remove_class(f"max-{other}")
+            self.toggle_class(f"max-{name}")
+            target = self.query_one(f"#{name}") if self.has_class(f"max-{name}") else self.transcript
+            target.focus()
+        else:
+            self.query_one(f"#{name}-box").toggle_class("hidden")
+            hidden = all(self.query_one(f"#{n}-box").has_class("hidden") for n in ("tree", "speed"))
+            self.query_one("#stack").set_class(hidden, "hidden")
+        self.call_after_refresh(self.draw_all)
+
+    def action_enlarge(self) -> None:
+        name = {"tree": "max-tree", "speed": "max-speed"}.get(self.focused.id if self.focused else "", "max-text")
+        self.toggle_class(name)
+        self.call_after_refresh(self.draw_all)
+
+    def action_copy(self, marked: bool) -> None:
+        from spec_tui.tui.copying import marked_text
+
+        cursor = self.transcript.cursor
+        turn = self.sitting.turns[cursor[0]] if cursor else self.sitting.last
+        if turn is None or not turn.run.text:
+            self.say("Nothing to copy yet.")
+            return
+        self.app.copy_to_clipboard(marked_text(turn.run) if marked else turn.run.text)
+        self.say("copied the answer" + (" with corrections marked" if marked else ""))
+
+    def action_export(self) -> None:
+        from spec_tui.tui.copying import save_svg
+
+        try:
+            self.say(f"saved the screen as {save_svg(self.app.export_screenshot(title='spec-tui'))}")
+        except OSError as error:
+            self.say(f"could not save the screen: {error.strerror or error}")
+
+    def action_engine(self) -> None:
+        from spec_tui.tui.screens.engine import EngineScreen
+
+        self.app.push_screen(EngineScreen(self.sitting.settings, self.sitting.ready), self._engine_chosen)
+
+    def _engine_chosen(self, settings) -> None:
+        if settings is not None:
+            self.sitting.settings = settings
+            self.say(f"next answer: {find(settings.resolved(self.sitting.ready)).title}")
+            self._draw_top()
+
+    def action_showcase(self) -> None:
+        from spec_tui.tui.screens.showcase import ShowcaseScreen
+
+        self.app.push_screen(ShowcaseScreen(), self._showcase_chosen)
+
+    def _showcase_chosen(self, choice) -> None:
+        if choice is None:
+            return
+        prompt, send = choice
+        self.prompt.focus()
+        if not (send and self.ask(prompt)):
+            self.prompt.put(prompt)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.draw_all)
+
+
+def last_turn(sitting: Sitting) -> Turn | None:
+    """The turn the panels speak of."""
+    return sitting.last

@@ -1,0 +1,128 @@
+"""Engine, its options and sampling of the next answer, in one dialog."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option as Item
+
+from engines.errors import UsageProblem
+from engines.events import Ready
+from engines.options import Option
+from engines.registry import EngineSpec, find, specs
+from spec_tui.text import one_line
+from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.settings import SAMPLING, Settings, unavailable
+from spec_tui.tui.widgets.field import Field
+
+
+class EngineScreen(SpecModal[Settings]):
+    """Gives back the settings chosen, None if closed."""
+
+    CSS_PATH: ClassVar = ["modal.tcss", "engine.tcss"]
+    BINDINGS: ClassVar = [
+        Binding("ctrl+s,f2", "apply", "Use", id="engine.apply", priority=True, tooltip="Use these settings"),
+        Binding("ctrl+d", "defaults", "Defaults", id="engine.defaults", priority=True,
+                tooltip="Set everything back to its default"),
+    ]
+
+    def __init__(self, settings: Settings, ready: Ready | None) -> None:
+        super().__init__()
+        self.settings, self.ready = settings, ready
+        self.chosen = settings.resolved(ready)
+
+    def compose(self) -> ComposeResult:
+        with Box("engine and sampling", "enter uses them · tab next field · ctrl+d defaults · esc closes"):
+            with Horizontal(id="columns"):
+                with Vertical(id="side"):
+                    items = [Item(self._label(spec), id=spec.id) for spec in specs()]
+                    yield OptionList(*items, id="engines")
+                    yield Static("", id="about", markup=False)
+                with VerticalScroll(id="form", can_focus=False):
+                    yield Static("options", classes="section", id="options-title", markup=False)
+                    yield Vertical(id="options")
+                    yield Static("sampling", classes="section", markup=False)
+                    for option in SAMPLING:
+                        yield Field(option, getattr(self.settings, option.name), classes="sampling")
+                    yield Field(Option("system", "", "What the model is told before the conversation."),
+                                self.settings.system, classes="wide system")
+            yield Static("", id="hint", markup=False)
+
+    async def on_mount(self) -> None:
+        engines = self.query_one("#engines", OptionList)
+        engines.highlighted = [spec.id for spec in specs()].index(self.chosen)
+        engines.focus()
+
+    def _label(self, spec: EngineSpec) -> Content:
+        missing = bool(unavailable(spec, self.ready))
+        marks = " lossless" if spec.lossless else " NOT LOSSLESS"
+        return Content.assemble(
+            (spec.title, "$tok-prompt strike" if missing else "bold"),
+            (" not available" if missing else marks, "$tok-prompt"),
+        )
+
+    async def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        spec = find(event.option.id)
+        self.chosen = spec.id
+        reason = unavailable(spec, self.ready)
+        about = f"{spec.summary}\n\n{spec.source}" + (f"\n\nNot available: {one_line(reason)}" if reason else "")
+        self.query_one("#about", Static).update(about)
+        await self._show_options(spec)
+
+    async def _show_options(self, spec: EngineSpec) -> None:
+        form = self.query_one("#options", Vertical)
+        await form.query(Field).remove()
+        self.query_one("#options-title", Static).update(
+            f"options of {spec.title}" if spec.options else f"{spec.title} has no options")
+        values = self.settings.options(spec.id)
+        await form.mount_all([Field(option, values[option.name], classes="option") for option in spec.options])
+
+    def on_field_explained(self, event: Field.Explained) -> None:
+        hint = self.query_one("#hint", Static)
+        hint.update(one_line(event.words))
+        hint.set_class(event.wrong, "wrong")
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.action_apply()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.action_apply()
+
+    def action_apply(self) -> None:
+        """Check everything; close if it is right, else show what is wrong."""
+        fields = [*self.query(Field)]
+        wrong = [field for field in fields if not field.check()]
+        if wrong:
+            wrong[0].query_one(Input).focus()
+            return
+        settings = self.settings
+        try:
+            settings = settings.with_engine(self.chosen, self.ready)
+        except UsageProblem as error:
+            self.query_one("#about", Static).update(f"{error.message}.\n\n{one_line(error.hint)}")
+            return
+        for field in fields:
+            try:
+                settings = self._with(settings, field)
+            except UsageProblem as error:
+                field.complain(error.hint)
+                field.query_one(Input).focus()
+                return
+        self.dismiss(settings)
+
+    def _with(self, settings: Settings, field: Field) -> Settings:
+        if field.has_class("system"):
+            return replace(settings, system=str(field.value))
+        if field.has_class("sampling"):
+            return settings.with_sampling(field.option.name, field.value)
+        return settings.with_option(self.chosen, field.option.name, field.value)
+
+    def action_defaults(self) -> None:
+        for field in self.query(Field):
+            field.query_one(Input).value = str(field.option.default)

@@ -1,0 +1,87 @@
+"""Help: what the marks mean, every key, every command; made from the bindings themselves."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from spec_tui.tui import slash
+from spec_tui.tui.screens.modal import Box, SpecModal
+
+MARKS = (
+    ("accepted", "$tok-accept", "drafted, and the target agrees"),
+    ("corrected", "bold underline $tok-fixed", "the draft was wrong here; this is the target's token"),
+    ("bonus", "bold uu $tok-bonus", "the whole draft was right; one more token of the target's own for free"),
+    ("rejected", "strike $tok-ghost", "drafted and thrown away; shown behind the text while it streams"),
+)
+GLYPHS = "● accepted   ✗ rejected   ◐ what the target chose   ◌ where the tree grows from"
+LETTERS = "D draft model   P copied from the prompt   O copied from the answer   R datastore   T target"
+NUMBERS = (
+    ("M", "tokens a target forward gives on average; autoregressive decoding is exactly 1"),
+    ("accepted", "share of the drafted tokens that were kept"),
+    ("tokens/s", "by the engine's own clock, prefill apart; drawing is never in it"),
+    ("×", "against autoregressive decoding with the same model and sampling, measured with b in this sitting"),
+)
+
+
+class HelpScreen(SpecModal[None]):
+    """All keys, commands and marks."""
+
+    CSS_PATH: ClassVar = ["modal.tcss", "help.tcss"]
+    BINDINGS: ClassVar = [Binding("f1,question_mark,q", "close", "Close", id="help.close", show=False, tooltip="Close")]
+
+    def compose(self) -> ComposeResult:
+        with Box("help", "esc closes"), VerticalScroll(id="scroll"):
+            yield Static(help_text(), id="text", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#scroll").focus()
+
+
+def help_text() -> Content:
+    """The whole page."""
+    lines = [_head("marks")]
+    lines += [_row(name, words, style) for name, style, words in MARKS]
+    lines += [Content("  " + GLYPHS), Content("  " + LETTERS), Content("")]
+    lines += [_head("numbers"), *[_row(name, words) for name, words in NUMBERS], Content("")]
+    for title, bindings in _bindings():
+        lines += [_head(title)]
+        lines += [_row(_keys(b), b.tooltip) for b in bindings]
+        lines.append(Content(""))
+    lines.append(_head("commands in the prompt"))
+    lines += [_row(f"/{name} {argument}", words, width=34) for name, (argument, words) in slash.COMMANDS.items()]
+    lines += [Content(""), Content("Nothing you type and nothing a model writes leaves this machine. No telemetry.")]
+    return Content("\n").join(lines)
+
+
+def _bindings():
+    from spec_tui.tui.app import SpecTui
+    from spec_tui.tui.screens.chat import ChatScreen
+    from spec_tui.tui.widgets.prompt_box import PromptBox
+    from spec_tui.tui.widgets.transcript import Transcript
+
+    palette = Binding("ctrl+p", "", "", tooltip="Command palette: every action by name, themes")
+    yield "anywhere", [*SpecTui.BINDINGS, palette, *[b for b in ChatScreen.BINDINGS if b.key.startswith(("ctrl", "f", "esc"))]]
+    yield "prompt", PromptBox.BINDINGS
+    yield "text and panels", [*Transcript.BINDINGS,
+                              *[b for b in ChatScreen.BINDINGS if not b.key.startswith(("ctrl", "f", "esc"))]]
+
+
+def _keys(binding: Binding) -> str:
+    if binding.key_display and "," not in binding.key:
+        return binding.key_display
+    names = {"left_square_bracket": "[", "right_square_bracket": "]", "question_mark": "?", "escape": "esc"}
+    return " or ".join(names.get(k, k) for k in binding.key.split(","))
+
+
+def _head(text: str) -> Content:
+    return Content.assemble((text, "bold $primary"))
+
+
+def _row(name: str, words: str, style: str = "bold", width: int = 22) -> Content:
+    return Content.assemble("  ", (name, style), " " * max(1, width - len(name)), words)

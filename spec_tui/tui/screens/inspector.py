@@ -1,0 +1,148 @@
+"""Why a token is there: who proposed it, how likely it was to whom, what the target chose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.content import Content
+from textual.widgets import Static
+
+from engines.events import Choice, Origin, Round, Trial
+from spec_tui.session.state import RunState, TokenState, children_of, origin_of
+from spec_tui.text import one_line, visible
+from spec_tui.tui import marks
+from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.sitting import Sitting
+from spec_tui.tui.widgets.strip_panel import bar, fit
+
+NAME = 14
+
+
+class Inspector(SpecModal[tuple[int, int]]):
+    """Explains one token; left and right go to its neighbours. Gives back the token it was left on."""
+
+    CSS_PATH: ClassVar = ["modal.tcss", "inspector.tcss"]
+    BINDINGS: ClassVar = [
+        Binding("left", "step(-1)", "Before", id="inspect.left", tooltip="The token before"),
+        Binding("right", "step(1)", "After", id="inspect.right", tooltip="The next token"),
+        Binding("enter", "close", "Close", id="inspect.close", show=False, tooltip="Close"),
+    ]
+
+    def __init__(self, sitting: Sitting, cursor: tuple[int, int]) -> None:
+        super().__init__()
+        self.sitting, self.cursor = sitting, cursor
+
+    def compose(self) -> ComposeResult:
+        with Box("token", "← → other tokens · esc closes"):
+            yield Static("", id="why", markup=False)
+
+    def on_mount(self) -> None:
+        self._draw()
+
+    def action_step(self, step: int) -> None:
+        turn, index = self.cursor
+        if 0 <= index + step < len(self.sitting.turns[turn].run.tokens):
+            self.cursor = (turn, index + step)
+            self._draw()
+
+    def action_close(self) -> None:
+        self.dismiss(self.cursor)
+
+    def _draw(self) -> None:
+        turn, index = self.cursor
+        self.query_one("#why", Static).update(explain(self.sitting.turns[turn].run, index))
+
+
+def explain(run: RunState, index: int) -> Content:
+    """Everything known about a token, as lines."""
+    token = run.tokens[index]
+    event = run.rounds[token.round] if token.round >= 0 else None
+    style = {"accepted": "$tok-accept", "corrected": "bold underline $tok-fixed", "bonus": "bold $tok-bonus"}
+    lines = [
+        Content.assemble((visible(token.piece), style.get(token.kind, "bold")),
+                         (f"   id {token.emitted.token}   token {index} of the answer   "
+                          + (f"round {event.index}" if event else "prefill"), "$tok-prompt")),
+        Content(""),
+        Content(fate(token, event)),
+        Content(""),
+    ]
+    for name, words in facts(run, token, event):
+        lines.append(Content.assemble((fit(name, NAME), "$tok-prompt"), words))
+    if token.emitted.top:
+        lines += [Content(""), Content("the target's distribution here")]
+        lines += [_choice(c, token) for c in token.emitted.top[:6]]
+    if token.emitted.trials:
+        lines += [Content(""), Content("the dice of the rejection law: accepted when dice < p/q")]
+        lines += [_trial(t, event) for t in token.emitted.trials]
+    return Content("\n").join(lines)
+
+
+def fate(token: TokenState, event: Round | None) -> str:
+    """One sentence on what happened."""
+    if event is None:
+        return "The first token comes from the prefill: the target had read the prompt, nothing was drafted yet."
+    who = marks.SOURCES.get(token.source, token.source)
+    if token.kind == "accepted":
+        return f"Proposed ({who}), and the target chose the same token: accepted."
+    if token.kind == "corrected":
+        wrong = rivals(event)
+        said = " or ".join(visible(p) for p in wrong[:3])
+        return f"The draft said {said}; the target chose otherwise, and its token stands." if said else (
+            "The target chose another token than the draft; its token stands.")
+    if token.kind == "bonus":
+        return "The whole path was accepted, so the same forward gave one more token of the target's own for free."
+    return "Nothing was drafted in this round: the target wrote this token alone."
+
+
+def rivals(event: Round) -> list[str]:
+    """What was drafted at the place where the target wrote its own token, likeliest first."""
+    nodes = children_of(event.draft).get(event.path[-1] if event.path else -1, [])
+    return [event.draft.pieces[n] for n in sorted(nodes, key=lambda n: -(event.draft.probs[n] or 0.0))]
+
+
+def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tuple[str, str]]:
+    """Name and value of what is known."""
+    e = token.emitted
+    if event is not None and e.node >= 0:
+        yield "proposed by", _origin(origin_of(event.draft, e.node))
+        q = event.draft.probs[e.node]
+        yield "draft says", f"{q:.3f}" if q is not None else "no probability (copied, not predicted)"
+    else:
+        yield "proposed by", "the target itself"
+    yield "target says", f"{e.prob:.3f}"
+    if e.gap is not None:
+        yield "won by", f"{e.gap:.3f} over the next best score" + (
+            f", noise {e.noise:+.3f} included" if e.noise is not None else " (logits)")
+    if event is not None:
+        depth = sum(1 for t in run.tokens_of(token.round) if t.emitted.node >= 0)
+        yield "its round", f"{len(event.draft.tokens)} drafted, {depth} kept, {len(event.emitted)} tokens gained"
+
+
+def _origin(origin: Origin) -> str:
+    words = marks.SOURCES.get(origin.source, origin.source)
+    if origin.document:
+        words += f", document {one_line(origin.document, 40)}"
+    if origin.place is not None:
+        words += f", from position {origin.place}"
+    if origin.match is not None:
+        words += f", after a match of {origin.match} tokens"
+    return words
+
+
+def _choice(choice: Choice, token: TokenState) -> Content:
+    chosen = choice.token == token.emitted.token
+    return Content.assemble(
+        ("  ▸ " if chosen else "    ", "$primary"), (fit(visible(choice.piece), 16), "bold" if chosen else ""),
+        f" {choice.prob:.3f} ", (bar(choice.prob, 24), "$primary"),
+    )
+
+
+def _trial(trial: Trial, event: Round | None) -> Content:
+    piece = visible(event.draft.pieces[trial.node]) if event and 0 <= trial.node < len(event.draft.pieces) else "?"
+    verdict = "accepted" if trial.accepted else "rejected"
+    ratio = trial.target_prob / trial.draft_prob if trial.draft_prob else 0.0
+    words = f" p {trial.target_prob:.3f}  q {trial.draft_prob:.3f}  p/q {min(ratio, 99):>6.3f}  dice {trial.dice:.3f}  {verdict}"
+    return Content.assemble("    ", (fit(piece, 16), "$tok-accept" if trial.accepted else "strike $tok-ghost"), words)

@@ -1,0 +1,74 @@
+"""One option as a line of a form: name, value, what it means; what is wrong with it while it is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.message import Message
+from textual.widgets import Input, Static
+
+from engines.errors import UsageProblem
+from engines.options import Option
+
+
+class Field(Horizontal):
+    """Edits an option's value; ``value`` raises UsageProblem where it is out of range."""
+
+    class Explained(Message):
+        """The sentence to show for the field that has the focus."""
+
+        def __init__(self, words: str, wrong: bool) -> None:
+            super().__init__()
+            self.words, self.wrong = words, wrong
+
+    def __init__(self, option: Option, value: Any, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.option = option
+        self._value = f"{value:g}" if isinstance(value, float) else str(value)
+        self._complaint = ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(self.option.name, classes="name", markup=False)
+        yield Input(self._value, select_on_focus=True, compact=True)
+        yield Static(limits(self.option), classes="range", markup=False)
+
+    @property
+    def value(self) -> int | float | bool | str:
+        """The checked value. Raises UsageProblem that states the range."""
+        return self.option.parse(self.query_one(Input).value.strip())
+
+    def check(self) -> bool:
+        """Show whether the value is right."""
+        try:
+            _ = self.value
+            self._complaint = ""
+        except UsageProblem as error:
+            self._complaint = error.hint
+        self._show()
+        return not self._complaint
+
+    def complain(self, words: str) -> None:
+        """Show a complaint that only the whole form can know."""
+        self._complaint = words
+        self._show()
+
+    def _show(self) -> None:
+        self.set_class(bool(self._complaint), "wrong")
+        if self.has_focus_within:
+            words = self._complaint or f"{self.option.help} Default {self.option.default}."
+            self.post_message(self.Explained(words, bool(self._complaint)))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.check()
+
+    def on_descendant_focus(self) -> None:
+        self._show()
+
+
+def limits(option: Option) -> str:
+    """The allowed values in words; a range without a practical end says so."""
+    if option.high is not None and option.high > 10**9:
+        return f">= {option.low:g}"
+    return "" if option.type == "str" and not option.choices else option.range

@@ -1,0 +1,99 @@
+"""The prompt: enter sends, ctrl+j breaks the line, up and down at the edges bring back what was asked before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding
+from textual.message import Message
+from textual.widgets import TextArea
+
+from spec_tui.text import sanitise
+
+
+class PromptBox(TextArea):
+    """A text area that sends. What is pasted or put in is made harmless first, so that what is seen is what is sent."""
+
+    HELP = "Type a prompt; a line that starts with / is a command, tab completes it."
+    BINDINGS: ClassVar = [
+        Binding("enter", "send", "Send", id="prompt.send", priority=True, tooltip="Send the prompt"),
+        Binding("ctrl+j,shift+enter", "newline", "New line", id="prompt.newline", key_display="^j",
+                tooltip="Break the line", priority=True),
+        Binding("tab", "complete", "Complete", id="prompt.complete", show=False,
+                tooltip="Complete a command, else go to the next panel"),
+        Binding("up", "older", "Older", id="prompt.older", show=False, tooltip="On the first line: the prompt before"),
+        Binding("down", "newer", "Newer", id="prompt.newer", show=False, tooltip="On the last line: the next prompt"),
+    ]
+
+    class Sent(Message):
+        """Enter was pressed; the text stays until the receiver takes it."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self, completer: Callable[[str], list[str]], **kwargs) -> None:
+        super().__init__(
+            "", soft_wrap=True, show_line_numbers=False, highlight_cursor_line=False, tab_behavior="focus", **kwargs
+        )
+        self._completer = completer
+        self._history: list[str] = []
+        self._at = 0
+        self._draft = ""
+        self._choices: list[str] = []
+
+    def put(self, text: str) -> None:
+        """Show this text, cursor at its end."""
+        self.text = sanitise(text).replace("\r", "")
+        self.move_cursor(self.document.end)
+
+    def taken(self) -> None:
+        """The text was accepted: remember it and empty the box."""
+        if self.text.strip() and (not self._history or self._history[-1] != self.text):
+            self._history.append(self.text)
+        self._at, self._draft = len(self._history), ""
+        self.text = ""
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.text = sanitise(event.text.replace("\r\n", "\n").replace("\r", "\n"))
+        await super()._on_paste(event)
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key not in ("tab", "shift+tab"):
+            self._choices = []
+        await super()._on_key(event)
+
+    def action_send(self) -> None:
+        self.post_message(self.Sent(self.text))
+
+    def action_newline(self) -> None:
+        self.insert("\n")
+
+    def action_complete(self) -> None:
+        """Tab goes round the completions of a command; without one it moves the focus."""
+        if self._choices and self.text in self._choices:
+            index = (self._choices.index(self.text) + 1) % len(self._choices)
+        else:
+            self._choices, index = self._completer(self.text), 0
+        if self._choices:
+            self.put(self._choices[index])
+        elif not self.text.startswith("/"):
+            self.screen.focus_next()
+
+    def action_older(self) -> None:
+        self._browse(-1, self.cursor_location[0] == 0, self.action_cursor_up)
+
+    def action_newer(self) -> None:
+        self._browse(1, self.cursor_location[0] == self.document.line_count - 1, self.action_cursor_down)
+
+    def _browse(self, step: int, at_edge: bool, otherwise: Callable[[], None]) -> None:
+        target = self._at + step
+        if not at_edge or not 0 <= target <= len(self._history):
+            otherwise()
+            return
+        if self._at == len(self._history):
+            self._draft = self.text
+        self._at = target
+        self.put(self._history[target] if target < len(self._history) else self._draft)

@@ -1,0 +1,158 @@
+"""The draft tree of one round: what was guessed, what was kept, what the target wrote instead."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.binding import Binding
+
+from engines.events import Draft, Round
+from engines.metrics import tree_depth
+from spec_tui.session.state import RunState, children_of, origin_of
+from spec_tui.text import one_line, visible
+from spec_tui.tui.marks import LETTERS
+from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
+from spec_tui.tui.widgets.wrap import cells
+
+PIECE = 14  # columns a token's label may take
+
+
+@dataclass(frozen=True, slots=True)
+class _Pen:
+    """What drawing a round's tree needs to know."""
+
+    draft: Draft
+    accepted: frozenset[int]
+    children: dict[int, list[int]]
+    width: int
+
+
+class TreePanel(StripPanel, can_focus=True):
+    """A round's tree, chains folded onto one line, the accepted path first."""
+
+    HELP = "The draft tree of a round: ● accepted, ✗ rejected, ◐ what the target chose instead, ◌ where it grew from."
+    BINDINGS: ClassVar = [
+        Binding("left_square_bracket", "screen.round(-1)", "Round", id="tree.back", show=False, key_display="[",
+                tooltip="The round before"),
+        Binding("right_square_bracket", "screen.round(1)", "Round", id="tree.next", show=False, key_display="]",
+                tooltip="The next round"),
+    ]
+
+    def __init__(self, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self._run = RunState()
+        self._index = -1
+
+    def show_round(self, run: RunState, index: int) -> None:
+        """Show this round of the run; -1 shows the last."""
+        self._run, self._index = run, index if index >= 0 else len(run.rounds) - 1
+        self.update_rows()
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        run, index = self._run, self._index
+        if not 0 <= index < len(run.rounds):
+            return [title_row(width, "draft tree"), [], [("the draft of each round appears here", "muted")]]
+        event = run.rounds[index]
+        head = title_row(width, "draft tree", f"round {event.index:>3}")
+        foot = self._foot(event, width)
+        body = _tree(event, run, index, width)
+        room = height - 1 - len(foot)
+        if len(body) > room:
+            shown = max(0, room - 1)
+            hidden = sum(1 for row in body[shown:])
+            body = [*body[:shown], [(f"  … {hidden} more lines, m enlarges", "muted")]]
+        body += [[("", "text")]] * (room - len(body))
+        return [head, *body, *foot]
+
+    def _foot(self, event: Round, width: int) -> list[Row]:
+        drafted = len(event.draft.tokens)
+        if drafted:
+            words = f"{drafted:>3} drafted  {len(event.path):>2} kept  depth {tree_depth(event.draft.parents):>2}"
+        else:
+            words = "nothing drafted in this round"
+        note = " · ".join(f"{one_line(str(k))} {_scalar(v)}" for k, v in event.note.items() if v is not None)
+        rows: list[Row] = [[(fit(words, width), "muted")]]
+        if note:
+            rows.append([(fit(note, width), "muted")])
+        return rows
+
+
+def _tree(event: Round, run: RunState, index: int, width: int) -> list[Row]:
+    pen = _Pen(event.draft, frozenset(event.path), children_of(event.draft), width)
+    root = run.root_of(index)
+    rows: list[Row] = [[("◌ ", "muted"), (_label(root.piece) if root else "start", "text")]]
+    choice = _choice(event)
+    _branches(pen, -1, "", choice, event.path[-1] if event.path else -1, rows)
+    return rows
+
+
+def _choice(event: Round) -> list[Span] | None:
+    """What the target wrote by itself at the end of the accepted path."""
+    if not event.emitted or event.emitted[-1].node >= 0:
+        return None
+    last = event.emitted[-1]
+    words = {"corrected": " target instead", "bonus": " bonus", "target": " target"}.get(last.kind, "")
+    style = last.kind if last.kind in ("corrected", "bonus") else "text"
+    return [("◐ ", style if style == "text" else "accent"), (_label(last.piece), style), (f" {_p(last.prob)}T", "muted"),
+            (words, "muted")]
+
+
+def _branches(pen: _Pen, node: int, indent: str, choice: list[Span] | None, end: int, rows: list[Row]) -> None:
+    """The subtrees below a node; the accepted one first, then what the target chose, then the rest."""
+    nodes = sorted(pen.children.get(node, ()), key=lambda n: (n not in pen.accepted, -(pen.draft.probs[n] or 0), n))
+    here = choice is not None and node == end
+    total = len(nodes) + here
+    if here:
+        rows.append([(indent + ("├─" if nodes else "└─"), "rule"), *choice])
+    for number, child in enumerate(nodes):
+        last = number + here == total - 1
+        _chain(pen, child, indent, last, choice, end, rows)
+
+
+def _chain(pen: _Pen, node: int, indent: str, last: bool, choice: list[Span] | None, end: int, rows: list[Row]) -> None:
+    """A node and those below it while there is one way on, on as few lines as fit."""
+    row: list[Span] = [(indent + ("└─" if last else "├─"), "rule")]
+    below = indent + ("  " if last else "│ ")
+    used = cells(row[0][0])
+    while True:
+        spans = _node(pen, node)
+        size = sum(cells(text) for text, _ in spans)
+        if used + size > pen.width and used > len(below) + 2:
+            rows.append(row)
+            row, used = [(below + "  ", "rule")], len(below) + 2
+        row += spans
+        used += size
+        onward = pen.children.get(node, ())
+        if len(onward) != 1 or (choice is not None and node == end):
+            break
+        node = onward[0]
+    rows.append(row)
+    _branches(pen, node, below, choice, end, rows)
+
+
+def _node(pen: _Pen, node: int) -> list[Span]:
+    draft, good = pen.draft, node in pen.accepted
+    prob = draft.probs[node]
+    letter = LETTERS[origin_of(draft, node).source]
+    return [
+        ("● " if good else "✗ ", "accepted" if good else "muted"),
+        (_label(draft.pieces[node]), "accepted" if good else "ghost"),
+        (f" {_p(prob) if prob is not None else ''}{letter} ", "muted"),
+    ]
+
+
+def _label(piece: str) -> str:
+    """A token's label: blanks as dots, many of them as a count."""
+    text = re.sub(r"·{4,}", lambda m: f"·×{len(m[0])}", visible(piece))
+    return text if cells(text) <= PIECE else fit(text, PIECE)
+
+
+def _p(prob: float) -> str:
+    """A probability in three columns: .93, 1.0."""
+    return "1.0" if prob >= 0.995 else f"{prob:.2f}"[1:]
+
+
+def _scalar(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else one_line(str(value), 24)

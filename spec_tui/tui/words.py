@@ -1,0 +1,157 @@
+"""Sentences of the chat screen, made from its state."""
+
+from __future__ import annotations
+
+from engines.registry import find
+from spec_tui.text import one_line
+from spec_tui.tui import marks
+from spec_tui.tui.settings import changed, sampling_words
+from spec_tui.tui.sitting import Sitting, Turn
+from spec_tui.tui.widgets.strip_panel import Row, Span, bar
+from spec_tui.tui.widgets.transcript import Transcript
+
+TOO_SMALL = "Please enlarge the window to at least 60 × 16,\nor use spec-tui run for plain output.\n\nctrl+q leaves."
+QUEUED = "The model is still loading; your prompt is sent as soon as it is ready."
+
+
+WELCOME = """Ask something, or press ctrl+o for prompts that show something.
+
+One engine drafts several tokens, the model checks them all in a single pass and keeps what it would have written \
+itself. Every token tells its fate: drafted and accepted, corrected by the model, or a bonus it gave on top.
+
+esc leaves the prompt; then the arrow keys go from token to token and enter tells why it is there.
+v changes the colours, b measures plain decoding to compare with, ctrl+e changes the engine, F1 has all keys."""
+
+
+def welcome(sitting: Sitting) -> str:
+    """What stands where the conversation will be."""
+    return WELCOME
+
+
+def model(sitting: Sitting) -> str:
+    """What is loaded."""
+    ready = sitting.ready
+    if ready is None:
+        return one_line(sitting.load_request.model or "sample model", 40)
+    return one_line(f"{ready.model} · {count(ready.parameters)} · {ready.dtype} · {ready.device}", 60)
+
+
+def count(number: int) -> str:
+    """12_345_678 as 12.3M."""
+    for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return str(number)
+
+
+def head(turn: Turn) -> str:
+    """The line above an answer: how it was asked for."""
+    r = turn.request
+    parts = [find(r.engine).title, *changed(r.engine, r.options), r.law, sampling_words(r.temperature, r.top_p, r.top_k)]
+    if r.temperature:
+        parts.append(f"seed {r.seed}")
+    if turn.run.started is not None and not turn.run.started.lossless:
+        parts.append("NOT LOSSLESS")
+    return " · ".join(parts)
+
+
+def foot(turn: Turn) -> tuple[str, bool]:
+    """The line below an answer, and whether it is bad news; "" while the run goes on."""
+    run = turn.run
+    if run.failed is not None:
+        return f"✗ {run.failed.message}", True
+    if run.finished is None:
+        return "", False
+    m = run.metrics
+    parts = [f"{m.new_tokens} tokens"]
+    if m.tokens_per_second:
+        parts.append(f"{m.tokens_per_second:.1f} tokens/s")
+    if m.acceptance_rate is not None:
+        parts.append(f"{m.acceptance_rate * 100:.0f} % accepted")
+    if m.mean_generated_length:
+        parts.append(f"M {m.mean_generated_length:.2f}")
+    if run.prefilled and run.prefilled.reused:
+        parts.append(f"KV reused {run.prefilled.reused} of {run.prefilled.prompt_tokens}")
+    ending = {"length": f"cut at {turn.request.max_new_tokens} tokens", "cancelled": "stopped by esc"}
+    if words := ending.get(run.finished.reason):
+        parts.append(words)
+    return "· " + " · ".join(parts), False
+
+
+def status(sitting: Sitting, message: str) -> Row:
+    """The status line: a message, else what the engine is doing."""
+    if sitting.phase == "loading":
+        return _loading(sitting)
+    if sitting.measuring is not None:
+        return [(" ● ", "warn"), ("measuring the autoregressive baseline with the last prompt; "
+                                  "not part of the conversation", "text"), ("  esc stops", "muted")]
+    if message:
+        return [("   ", "text"), (one_line(message), "text")]
+    if sitting.answering:
+        return [(" ● ", "good"), ("answering", "text"), ("  esc stops and keeps the text", "muted")]
+    if sitting.phase == "dead":
+        return [(" ✗ ", "bad"), ("the engine is not running", "text"), ("  ctrl+r restarts it", "muted")]
+    if sitting.phase == "failed":
+        return [(" ✗ ", "bad"), ("no model is loaded", "text"), ("  ctrl+r tries again", "muted")]
+    turns = sum(turn.kept for turn in sitting.turns)
+    words = "ready" if not turns else f"ready · {turns} turn{'s' if turns > 1 else ''} in this conversation"
+    return [(" ○ ", "muted"), (words, "muted")]
+
+
+def _loading(sitting: Sitting) -> Row:
+    event = sitting.loading
+    row: list[Span] = [(" ◌ ", "warn"), (one_line(event.stage) if event else "starting the engine", "text")]
+    if event is not None and event.done is not None:
+        filled = bar(event.done, 20)
+        row += [("  ", "text"), (filled, "bar"), ("·" * (20 - len(filled)), "track"), (f" {event.done * 100:>3.0f} %", "muted")]
+    if sitting.queued is not None:
+        row.append(("   your prompt is waiting and will be sent", "muted"))
+    return row
+
+
+def problem(sitting: Sitting) -> str:
+    """The last failure: what went wrong, and the way out."""
+    failed = sitting.problem
+    message, hint = one_line(failed.message).rstrip("."), one_line(failed.hint).rstrip(".")
+    text = f"✗ {message[:1].upper()}{message[1:]}."
+    if hint:
+        text += f"\n  {hint[:1].upper()}{hint[1:]}."
+    if sitting.phase == "dead":
+        text += "\n  ctrl+r restarts the engine; the conversation is kept."
+    elif sitting.phase == "failed":
+        text += "\n  ctrl+r tries again."
+    else:
+        text += "\n  esc closes this."
+    return text
+
+
+def same_text(sitting: Sitting) -> str:
+    """What the baseline says about the last answer."""
+    turn = sitting.last
+    number = len(sitting.turns) - 1
+    if turn is None or number not in sitting.same_text:
+        return "the baseline was stopped"
+    if turn.request.law != "exact":
+        return "baseline measured; texts are not compared under the rejection law, only their distribution is equal"
+    at = sitting.same_text[number]
+    if at is None:
+        return "✓ the same text as autoregressive decoding, token by token"
+    return f"≠ differs from autoregressive decoding at token {at}"
+
+
+def legend(transcript: Transcript, answering: bool) -> Row:
+    """What the colours mean, of those that are there."""
+    row: list[Span] = [(" ", "text")]
+    for name, text in marks.legend(transcript.seen, transcript.view):
+        style = "strong" if name in ("target", "sure") else name
+        row += [(text, style), ("   ", "text")]
+    return row
+
+
+def where(transcript: Transcript, sitting: Sitting) -> str:
+    """Which part of the conversation is shown."""
+    if transcript.cursor is not None:
+        turn, index = transcript.cursor
+        number = sitting.turns[turn].run.tokens[index].round
+        return f"token {index} · " + (f"round {sitting.turns[turn].run.rounds[number].index}" if number >= 0 else "prefill")
+    return "following" if transcript.following else "end follows"
