@@ -12,7 +12,17 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from engines.events import (
-    Choice, Draft, Emitted, Event, Failed, Finished, Origin, Prefilled, Ready, Round, Started,
+    Choice,
+    Draft,
+    Emitted,
+    Event,
+    Failed,
+    Finished,
+    Origin,
+    Prefilled,
+    Ready,
+    Round,
+    Started,
 )
 from engines.metrics import Metrics
 

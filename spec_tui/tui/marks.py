@@ -12,37 +12,6 @@ from spec_tui.session.state import TokenState
 
 VIEWS = ("outcome", "source", "confidence", "plain")
 
-# Component classes of the transcript; the colours are theme variables.
-STYLE_NAMES = (
-    "accepted", "corrected", "bonus", "target", "ghost",
-    "by-draft", "by-retrieval", "by-prompt", "by-output", "by-target",
-    "sure", "likely", "unsure", "guess",
-    "prompt", "bar", "head", "foot", "bad", "plain",
-)
-
-STYLE_CSS = """
-    .tok--accepted  { color: $tok-accept; }
-    .tok--corrected { color: $tok-fixed; text-style: bold underline; }
-    .tok--bonus     { color: $tok-bonus; text-style: bold uu; }
-    .tok--ghost     { color: $tok-ghost; text-style: strike; }
-    .tok--by-draft     { color: $src-draft; }
-    .tok--by-retrieval { color: $src-retr; text-style: italic; }
-    .tok--by-prompt    { color: $src-prompt; text-style: reverse; }
-    .tok--by-output    { color: $src-output; text-style: underline; }
-    .tok--by-target    { color: $src-target; text-style: bold underline; }
-    .tok--likely { color: $conf-likely; text-style: italic; }
-    .tok--unsure { color: $conf-unsure; text-style: underline; }
-    .tok--guess  { color: $conf-guess; text-style: bold uu; }
-    .tok--prompt { color: $tok-prompt; }
-    .tok--bar    { color: $primary; }
-    .tok--head   { color: $tok-prompt; }
-    .tok--foot   { color: $tok-prompt; }
-    .tok--bad    { color: $error; text-style: bold; }
-    .tok--plain  { color: $foreground; }
-    .tok--target { color: $foreground; }
-    .tok--sure   { color: $foreground; }
-"""
-
 UNDERLINED = frozenset({"corrected", "bonus", "by-output", "by-target", "unsure", "guess", "ghost"})
 
 LEGEND = {
@@ -65,7 +34,7 @@ def style_of(token: TokenState, view: str) -> str:
         return token.kind
     if view == "source":
         return f"by-{token.source}"
-    return confidence(token.prob) if view == "confidence" else "plain"
+    return confidence(token.prob) if view == "confidence" else "text"
 
 
 def confidence(prob: float) -> str:

@@ -184,7 +184,7 @@ class Sitting:
         happened: set[Happening] = set()
         for event in self.client.events():
             happened.add(self._take(event))
-        if not self.client.alive and self.phase not in ("dead", "failed"):
+        if not self.client.alive and self.phase != "dead":
             happened.add(self._died())
         return happened
 

@@ -16,6 +16,7 @@ from spec_tui.tui.settings import SAMPLING, Settings
 _SAMPLING = {
     "temp": "temperature", "top-p": "top_p", "top-k": "top_k", "seed": "seed", "law": "law", "max": "max_new_tokens",
 }
+_BY_NAME = {option.name: option for option in SAMPLING}
 # Commands that are done by the screen: name -> argument, what it does.
 ACTIONS = {
     "new": ("", "start a new conversation"),
@@ -29,7 +30,7 @@ ACTIONS = {
 COMMANDS = {
     "engine": ("NAME", "choose the engine"),
     "set": ("OPTION=VALUE", "an option of the engine"),
-    **{name: (option.range, option.help) for name, key in _SAMPLING.items() for option in SAMPLING if option.name == key},
+    **{name: (_BY_NAME[key].range, _BY_NAME[key].help) for name, key in _SAMPLING.items()},
     "system": ("TEXT", "system prompt of the conversation; nothing clears it"),
     **ACTIONS,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from engines.registry import find
 from spec_tui.text import one_line
 from spec_tui.tui import marks
@@ -32,8 +34,9 @@ def model(sitting: Sitting) -> str:
     """What is loaded."""
     ready = sitting.ready
     if ready is None:
-        return one_line(sitting.load_request.model or "sample model", 40)
-    return one_line(f"{ready.model} · {count(ready.parameters)} · {ready.dtype} · {ready.device}", 60)
+        return one_line(sitting.load_request.model or "the sample model", 40)
+    name = "/".join(Path(ready.model).parts[-2:]) if Path(ready.model).is_absolute() else ready.model
+    return one_line(f"{name} · {count(ready.parameters)} · {ready.dtype} · {ready.device}", 60)
 
 
 def count(number: int) -> str:
@@ -47,7 +50,8 @@ def count(number: int) -> str:
 def head(turn: Turn) -> str:
     """The line above an answer: how it was asked for."""
     r = turn.request
-    parts = [find(r.engine).title, *changed(r.engine, r.options), r.law, sampling_words(r.temperature, r.top_p, r.top_k)]
+    heat = sampling_words(r.temperature, r.top_p, r.top_k)
+    parts = [find(r.engine).title, *changed(r.engine, r.options), r.law, heat]
     if r.temperature:
         parts.append(f"seed {r.seed}")
     if turn.run.started is not None and not turn.run.started.lossless:
@@ -103,7 +107,8 @@ def _loading(sitting: Sitting) -> Row:
     row: list[Span] = [(" ◌ ", "warn"), (one_line(event.stage) if event else "starting the engine", "text")]
     if event is not None and event.done is not None:
         filled = bar(event.done, 20)
-        row += [("  ", "text"), (filled, "bar"), ("·" * (20 - len(filled)), "track"), (f" {event.done * 100:>3.0f} %", "muted")]
+        row += [("  ", "text"), (filled, "bar"), ("·" * (20 - len(filled)), "track")]
+        row.append((f" {event.done * 100:>3.0f} %", "muted"))
     if sitting.queued is not None:
         row.append(("   your prompt is waiting and will be sent", "muted"))
     return row
@@ -152,6 +157,7 @@ def where(transcript: Transcript, sitting: Sitting) -> str:
     """Which part of the conversation is shown."""
     if transcript.cursor is not None:
         turn, index = transcript.cursor
-        number = sitting.turns[turn].run.tokens[index].round
-        return f"token {index} · " + (f"round {sitting.turns[turn].run.rounds[number].index}" if number >= 0 else "prefill")
+        run = sitting.turns[turn].run
+        number = run.tokens[index].round
+        return f"token {index} · " + (f"round {run.rounds[number].index}" if number >= 0 else "prefill")
     return "following" if transcript.following else "end follows"

@@ -7,7 +7,19 @@ import re
 from collections import deque
 
 from engines.events import (
-    Choice, Draft, Emitted, Event, Failed, Finished, Loading, Origin, Prefilled, Ready, Round, Started, Trial,
+    Choice,
+    Draft,
+    Emitted,
+    Event,
+    Failed,
+    Finished,
+    Loading,
+    Origin,
+    Prefilled,
+    Ready,
+    Round,
+    Started,
+    Trial,
 )
 from engines.request import Request
 from spec_tui.session.client import LoadRequest

@@ -15,10 +15,11 @@ from engines.registry import find
 from spec_tui.session.state import RunState
 from spec_tui.text import one_line
 from spec_tui.tui import marks, slash, words
-from spec_tui.tui.sitting import Happening, Sitting, Turn
+from spec_tui.tui.sitting import Happening, Sitting
 from spec_tui.tui.widgets.lines import Lines, Sides
 from spec_tui.tui.widgets.prompt_box import PromptBox
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
+from spec_tui.tui.widgets.strip_panel import title_row
 from spec_tui.tui.widgets.transcript import Block, Transcript
 from spec_tui.tui.widgets.tree_panel import TreePanel
 
@@ -36,12 +37,12 @@ class ChatScreen(Screen):
         Binding("v", "view", "View", id="chat.view", tooltip="Colour tokens by outcome, source, confidence, or not"),
         Binding("b", "baseline", "Baseline", id="run.baseline",
                 tooltip="Measure the autoregressive rate with the last prompt"),
-        Binding("y", "copy(False)", "Copy", id="chat.copy", tooltip="Copy the answer"),
+        Binding("y", "copy(False)", "Copy", id="chat.copy", show=False, tooltip="Copy the answer"),
         Binding("Y", "copy(True)", "Copy marked", id="chat.copy-marked", show=False,
                 tooltip="Copy the answer with corrections marked (CriticMarkup)"),
         Binding("ctrl+e,f2", "engine", "Engine", id="chat.engine", key_display="^e", priority=True,
                 tooltip="Engine, its options, sampling"),
-        Binding("ctrl+o,f3", "showcase", "Showcase", id="chat.showcase", key_display="^o", show=False, priority=True,
+        Binding("ctrl+o,f3", "showcase", "Showcase", id="chat.showcase", key_display="^o", priority=True,
                 tooltip="Prompts that show something"),
         Binding("ctrl+r,f4", "again", "Again", id="run.again", key_display="^r", show=False, priority=True,
                 tooltip="Ask the last prompt again with the same seed; restart a dead engine"),
@@ -88,6 +89,7 @@ class ChatScreen(Screen):
     def on_mount(self) -> None:
         self.transcript = self.query_one(Transcript)
         self.prompt = self.query_one(PromptBox)
+        self.query_one("#answer-title", Sides).heads = "transcript"
         self.prompt.focus()
         self.draw_all()
         self.set_interval(1 / FRAMES, self.pump)
@@ -178,15 +180,16 @@ class ChatScreen(Screen):
 
     def _draw_title(self) -> None:
         where, width = words.where(self.transcript, self.sitting), self.query_one("#answer-title").size.width
-        from spec_tui.tui.widgets.strip_panel import title_row
         self.query_one("#answer-title", Sides).show(
             title_row(width, "answer", f"{self.transcript.view} · {where}") if width else [])
 
     def _draw_status(self) -> None:
-        left = words.status(self.sitting, self._message)
         text = self.prompt.text
-        right = [(one_line(slash.describe(text)) + " ", "muted")] if slash.is_command(text) else []
-        self.query_one("#status", Sides).show(right or left, [] if right else [])
+        if slash.is_command(text) and not self._message:
+            row = [("   ", "text"), (one_line(slash.describe(text)), "muted")]
+        else:
+            row = words.status(self.sitting, self._message)
+        self.query_one("#status", Sides).show(row)
 
     def _draw_legend(self) -> None:
         self.query_one("#legend", Lines).show(words.legend(self.transcript, self.sitting.answering))
@@ -247,6 +250,8 @@ class ChatScreen(Screen):
         return slash.complete(text, self.sitting.settings, self.sitting.ready)
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        if event.text_area.text:
+            self._message = ""
         self._draw_status()
 
     def on_transcript_selected(self, event: Transcript.Selected) -> None:
@@ -410,10 +415,8 @@ class ChatScreen(Screen):
         if not (send and self.ask(prompt)):
             self.prompt.put(prompt)
 
+    def on_descendant_focus(self) -> None:
+        self.query_one("#answer-title", Sides).forget_ink()
+
     def on_resize(self) -> None:
         self.call_after_refresh(self.draw_all)
-
-
-def last_turn(sitting: Sitting) -> Turn | None:
-    """The turn the panels speak of."""
-    return sitting.last

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -37,17 +39,25 @@ class HelpScreen(SpecModal[None]):
 
     def compose(self) -> ComposeResult:
         with Box("help", "esc closes"), VerticalScroll(id="scroll"):
-            yield Static(help_text(), id="text", markup=False)
+            yield Static("", id="text", markup=False)
 
     def on_mount(self) -> None:
         self.query_one("#scroll").focus()
 
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._lay_out)
 
-def help_text() -> Content:
-    """The whole page."""
+    def _lay_out(self) -> None:
+        text = self.query_one("#text", Static)
+        text.update(help_text(text.size.width or 90))
+
+
+def help_text(width: int) -> Content:
+    """The whole page, wrapped to a width."""
+    _row = partial(row, total=width)
     lines = [_head("marks")]
     lines += [_row(name, words, style) for name, style, words in MARKS]
-    lines += [Content("  " + GLYPHS), Content("  " + LETTERS), Content("")]
+    lines += [_row("in the tree", GLYPHS), _row("proposed by", LETTERS), Content("")]
     lines += [_head("numbers"), *[_row(name, words) for name, words in NUMBERS], Content("")]
     for title, bindings in _bindings():
         lines += [_head(title)]
@@ -66,10 +76,10 @@ def _bindings():
     from spec_tui.tui.widgets.transcript import Transcript
 
     palette = Binding("ctrl+p", "", "", tooltip="Command palette: every action by name, themes")
-    yield "anywhere", [*SpecTui.BINDINGS, palette, *[b for b in ChatScreen.BINDINGS if b.key.startswith(("ctrl", "f", "esc"))]]
+    anywhere = [b for b in ChatScreen.BINDINGS if b.key.startswith(("ctrl", "f1", "esc"))]
+    yield "anywhere", [*SpecTui.BINDINGS, palette, *anywhere]
     yield "prompt", PromptBox.BINDINGS
-    yield "text and panels", [*Transcript.BINDINGS,
-                              *[b for b in ChatScreen.BINDINGS if not b.key.startswith(("ctrl", "f", "esc"))]]
+    yield "text and panels", [*Transcript.BINDINGS, *[b for b in ChatScreen.BINDINGS if b not in anywhere]]
 
 
 def _keys(binding: Binding) -> str:
@@ -83,5 +93,8 @@ def _head(text: str) -> Content:
     return Content.assemble((text, "bold $primary"))
 
 
-def _row(name: str, words: str, style: str = "bold", width: int = 22) -> Content:
-    return Content.assemble("  ", (name, style), " " * max(1, width - len(name)), words)
+def row(name: str, words: str, style: str = "bold", width: int = 24, total: int = 90) -> Content:
+    """A name and what it means, the meaning wrapped beside it."""
+    parts = wrap(words, max(20, total - width - 2)) or [""]
+    space = " " * (width - len(name)) if len(name) < width else "\n" + " " * (width + 2)
+    return Content.assemble("  ", (name, style), space, ("\n" + " " * (width + 2)).join(parts))

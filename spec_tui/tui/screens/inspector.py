@@ -144,5 +144,6 @@ def _trial(trial: Trial, event: Round | None) -> Content:
     piece = visible(event.draft.pieces[trial.node]) if event and 0 <= trial.node < len(event.draft.pieces) else "?"
     verdict = "accepted" if trial.accepted else "rejected"
     ratio = trial.target_prob / trial.draft_prob if trial.draft_prob else 0.0
-    words = f" p {trial.target_prob:.3f}  q {trial.draft_prob:.3f}  p/q {min(ratio, 99):>6.3f}  dice {trial.dice:.3f}  {verdict}"
-    return Content.assemble("    ", (fit(piece, 16), "$tok-accept" if trial.accepted else "strike $tok-ghost"), words)
+    words = f" p {trial.target_prob:.3f}  q {trial.draft_prob:.3f}  p/q {min(ratio, 99):>6.3f}  dice {trial.dice:.3f}"
+    style = "$tok-accept" if trial.accepted else "strike $tok-ghost"
+    return Content.assemble("    ", (fit(piece, 16), style), f"{words}  {verdict}")

@@ -20,7 +20,7 @@ class ShowcaseScreen(SpecModal[tuple[str, bool]]):
 
     CSS_PATH: ClassVar = ["modal.tcss", "showcase.tcss"]
     BINDINGS: ClassVar = [
-        Binding("space", "fill", "Fill in", id="showcase.fill", tooltip="Put the prompt into the box without sending it"),
+        Binding("space", "fill", "Fill in", id="showcase.fill", tooltip="Put the prompt into the box, unsent"),
     ]
 
     def compose(self) -> ComposeResult:

@@ -19,7 +19,17 @@ class Lines(StripPanel):
 
 
 class Sides(StripPanel):
-    """One row: something at the left, something at the right; the left side gives way first."""
+    """One row: something at the left, something at the right; the left side gives way first.
+
+    ``heads`` names the widget whose heading this is.
+    """
+
+    heads = ""
+
+    @property
+    def titled_focus(self) -> bool:
+        focused = self.screen.focused
+        return bool(self.heads) and focused is not None and focused.id == self.heads
 
     def show(self, left: Row, right: Row = ()) -> None:
         """Show these."""

@@ -8,7 +8,7 @@ from spec_tui.tui.sitting import Baseline
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 
-DEPTHS = 6  # depths shown where there is little room
+DEPTHS = 5  # depths shown where there is little room
 
 
 class SpeedPanel(StripPanel, can_focus=True):
@@ -35,13 +35,16 @@ class SpeedPanel(StripPanel, can_focus=True):
         parts = [self._headline(width), self._split(width), self._totals(width)]
         fixed = sum(len(p) + 1 for p in parts)  # the title, and a blank line between parts
         spare = height - fixed
-        plot_height = max(2, min(8, spare // 3)) if spare >= 4 else 0
+        tall = spare >= 36
+        plot_height = max(2, min(8, spare - DEPTHS - 4)) if spare >= 4 else 0
         plot = self._plot(width, plot_height) if plot_height else []
         spare -= len(plot) + 1 if plot else 0
-        depth = self._depths(width, spare - 1) if spare >= 3 else []
+        depth = self._depths(width, min(spare - 1, 2 * DEPTHS + 1 if tall else DEPTHS + 1)) if spare >= 3 else []
         spare -= len(depth) + 1 if depth else 0
-        who = self._sources(width) if spare >= 8 else []
-        order = [parts[0], plot, depth, parts[1], who, parts[2]]
+        who = self._sources(width) if spare >= len(SOURCES) + 2 else []
+        spare -= len(who) + 1 if who else 0
+        gains = self._gains(width, min(6, spare - 3)) if spare >= 6 else []
+        order = [parts[0], plot, gains, depth, parts[1], who, parts[2]]
         out: list[Row] = [title_row(width, "speed", self._title or ("this run" if run.started else ""))]
         for part in order:
             if part:
@@ -74,7 +77,7 @@ class SpeedPanel(StripPanel, can_focus=True):
 
     def _depths(self, width: int, room: int) -> list[Row]:
         m = self._run.metrics
-        shown = min(len(m.depth_tried), max(1, room - 1), 16)
+        shown = min(len(m.depth_tried), max(1, room - 1))
         out: list[Row] = [[("accepted by depth", "text"), ("   kept of tried", "muted")]]
         length = max(6, width - 24)
         for d in range(shown):
@@ -89,8 +92,7 @@ class SpeedPanel(StripPanel, can_focus=True):
             out.append([("   nothing drafted", "muted")])
         elif shown < len(m.depth_tried):
             out[-1] = [(f"   … {len(m.depth_tried) - shown + 1} deeper", "muted")]
-        missing = min(room, DEPTHS) - len(out)
-        return out + [[("", "text")]] * max(0, missing)
+        return out + [[("", "text")]] * (room - len(out))  # the parts below never move
 
     def _split(self, width: int) -> list[Row]:
         m = self._run.metrics
@@ -104,7 +106,7 @@ class SpeedPanel(StripPanel, can_focus=True):
             filled = bar(share, length)
             out.append([
                 (f"  {name:<7}", "muted"), (filled, "bar"), ("·" * (length - len(filled)), "track"),
-                (f" {number(mean, 7, 2)} ms", "text"), (f" {percent(share)}", "muted"),
+                (f" {number(mean, 7, 2)} ms", "text"), (f" {percent(share if total else None)}", "muted"),
             ])
         return out
 
@@ -118,10 +120,21 @@ class SpeedPanel(StripPanel, can_focus=True):
                 filled = bar(count / total, length)
                 name = "retrieval" if source == "retrieval" else source
                 out.append([
-                    (f"  {words:<14}", f"by-{name}" if name in counts else "muted"),
-                    (" ", "text"), (filled, "bar"), (f" {percent(count / total)}", "text"),
+                    ("  ", "text"), (words, f"by-{name}"), (" " * (15 - len(words)), "text"), (filled, "bar"),
+                    ("·" * (length - len(filled)), "track"), (f" {percent(count / total)}", "text"),
                 ])
-        return out
+        return out + [[("", "text")]] * (len(SOURCES) + 1 - len(out))
+
+    def _gains(self, width: int, height: int) -> list[Row]:
+        """Tokens gained by each of the last rounds, one column a round."""
+        last = [len(r.emitted) for r in self._run.rounds[-(width - 8) :]]
+        top = max([*last, 4])
+        lines = columns(last, top, height)
+        out: list[Row] = [[("tokens gained by round", "text"), (f"   the last {width - 8}", "muted")]]
+        for y, line in enumerate(lines):
+            label = f"{top:>5} ┤" if y == 0 else "      │"
+            out.append([(label, "muted"), (fit(line, width - 8), "accepted")])
+        return [*out, [("    0 ┼", "muted"), ("─" * (width - 8), "rule")]]
 
     def _totals(self, width: int) -> list[Row]:
         m, run = self._run.metrics, self._run
@@ -173,7 +186,7 @@ def telemetry(run: RunState, baseline: Baseline | None, limit: int | None, width
     rounds = m.target_forwards or 1
     drafted, kept = (len(last.draft.tokens), len(last.path)) if last else (0, 0)
     second: Row = [
-        (f" round {m.target_forwards:>4}", "text"), (f"  drafted {drafted:>3}  kept {kept:>2}  ", "muted"), ("│ ", "muted"),
+        (f" round {m.target_forwards:>4}", "text"), (f"  drafted {drafted:>3}  kept {kept:>2}  │ ", "muted"),
         (f"draft{m.draft_seconds / rounds * 1000:>6.1f}  verify{m.verify_seconds / rounds * 1000:>6.1f}"
          f"  other{m.other_seconds / rounds * 1000:>5.1f} ms", "muted"),
     ]

@@ -8,8 +8,8 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region
 from textual.strip import Strip
-from textual.widget import Widget
 
+from spec_tui.tui.widgets.ink import Inked
 from spec_tui.tui.widgets.wrap import cells
 
 Span = tuple[str, str]
@@ -17,56 +17,20 @@ Span = tuple[str, str]
 Row = Sequence[Span]
 
 
-class StripPanel(Widget):
+class StripPanel(Inked):
     """Shows rows of (text, style name). Subclasses say what the rows are; a row that is the same costs nothing.
 
-    The style names are component classes ``panel--NAME``. It draws its own background and has no border or padding:
-    overriding ``render_lines`` bypasses Textual's style cache, which is where the speed comes from.
+    The style names are those of ``ink``. It has no border or padding: overriding ``render_lines`` bypasses Textual's
+    style cache, which is where the speed comes from.
     """
 
-    NAMES = (
-        "text", "muted", "title", "rule", "accent", "good", "warn", "bad", "accepted", "corrected", "bonus", "ghost",
-        "by-draft", "by-retrieval", "by-prompt", "by-output", "by-target", "target", "bar", "track", "strong",
-        "sure", "likely", "unsure", "guess",
-    )
-    COMPONENT_CLASSES = {f"panel--{name}" for name in NAMES}
-    DEFAULT_CSS = """
-    StripPanel {
-        width: 1fr; height: 1fr;
-        .panel--text   { color: $foreground; }
-        .panel--strong { color: $foreground; text-style: bold; }
-        .panel--muted  { color: $tok-prompt; }
-        .panel--title  { color: $primary; text-style: bold; }
-        .panel--rule   { color: $border; }
-        .panel--accent { color: $accent; text-style: bold; }
-        .panel--good   { color: $success; text-style: bold; }
-        .panel--warn   { color: $warning; text-style: bold; }
-        .panel--bad    { color: $error; text-style: bold; }
-        .panel--bar    { color: $primary 75%; }
-        .panel--track  { color: $border; }
-        .panel--target, .panel--sure { color: $foreground; }
-        .panel--accepted     { color: $tok-accept; }
-        .panel--corrected    { color: $tok-fixed; text-style: bold underline; }
-        .panel--bonus        { color: $tok-bonus; text-style: bold uu; }
-        .panel--ghost        { color: $tok-ghost; text-style: strike; }
-        .panel--by-draft     { color: $src-draft; }
-        .panel--by-retrieval { color: $src-retr; text-style: italic; }
-        .panel--by-prompt    { color: $src-prompt; text-style: reverse; }
-        .panel--by-output    { color: $src-output; text-style: underline; }
-        .panel--by-target    { color: $src-target; text-style: bold underline; }
-        .panel--likely { color: $conf-likely; text-style: italic; }
-        .panel--unsure { color: $conf-unsure; text-style: underline; }
-        .panel--guess  { color: $conf-guess; text-style: bold uu; }
-    }
-    StripPanel:focus .panel--title { text-style: bold reverse; }
-    """
+    DEFAULT_CSS = "StripPanel { width: 1fr; height: 1fr; }"
     ALLOW_SELECT = False
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
         self._rows: list[Row] = []
         self._strips: dict[int, Strip] = {}
-        self._rich: dict[str, Style] = {}
 
     def rows(self, width: int, height: int) -> list[Row]:
         """What to show in a space of this size."""
@@ -101,16 +65,19 @@ class StripPanel(Widget):
     def on_show(self) -> None:
         self.update_rows()
 
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        self._rich.clear()
+    def forget_ink(self) -> None:
+        super().forget_ink()
         self._strips.clear()
 
     def style(self, name: str) -> Style:
-        """The resolved style of a name."""
-        if (style := self._rich.get(name)) is None:
-            style = self._rich[name] = self.get_visual_style(f"panel--{name}").rich_style
-        return style
+        """The style of a name; the title of the panel that has the focus stands out."""
+        style = self.ink(name)
+        return style + Style(reverse=True) if name == "title" and self.titled_focus else style
+
+    @property
+    def titled_focus(self) -> bool:
+        """Whether the panel this title stands over has the focus."""
+        return self.has_focus
 
     def _strip(self, y: int, width: int) -> Strip:
         if (strip := self._strips.get(y)) is not None:

@@ -22,6 +22,7 @@ from textual.strip import Strip
 from spec_tui.session.state import RunState, ghosts
 from spec_tui.text import one_line, sanitise
 from spec_tui.tui import marks
+from spec_tui.tui.widgets.ink import Inked
 from spec_tui.tui.widgets.wrap import Line, Tok, Wrapper, cells
 
 GUTTER = 2
@@ -40,17 +41,15 @@ class Block:
     closed: bool = False
 
 
-class Transcript(ScrollView, can_focus=True):
+class Transcript(Inked, ScrollView, can_focus=True):
     """The scrolling text with a token cursor."""
 
     HELP = "The conversation. Arrows move over tokens, enter tells why a token is there, v changes the colours."
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"tok--{name}" for name in marks.STYLE_NAMES}
-    DEFAULT_CSS = f"""
-    Transcript {{
+    DEFAULT_CSS = """
+    Transcript {
         overflow-x: hidden; overflow-y: scroll; height: 1fr; scrollbar-size-vertical: 1;
         scrollbar-background: $background; scrollbar-background-hover: $background; scrollbar-color: $border;
-        {marks.STYLE_CSS}
-    }}
+    }
     """
     BINDINGS: ClassVar = [
         Binding("left", "move(-1)", "Token", id="token.left", show=False, tooltip="Select the token before"),
@@ -92,7 +91,6 @@ class Transcript(ScrollView, can_focus=True):
         self.following = True
         self._wrap = Wrapper(80)
         self._strips: dict[int, Strip] = {}
-        self._rich: dict[str, Style] = {}
         self._width = 0
         self._tail: list[str] = []
         self._welcome = ""
@@ -167,7 +165,7 @@ class Transcript(ScrollView, can_focus=True):
         self.seen.clear()
         if not self.blocks:
             self._wrap.start_line(copied=False)
-            self._wrap.push(Tok(word, "head") for word in _words(self._welcome))
+            self._wrap.push(Tok(word, "muted") for word in _words(self._welcome))
         for number, block in enumerate(self.blocks):
             block.shown, block.closed = 0, False
             self._open(number)
@@ -186,7 +184,7 @@ class Transcript(ScrollView, can_focus=True):
         wrap.push(Tok(word, "prompt", number) for word in _words(sanitise(block.prompt)))
         wrap.start_line(at=(number, -1), copied=False)
         wrap.start_line(at=(number, -1), copied=False)
-        wrap.push(Tok(word, "head", number) for word in _words(one_line(block.head)))
+        wrap.push(Tok(word, "muted", number) for word in _words(one_line(block.head)))
         wrap.start_line(at=(number, 0))
         return first
 
@@ -206,7 +204,7 @@ class Transcript(ScrollView, can_focus=True):
             if wrap.lines[-1].toks:
                 wrap.start_line(at=(number, block.shown), copied=False)
             wrap.start_line(at=(number, block.shown), copied=False)
-            wrap.push(Tok(word, "bad" if block.bad else "foot", number) for word in _words(one_line(block.foot)))
+            wrap.push(Tok(word, "bad" if block.bad else "muted", number) for word in _words(one_line(block.foot)))
 
     def _changed(self, first: int) -> None:
         """Lines from this one on are to be drawn again; keep to the end if the view is there."""
@@ -234,9 +232,8 @@ class Transcript(ScrollView, can_focus=True):
         elif self.following:
             self.scroll_end(animate=False, immediate=True, x_axis=False, force=True)
 
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        self._rich.clear()
+    def forget_ink(self) -> None:
+        super().forget_ink()
         self._strips.clear()
 
     def set_view(self, view: str) -> None:
@@ -246,15 +243,9 @@ class Transcript(ScrollView, can_focus=True):
         self.seen = {name for block in self.blocks for name in marks.present(block.run.tokens, view)}
         self.refresh()
 
-    def style(self, name: str) -> Style:
-        """The resolved style of a name of the token language."""
-        if (style := self._rich.get(name)) is None:
-            style = self._rich[name] = self.get_visual_style(f"tok--{name}").rich_style
-        return style
-
     def render_lines(self, crop: Region) -> list[Strip]:
         width, top, count = self.size.width, self.scroll_offset.y, len(self._wrap.lines)
-        blank = Strip.blank(width, self.style("plain"))
+        blank = Strip.blank(width, self.ink("text"))
         out = [self._strip(y, width) if y < count else blank for y in range(crop.y + top, crop.bottom + top)]
         if crop.column_span != (0, width):
             out = [strip.crop(*crop.column_span) for strip in out]
@@ -264,7 +255,7 @@ class Transcript(ScrollView, can_focus=True):
         selection = self.text_selection
         if selection is None and (strip := self._strips.get(y)) is not None:
             return strip
-        strip = Strip(self._segments(self._wrap.lines[y])).adjust_cell_length(width, self.style("plain"))
+        strip = Strip(self._segments(self._wrap.lines[y])).adjust_cell_length(width, self.ink("text"))
         if selection is not None and (span := selection.get_span(y)):
             strip = self._mark_selection(strip, *span)
         for line_filter in self.get_line_filters():
@@ -284,23 +275,23 @@ class Transcript(ScrollView, can_focus=True):
             style, text = self._style_name(tok), tok.text
             if (tok.turn, tok.index) == self.cursor and tok.style is None:
                 if run:
-                    out.append(Segment("".join(run), self.style(name)))
-                out.append(Segment(text, self.style("plain") + Style(reverse=True, bold=True)))
+                    out.append(Segment("".join(run), self.ink(name)))
+                out.append(Segment(text, self.ink("text") + Style(reverse=True, bold=True)))
                 name, run = "", []
                 continue
             if style in marks.UNDERLINED and text[0] == " " and (inked := text.lstrip(" ")):
-                if run and name != "plain":
-                    out.append(Segment("".join(run), self.style(name)))
+                if run and name != "text":
+                    out.append(Segment("".join(run), self.ink(name)))
                     run = []
                 run.append(text[: len(text) - len(inked)])  # the blank before a word carries no line
-                name, text = "plain", inked
+                name, text = "text", inked
             if style != name and run:
-                out.append(Segment("".join(run), self.style(name)))
+                out.append(Segment("".join(run), self.ink(name)))
                 run = []
             name = style
             run.append(text)
         if run:
-            out.append(Segment("".join(run), self.style(name)))
+            out.append(Segment("".join(run), self.ink(name)))
         return out
 
     def _style_name(self, tok: Tok) -> str:
@@ -308,8 +299,8 @@ class Transcript(ScrollView, can_focus=True):
 
     def _gutter(self, line: Line, in_round: bool) -> Segment:
         if line.gutter:
-            return Segment("▌ ", self.style(line.gutter))
-        return Segment("│ ", self.style("bar")) if in_round else Segment("  ", self.style("plain"))
+            return Segment("▌ ", self.ink(line.gutter))
+        return Segment("│ ", self.ink("bar")) if in_round else Segment("  ", self.ink("text"))
 
     def _mark_selection(self, strip: Strip, start: int, end: int) -> Strip:
         text = strip.text

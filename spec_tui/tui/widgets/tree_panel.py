@@ -95,8 +95,7 @@ def _choice(event: Round) -> list[Span] | None:
     last = event.emitted[-1]
     words = {"corrected": " target instead", "bonus": " bonus", "target": " target"}.get(last.kind, "")
     style = last.kind if last.kind in ("corrected", "bonus") else "text"
-    return [("◐ ", style if style == "text" else "accent"), (_label(last.piece), style), (f" {_p(last.prob)}T", "muted"),
-            (words, "muted")]
+    return [("◐ ", "accent"), (_label(last.piece), style), (f" {_p(last.prob)}T{words}", "muted")]
 
 
 def _branches(pen: _Pen, node: int, indent: str, choice: list[Span] | None, end: int, rows: list[Row]) -> None:
