@@ -61,5 +61,6 @@ class Request:
 def _within(name: str, value: float, low: float, high: float | None, open_low: bool = False) -> None:
     ok = (value > low if open_low else value >= low) and (high is None or value <= high)
     if not ok:
-        bound = f"{'above' if open_low else 'at least'} {low:g}" + (f" and at most {high:g}" if high is not None else "")
+        bound = f"{'above' if open_low else 'at least'} {low:g}"
+        bound += f" and at most {high:g}" if high is not None else ""
         raise UsageProblem(f"{name} {value} is out of range", f"{name} is {bound}")

@@ -157,7 +157,7 @@ def _load_draft(
 def _shipped(role: str) -> str:
     folder = sample_model(role)
     if folder is None:
-        raise ModelUnavailable("the sample models are missing", "reinstall spec-tui, or give --model a folder or hub id")
+        raise ModelUnavailable("the sample models are missing", "reinstall spec-tui, or give --model")
     return str(folder)
 
 

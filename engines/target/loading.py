@@ -26,7 +26,7 @@ def resolve_device(device: str) -> torch.device:
         found = torch.device(device)
         torch.empty(1, device=found)
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise UsageProblem(f"device {device!r} does not work here", "use --device cpu, or see: spec-tui doctor") from None
+        raise UsageProblem(f"device {device!r} does not work here", "use --device cpu; see spec-tui doctor") from None
     return found
 
 
@@ -98,7 +98,7 @@ def _check_folder(name: str) -> None:
     elif path.exists():
         raise ModelUnavailable(f"{name} is a file, not a model folder", "give the folder that holds config.json")
     elif looks_local:
-        raise ModelUnavailable(f"there is no model folder {name}", "check the path, or give a hub id such as owner/name")
+        raise ModelUnavailable(f"there is no model folder {name}", "check it, or give a hub id such as owner/name")
 
 
 def _guarded(name: str, what: str, call: Callable):

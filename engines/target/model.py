@@ -113,7 +113,7 @@ class CausalModel:
         del self.tokens[length:]
 
     def rewind(self, context: Sequence[int]) -> int:
-        """Keep the longest cached prefix of ``context``, leaving at least its last token to feed. Returns its length."""
+        """Keep the longest cached prefix of ``context``, with at least a token left to feed. Returns its length."""
         shared = _shared_prefix(self.tokens, context, max(len(context) - 1, 0))
         self.truncate(shared)
         return shared

@@ -79,7 +79,8 @@ def test_oracle_needs_the_fewest_forwards():
     truth = autoregressive(model, PROMPT, NEW)
     drafter = adversaries(model, truth, len(PROMPT), END)["oracle"]
     stop = Stop(frozenset(), NEW)
-    rounds = [e for e in decode(model, drafter, Exact(Sampling(), 0, VOCAB), PROMPT, stop, Words()) if isinstance(e, Round)]
+    events = decode(model, drafter, Exact(Sampling(), 0, VOCAB), PROMPT, stop, Words())
+    rounds = [e for e in events if isinstance(e, Round)]
     assert len(rounds) == 4  # 39 tokens, 10 a round
     assert all(e.kind == "accepted" for r in rounds for e in r.emitted[:-1])
 
@@ -87,7 +88,8 @@ def test_oracle_needs_the_fewest_forwards():
 def test_autoregressive_is_one_token_a_forward():
     model = ToyModel(VOCAB)
     law = Exact(Sampling(), 0, VOCAB)
-    *events, finished = decode(model, Autoregressive(Resources(law, VOCAB)), law, PROMPT, Stop(frozenset(), 12), Words())
+    drafter, stop = Autoregressive(Resources(law, VOCAB)), Stop(frozenset(), 12)
+    *events, finished = decode(model, drafter, law, PROMPT, stop, Words())
     metrics = Metrics()
     for event in events:
         metrics = metrics.add(event)
@@ -98,12 +100,14 @@ def test_autoregressive_is_one_token_a_forward():
 
 def test_one_new_token_needs_no_round():
     model = ToyModel(VOCAB)
-    events = list(decode(model, Scripted(lambda c, r: chain([1])), Exact(Sampling(), 0, VOCAB), PROMPT, Stop(frozenset(), 1), Words()))
+    drafter, law = Scripted(lambda c, r: chain([1])), Exact(Sampling(), 0, VOCAB)
+    events = list(decode(model, drafter, law, PROMPT, Stop(frozenset(), 1), Words()))
     assert [type(e) for e in events] == [Prefilled, Finished]
 
 
-@pytest.mark.parametrize("tree", [DraftTree([1], [0], [None], [0]), DraftTree([99], [-1], [None], [0]), DraftTree([-1], [-1], [None], [0])])
-def test_a_broken_tree_is_a_clear_error(tree):
+@pytest.mark.parametrize(("token", "parent"), [(1, 0), (99, -1), (-1, -1), (1, -2)])
+def test_a_broken_tree_is_a_clear_error(token, parent):
+    tree = DraftTree([token], [parent], [None], [0])
     with pytest.raises(RunFailed, match="invalid draft"):
         answer(ToyModel(VOCAB), Scripted(lambda c, r: tree), Exact(Sampling(), 0, VOCAB), PROMPT, 9)
 

@@ -55,7 +55,8 @@ def test_the_shipped_pair(sample, engine, options, temperature):
 def test_seeds_and_filters_change_the_sampled_text_and_engines_do_not(sample):
     texts = set()
     for kw in ({"seed": 1}, {"seed": 2}, {"seed": 1, "top_p": 0.6}, {"seed": 1, "top_k": 3}):
-        results = {run(sample, e, prompt=TURNS["code"], temperature=1.2, **kw)[0].tokens for e in ("autoregressive", "draft")}
+        kw |= {"prompt": TURNS["code"], "temperature": 1.2}
+        results = {run(sample, engine, **kw)[0].tokens for engine in ("autoregressive", "draft")}
         assert len(results) == 1
         texts |= results
     assert len(texts) > 2

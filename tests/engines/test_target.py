@@ -79,7 +79,8 @@ def test_a_tree_fed_level_by_level_is_the_tree_fed_at_once(model):
 def test_after_every_round_the_cache_is_a_fresh_prefill(model, plain, temperature):
     rng = random.Random(1)
     law = Exact(Sampling(temperature), 1, 260)
-    run = _Run(model, Scripted(lambda c, room: lucky_tree(plain, rng, c)), law, list(PROMPT), Stop(frozenset(), 60), Words())
+    drafter = Scripted(lambda context, room: lucky_tree(plain, rng, context))
+    run = _Run(model, drafter, law, list(PROMPT), Stop(frozenset(), 60), Words())
     run.prefill(lambda: False)
     assert_fresh(model, plain)
     accepted = 0
@@ -174,7 +175,8 @@ def test_outcome_reaches_the_drafter(model):
             seen.append(outcome)
 
     law = Exact(Sampling(), 0, 260)
-    run = _Run(model, Listener(lambda c, r: random_tree(random.Random(1), 260, 3)), law, list(PROMPT), Stop(frozenset(), 5), Words())
+    drafter = Listener(lambda context, room: random_tree(random.Random(1), 260, 3))
+    run = _Run(model, drafter, law, list(PROMPT), Stop(frozenset(), 5), Words())
     run.prefill(lambda: False)
     run.round()
     assert seen[0].logits.shape == (1, 260) and seen[1].logits.shape == (4, 260)
