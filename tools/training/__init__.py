@@ -1,0 +1,1 @@
+"""Training of the sample models, one file per concern; see tools/train_sample_models.py."""
