@@ -13,7 +13,6 @@ from spec_tui.tui.widgets.strip_panel import Row, Span, bar
 from spec_tui.tui.widgets.transcript import Transcript
 
 TOO_SMALL = "Please enlarge the window to at least 60 × 16,\nor use spec-tui run for plain output.\n\nctrl+q leaves."
-QUEUED = "The model is still loading; your prompt is sent as soon as it is ready."
 
 
 WELCOME = """Ask something, or press ctrl+o for prompts that show something.
@@ -142,6 +141,18 @@ def same_text(sitting: Sitting) -> str:
     if at is None:
         return "✓ the same text as autoregressive decoding, token by token"
     return f"≠ differs from autoregressive decoding at token {at}"
+
+
+def badge(sitting: Sitting) -> str:
+    """The same in two words, with the speed-up."""
+    number, turn = len(sitting.turns) - 1, sitting.last
+    at = sitting.same_text[number]
+    if turn.request.law != "exact":
+        verdict = "texts not comparable"
+    else:
+        verdict = "same text ✓" if at is None else f"differs at token {at} ≠"
+    rate, baseline = turn.run.metrics.tokens_per_second, sitting.baseline(turn.run)
+    return f"×{rate / baseline.rate:.2f} · {verdict}" if rate and baseline else verdict
 
 
 def legend(transcript: Transcript, answering: bool) -> Row:

@@ -140,8 +140,11 @@ class ChatScreen(Screen):
     def _settle(self, happened: set[Happening]) -> None:
         """Something began or ended: put everything right once."""
         if "baseline" in happened and self.transcript.blocks and self.sitting.turns:
-            verdict = words.same_text(self.sitting)
-            self._message = verdict
+            self._message = words.same_text(self.sitting)
+            number = len(self.sitting.turns) - 1
+            if number in self.sitting.same_text:
+                foot, _ = words.foot(self.sitting.turns[number])
+                self.transcript.set_foot(number, f"{foot} · {words.badge(self.sitting)}")
         text = self.sitting.take_restored()
         if text and not self.prompt.text.strip():
             self.prompt.put(text)
@@ -211,17 +214,17 @@ class ChatScreen(Screen):
         if slash.is_command(text):
             self._command(text)
             return
-        self.ask(text[1:] if text.startswith("//") else text)
+        self.ask(text[1:] if text.startswith("//") else text, typed=text)
 
-    def ask(self, text: str) -> bool:
-        """Send this; the box is emptied only if it was taken."""
+    def ask(self, text: str, typed: str = "") -> bool:
+        """Send this; what was typed leaves the box only if it was taken."""
         refused = self.sitting.send(text)
         if refused:
             self._draw_notice()
             self.say(refused)
             return False
-        self.prompt.taken()
-        self._message = "" if self.sitting.queued is None else words.QUEUED
+        self.prompt.taken(typed or text)
+        self._message = ""
         self._draw_text(set())
         self.draw_all()
         self.refresh_bindings()
@@ -233,7 +236,7 @@ class ChatScreen(Screen):
         except SpecError as error:
             self.say(f"{error.message}: {error.hint}")
             return
-        self.prompt.taken()
+        self.prompt.taken(text)
         self.sitting.settings = outcome.settings
         self.say(outcome.message)
         self._draw_top()

@@ -18,9 +18,9 @@ class PromptBox(TextArea):
 
     HELP = "Type a prompt; a line that starts with / is a command, tab completes it."
     BINDINGS: ClassVar = [
-        Binding("enter", "send", "Send", id="prompt.send", priority=True, tooltip="Send the prompt"),
+        Binding("enter", "send", "Send", id="prompt.send", tooltip="Send the prompt"),
         Binding("ctrl+j,shift+enter", "newline", "New line", id="prompt.newline", key_display="^j",
-                tooltip="Break the line", priority=True),
+                tooltip="Break the line"),
         Binding("tab", "complete", "Complete", id="prompt.complete", show=False,
                 tooltip="Complete a command, else go to the next panel"),
         Binding("up", "older", "Older", id="prompt.older", show=False, tooltip="On the first line: the prompt before"),
@@ -49,20 +49,28 @@ class PromptBox(TextArea):
         self.text = sanitise(text).replace("\r", "")
         self.move_cursor(self.document.end)
 
-    def taken(self) -> None:
-        """The text was accepted: remember it and empty the box."""
-        if self.text.strip() and (not self._history or self._history[-1] != self.text):
-            self._history.append(self.text)
+    def taken(self, sent: str) -> None:
+        """This text was accepted: remember it and take it out of the box; what was typed since stays."""
+        if sent.strip() and (not self._history or self._history[-1] != sent):
+            self._history.append(sent)
         self._at, self._draft = len(self._history), ""
-        self.text = ""
+        if self.text.startswith(sent):
+            self.put(self.text[len(sent) :])
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.text = sanitise(event.text.replace("\r\n", "\n").replace("\r", "\n"))
         await super()._on_paste(event)
 
     async def _on_key(self, event: events.Key) -> None:
+        # Here and not by a priority binding: that would overtake characters typed just before.
+        keys = {"enter": self.action_send, "ctrl+j": self.action_newline, "shift+enter": self.action_newline}
         if event.key not in ("tab", "shift+tab"):
             self._choices = []
+        if action := keys.get(event.key):
+            event.stop()
+            event.prevent_default()
+            action()
+            return
         await super()._on_key(event)
 
     def action_send(self) -> None:

@@ -82,8 +82,8 @@ class SpeedPanel(StripPanel, can_focus=True):
         length = max(6, width - 24)
         for d in range(shown):
             tried, kept = m.depth_tried[d], m.depth_accepted[d] if d < len(m.depth_accepted) else 0
-            share = kept / tried if tried else 0.0
-            filled = bar(share, length)
+            share = kept / tried if tried else None
+            filled = bar(share or 0.0, length)
             out.append([
                 (f"  {d + 1:>2} ", "muted"), (filled, "bar"), ("·" * (length - len(filled)), "track"),
                 (f" {percent(share)}", "text"), (f" {kept:>4}/{tried:<4}", "muted"),

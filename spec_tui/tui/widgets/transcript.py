@@ -143,6 +143,12 @@ class Transcript(Inked, ScrollView, can_focus=True):
             self._tail = tail
             self._changed(start)
 
+    def set_foot(self, number: int, foot: str) -> None:
+        """Another closing line for an answer that is closed."""
+        if self.blocks[number].closed and self.blocks[number].foot != foot:
+            self.blocks[number].foot = foot
+            self.rewrap()
+
     def drop_last(self) -> None:
         """Take the last turn away again."""
         if self.blocks:
