@@ -10,8 +10,8 @@ from engines.events import Event
 
 
 class Interrupt:
-    """While entered, the first ctrl+c asks for an end (calling this says True from then on), the second raises
-    KeyboardInterrupt, though only while the next event is awaited, so that none is half dealt with."""
+    """While entered, the first ctrl+c asks for an end (calling this says True from then on), the second
+    raises KeyboardInterrupt, though only while the next event is awaited, so that none is half dealt with."""
 
     def __init__(self) -> None:
         self._times = 0

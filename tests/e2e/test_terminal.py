@@ -1,0 +1,114 @@
+"""The application as a person meets it: a real terminal, the models that ship, keys and what the screen says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+
+from tests.e2e.terminal import Terminal
+
+APPLICATION = [sys.executable, "-m", "spec_tui"]
+LEAVES_THE_ALTERNATE_SCREEN = b"\x1b[?1049l"
+SHOWS_THE_CURSOR = b"\x1b[?25h"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for the engine process in /proc"),
+]
+
+
+def send(terminal: Terminal, line: str) -> None:
+    """Type a line, see it, press enter."""
+    terminal.type(line)
+    terminal.wait_for(lambda screen: line in prompt_box(screen))
+    terminal.type("\r")
+    terminal.wait_for(lambda screen: line not in prompt_box(screen))
+
+
+def prompt_box(screen: str) -> str:
+    """What stands between the lowest pair of rules."""
+    return screen.rpartition("╭")[2]
+
+
+def engine_of(terminal: Terminal) -> int:
+    """The engine process: the only child of the application's that runs the worker."""
+    children = f"/proc/{terminal.process.pid}/task/{terminal.process.pid}/children"
+    with open(children) as file:
+        for child in file.read().split():
+            with open(f"/proc/{child}/cmdline") as command:
+                if "spec_tui.session.worker" in command.read():
+                    return int(child)
+    raise AssertionError("there is no engine process")
+
+
+def ended(pid: int) -> bool:
+    deadline = time.monotonic() + 10
+    while os.path.exists(f"/proc/{pid}"):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_a_sitting():
+    """Ask, switch the engine, stop an answer, lose the engine, go on, leave."""
+    with Terminal(APPLICATION, columns=120, rows=40) as terminal:
+        terminal.wait_for("ready")
+        send(terminal, "Count from 1 to 5.")
+        screen = terminal.wait_for("1 turn in this conversation")
+        assert "Draft model" in screen and re.search(r"\d+ tokens · [\d.]+ tokens/s", screen)
+
+        send(terminal, "/engine pld")
+        terminal.wait_for("engine: Prompt lookup")
+        send(terminal, "/new")
+        send(terminal, "Write a long story about a fox.")
+        terminal.wait_for("esc stops and keeps the text")
+        terminal.wait_for(lambda screen: "fox" in screen.partition("╭")[0])
+        terminal.type("\x1b")
+        screen = terminal.wait_for(lambda screen: "stopped by esc" in screen or "cut at" in screen)
+        assert "Prompt lookup" in screen
+        assert "stopped by esc" in screen, "it was not stopped in time"
+
+        os.kill(engine_of(terminal), signal.SIGKILL)
+        terminal.wait_for("SIGKILL")
+        terminal.type("\x12")  # ctrl+r
+        terminal.wait_for(lambda screen: "SIGKILL" not in screen)
+        terminal.wait_for("ready")
+        engine = engine_of(terminal)
+
+        terminal.type("\x11")  # ctrl+q
+        assert terminal.exit_code() == 0
+        assert ended(engine)
+        assert terminal.current_modes() == terminal.modes
+        end = terminal.raw[-400:]
+        assert LEAVES_THE_ALTERNATE_SCREEN in end and SHOWS_THE_CURSOR in end
+        assert b"Traceback" not in terminal.raw
+
+
+def test_leaving_while_it_loads():
+    with Terminal(APPLICATION, columns=80, rows=24) as terminal:
+        terminal.wait_for("Ask something")
+        engine = engine_of(terminal)
+        terminal.type("\x11")
+        assert terminal.exit_code(10) == 0
+        assert ended(engine) and terminal.current_modes() == terminal.modes
+
+
+def test_a_model_that_is_not_there():
+    with Terminal([*APPLICATION, "--model", "/nonexistent/model"], columns=80, rows=24) as terminal:
+        terminal.wait_for("no model folder /nonexistent/model")
+        terminal.type("\x11")
+        assert terminal.exit_code() == 0
+
+
+def test_the_application_killed_takes_its_engine_with_it():
+    with Terminal(APPLICATION, columns=80, rows=24) as terminal:
+        terminal.wait_for("Ask something")
+        engine = engine_of(terminal)
+        terminal.process.kill()
+        assert ended(engine)
