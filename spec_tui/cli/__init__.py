@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 from spec_tui.cli.errors import INTERRUPTED, reported
@@ -10,7 +12,13 @@ from spec_tui.cli.errors import INTERRUPTED, reported
 
 def main() -> NoReturn:
     """Run the command line of this process; exits with its code."""
-    sys.exit(call(sys.argv[1:]))
+    code = call(sys.argv[1:])
+    if "torch" in sys.modules:  # it takes a second or two to take down in order, and there is nothing to save
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def call(arguments: list[str]) -> int:

@@ -19,10 +19,10 @@ _STYLES: dict[Kind, tuple[str, str]] = {
     "target": ("", ""),
 }
 _LEGEND: tuple[tuple[Kind, str], ...] = (
-    ("accepted", "drafted and accepted"),
-    ("corrected", "corrected by the target"),
-    ("bonus", "bonus after a whole draft"),
-    ("target", "by the target alone"),
+    ("accepted", "accepted"),
+    ("corrected", "corrected by target"),
+    ("bonus", "bonus of target"),
+    ("target", "target, no draft"),
 )
 _RESET = "\x1b[0m"
 
@@ -56,7 +56,7 @@ class Ink:
 
     def legend(self) -> str:
         """One line that names the marks, each in its own style."""
-        return " · ".join(self._paint(words, kind) for kind, words in _LEGEND)
+        return "   ".join(self._paint(words, kind) for kind, words in _LEGEND)
 
     def _paint(self, text: str, kind: Kind) -> str:
         text = text if self.exact else sanitise(text)

@@ -67,16 +67,16 @@ class Record:
         }
 
     def summary(self) -> str:
-        """The numbers in two lines, for people."""
+        """The numbers in three lines, for people."""
         m, name = self.metrics, self.started.engine if self.started else "run"
-        per = "" if m.mean_generated_length is None else f" ({m.mean_generated_length:.2f} a forward)"
-        speed = "" if m.tokens_per_second is None else f" · {m.tokens_per_second:.1f} tokens/s"
-        rate = "" if m.acceptance_rate is None else f" ({m.acceptance_rate:.0%})"
+        speed = f", {m.tokens_per_second:.1f} tokens/s" if m.tokens_per_second is not None else ""
+        length = f" ({m.mean_generated_length:.2f} tokens each)" if m.mean_generated_length is not None else ""
+        rate = f" ({m.acceptance_rate:.0%})" if m.acceptance_rate is not None else ""
         return (
-            f"{name}: {m.new_tokens} tokens in {m.target_forwards} forwards{per}{speed}"
-            f" · {_REASONS.get(self.reason, 'unfinished')}\n"
-            f"drafted {m.drafted}, accepted {m.accepted}{rate} · seconds: prefill {m.prefill_seconds:.3f},"
-            f" draft {m.draft_seconds:.3f}, verify {m.verify_seconds:.3f}, other {m.other_seconds:.3f}"
+            f"{name}: {m.new_tokens} tokens{speed}, {_REASONS.get(self.reason, 'unfinished')}\n"
+            f"forwards {m.target_forwards}{length}, drafted {m.drafted}, accepted {m.accepted}{rate}\n"
+            f"seconds: prefill {m.prefill_seconds:.3f}, draft {m.draft_seconds:.3f},"
+            f" verify {m.verify_seconds:.3f}, other {m.other_seconds:.3f}"
         )
 
 

@@ -7,12 +7,12 @@ import json
 import os
 import signal
 import sys
-import threading
 
 import pytest
 
 from engines.events import Failed, Finished, Round, Started
 from spec_tui.cli import errors
+from spec_tui.cli.output import Record, Status
 from spec_tui.session.log import log_path
 from spec_tui.session.trace import read_trace
 from tests.session.fake_runtime import HOSTILE
@@ -38,8 +38,9 @@ class Stdin(io.TextIOWrapper):
 def test_text_is_exact_in_a_pipe_and_numbers_go_to_stderr(cli):
     done = cli("run", "hello", "--max-new-tokens", "3")
     assert (done.code, done.out) == (0, "first t1! t2!")
-    assert "pld: 5 tokens in 2 forwards (2.00 a forward)" in done.err
-    assert "drafted 4, accepted 2 (50%)" in done.err
+    assert "pld: 5 tokens, 500.0 tokens/s, cut at the limit\n" in done.err
+    assert "forwards 2 (2.00 tokens each), drafted 4, accepted 2 (50%)\n" in done.err
+    assert "seconds: prefill 0.010, draft 0.002, verify 0.004, other 0.002\n" in done.err
     assert "\x1b" not in done.out + done.err
     assert cli("run", "hostile", "--max-new-tokens", "2").out == "first" + HOSTILE + "!"
 
@@ -202,8 +203,6 @@ def test_a_full_disk(cli):
 
 def interrupt_after(monkeypatch, rounds: int, times: int = 1) -> None:
     """Ctrl+c, once or twice, when this many rounds were shown."""
-    from spec_tui.cli.output import Record
-
     add, seen = Record.add, []
 
     def counting(self, event):
@@ -237,8 +236,8 @@ def test_interrupted_json(cli, monkeypatch):
     assert found["stats"]["new_tokens"] == len(found["tokens"]) == 1 + 2 * found["stats"]["target_forwards"]
 
 
-def test_interrupted_while_loading(cli):
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+def test_interrupted_while_loading(cli, monkeypatch):
+    monkeypatch.setattr(Status, "show", lambda self, event: os.kill(os.getpid(), signal.SIGINT))
     done = cli("run", "hello", "--model", "endless")
     assert (done.code, done.out) == (130, "") and "interrupted" in done.err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -28,8 +28,8 @@ REAL = [sys.executable, "-m", "spec_tui"]
 def test_fates_are_marked_on_a_terminal_and_explained():
     with Terminal([*FAKE, "run", "hello", "--max-new-tokens", "3"]) as terminal:
         assert terminal.exit_code() == 0
-        assert "first t1! t2!\n\ndrafted and accepted · corrected by the target" in terminal.text
-        assert "pld: 5 tokens in 2 forwards" in terminal.text
+        assert "first t1! t2!\n\naccepted   corrected by target   bonus of target" in terminal.text
+        assert "pld: 5 tokens" in terminal.text
         assert b"first\x1b[36m t1\x1b[0m\x1b[1;4;33m!\x1b[0m" in terminal.raw
         assert b"loading" in terminal.raw and "loading" not in terminal.text
 
