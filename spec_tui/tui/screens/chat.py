@@ -6,8 +6,10 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Container, Horizontal, Vertical
+from textual.containers import Horizontal
+from textual.geometry import Region
 from textual.screen import Screen
+from textual.strip import Strip
 from textual.widgets import Footer, Static, TextArea
 
 from engines.errors import SpecError
@@ -17,6 +19,7 @@ from spec_tui.text import one_line
 from spec_tui.tui import marks, slash, words
 from spec_tui.tui.sitting import Happening, Sitting
 from spec_tui.tui.widgets.lines import Lines, Sides
+from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.prompt_box import PromptBox
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
 from spec_tui.tui.widgets.strip_panel import title_row
@@ -67,15 +70,15 @@ class ChatScreen(Screen):
     # -- building -------------------------------------------------------------------------------
     def compose(self) -> ComposeResult:
         yield Sides(id="top")
-        with Horizontal(id="body"):
-            with Vertical(id="left"):
+        with Pane(id="body"):
+            with Pane(id="left"):
                 yield Sides(id="answer-title")
                 yield Transcript(id="transcript")
-            with Container(id="stack"):
-                with Container(id="tree-box"):
-                    yield TreePanel(id="tree")
-                with Container(id="speed-box"):
-                    yield SpeedPanel(id="speed")
+            yield Divider(id="divider")
+            with Pane(id="stack"):
+                yield TreePanel(id="tree")
+                yield Divider(id="divider-2")
+                yield SpeedPanel(id="speed")
         yield Lines(id="legend")
         yield Lines(id="telemetry")
         yield Static("", id="notice", markup=False)
@@ -94,6 +97,10 @@ class ChatScreen(Screen):
         self.draw_all()
         self.set_interval(1 / FRAMES, self.pump)
         self.call_after_refresh(self.sitting.start)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The background, without the detour over a style cache: it lies under everything and is asked each frame."""
+        return [Strip.blank(crop.width, self.rich_style)] * crop.height
 
     # -- drawing --------------------------------------------------------------------------------
     def pump(self) -> None:
@@ -173,7 +180,8 @@ class ChatScreen(Screen):
         title = "measuring the baseline" if sitting.measuring is not None else ""
         self.query_one(SpeedPanel).show_run(run, baseline, limit, title)
         lines = self.query_one("#telemetry", Lines)
-        lines.show(*telemetry(run, baseline, limit, lines.size.width))
+        if lines.is_on_screen_tree:
+            lines.show(*telemetry(run, baseline, limit, lines.size.width))
         self._draw_title()
 
     def _draw_top(self) -> None:
@@ -365,9 +373,10 @@ class ChatScreen(Screen):
             target = self.query_one(f"#{name}") if self.has_class(f"max-{name}") else self.transcript
             target.focus()
         else:
-            self.query_one(f"#{name}-box").toggle_class("hidden")
-            hidden = all(self.query_one(f"#{n}-box").has_class("hidden") for n in ("tree", "speed"))
-            self.query_one("#stack").set_class(hidden, "hidden")
+            self.query_one(f"#{name}").toggle_class("hidden")
+            gone = [n for n in ("tree", "speed") if self.query_one(f"#{n}").has_class("hidden")]
+            for selector, hidden in (("#stack", len(gone) == 2), ("#divider", len(gone) == 2), ("#divider-2", gone)):
+                self.query_one(selector).set_class(bool(hidden), "hidden")
         self.call_after_refresh(self.draw_all)
 
     def action_enlarge(self) -> None:

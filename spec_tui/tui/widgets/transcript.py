@@ -222,8 +222,9 @@ class Transcript(Inked, ScrollView, can_focus=True):
         streaming = bool(self.blocks) and not self.blocks[-1].closed
         height = -(-count // self.JUMP) * self.JUMP if streaming else count
         if self.virtual_size != (size := Size(self._width, height)):
-            self.virtual_size = size
-            self._refresh_scrollbars()
+            # Not by assignment: that would lay out the whole screen, and nothing on it depends on this height.
+            self.set_reactive(Transcript.virtual_size, size)
+            self._scroll_update(size)
         if self.following:
             self.scroll_end(animate=False, immediate=True, x_axis=False, force=True)
         top = self.scroll_offset.y
