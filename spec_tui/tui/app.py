@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -54,6 +55,12 @@ class SpecTui(App[int]):
 
     def get_default_screen(self) -> Screen:
         return ChatScreen(self.sitting)
+
+    def on_ready(self) -> None:
+        """What is loaded now stays: the collector need not look at it in the middle of a frame."""
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
 
     def action_help(self) -> None:
         """All keys, commands and marks."""
