@@ -12,6 +12,9 @@ from spec_tui.cli.errors import INTERRUPTED, reported
 
 def main() -> NoReturn:
     """Run the command line of this process; exits with its code."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (for the process's life)
     code = call(sys.argv[1:])
     if "torch" in sys.modules:  # it takes a second or two to take down in order, and there is nothing to save
         for stream in (sys.stdout, sys.stderr):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -14,7 +15,8 @@ import typer
 from engines.errors import SpecError
 from spec_tui.text import sanitise
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+FAILED, INTERRUPTED = 1, 130
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 _UsageError, _ClickException = typer.BadParameter.__mro__[1:3]  # typer has click inside, or beside it
 
 
@@ -52,9 +54,15 @@ def reported() -> Iterator[Outcome]:
         forget_stdout()
     except SystemExit as leaving:
         outcome.code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        if isinstance(leaving.__context__, BrokenPipeError):  # so rich takes a reader that left
+            outcome.code = 0
     except Exception as error:
         outcome.code = FAILED
-        _tell(f"something unexpected happened: {type(error).__name__}: {error}", _bug_report())
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            _tell(f"the output cannot be written: {error.strerror}", "make room, or write elsewhere")
+            forget_stdout()
+        else:
+            _tell(f"something unexpected happened: {type(error).__name__}: {error}", _bug_report())
 
 
 def forget_stdout() -> None:

@@ -26,7 +26,7 @@ def read_prompt(argument: str | None, file: str | None) -> str:
         return _text(argument.encode("utf-8", "surrogateescape"), "the prompt")
     if file not in (None, "-"):
         return _text(_read_file(Path(file)), file)
-    if sys.stdin is None or (argument is file is None and sys.stdin.isatty()):
+    if argument is file is None and sys.stdin.isatty():
         raise UsageProblem("there is no prompt", _WAYS)
     if sys.stdin.isatty():
         narrate("type the prompt, and end it with ctrl+d on a line of its own")

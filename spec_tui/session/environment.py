@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 _ALWAYS = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_UPDATE_CHECK": "1",
     "DO_NOT_TRACK": "1",
 }
 _UNLESS_SET = {
@@ -15,6 +16,7 @@ _UNLESS_SET = {
     # forwards.
     "OMP_WAIT_POLICY": "PASSIVE",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_VERBOSITY": "error",  # an unreachable hub is our message, not one for each of its retries
     "TRANSFORMERS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "false",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -74,6 +75,24 @@ def test_a_killed_run_leaves_a_readable_trace(tmp_path):
     process.stdout.close()
     read = read_trace(path)
     assert len(read.events) > 3 and not read.complete
+
+
+@pytest.mark.parametrize(
+    "command, code, words",
+    [
+        ("{} engines | head -1", 0, "autoregressive  Autoregressive\n"),
+        ("{} engines --format json | head -c 1", 0, "["),
+        ("{} engines >&-", 0, ""),
+        ("{} run <&- 2>&1", 2, "spec-tui: the prompt is empty"),
+        ("{} <&- 2>&1", 2, "spec-tui: the application needs a terminal"),
+        ("{} nonsense 2>&-", 2, ""),
+        ("{} engines 2>&1 >/dev/full", 1, "spec-tui: the output cannot be written: No space left on device"),
+    ],
+)
+def test_streams_that_are_closed_or_full(command, code, words):
+    line = "set -o pipefail; " + command.format(shlex.join(REAL))
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, "") and done.stdout.startswith(words)
 
 
 def outcome(*arguments: str, stdin: bytes = b"", **environment: str) -> tuple[int, bytes, str]:
