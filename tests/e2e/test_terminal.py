@@ -13,6 +13,13 @@ import pytest
 from tests.e2e.terminal import Terminal
 
 APPLICATION = [sys.executable, "-m", "spec_tui"]
+WITHOUT_A_MODEL = [
+    sys.executable,
+    "-c",
+    "from spec_tui.session import process; start = process.ProcessClient\n"
+    "process.ProcessClient = lambda: start('tests.session.fake_runtime:load')\n"
+    "from spec_tui.cli import main; main()",
+]
 LEAVES_THE_ALTERNATE_SCREEN = b"\x1b[?1049l"
 SHOWS_THE_CURSOR = b"\x1b[?25h"
 
@@ -102,6 +109,23 @@ def test_leaving_while_it_loads():
 def test_a_model_that_is_not_there():
     with Terminal([*APPLICATION, "--model", "/nonexistent/model"], columns=80, rows=24) as terminal:
         terminal.wait_for("no model folder /nonexistent/model")
+        terminal.type("\x11")
+        assert terminal.exit_code() == 0
+
+
+def test_hostile_text_cannot_steer_the_terminal():
+    """Model, prompt and answer carry escape sequences; none of them reaches the terminal."""
+    command = [*WITHOUT_A_MODEL, "--model", "evil\x1b]0;owned\x07"]
+    with Terminal(command, columns=100, rows=30) as terminal:
+        terminal.wait_for("ready")
+        terminal.type("\x1b[200~hostile \x1b]0;owned\x07\x9b2J \u202e\x1b[201~")  # pasted
+        terminal.wait_for(lambda screen: "hostile" in prompt_box(screen))
+        terminal.type("\r")
+        terminal.wait_for("1 turn in this conversation")
+        screen = terminal.wait_for("]0;owned␇b␛[31mc")
+        assert "evil␛]0;owned␇" in screen
+        for sequence in (b"\x1b]0;", b"\x1b[31mc", b"owned\x07", "\x9b".encode(), "\u202e".encode()):
+            assert sequence not in terminal.raw
         terminal.type("\x11")
         assert terminal.exit_code() == 0
 
