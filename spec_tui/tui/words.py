@@ -55,7 +55,12 @@ def head(turn: Turn) -> str:
         parts.append(f"seed {r.seed}")
     if turn.run.started is not None and not turn.run.started.lossless:
         parts.append("NOT LOSSLESS")
-    return " · ".join(parts)
+    return dotted(parts)
+
+
+def dotted(parts: list[str]) -> str:
+    """The parts in a row that breaks between them, not within."""
+    return " · ".join(part.replace(" ", "\u00a0") for part in parts)
 
 
 def foot(turn: Turn) -> tuple[str, bool]:
@@ -78,7 +83,7 @@ def foot(turn: Turn) -> tuple[str, bool]:
     ending = {"length": f"cut at {turn.request.max_new_tokens} tokens", "cancelled": "stopped by esc"}
     if words := ending.get(run.finished.reason):
         parts.append(words)
-    return "· " + " · ".join(parts), False
+    return "· " + dotted(parts), False
 
 
 def status(sitting: Sitting, message: str) -> Row:
@@ -152,7 +157,8 @@ def badge(sitting: Sitting) -> str:
     else:
         verdict = "same text ✓" if at is None else f"differs at token {at} ≠"
     rate, baseline = turn.run.metrics.tokens_per_second, sitting.baseline(turn.run)
-    return f"×{rate / baseline.rate:.2f} · {verdict}" if rate and baseline else verdict
+    ratio = [f"×{rate / baseline.rate:.2f}"] if rate and baseline else []
+    return dotted([*ratio, verdict])
 
 
 def legend(transcript: Transcript, answering: bool) -> Row:

@@ -51,12 +51,12 @@ class ChatScreen(Screen):
                 tooltip="Ask the last prompt again with the same seed; restart a dead engine"),
         Binding("n", "new", "New", id="chat.new", show=False, tooltip="Start a new conversation"),
         Binding("t,f5", "panel('tree')", "Tree", id="chat.tree", show=False, tooltip="Show or hide the draft tree"),
-        Binding("s,f6", "panel('speed')", "Speed", id="chat.speed", show=False, tooltip="Show or hide the speed panel"),
-        Binding("m,f7", "enlarge", "Enlarge", id="chat.enlarge", show=False, tooltip="Enlarge the focused panel"),
+        Binding("s,f8", "panel('speed')", "Speed", id="chat.speed", show=False, tooltip="Show or hide the speed panel"),
+        Binding("m,f9", "enlarge", "Enlarge", id="chat.enlarge", show=False, tooltip="Enlarge the focused panel"),
         Binding("g", "ghosts", "Ghosts", id="chat.ghosts", show=False,
                 tooltip="Show or hide rejected drafts behind the text"),
         Binding("i", "prompt", "Prompt", id="chat.prompt", show=False, tooltip="Go to the prompt"),
-        Binding("e,f8", "export", "Export", id="chat.export", show=False, tooltip="Save the screen as an SVG picture"),
+        Binding("e", "export", "Export", id="chat.export", show=False, tooltip="Save the screen as an SVG picture"),
         Binding("f1,question_mark", "app.help", "Help", id="app.help", key_display="F1", tooltip="All keys"),
     ]
 

@@ -81,7 +81,7 @@ class PromptBox(TextArea):
 
     def action_complete(self) -> None:
         """Tab goes round the completions of a command; without one it moves the focus."""
-        if self._choices and self.text in self._choices:
+        if len(self._choices) > 1 and self.text in self._choices:
             index = (self._choices.index(self.text) + 1) % len(self._choices)
         else:
             self._choices, index = self._completer(self.text), 0

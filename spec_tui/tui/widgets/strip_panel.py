@@ -101,7 +101,7 @@ class StripPanel(Inked):
 
 def title_row(width: int, title: str, state: str = "") -> Row:
     """A heading with a rule: the name at the left, the state at the right."""
-    room = width - cells(title) - cells(state) - 2 - (2 if state else 0)
+    room = width - cells(title) - cells(state) - (3 if state else 2)
     if room < 1 and state:
         return title_row(width, title)
     row: list[Span] = [(title, "title"), (" ", "text"), ("─" * max(0, room), "rule")]

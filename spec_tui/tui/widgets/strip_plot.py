@@ -9,13 +9,11 @@ _STEPS = " ▁▂▃▄▅▆▇█"
 
 def nice_top(value: float) -> float:
     """The next round number at or above: the top of the axis."""
-    if value <= 0:
+    if value <= 1:
         return 1.0
     size = 1.0
     while size * 10 <= value:
         size *= 10
-    while size > value:
-        size /= 10
     return next(size * step for step in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if size * step >= value)
 
 

@@ -1,0 +1,78 @@
+"""Opening the application in tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+from textual.pilot import Pilot
+
+from engines.request import Request
+from spec_tui.session.client import LoadRequest
+from spec_tui.tui.app import SpecTui
+from spec_tui.tui.screens.chat import ChatScreen
+from tests.tui.fakes import FakeClient
+
+
+@dataclass
+class Session:
+    """An open application and its parts."""
+
+    app: SpecTui
+    client: FakeClient
+    pilot: Pilot
+
+    @property
+    def chat(self) -> ChatScreen:
+        return next(s for s in self.app.screen_stack if isinstance(s, ChatScreen))
+
+    @property
+    def status(self) -> str:
+        return self.chat.query_one("#status").text_rows()[0].strip()
+
+    @property
+    def notice(self) -> str:
+        widget = self.chat.query_one("#notice")
+        return str(widget.content) if widget.has_class("shown") else ""
+
+    @property
+    def shown(self) -> str:
+        """The transcript as text."""
+        lines = self.chat.transcript._wrap.lines
+        return "\n".join("".join(t.text for t in line.toks) for line in lines).replace("\u00a0", " ")
+
+    async def settle(self) -> None:
+        """Let the pump take what the client has said."""
+        await self.pilot.pause()
+        self.chat.pump()
+        await self.pilot.pause()
+
+    async def ask(self, text: str, feed: int | None = None) -> None:
+        """Type a prompt, send it, and let events through."""
+        self.chat.prompt.focus()
+        self.chat.prompt.put(text)
+        await self.pilot.press("enter")
+        await self.pilot.pause()
+        if feed != 0:
+            self.client.feed(feed)
+        await self.settle()
+
+
+@pytest.fixture
+def session() -> Callable[..., AsyncIterator[Session]]:
+    """``async with session(size=...) as s``: the application with a client of the test's own."""
+
+    @asynccontextmanager
+    async def opened(
+        size: tuple[int, int] = (120, 40), client: FakeClient | None = None, request: Request | None = None, **kwargs
+    ):
+        client = client or FakeClient()
+        app = SpecTui(client, LoadRequest(), initial_request_options=request, **kwargs)
+        async with app.run_test(size=size) as pilot:
+            s = Session(app, client, pilot)
+            await s.settle()
+            yield s
+
+    return opened

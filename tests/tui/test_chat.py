@@ -1,0 +1,467 @@
+"""The chat screen from the outside: keys in, requests and text out."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.events import Failed, Finished, Loading
+from spec_tui.tui.marks import VIEWS
+from spec_tui.tui.screens.engine import EngineScreen
+from spec_tui.tui.screens.help import HelpScreen
+from spec_tui.tui.screens.inspector import Inspector
+from spec_tui.tui.screens.showcase import ShowcaseScreen
+from spec_tui.tui.showcase import SHOWCASES
+from spec_tui.tui.widgets.field import Field
+from tests.tui.fakes import ANSWER, READY, FakeClient
+
+
+async def test_send_stream_finish(session):
+    async with session() as s:
+        await s.ask("write a merge", feed=4)
+        assert s.client.requests[0].conversation == (("user", "write a merge"),)
+        assert s.chat.prompt.text == "" and "answering" in s.status
+        assert "def" in s.shown and "tokens/s" not in s.shown
+        s.client.feed()
+        await s.settle()
+        assert all(line.strip() in s.shown for line in ANSWER.splitlines()[:8])
+        assert "136 tokens" in s.shown and "accepted" in s.shown
+        assert s.status.startswith("○ ready")
+
+
+async def test_typing_goes_on_while_text_streams_and_is_kept(session):
+    async with session() as s:
+        await s.ask("first", feed=4)
+        await s.pilot.press(*"next", "enter")
+        assert s.chat.prompt.text == "next"
+        assert "esc stops" in s.status and len(s.client.requests) == 1
+
+
+async def test_enter_does_not_overtake_what_was_typed_before_it(session):
+    async with session() as s:
+        s.chat.prompt.focus()
+        await s.pilot.press(*"abcdefgh", "enter", *"xyz")
+        await s.pilot.pause()
+        assert s.client.requests[0].conversation[-1] == ("user", "abcdefgh")
+        assert s.chat.prompt.text == "xyz"
+
+
+async def test_esc_stops_keeps_the_text_and_the_next_turn_builds_on_it(session):
+    async with session() as s:
+        await s.ask("first", feed=8)
+        await s.pilot.press("escape")
+        await s.settle()
+        kept = s.chat.sitting.turns[0].run.text
+        assert kept and ANSWER.startswith(kept) and "stopped by esc" in s.shown
+        await s.ask("go on")
+        assert s.client.requests[1].conversation == (("user", "first"), ("assistant", kept), ("user", "go on"))
+        assert "KV reused" in s.shown
+
+
+async def test_esc_before_the_first_token_gives_the_prompt_back(session):
+    async with session() as s:
+        await s.ask("first", feed=0)
+        await s.pilot.press("escape")
+        await s.settle()
+        assert s.chat.prompt.text == "first"
+        assert not s.chat.sitting.turns[0].kept
+
+
+async def test_newline_and_history(session):
+    async with session() as s:
+        await s.pilot.press("a", "ctrl+j", "b")
+        assert s.chat.prompt.text == "a\nb"
+        await s.pilot.press("enter")
+        s.client.feed()
+        await s.settle()
+        await s.ask("second")
+        await s.pilot.press("d", "up")
+        assert s.chat.prompt.text == "second"
+        await s.pilot.press("up")
+        assert s.chat.prompt.text == "a\nb"
+        await s.pilot.press("down", "down")
+        assert s.chat.prompt.text == "d"
+
+
+async def test_options_change_between_turns(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.ask("/engine pld")
+        await s.ask("/set num_tokens=8")
+        await s.ask("/temp 0.8")
+        await s.ask("/seed 7")
+        await s.ask("/law rejection")
+        await s.ask("/system Be brief.")
+        await s.ask("two")
+        request = s.client.requests[-1]
+        assert (request.engine, request.options["num_tokens"]) == ("pld", 8)
+        assert (request.temperature, request.seed, request.law) == (0.8, 7, "rejection")
+        assert request.conversation[0] == ("system", "Be brief.")
+        assert len(s.client.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("/set num_tokens=99", "1..64"),
+        ("/engine warp", "engines are: autoregressive"),
+        ("/nonsense", "commands are: /engine"),
+        ("/temp hot", "0..100"),
+        ("/top-p 0", "above 0"),
+        ("/view sideways", "views are: outcome"),
+    ],
+)
+async def test_a_bad_command_says_what_there_is_and_is_kept(session, command, words):
+    async with session(size=(200, 60)) as s:
+        await s.ask(command)
+        assert words in s.status
+        assert s.chat.prompt.text == command and not s.client.requests
+
+
+async def test_tab_completes_commands(session):
+    async with session() as s:
+        await s.pilot.press("slash", "e", "tab")
+        assert s.chat.prompt.text == "/engine "
+        await s.pilot.press("tab", "tab")
+        assert s.chat.prompt.text == "/engine pld"
+
+
+async def test_engine_form_sets_everything_and_shows_ranges(session):
+    async with session() as s:
+        await s.pilot.press("ctrl+e")
+        screen = s.app.screen
+        assert isinstance(screen, EngineScreen)
+        fields = {f.option.name: f for f in screen.query(Field)}
+        fields["num_tokens"].query_one("Input").focus()
+        await s.pilot.press("9", "9", "enter")
+        assert s.app.screen is screen and fields["num_tokens"].has_class("wrong")
+        assert "1..64" in str(screen.query_one("#hint").content)
+        await s.pilot.press("backspace", "enter")
+        await s.pilot.pause()
+        assert s.chat.sitting.settings.options("draft")["num_tokens"] == 9
+        await s.ask("hello")
+        assert s.client.requests[0].options["num_tokens"] == 9
+
+
+async def test_an_engine_whose_needs_are_not_met_says_why(session):
+    from dataclasses import replace
+
+    ready = replace(READY, draft_model=None, warnings=("the draft model has another vocabulary",))
+    async with session(client=FakeClient(ready=ready)) as s:
+        assert s.chat.sitting.settings.resolved(s.chat.sitting.ready) == "pld"
+        await s.ask("/engine draft")
+        assert "another vocabulary" in s.status
+        await s.pilot.press("ctrl+e")
+        await s.pilot.press("down")
+        assert "another vocabulary" in str(s.app.screen.query_one("#about").content)
+
+
+async def test_a_prompt_sent_while_loading_waits_and_goes(session):
+    async with session(client=FakeClient(auto=False)) as s:
+        s.client.say(Loading("reading the weights", 0.25))
+        await s.ask("early")
+        assert "reading the weights" in s.status and "25 %" in s.status and "waiting" in s.status
+        assert s.chat.prompt.text == "" and not s.client.requests
+        s.client.say(READY)
+        await s.settle()
+        assert s.client.requests[0].conversation == (("user", "early"),)
+
+
+async def test_esc_takes_a_waiting_prompt_back(session):
+    async with session(client=FakeClient(auto=False)) as s:
+        await s.ask("early")
+        await s.pilot.press("escape")
+        assert s.chat.prompt.text == "early" and s.chat.sitting.queued is None
+
+
+async def test_a_failed_load_shows_the_way_out_and_tries_again(session):
+    failed = Failed("there is no model at nowhere", "give a folder or a hub id", "model")
+    async with session(client=FakeClient(ready=failed)) as s:
+        assert "There is no model at nowhere." in s.notice and "Give a folder" in s.notice and "ctrl+r" in s.notice
+        await s.ask("hello")
+        assert s.chat.prompt.text == "hello"
+        s.client.ready = READY
+        await s.pilot.press("ctrl+r")
+        await s.settle()
+        assert s.notice == "" and s.client.loads == 2
+        await s.ask("hello")
+        assert len(s.client.requests) == 1
+
+
+async def test_a_broken_run_keeps_the_prompt_and_the_conversation(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.ask("two", feed=3)
+        s.client._script.clear()
+        s.client.say(Failed("the context is full", "start a new conversation with n", "failed"))
+        await s.settle()
+        assert "The context is full." in s.notice and s.chat.prompt.text == "two"
+        await s.ask("three")
+        assert s.notice == ""
+        assert ("user", "two") not in s.client.requests[-1].conversation
+        assert s.client.requests[-1].conversation[0] == ("user", "one")
+
+
+async def test_a_dead_engine_leaves_the_screen_alive_and_offers_a_restart(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.ask("two", feed=4)
+        s.client.die()
+        await s.settle()
+        assert "ctrl+r" in s.notice and s.chat.prompt.text == "two"
+        await s.pilot.press("enter")
+        assert s.chat.prompt.text == "two" and len(s.client.requests) == 2
+        await s.pilot.press("ctrl+r")
+        await s.settle()
+        assert s.client.restarts == 1 and s.notice == ""
+        await s.pilot.press("enter")
+        s.client.feed()
+        await s.settle()
+        assert s.client.requests[-1].conversation[0] == ("user", "one")
+        assert "136 tokens" in s.shown.split("two")[-1]
+
+
+async def test_baseline_is_measured_beside_the_conversation(session):
+    async with session() as s:
+        await s.ask("one")
+        speed = s.chat.query_one("#speed")
+        assert any("not measured" in row for row in speed.text_rows())
+        await s.pilot.press("escape", "b")
+        assert s.client.requests[-1].engine == "autoregressive"
+        s.client.feed(5)
+        await s.settle()
+        assert "not part of the conversation" in s.status
+        assert any("measuring the baseline" in row for row in speed.text_rows())
+        s.client.feed()
+        await s.settle()
+        assert len(s.chat.sitting.turns) == 1 and "same text" in s.status and "same text ✓" in s.shown
+        assert any("autoregressive" in row and "×" in row for row in speed.text_rows())
+        await s.ask("/temp 0.5")
+        await s.ask("two")
+        assert any("not measured" in row for row in speed.text_rows())  # other sampling, other baseline
+
+
+async def test_baseline_can_be_stopped(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("escape", "b")
+        s.client.feed(4)
+        await s.settle()
+        await s.pilot.press("escape")
+        await s.settle()
+        assert s.chat.sitting.measuring is None and not s.chat.sitting.busy
+        assert len(s.chat.sitting.turns) == 1
+
+
+async def test_again_asks_the_same_with_the_same_seed(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("ctrl+r")
+        s.client.feed()
+        await s.settle()
+        assert s.client.requests[0] == s.client.requests[1] and len(s.chat.sitting.turns) == 1
+        assert s.shown.count("▌") == 0 and s.shown.count("one") >= 1
+
+
+async def test_new_conversation(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.ask("/new")
+        await s.ask("two")
+        assert s.client.requests[-1].conversation == (("user", "two"),)
+        assert "one" not in s.shown.splitlines()[0]
+
+
+async def test_views_cycle_and_colour_the_same_text(session):
+    async with session() as s:
+        await s.ask("one")
+        before = s.shown
+        await s.pilot.press("escape")
+        seen = []
+        for _ in VIEWS:
+            seen.append(s.chat.transcript.view)
+            await s.pilot.press("v")
+        assert tuple(seen) == VIEWS and s.chat.transcript.view == "outcome" and s.shown == before
+
+
+async def test_legend_names_only_what_is_there(session):
+    async with session() as s:
+        await s.ask("/engine autoregressive")
+        await s.ask("one")
+        legend = s.chat.query_one("#legend").text_rows()[0]
+        assert "target" in legend and "corrected" not in legend and "bonus" not in legend
+        await s.ask("/view source")
+        assert "copied" not in s.chat.query_one("#legend").text_rows()[0]
+
+
+async def test_token_cursor_moves_and_the_inspector_explains(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("escape", "left")
+        transcript, run = s.chat.transcript, s.chat.sitting.turns[0].run
+        assert transcript.cursor == (0, len(run.tokens) - 1)
+        await s.pilot.press("left_square_bracket")
+        assert run.tokens[transcript.cursor[1]].round == len(run.rounds) - 2
+        rows = s.chat.query_one("#tree").text_rows()
+        assert f"round {run.rounds[-2].index:>3}" in rows[0]
+        await s.pilot.press("home")
+        assert transcript.cursor == (0, 0)
+        await s.pilot.press("down", "up")
+        await s.pilot.press("enter")
+        assert isinstance(s.app.screen, Inspector)
+        assert "prefill" in str(s.app.screen.query_one("#why").content)
+        await s.pilot.press("right")
+        text = str(s.app.screen.query_one("#why").content)
+        assert "proposed by" in text and "target's distribution" in text
+        await s.pilot.press("escape")
+        await s.pilot.pause()
+        assert transcript.cursor == (0, 1)
+        await s.pilot.press("escape")
+        assert transcript.cursor is None and transcript.following
+
+
+async def test_a_click_on_a_token_inspects_it(session):
+    async with session() as s:
+        await s.ask("one")
+        line = next(y for y, row in enumerate(s.shown.splitlines()) if row.startswith("def merge"))
+        await s.pilot.click("#transcript", offset=(3, line))
+        await s.pilot.pause()
+        assert isinstance(s.app.screen, Inspector) and s.app.screen.cursor == (0, 0)
+
+
+async def test_showcase_fills_or_sends(session):
+    async with session() as s:
+        await s.pilot.press("ctrl+o")
+        assert isinstance(s.app.screen, ShowcaseScreen)
+        await s.pilot.press("down", "space")
+        await s.pilot.pause()
+        assert s.chat.prompt.text == SHOWCASES[1].prompt and not s.client.requests
+        s.chat.prompt.put("")
+        await s.pilot.press("f3", "enter")
+        await s.pilot.pause()
+        assert s.client.requests[0].conversation[-1] == ("user", SHOWCASES[0].prompt)
+
+
+async def test_palette_and_help_open(session):
+    async with session() as s:
+        await s.pilot.press("ctrl+p")
+        await s.pilot.pause()
+        await s.pilot.press(*"measure")
+        await s.pilot.pause(0.3)
+        await s.pilot.press("escape", "escape")
+        await s.pilot.pause()
+        await s.pilot.press("f1")
+        assert isinstance(s.app.screen, HelpScreen)
+        text = str(s.app.screen.query_one("#text").content)
+        assert "ctrl+j" in text and "/engine" in text and "telemetry" in text
+        await s.pilot.press("escape")
+        await s.pilot.press("question_mark")
+        assert isinstance(s.app.screen, HelpScreen)
+
+
+async def test_commands_of_the_palette_cover_the_keys(session):
+    async with session() as s:
+        titles = [c.title for c in s.app.get_system_commands(s.chat)]
+        for needed in ("Engine and options", "Showcase", "Measure baseline", "Theme", "Export: picture", "Quit"):
+            assert needed in titles
+        assert len(titles) == len(set(titles))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60), (60, 16), (100, 30)])
+async def test_resize_keeps_the_text(session, size):
+    async with session() as s:
+        await s.ask("one", feed=20)
+        await s.pilot.resize_terminal(*size)
+        await s.settle()
+        s.client.feed()
+        await s.settle()
+        transcript = s.chat.transcript
+        text = "".join(
+            ("\n" if line.soft is None else line.soft) + "".join(t.text for t in line.toks if t.style is None)
+            for line in transcript._wrap.lines if line.at[1] >= 0
+        )
+        assert ANSWER.strip() in text
+        assert transcript.following and transcript.scroll_offset.y == transcript.max_scroll_y
+
+
+async def test_too_small_asks_to_be_enlarged(session):
+    async with session(size=(50, 12)) as s:
+        assert s.chat.query_one("#enlarge").display and not s.chat.query_one("#body").display
+        await s.pilot.resize_terminal(120, 40)
+        await s.pilot.pause()
+        assert not s.chat.query_one("#enlarge").display
+
+
+async def test_panels_toggle_wide_and_enlarge_narrow(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("f5")
+        await s.pilot.pause()
+        assert not s.chat.query_one("#tree").display
+        await s.pilot.press("f5", "f8")
+        await s.pilot.pause()
+        assert s.chat.query_one("#tree").display and not s.chat.query_one("#speed").display
+    async with session(size=(80, 24)) as s:
+        await s.ask("one")
+        assert s.chat.query_one("#telemetry").display
+        await s.pilot.press("escape", "t")
+        await s.pilot.pause()
+        assert s.chat.query_one("#tree").size.height > 10 and not s.chat.query_one("#left").display
+        await s.pilot.press("escape")
+        assert s.chat.query_one("#left").display
+
+
+async def test_a_reader_who_scrolled_up_is_left_alone(session):
+    async with session(size=(100, 30), client=FakeClient(ANSWER * 4)) as s:
+        await s.ask("one", feed=120)
+        transcript = s.chat.transcript
+        assert transcript.max_scroll_y > 0 and transcript.following
+        transcript.focus()
+        await s.pilot.press("up", "up", "up")
+        at = transcript.scroll_offset.y
+        s.client.feed(30)
+        await s.settle()
+        assert transcript.scroll_offset.y == at and not transcript.following
+        await s.pilot.press("end")
+        s.client.feed()
+        await s.settle()
+        assert transcript.scroll_offset.y == transcript.max_scroll_y
+
+
+async def test_copy_and_export(session, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("escape", "y")
+        assert s.app.clipboard == ANSWER
+        await s.pilot.press("Y")
+        assert "{~~" in s.app.clipboard and "{++" in s.app.clipboard
+        await s.pilot.press("e")
+        (picture,) = tmp_path.glob("*.svg")
+        svg = picture.read_text()
+        assert "@font-face" not in svg and "cdnjs" not in svg and "http://www.w3.org" in svg
+        assert str(picture.name) in s.status
+
+
+async def test_selection_leaves_out_gutter_and_ghosts(session):
+    from textual.selection import SELECT_ALL
+
+    async with session() as s:
+        await s.ask("one", feed=12)
+        text, _ = s.chat.transcript.get_selection(SELECT_ALL)
+        assert text.startswith("one\n") and s.chat.sitting.turns[0].run.text.strip() in text
+        assert "▌" not in text and "exact" not in text
+
+
+async def test_finished_with_nothing_said_gives_the_prompt_back(session):
+    async with session() as s:
+        await s.ask("one", feed=0)
+        s.client._script.clear()
+        s.client.say(Finished("cancelled", (), ""))
+        await s.settle()
+        assert s.chat.prompt.text == "one"
+
+
+async def test_the_client_is_closed_at_the_end(session):
+    async with session() as s:
+        client = s.client
+    assert client.closed

@@ -1,0 +1,276 @@
+"""Parts of the screen that are plain functions: commands, settings, plots, tree, numbers, copying, words."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.errors import UsageProblem
+from engines.events import Draft, Emitted, Origin, Prefilled, Round, Trial
+from engines.request import Request
+from spec_tui.session.state import RunState, fold_all
+from spec_tui.tui import marks, slash, words
+from spec_tui.tui.copying import marked_text, offline, save_svg
+from spec_tui.tui.screens.inspector import explain
+from spec_tui.tui.settings import Settings, changed
+from spec_tui.tui.showcase import SHOWCASES
+from spec_tui.tui.widgets.lines import clip, size
+from spec_tui.tui.widgets.speed_panel import SpeedPanel, number, percent, telemetry
+from spec_tui.tui.widgets.strip_panel import bar, fit, title_row
+from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
+from spec_tui.tui.widgets.tree_panel import TreePanel
+from spec_tui.tui.widgets.wrap import cells
+from tests.tui.fakes import ANSWER, READY, script
+
+
+def run_of(engine: str = "draft", law: str = "exact") -> RunState:
+    return fold_all(script(Request((("user", "hi"),), engine=engine, law=law), ANSWER))
+
+
+def flat(rows) -> list[str]:
+    return ["".join(text for text, _ in row) for row in rows]
+
+
+# -- settings and commands ------------------------------------------------------------------------
+
+
+def test_settings_become_a_request_with_all_options():
+    settings = Settings(system="Be brief.").with_engine("pld").with_option("pld", "max_ngram", "4")
+    request = settings.with_sampling("temperature", "0.7").request((("user", "x"),), READY)
+    assert request.conversation == (("system", "Be brief."), ("user", "x"))
+    assert request.options["max_ngram"] == 4 and request.options["num_tokens"] == 10
+    assert request.temperature == 0.7
+    assert Settings.from_request(request).request((("user", "x"),), READY) == request
+
+
+def test_settings_say_what_differs_from_the_defaults():
+    settings = Settings().with_engine("pld").with_option("pld", "num_tokens", 8)
+    assert settings.summary(READY) == "Prompt lookup · num_tokens 8 · exact · greedy · max 256"
+    assert changed("pld", settings.options("pld")) == ["num_tokens 8"]
+    hot = settings.with_sampling("temperature", 0.8).with_sampling("top_k", 40)
+    assert "T 0.8 top-k 40" in hot.summary(READY) and "seed 0" in hot.summary(READY)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("temperature", -1), ("top_p", 0), ("top_k", "x"), ("law", "murphy"), ("max_new_tokens", 0)]
+)
+def test_bad_sampling_states_the_range(name, value):
+    with pytest.raises(UsageProblem) as error:
+        Settings().with_sampling(name, value)
+    assert error.value.hint
+
+
+def test_two_slashes_send_a_text_that_starts_with_one():
+    assert slash.is_command("/help") and not slash.is_command("//help") and not slash.is_command("a /help")
+    assert not slash.is_command("/a\nb")
+
+
+def test_typos_get_a_suggestion():
+    with pytest.raises(UsageProblem) as error:
+        slash.execute("/egine pld", Settings(), READY)
+    assert "did you mean /engine" in error.value.hint
+
+
+def test_completions_only_complete():
+    for text in ("/", "/s", "/engine ", "/set ", "/law ", "/view s", "hello", "/nope "):
+        assert all(line.startswith(text) for line in slash.complete(text, Settings(), READY))
+    assert slash.complete("/law r", Settings(), READY) == ["/law rejection"]
+    assert "/set shape=tree" in slash.complete("/set shape", Settings(), READY)
+    for name in slash.COMMANDS:
+        assert slash.describe("/" + name)
+
+
+# -- plots and numbers ----------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.integers(1, 8))
+def test_plots_start_at_zero_and_fit(values, height):
+    top = nice_top(max(values))
+    rows = columns(values, top, height)
+    assert top >= max(1, *values) and len(rows) == height and {len(r) for r in rows} == {len(values)}
+    for n, value in enumerate(values):
+        full = sum(" ▁▂▃▄▅▆▇█".index(row[n]) for row in rows)
+        assert full == pytest.approx(value / top * height * 8, abs=0.51)
+
+
+def test_equal_values_give_equal_full_columns():
+    assert spark([3, 3, 3]) == "███" and spark([0, 0]) == "  " and spark([]) == ""
+
+
+@given(st.text(alphabet="ab漢🙂", max_size=20), st.integers(1, 15))
+def test_fit_is_exact(text, width):
+    assert cells(fit(text, width)) == width
+
+
+def test_small_helpers():
+    assert bar(0.5, 4) == "██" and bar(2, 2) == "██" and bar(-1, 2) == ""
+    assert percent(None) == "   — " and percent(0.995) == "100 %" and len(percent(0.05)) == 5
+    assert number(None, 6, 1) == "     —" and number(12.34, 6, 1) == "  12.3"
+    assert size(clip([("abcdef", "text"), ("gh", "text")], 4)) == 4
+    assert cells(flat([title_row(30, "draft tree", "round 7")])[0]) == 30
+    assert words.count(11_600_000) == "11.6M" and words.count(950) == "950"
+
+
+def test_speed_panel_keeps_its_places_while_numbers_change():
+    """Nothing jumps: every label stands on the same row and column from the first round to the last."""
+    events = script(Request((("user", "hi"),), engine="draft"), ANSWER)
+    panel, places = SpeedPanel(), None
+    for stop in range(4, len(events), 5):
+        panel._run = fold_all(events[:stop])
+        rows = flat(panel.rows(50, 23))
+        assert len(rows) <= 23 and all(cells(r) <= 50 for r in rows)
+        labels = {
+            label: (y, row.index(label)) for label in ("tokens/s", "verify", "time a round", "KV", "prefill")
+            for y, row in enumerate(rows) if label in row and (label != "tokens/s" or y < 3)
+        }
+        assert places in (None, labels)
+        places = labels
+
+
+@pytest.mark.parametrize("height", [6, 10, 14, 23, 40, 53])
+def test_speed_panel_fits_any_height(height):
+    for run in (RunState(), run_of(), run_of("autoregressive")):
+        panel = SpeedPanel()
+        panel._run = run
+        rows = flat(panel.rows(50, height))
+        assert any("tokens/s" in row for row in rows[:3])
+    assert all(cells(row) <= 80 for row in flat(telemetry(run_of(), None, 1024, 80)))
+
+
+# -- tree -----------------------------------------------------------------------------------------
+
+
+def tree_rows(event: Round, width: int = 40, height: int = 30) -> list[str]:
+    first = Prefilled(1, 0, 0.1, Emitted(1, "So", "So", "target"), 1)
+    panel = TreePanel()
+    panel._run, panel._index = fold_all([first, event]), 0
+    return flat(panel.rows(width, height))
+
+
+def a_round(draft: Draft, path: tuple[int, ...], *emitted: Emitted) -> Round:
+    return Round(7, 1, draft, path, emitted, 0.001, 0.01, 0.0, 5, {"match": 3, "nothing": None})
+
+
+def test_a_chain_is_one_line_and_shows_what_the_target_chose():
+    draft = Draft((1, 2, 3), (-1, 0, 1), (" a", " b", " c"), (0.9, 0.8, None), (0, 0, 1),
+                  (Origin("draft"), Origin("prompt")))
+    event = a_round(draft, (0,), Emitted(1, " a", " a", "accepted", 0), Emitted(9, " z", " z", "corrected", -1, 0.62))
+    rows = tree_rows(event, 60)
+    assert "round   7" in rows[0] and rows[1] == "◌ So"
+    assert rows[2] == "└─● ·a .90D "
+    assert rows[3] == "  ├─◐ ·z .62T target instead"
+    assert rows[4] == "  └─✗ ·b .80D ✗ ·c P "
+    assert rows[-2].split() == ["3", "drafted", "1", "kept", "depth", "3"] and rows[-1].strip() == "match 3"
+
+
+def test_sixty_four_nodes_fit_forty_columns():
+    parents = tuple((n - 1) // 3 if n else -1 for n in range(64))
+    draft = Draft(tuple(range(64)), parents, (" longish_token",) * 64, (0.5,) * 64, (0,) * 64, (Origin("draft"),))
+    rows = tree_rows(a_round(draft, (), Emitted(9, "x", "x", "corrected", -1)), 40, 20)
+    assert len(rows) == 20 and all(cells(row) <= 40 for row in rows)
+    assert any("more" in row for row in rows)
+
+
+def test_nothing_drafted_is_said():
+    rows = tree_rows(a_round(Draft(), (), Emitted(9, "x", "x", "target", -1, 0.5)))
+    assert rows[2] == "└─◐ x .50T target" and "nothing drafted" in rows[-2]
+
+
+def test_hostile_pieces_are_harmless_in_tree_and_inspector():
+    bad = "\x1b]0;owned\x07\u202e[red]\n"
+    draft = Draft((1,), (-1,), (bad,), (0.9,), (0,), (Origin("retrieval", 1, bad, 2),))
+    event = a_round(draft, (0,), Emitted(1, bad, bad, "accepted", 0, trials=(Trial(0, 0.5, 0.5, 0.1, True),)))
+    text = "\n".join(tree_rows(event)) + str(explain(fold_all(
+        [Prefilled(1, 0, 0.1, Emitted(1, bad, bad, "target"), 1), event]), 1))
+    assert not set(text) & {"\x1b", "\x07", "\u202e"} and "[red]" in text
+
+
+# -- marks, words, copying ------------------------------------------------------------------------
+
+
+def test_every_view_styles_every_token_and_the_legend_explains_it():
+    from spec_tui.tui.widgets.ink import INKS
+
+    run = run_of()
+    for view in marks.VIEWS:
+        names = marks.present(run.tokens, view)
+        assert names <= set(INKS)
+        explained = {name for name, _ in marks.legend(names, view)}
+        assert explained == (set() if view == "plain" else names)
+
+
+def test_styles_differ_without_colour():
+    """Within a view, no two styles have the same attributes, but for the two that mean "nothing special"."""
+    from spec_tui.tui.widgets.ink import INKS
+
+    for names in (("accepted", "corrected", "bonus", "ghost"), ("sure", "likely", "unsure", "guess"),
+                  ("by-draft", "by-retrieval", "by-prompt", "by-output", "by-target")):
+        attributes = [INKS[name][2] for name in names]
+        assert len(set(attributes)) == len(attributes)
+
+
+def test_marked_text_strips_to_the_answer():
+    import re
+
+    run = run_of()
+    marked = marked_text(run)
+    plain = re.sub(r"\{~~(.*?)~>(.*?)~~\}", r"\2", marked, flags=re.DOTALL)
+    assert re.sub(r"\{\+\+(.*?)\+\+\}", r"\1", plain, flags=re.DOTALL) == ANSWER
+
+
+def test_pictures_are_private_and_never_overwrite(tmp_path):
+    svg = '<svg><!-- by --><style>@font-face { src: url("https://cdnjs.x/y") } a{font-family: Fira Code}</style></svg>'
+    assert "http" not in offline(svg) and "<!--" not in offline(svg)
+    first, second = save_svg(svg, tmp_path), save_svg(svg, tmp_path)
+    assert first != second and first.exists() and second.exists()
+
+
+def test_showcases_are_a_dozen_of_four_kinds():
+    assert len(SHOWCASES) == 12
+    assert {s.kind for s in SHOWCASES} == {"copying", "code", "story", "arithmetic"}
+    assert len({s.name for s in SHOWCASES}) == 12 and all(len(s.shows) < 110 and s.prompt for s in SHOWCASES)
+
+
+def test_inspector_explains_every_token():
+    for run in (run_of(), run_of("autoregressive"), run_of(law="rejection")):
+        for index, token in enumerate(run.tokens):
+            text = str(explain(run, index))
+            assert str(token.emitted.token) in text and "target says" in text
+            assert ("the dice" in text) == bool(token.emitted.trials)
+
+
+# -- hygiene --------------------------------------------------------------------------------------
+
+
+def test_importing_the_screens_loads_no_torch():
+    code = ("import sys, spec_tui.tui.app, spec_tui.tui.screens.engine, spec_tui.tui.screens.inspector\n"
+            "bad = {'torch', 'transformers', 'numpy'} & set(sys.modules)\nassert not bad, bad")
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.getcwd()})
+
+
+def test_every_binding_has_an_id_and_a_help_text():
+    from spec_tui.tui.app import SpecTui
+    from spec_tui.tui.screens.chat import ChatScreen
+    from spec_tui.tui.screens.engine import EngineScreen
+    from spec_tui.tui.screens.help import HelpScreen
+    from spec_tui.tui.screens.inspector import Inspector
+    from spec_tui.tui.screens.modal import SpecModal
+    from spec_tui.tui.screens.showcase import ShowcaseScreen
+    from spec_tui.tui.widgets.prompt_box import PromptBox
+    from spec_tui.tui.widgets.transcript import Transcript
+
+    owners = (SpecTui, ChatScreen, PromptBox, Transcript, TreePanel, EngineScreen, HelpScreen, Inspector,
+              SpecModal, ShowcaseScreen)
+    ids = []
+    for owner in owners:
+        for binding in owner.__dict__["BINDINGS"]:
+            assert binding.id and binding.tooltip, binding
+            assert not {"ctrl+m", "ctrl+i", "ctrl+h", "ctrl+b", "ctrl+a", "ctrl+t", "ctrl+n", "ctrl+w"} & set(
+                binding.key.split(","))
+            ids.append(binding.id)
+    assert len(ids) == len(set(ids))
