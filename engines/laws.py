@@ -13,11 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from engines.events import Trial
-from engines.sampling import Dice, GumbelNoise, Sampling
+from engines.sampling import Dice, GumbelNoise, Sampling, best, softmax, to_numpy
 from engines.tree import DraftTree
+
+TOP = 3  # of the target's favourites at a position, how many are kept for display
 
 
 @dataclass(slots=True)
@@ -27,16 +30,26 @@ class Verdict:
     Attributes:
         path: accepted nodes from the root down.
         tokens: what is emitted: the tokens of ``path``, then the target's own.
-        gaps: for each token the difference of the two best scores compared, None where nothing was compared.
-        noise: for each token the Gumbel noise that went into its score, None without noise.
-        trials: for each token the throws made at its position.
+        rows: for each token the logits [vocabulary] after temperature and filters that it was chosen from.
+        tops: for each token the ids of the ``TOP`` largest entries of its row, largest first.
+        gaps: for each token the difference of the two best scores compared; empty where nothing was compared.
+        noise: for each token the Gumbel noise that went into its score; empty without noise.
+        trials: for each token the throws made at its position; empty without dice.
     """
 
     path: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
-    gaps: list[float | None] = field(default_factory=list)
-    noise: list[float | None] = field(default_factory=list)
+    rows: list[np.ndarray] = field(default_factory=list)
+    tops: list[list[int]] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    noise: list[float] = field(default_factory=list)
     trials: list[tuple[Trial, ...]] = field(default_factory=list)
+
+    def saw(self, row: np.ndarray, tops: list[int], token: int) -> None:
+        """Note a visited row and the token chosen there."""
+        self.rows.append(row)
+        self.tops.append(tops)
+        self.tokens.append(token)
 
 
 class Law(Protocol):
@@ -53,7 +66,7 @@ class Law(Protocol):
         """For drafters that rank: logits [rows, vocabulary], all for one position, made comparable to what the target
         will compare; softmax of them is the drafter's belief."""
 
-    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, torch.Tensor | None]:
+    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, np.ndarray | None]:
         """For drafters that sample: token, the drafter's belief in it, and the distribution it was drawn from
         (float64 [vocabulary], None where the law needs none), from logits [vocabulary]."""
 
@@ -72,42 +85,31 @@ class Exact:
         """Logits at temperature 0, else warped logits + shared noise."""
         if self.sampling.greedy:
             return logits.float()
-        return self.sampling.warp(logits) + self._noise.at(position).to(logits.device)
+        return self.sampling.warp(logits) + torch.from_numpy(self._noise.at(position)).to(logits.device)
 
     def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, None]:
-        scores = self.scores(logits[None], position)[0]
-        best, token = scores.max(-1)
-        return int(token), float((best - scores.logsumexp(-1)).exp()), None
+        row = self.sampling.row(to_numpy(logits))
+        scores = row if self.sampling.greedy else row + self._noise.at(position)
+        token = int(scores.argmax())
+        return token, float(1 / np.exp(scores - scores[token]).sum()), None
 
     def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
-        # argmax, not topk's first: it decides ties as transformers' greedy search does
-        greedy = logits.argmax(-1).tolist() if self.sampling.greedy else None
-        children = tree.children()
-        verdict, node = Verdict(), -1
+        table, children, verdict, node = to_numpy(logits), tree.children(), Verdict(), -1
         while True:
-            if greedy is not None:
-                token = greedy[node + 1]
-            else:
-                token = self._sample(logits[node + 1 : node + 2], position + len(verdict.path), verdict)
-            verdict.tokens.append(token)
-            verdict.trials.append(())
+            row = self.sampling.row(table[node + 1])
+            scores, tops = row, best(row, TOP)
+            ranked = tops
+            if not self.sampling.greedy:
+                scores = row + self._noise.at(position + len(verdict.path))
+                ranked = best(scores, 2)
+                verdict.noise.append(float(scores[ranked[0]] - row[ranked[0]]))
+            token = ranked[0]
+            verdict.saw(row, tops, token)
+            verdict.gaps.append(float(scores[token] - scores[ranked[min(1, len(ranked) - 1)]]))
             node = next((c for c in children.get(node, ()) if tree.tokens[c] == token), None)
             if node is None:
-                break
+                return verdict
             verdict.path.append(node)
-        if greedy is not None:
-            rows = [0, *(n + 1 for n in verdict.path)]
-            values = logits[rows].float().topk(min(2, logits.shape[-1]), -1).values
-            verdict.gaps = (values[:, 0] - values[:, -1]).tolist()
-            verdict.noise = [None] * len(rows)
-        return verdict
-
-    def _sample(self, logits: torch.Tensor, position: int, verdict: Verdict) -> int:
-        values, tokens = self.scores(logits, position)[0].topk(min(2, logits.shape[-1]))
-        token = int(tokens[0])
-        verdict.gaps.append(float(values[0] - values[-1]))
-        verdict.noise.append(float(self._noise.at(position)[token]))
-        return token
 
 
 class Rejection:
@@ -124,30 +126,27 @@ class Rejection:
         """Warped logits: what the drafter believes, without dice (a tree's nodes are point masses)."""
         return self.sampling.warp(logits)
 
-    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, torch.Tensor]:
-        dist = self.sampling.probs(logits[None])[0]
+    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, np.ndarray]:
+        row = self.sampling.row(to_numpy(logits))
+        dist = self.sampling.probs(row)
         token = self.dice.draw(dist)
-        belief = logits.float().softmax(-1) if self.sampling.greedy else dist
+        belief = softmax(row) if self.sampling.greedy else dist
         return token, float(belief[token]), dist
 
     def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
-        children = tree.children()
-        verdict, node = Verdict(), -1
+        table, children, verdict, node = to_numpy(logits), tree.children(), Verdict(), -1
         while True:
-            p = self.sampling.probs(logits[node + 1 : node + 2])[0]
-            node, p, trials = self._try(tree, children.get(node, []), p)
-            token = self.dice.draw(p) if node is None else tree.tokens[node]
-            verdict.tokens.append(token)
-            verdict.gaps.append(None)
-            verdict.noise.append(None)
+            row = self.sampling.row(table[node + 1])
+            node, p, trials = self._try(tree, children.get(node, []), self.sampling.probs(row))
+            verdict.saw(row, best(row, TOP), self.dice.draw(p) if node is None else tree.tokens[node])
             verdict.trials.append(trials)
             if node is None:
                 return verdict
             verdict.path.append(node)
 
     def _try(
-        self, tree: DraftTree, children: list[int], p: torch.Tensor
-    ) -> tuple[int | None, torch.Tensor, tuple[Trial, ...]]:
+        self, tree: DraftTree, children: list[int], p: np.ndarray
+    ) -> tuple[int | None, np.ndarray, tuple[Trial, ...]]:
         """Try siblings in order: the accepted one or None, the residual distribution, the throws."""
         trials = []
         for child in children:
@@ -162,15 +161,15 @@ class Rejection:
         return None, p, tuple(trials)
 
 
-def _residual(p: torch.Tensor, q: torch.Tensor | None, token: int) -> torch.Tensor:
+def _residual(p: np.ndarray, q: np.ndarray | None, token: int) -> np.ndarray:
     """norm(max(0, p - q)); p itself where nothing is left (p equal to q up to rounding)."""
     if q is None:
-        rest = p.clone()
+        rest = p.copy()
         rest[token] = 0
     else:
-        rest = (p - q).clamp_(min=0)
+        rest = np.maximum(p - q, 0)
     total = rest.sum()
-    return rest / total if float(total) > 0 else p
+    return rest / total if total > 0 else p
 
 
 def make_law(name: str, sampling: Sampling, seed: int, vocab_size: int) -> Law:

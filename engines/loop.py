@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 
-import torch
+import numpy as np
 
 from engines.drafters.base import Drafter, Outcome, Room
 from engines.errors import RunFailed
@@ -17,7 +18,6 @@ from engines.text import Detokenizer
 from engines.tree import DraftTree
 
 MAX_NODES = 512  # the most a round verifies, whatever a drafter proposes
-_TOP = 3  # alternatives reported for each emitted token
 
 
 def decode(
@@ -71,7 +71,7 @@ class _Run:
         if logits is None:
             return None
         verdict = self.law.judge(DraftTree(), logits[None], len(self.context))
-        emitted = self._commit(DraftTree(), verdict, logits[None])
+        emitted = self._commit(DraftTree(), verdict)
         outcome = Outcome(self.context, self.prompt_length, DraftTree(), (), (emitted[0].token,), logits[None])
         self.drafter.start(outcome)
         seconds = perf_counter() - clock
@@ -89,7 +89,7 @@ class _Run:
         self.target.synchronize()
         verified = perf_counter()
         verdict = self.law.judge(tree, logits, position)
-        emitted = self._commit(tree, verdict, logits)
+        emitted = self._commit(tree, verdict)
         path = tuple(verdict.path)
         self.target.keep([0, *(node + 1 for node in path)])
         tokens = tuple(verdict.tokens)
@@ -112,7 +112,7 @@ class _Run:
         tree = tree.capped(room.depth, room.nodes)
         return tree if self.target.trees else tree.first_path()
 
-    def _commit(self, tree: DraftTree, verdict: Verdict, logits: torch.Tensor) -> tuple[Emitted, ...]:
+    def _commit(self, tree: DraftTree, verdict: Verdict) -> tuple[Emitted, ...]:
         """Cut the verdict where the answer ends, extend the context, and say what was emitted and why."""
         tokens, self.reason = self.stop.cut(verdict.tokens, self.answered)
         mismatch = self._mismatch(tree, verdict)
@@ -120,17 +120,17 @@ class _Run:
         del verdict.path[len(tokens) :]
         verdict.tokens = tokens
         self.context += tokens
-        rows = [0, *(node + 1 for node in verdict.path)][: len(tokens)]
-        probs, tops = self._explain(logits[rows], tokens)
         emitted = []
         for i, token in enumerate(tokens):
             kind: Kind = "accepted" if i < drafted else mismatch
             text = self.stream.step(token)
+            prob, top = self._explain(verdict.rows[i], verdict.tops[i], token)
             self.text.append(text)
             emitted.append(
                 Emitted(
-                    token, text, self.words.piece(token), kind, verdict.path[i] if i < drafted else -1, probs[i],
-                    verdict.gaps[i], verdict.noise[i], tops[i], verdict.trials[i],
+                    token, text, self.words.piece(token), kind, verdict.path[i] if i < drafted else -1, prob,
+                    verdict.gaps[i] if verdict.gaps else None, verdict.noise[i] if verdict.noise else None, top,
+                    verdict.trials[i] if verdict.trials else (),
                 )
             )
         return tuple(emitted)
@@ -143,16 +143,12 @@ class _Run:
         leaf = verdict.path[-1] if verdict.path else -1
         return "corrected" if leaf in tree.parents else "bonus"
 
-    def _explain(self, logits: torch.Tensor, tokens: list[int]) -> tuple[list[float], list[tuple[Choice, ...]]]:
-        """Target's probability of each emitted token, and its favourites at that position."""
-        log_probs = self.law.sampling.warp(logits).log_softmax(-1)
-        chosen = log_probs.gather(-1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0].exp().tolist()
-        values, ids = log_probs.topk(min(_TOP, log_probs.shape[-1]), -1)
-        tops = [
-            tuple(Choice(t, self.words.piece(t), v) for t, v in zip(row_ids, row_values) if v > 0)
-            for row_ids, row_values in zip(ids.tolist(), values.exp().tolist())
-        ]
-        return chosen, tops
+    def _explain(self, row: np.ndarray, favourites: list[int], token: int) -> tuple[float, tuple[Choice, ...]]:
+        """The probability of an emitted token, and the target's favourites at its position."""
+        highest = row[favourites[0]]
+        total = float(np.exp(row - highest).sum())
+        chosen, *probs = (math.exp(float(row[t] - highest)) / total for t in (token, *favourites))
+        return chosen, tuple(Choice(t, self.words.piece(t), p) for t, p in zip(favourites, probs) if p > 0)
 
     def _shown(self, tree: DraftTree) -> Draft:
         return Draft(

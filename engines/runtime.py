@@ -52,9 +52,12 @@ class Runtime:
     @classmethod
     def load(
         cls, model: str | None = None, draft_model: str | None = None, dtype: str = "auto", device: str = "auto",
-        progress: Callable[[Loading], None] = lambda _: None,
+        progress: Callable[[Loading], None] = lambda _: None, threads: int | None = None,
     ) -> Runtime:
         """Load models; None takes the ones that ship, the draft model only where its vocabulary is the target's.
+
+        On the CPU torch's thread count is set, for the whole process: to ``threads``, or to what a short measurement
+        on the target finds best (engines.target.tuning).
 
         Raises:
             ModelUnavailable: a model is missing or unusable.
@@ -67,7 +70,7 @@ class Runtime:
         progress(Loading(f"tokenizer of {name}", 0.1))
         tokenizer = load_tokenizer(name)
         progress(Loading(f"weights of {name}", 0.2))
-        target = load_model(name, kind, where)
+        target = load_model(name, kind, where, threads)
         progress(Loading("draft model", 0.8))
         draft, warnings = _load_draft(draft_model, target, tokenizer, kind, where)
         progress(Loading("ready", 1.0))
@@ -151,7 +154,7 @@ def _load_draft(
         if asked:
             raise UsageProblem(problem, "give a draft model made with the target's tokenizer")
         return None, (problem + ": give --draft-model to use the draft engine",)
-    return load_model(found, dtype, device), ()
+    return load_model(found, dtype, device, torch.get_num_threads()), ()
 
 
 def _shipped(role: str) -> str:

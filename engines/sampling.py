@@ -22,37 +22,59 @@ class Sampling:
         return self.temperature == 0
 
     @cached_property
-    def _warpers(self):
-        from transformers import (
-            LogitsProcessorList,
-            TemperatureLogitsWarper,
-            TopKLogitsWarper,
-            TopPLogitsWarper,
-        )
+    def _filters(self):
+        from transformers import TopKLogitsWarper, TopPLogitsWarper
 
-        warpers = LogitsProcessorList()
-        if not self.greedy and self.temperature != 1:
-            warpers.append(TemperatureLogitsWarper(float(self.temperature)))
-        if not self.greedy and self.top_k:
-            warpers.append(TopKLogitsWarper(self.top_k))
-        if not self.greedy and self.top_p < 1:
-            warpers.append(TopPLogitsWarper(self.top_p))
-        return warpers
+        filters = [TopKLogitsWarper(self.top_k)] if self.top_k and not self.greedy else []
+        return [*filters, TopPLogitsWarper(self.top_p)] if self.top_p < 1 and not self.greedy else filters
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
         """Logits [rows, vocabulary] after temperature and filters, float32; -inf where filtered out."""
-        return self._warpers(None, logits.float())
+        warped = logits.float() if self.greedy or self.temperature == 1 else logits.float() / self.temperature
+        for warper in self._filters:
+            warped = warper(None, warped)
+        return warped
 
-    def probs(self, logits: torch.Tensor) -> torch.Tensor:
-        """The distribution tokens are drawn from, float64 [rows, vocabulary]; one-hot at temperature 0."""
-        if self.greedy:
-            best = logits.argmax(-1, keepdim=True)
-            return torch.zeros(logits.shape, dtype=torch.float64, device=logits.device).scatter_(-1, best, 1.0)
-        return self.warp(logits).double().softmax(-1)
+    def row(self, logits: np.ndarray) -> np.ndarray:
+        """The same for one row [vocabulary]."""
+        if self._filters:
+            return self.warp(torch.from_numpy(logits)[None])[0].numpy()
+        return logits if self.greedy or self.temperature == 1 else logits / np.float32(self.temperature)
+
+    def probs(self, row: np.ndarray) -> np.ndarray:
+        """The distribution tokens are drawn from, given a warped row: float64 [vocabulary]; one-hot when greedy."""
+        if not self.greedy:
+            return softmax(row)
+        probs = np.zeros(len(row))
+        probs[row.argmax()] = 1
+        return probs
+
+
+def to_numpy(logits: torch.Tensor) -> np.ndarray:
+    """Logits of any shape as float32 on the CPU, in one transfer. The loop looks at few rows, right after a forward has
+    emptied the processor's caches: numpy's operations then cost a fraction of torch's."""
+    return logits.float().cpu().numpy()
+
+
+def softmax(row: np.ndarray) -> np.ndarray:
+    """float64 probabilities of a row of logits [vocabulary]."""
+    weights = np.exp(row - row.max(), dtype=np.float64)
+    return weights / weights.sum()
+
+
+def best(row: np.ndarray, k: int) -> list[int]:
+    """The ids of the ``k`` largest entries of a row, largest first, the lower id first among equals."""
+    rest, ids = row, []
+    for _ in range(min(k, len(row))):
+        ids.append(int(rest.argmax()))
+        if len(ids) < k:
+            rest = rest.copy() if rest is row else rest
+            rest[ids[-1]] = -np.inf
+    return ids
 
 
 class GumbelNoise:
-    """Gumbel noise for every token at every position: g(seed, position), float32 [vocabulary] on the CPU.
+    """Gumbel noise for every token at every position: g(seed, position), float32 [vocabulary].
 
     Counter-based (Philox with the seed as key and the position as counter), so a position's noise does not depend on
     what was asked before: target, draft model and every engine see the same (Daliri et al. 2024, coupled sampling).
@@ -60,9 +82,11 @@ class GumbelNoise:
 
     def __init__(self, seed: int, vocab_size: int) -> None:
         self.seed, self.vocab_size = seed, vocab_size
-        self._cache: dict[int, torch.Tensor] = {}
+        self._bits = np.random.Philox(key=seed)
+        self._state = self._bits.state
+        self._cache: dict[int, np.ndarray] = {}
 
-    def at(self, position: int) -> torch.Tensor:
+    def at(self, position: int) -> np.ndarray:
         """The noise of a position (index of the token it decides, in the whole context)."""
         noise = self._cache.get(position)
         if noise is None:
@@ -71,11 +95,19 @@ class GumbelNoise:
             noise = self._cache[position] = self._make(position)
         return noise
 
-    def _make(self, position: int) -> torch.Tensor:
-        bits = np.random.Philox(key=self.seed, counter=[0, position, 0, 0])
-        raw = bits.random_raw((self.vocab_size + 1) // 2).view(np.uint32)[: self.vocab_size]
-        uniform = (raw.astype(np.float64) + 0.5) * 2.0**-32
-        return torch.from_numpy(-np.log(-np.log(uniform)).astype(np.float32))
+    def _make(self, position: int) -> np.ndarray:
+        self._state["state"]["counter"][:] = 0, position, 0, 0
+        self._bits.state = self._state
+        raw = self._bits.random_raw((self.vocab_size + 1) // 2).view(np.uint32)[: self.vocab_size]
+        x = raw.astype(np.float32)
+        x += np.float32(0.5)
+        x *= np.float32(-(2.0**-32))
+        # -log(-log(1 - u)): log1p keeps the precision where it counts, small u give the large noise that decides
+        with np.errstate(divide="ignore"):
+            np.log1p(x, out=x)
+            np.negative(x, out=x)
+            np.log(x, out=x)
+        return np.negative(x, out=x)
 
 
 class Dice:
@@ -89,11 +121,10 @@ class Dice:
         throw = float(self._rng.random())
         return throw, throw < probability
 
-    def draw(self, probs: torch.Tensor) -> int:
+    def draw(self, probs: np.ndarray) -> int:
         """A token from a distribution [vocabulary] (any positive total), by its cumulative sum."""
-        cumulative = probs.double().cumsum(-1)
-        point = torch.tensor(self._rng.random() * float(cumulative[-1]), dtype=torch.float64, device=probs.device)
-        token = int(torch.searchsorted(cumulative, point, right=True))
+        cumulative = probs.cumsum()
+        token = int(np.searchsorted(cumulative, self._rng.random() * cumulative[-1], side="right"))
         if token >= len(probs) or probs[token] <= 0:  # rounding at the upper end
-            token = int(probs.nonzero()[-1])
+            token = int(np.flatnonzero(probs)[-1])
         return token

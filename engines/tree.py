@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from engines.events import Origin
 
 if TYPE_CHECKING:
-    import torch
+    import numpy as np
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class DraftTree:
         probs: the drafter's probability of each node given its parent (None where it has none).
         origin: index into ``origins`` for each node.
         origins: the distinct origins.
-        dists: for the rejection law, float [nodes, vocabulary]: the distribution each node's token was drawn from.
+        dists: for the rejection law, float64 [nodes, vocabulary]: the distribution each node's token was drawn from.
             None for drafts that are point masses.
         note: remarks for display (match length, hits, ...): JSON scalars.
     """
@@ -32,7 +32,7 @@ class DraftTree:
     probs: list[float | None] = field(default_factory=list)
     origin: list[int] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
-    dists: torch.Tensor | None = None
+    dists: np.ndarray | None = None
     note: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:

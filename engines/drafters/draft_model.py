@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from engines.drafters.base import Drafter, Outcome, Resources, Room
 from engines.errors import UsageProblem
 from engines.events import Origin
@@ -85,7 +87,7 @@ class DraftModel(Drafter):
         make what is drafted depend on the dice, and the rejection law would no longer be exact."""
         tokens: list[int] = []
         probs: list[float] = []
-        dists: list[torch.Tensor] = []
+        dists: list[np.ndarray] = []
         while True:
             token, prob, dist = self.law.suggest(logits, position + len(tokens))
             tokens.append(token)
@@ -96,7 +98,7 @@ class DraftModel(Drafter):
                 break
             logits = self._fit(self.model.extend([token]))
         note = {"forwards": len(tokens)}
-        return DraftTree.chain(tokens, _ORIGIN, probs, dists=_stack(dists), note=note)
+        return DraftTree.chain(tokens, _ORIGIN, probs, dists=np.stack(dists) if dists else None, note=note)
 
     def _tree(self, logits: torch.Tensor, position: int, depth: int, nodes: int) -> DraftTree:
         """EAGLE-2's expansion: level by level the ``top_k`` nodes of highest path probability get ``top_k`` children;
@@ -137,12 +139,6 @@ class DraftModel(Drafter):
                 scores.append(above + value)
                 added.append(len(tree) - 1)
         return added
-
-
-def _stack(dists: list[torch.Tensor]) -> torch.Tensor | None:
-    import torch
-
-    return torch.stack(dists) if dists else None
 
 
 def _pad(logits: torch.Tensor, width: int) -> torch.Tensor:

@@ -11,6 +11,16 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 _STEP = 256  # rows; buffers grow in multiples of it
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by element size
+
+
+def _move(store: torch.Tensor, rows: list[int], start: int) -> None:
+    """Copy these rows of every layer to ``start`` and on."""
+    if store.device.type == "cpu":  # numpy moves bits, whatever their type, at a fraction of torch's fixed cost
+        bits = store.view(_BITS[store.element_size()]).numpy()
+        bits[..., start : start + len(rows), :] = bits.take(rows, axis=3)
+    else:
+        store[..., start : start + len(rows), :] = store[..., rows, :]
 
 
 class BufferLayer(CacheLayerMixin):
@@ -104,11 +114,9 @@ class KVBuffer(Cache):
     @torch.inference_mode()
     def keep(self, rows: list[int]) -> None:
         """Commit pending rows ``rows`` (ascending indices into the pending ones) and drop the others."""
-        if rows != list(range(len(rows))):
-            start = self.length
-            for store in self._stores:
-                index = torch.tensor(rows, device=store.device) + start
-                store[..., start : start + len(rows), :] = store.index_select(3, index)
+        in_place = next((i for i, row in enumerate(rows) if row != i), len(rows))
+        for store in self._stores if in_place < len(rows) else ():
+            _move(store, [self.length + row for row in rows[in_place:]], self.length + in_place)
         self.length += len(rows)
         self.pending = 0
 

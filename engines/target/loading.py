@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from engines.errors import ModelUnavailable, UsageProblem
-from engines.target import packed
 from engines.target.model import CausalModel
 from engines.target.selftest import selftest
+from engines.target.tuning import tune
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _SHORT = {"f32": "float32", "fp32": "float32", "f16": "float16", "fp16": "float16", "bf16": "bfloat16"}
@@ -46,8 +46,8 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     return _guarded(name, "tokenizer", lambda: AutoTokenizer.from_pretrained(name, trust_remote_code=False))
 
 
-def load_model(name: str, dtype: torch.dtype, device: torch.device) -> CausalModel:
-    """A causal language model, tested and ready to decode with.
+def load_model(name: str, dtype: torch.dtype, device: torch.device, threads: int | None = None) -> CausalModel:
+    """A causal language model, tuned (see ``tuning.tune`` for ``threads``), tested and ready to decode with.
 
     Raises:
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
@@ -68,18 +68,16 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device) -> CausalMod
             name, dtype=dtype, use_safetensors=True, trust_remote_code=False
         ).to(device),
     )
-    return wrap(model, name)
+    return wrap(model, name, threads)
 
 
-def wrap(model, name: str) -> CausalModel:
-    """A transformers model already in memory as a tested ``CausalModel``. Raises ModelUnavailable."""
-    parameters, backend = model.num_parameters(), "generic"
-    if model.device.type == "cpu" and model.dtype in (torch.float32, torch.bfloat16) and packed.available():
-        with torch.inference_mode():
-            packed.pack(model)
-        backend = "generic, packed linears"
-    causal = CausalModel(model, name, parameters, backend)
+def wrap(model: PreTrainedModel, name: str, threads: int | None = None) -> CausalModel:
+    """A transformers model already in memory as a tuned and tested ``CausalModel``. Raises ModelUnavailable."""
+    model = model.eval()
     try:
+        parameters = model.num_parameters()
+        backend = tune(model, threads) if model.device.type == "cpu" else "generic"
+        causal = CausalModel(model, name, parameters, backend)
         reason = selftest(causal)
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError) as error:
         reason = f"a trial forward failed ({type(error).__name__})"

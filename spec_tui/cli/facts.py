@@ -72,7 +72,7 @@ def _devices(torch: dict[str, Any]) -> list[dict[str, Any]]:
     """Devices that torch can compute on, with their back ends."""
     if not torch["works"]:
         return []
-    linear = "packed linear layers" if torch["packed_linear"] else "plain linear layers"
+    linear = f"linear layers: {', '.join(['plain', *torch['layouts']])}"
     found = [{"device": "cpu", "detail": f"{torch['threads']} threads, {linear}"}]
     found += [{"device": f"cuda:{i}", "detail": name} for i, name in enumerate(torch["cuda"])]
     return found + ([{"device": "mps", "detail": "Apple GPU"}] if torch["mps"] else [])

@@ -61,10 +61,11 @@ def _torch(torch: Any) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cuda": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
         "mps": bool(getattr(torch.backends, "mps", None) and torch.backends.mps.is_available()),
-        "packed_linear": False,
+        "layouts": [],
     }
     with contextlib.suppress(ImportError):
-        found["packed_linear"] = importlib.import_module("engines.target.packed").available()
+        layouts = importlib.import_module("engines.target.layouts")
+        found["layouts"] = [name for name in layouts.LAYOUTS if layouts.available(name)]
     return found
 
 

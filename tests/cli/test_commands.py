@@ -62,7 +62,7 @@ def test_engines_as_text(cli):
 @pytest.fixture
 def no_probe(monkeypatch):
     works = {name: {"works": True, "problem": None} for name in probe.LIBRARIES}
-    works["torch"] |= {"threads": 2, "cuda": [], "mps": False, "packed_linear": True}
+    works["torch"] |= {"threads": 2, "cuda": [], "mps": False, "layouts": ["packed"]}
     monkeypatch.setattr(facts, "probe", lambda: works)
     return works
 

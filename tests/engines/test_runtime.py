@@ -12,7 +12,7 @@ from engines import ModelUnavailable, Request, UsageProblem, load
 from engines.events import Finished, Prefilled, Started
 from engines.runtime import Runtime
 from engines.samples import sample_model
-from engines.target.loading import load_model, resolve_device, resolve_dtype, wrap
+from engines.target.loading import resolve_device, resolve_dtype, wrap
 from tests.conftest import make_llama, make_tokenizer
 
 
@@ -264,8 +264,3 @@ def test_a_model_that_breaks_mid_run_is_a_sentence_and_the_next_run_works(sample
         ask(sample, ("user", "hello"))
     monkeypatch.setattr(sample.target, "forward", forward)
     assert ask(sample, ("user", "hello"))[-1].text
-
-
-def test_load_model_is_the_face_used_for_both():
-    model = load_model(str(sample_model("draft")), torch.float32, torch.device("cpu"))
-    assert (model.trees and "packed" in model.backend) or model.backend == "generic"

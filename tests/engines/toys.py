@@ -127,8 +127,7 @@ class BranchingDice(Dice):
         accepted = self._branch([1 - probability, probability]) == 1
         return (0.0 if accepted else 1.0), accepted
 
-    def draw(self, probs: torch.Tensor) -> int:
-        probs = probs.double()
+    def draw(self, probs) -> int:
         return self._branch((probs / probs.sum()).tolist())
 
 

@@ -1,0 +1,213 @@
+"""Benchmarks of the playground, as ratios in one interleaved run.
+
+    python tools/bench.py [decode|loop|paint|ui]... [--repeats N] [--json]
+
+decode: our autoregressive loop and each engine against transformers.generate on the shipped pair, same threads.
+loop:   the loop's own time a round (everything but drafting and the forward), at temperature 0 and 0.8.
+paint:  from the start of the process to the first full screen, in a pseudo-terminal.
+ui:     the share of one core that drawing 500 tokens a second takes (tools/bench_ui.py).
+
+Each figure comes with its median, its spread (minimum and maximum over the repeats) and the bound it should keep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pty
+import select
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+PROMPTS = (
+    "Write a Python function that reverses a string.",
+    "Tell me a short story about a fox and a well.",
+    "Repeat these lines: red apple, green pear, red apple, yellow plum, red apple, green pear.",
+)
+NEW_TOKENS = 100
+
+
+@dataclass
+class Row:
+    """A measured figure: what, its samples, its unit, and the bound it should keep ("" for none)."""
+
+    name: str
+    samples: list[float]
+    unit: str
+    bound: str = ""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def kept(self) -> bool | None:
+        if not self.bound:
+            return None
+        sense, limit = self.bound.split()
+        return self.median >= float(limit) if sense == ">=" else self.median <= float(limit)
+
+    def line(self) -> str:
+        mark = {None: "", True: "ok", False: "MISSED"}[self.kept]
+        spread = f"{min(self.samples):.3g}..{max(self.samples):.3g}"
+        return f"{self.name:<58}{self.median:>9.3g} {self.unit:<9}{spread:<17}{self.bound:<9}{mark}"
+
+
+def bench_decode(repeats: int) -> list[Row]:
+    """Tokens a second of each engine over transformers.generate's, pairwise within a repeat."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from engines import load
+
+    runtime = load()
+    plain = AutoModelForCausalLM.from_pretrained(runtime.ready.model, dtype=torch.float32)
+    contenders = {"generate": lambda p: generate_rate(plain, runtime, p)}
+    for engine, options in (("autoregressive", {}), ("pld", {}), ("draft", {}), ("draft", {"shape": "tree"})):
+        name = " ".join([engine, *options.values()])
+        contenders[name] = lambda p, e=engine, o=options: engine_rate(runtime, p, e, o)
+    for contender in contenders.values():
+        contender(PROMPTS[0])  # warm-up
+    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    for repeat in range(repeats):
+        order = list(contenders)[repeat % len(contenders) :] + list(contenders)[: repeat % len(contenders)]
+        for name in order:
+            spent = [contenders[name](p) for p in PROMPTS]
+            rates[name].append(sum(t for t, _ in spent) / sum(s for _, s in spent))
+    rows = [Row("transformers.generate, greedy", rates["generate"], "tokens/s")]
+    for name in list(contenders)[1:]:
+        ratios = [ours / theirs for ours, theirs in zip(rates[name], rates["generate"])]
+        rows.append(Row(f"{name} / generate", ratios, "x", ">= 1.1" if name == "autoregressive" else ""))
+        if name != "autoregressive":
+            ratios = [ours / base for ours, base in zip(rates[name], rates["autoregressive"])]
+            rows.append(Row(f"{name} / autoregressive", ratios, "x"))
+    return rows
+
+
+def generate_rate(model, runtime, prompt: str) -> tuple[int, float]:
+    """(tokens after the first, seconds) of transformers' greedy search, its prefill measured apart and taken off."""
+    import torch
+
+    inputs = runtime.tokenizer.apply_chat_template(
+        [{"role": "user", "content": prompt}], add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    seconds = []
+    for new in (1, NEW_TOKENS):
+        clock = time.perf_counter()
+        with torch.inference_mode():
+            out = model.generate(**inputs, do_sample=False, max_new_tokens=new, min_new_tokens=new)
+        seconds.append(time.perf_counter() - clock)
+    return out.shape[1] - inputs["input_ids"].shape[1] - 1, seconds[1] - seconds[0]
+
+
+def engine_rate(runtime, prompt: str, engine: str, options: dict) -> tuple[int, float]:
+    """(tokens after the first, seconds) by the wall clock of whoever reads the events, prefill taken off."""
+    from engines import Request
+    from engines.events import Prefilled
+
+    runtime.forget()
+    saved, runtime.end_tokens = runtime.end_tokens, frozenset()  # the same number of tokens for everyone
+    try:
+        for event in runtime.run(Request((("user", prompt),), engine, options, max_new_tokens=NEW_TOKENS)):
+            if isinstance(event, Prefilled):
+                clock = time.perf_counter()
+    finally:
+        runtime.end_tokens = saved
+    return len(event.tokens) - 1, time.perf_counter() - clock
+
+
+def bench_loop(repeats: int) -> list[Row]:
+    """Milliseconds a round outside drafting and the forward."""
+    from engines import Request, load
+    from engines.events import Round
+
+    runtime, rows = load(), []
+    for engine, options in (("autoregressive", {}), ("pld", {}), ("draft", {}), ("draft", {"shape": "tree"})):
+        for temperature in (0.0, 0.8):
+            samples = []
+            for repeat in range(repeats + 1):
+                request = Request(
+                    (("user", PROMPTS[1]),), engine, options, temperature=temperature, seed=repeat,
+                    max_new_tokens=NEW_TOKENS,
+                )
+                rounds = [e.other_seconds * 1e3 for e in runtime.run(request) if isinstance(e, Round)]
+                samples += [statistics.median(rounds)] if repeat else []
+            name = " ".join(["loop outside forwards,", engine, *options.values(), f"temperature {temperature:g}"])
+            rows.append(Row(name, samples, "ms/round", "<= 0.5"))
+    return rows
+
+
+def bench_paint(repeats: int) -> list[Row]:
+    """Seconds from the start of the process to a screen with the prompt box on it."""
+    return [Row("first paint of the application", [first_paint() for _ in range(repeats + 1)][1:], "s", "<= 0.5")]
+
+
+def first_paint() -> float:
+    """Start the application in a pseudo-terminal and wait for the prompt's placeholder."""
+    leader, follower = pty.openpty()
+    import fcntl
+    import struct
+    import termios
+
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    clock = time.perf_counter()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spec_tui"], stdin=follower, stdout=follower, stderr=follower, env=environment,
+        start_new_session=True,
+    )
+    os.close(follower)
+    seen = b""
+    try:
+        while b"Ask" not in seen and time.perf_counter() - clock < 30:
+            if select.select([leader], [], [], 0.05)[0]:
+                seen += os.read(leader, 65536)
+        return time.perf_counter() - clock
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        os.close(leader)
+
+
+def bench_ui(repeats: int) -> list[Row]:
+    """What drawing costs, measured by tools/bench_ui.py in a process of its own."""
+    script = Path(__file__).with_name("bench_ui.py")
+    command = [sys.executable, str(script), "--json"]
+    figures = [json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout) for _ in range(repeats)]
+    return [Row("drawing 500 tokens/s, share of one core", [f["percent"] for f in figures], "%", "<= 15")]
+
+
+SECTIONS = {"decode": bench_decode, "loop": bench_loop, "paint": bench_paint, "ui": bench_ui}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sections", nargs="*", metavar="section", help="decode, loop, paint, ui (default: all)")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="print rows as JSON")
+    arguments = parser.parse_args()
+    unknown = set(arguments.sections) - set(SECTIONS)
+    if unknown or arguments.repeats < 1:
+        parser.error(f"sections are: {', '.join(SECTIONS)}; repeats at least 1")
+    rows: list[Row] = []
+    for name in arguments.sections or SECTIONS:
+        print(f"measuring {name} ...", file=sys.stderr, flush=True)
+        for row in SECTIONS[name](arguments.repeats):
+            rows.append(row)
+            if not arguments.json:
+                print(row.line(), flush=True)
+    if arguments.json:
+        print(json.dumps([asdict(row) | {"median": row.median, "kept": row.kept} for row in rows], indent=1))
+
+
+if __name__ == "__main__":
+    main()
