@@ -12,7 +12,8 @@ from spec_tui.session.state import TokenState
 
 VIEWS = ("outcome", "source", "confidence", "plain")
 
-UNDERLINED = frozenset({"corrected", "bonus", "by-output", "by-target", "unsure", "guess", "ghost"})
+# Styles that would also draw on the blank before a word.
+INKED_BLANKS = frozenset({"by-prompt", "corrected", "bonus", "by-output", "by-target", "unsure", "guess", "ghost"})
 
 LEGEND = {
     "accepted": "accepted", "corrected": "corrected by target", "bonus": "bonus of target",

@@ -122,16 +122,11 @@ def problem(sitting: Sitting) -> str:
     """The last failure: what went wrong, and the way out."""
     failed = sitting.problem
     message, hint = one_line(failed.message).rstrip("."), one_line(failed.hint).rstrip(".")
-    text = f"✗ {message[:1].upper()}{message[1:]}."
+    text = f"✗ {message[:1].upper()}{message[1:]}.\n  "
     if hint:
-        text += f"\n  {hint[:1].upper()}{hint[1:]}."
-    if sitting.phase == "dead":
-        text += "\n  ctrl+r restarts the engine; the conversation is kept."
-    elif sitting.phase == "failed":
-        text += "\n  ctrl+r tries again."
-    else:
-        text += "\n  esc closes this."
-    return text
+        text += f"{hint[:1].upper()}{hint[1:]}. "
+    ways = {"dead": "ctrl+r restarts the engine; the conversation is kept.", "failed": "ctrl+r tries again."}
+    return text + ways.get(sitting.phase, "esc closes this.")
 
 
 def same_text(sitting: Sitting) -> str:

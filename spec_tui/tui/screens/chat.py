@@ -45,7 +45,7 @@ class ChatScreen(Screen):
                 tooltip="Copy the answer with corrections marked (CriticMarkup)"),
         Binding("ctrl+e,f2", "engine", "Engine", id="chat.engine", key_display="^e", priority=True,
                 tooltip="Engine, its options, sampling"),
-        Binding("ctrl+o,f3", "showcase", "Showcase", id="chat.showcase", key_display="^o", priority=True,
+        Binding("ctrl+o,f3", "showcase", "Showcase", id="chat.showcase", key_display="^o", show=False,
                 tooltip="Prompts that show something"),
         Binding("ctrl+r,f4", "again", "Again", id="run.again", key_display="^r", show=False, priority=True,
                 tooltip="Ask the last prompt again with the same seed; restart a dead engine"),

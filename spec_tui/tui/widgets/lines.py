@@ -38,6 +38,8 @@ class Sides(StripPanel):
 
     def rows(self, width: int, height: int) -> list[Row]:
         left, right = getattr(self, "_left", ()), getattr(self, "_right", ())
+        if not right:
+            return [clip(left, width)]
         room = width - size(left) - size(right)
         if room < 1:
             kept = width - size(right) - 2

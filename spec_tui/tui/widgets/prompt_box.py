@@ -21,6 +21,8 @@ class PromptBox(TextArea):
         Binding("enter", "send", "Send", id="prompt.send", tooltip="Send the prompt"),
         Binding("ctrl+j,shift+enter", "newline", "New line", id="prompt.newline", key_display="^j",
                 tooltip="Break the line"),
+        Binding("ctrl+o", "screen.showcase", "Showcase", id="prompt.showcase", key_display="^o",
+                tooltip="Prompts that show something"),
         Binding("tab", "complete", "Complete", id="prompt.complete", show=False,
                 tooltip="Complete a command, else go to the next panel"),
         Binding("up", "older", "Older", id="prompt.older", show=False, tooltip="On the first line: the prompt before"),

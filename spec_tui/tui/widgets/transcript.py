@@ -286,12 +286,16 @@ class Transcript(Inked, ScrollView, can_focus=True):
                 out.append(Segment(text, self.ink("text") + Style(reverse=True, bold=True)))
                 name, run = "", []
                 continue
-            if style in marks.UNDERLINED and text[0] == " " and (inked := text.lstrip(" ")):
-                if run and name != "text":
-                    out.append(Segment("".join(run), self.ink(name)))
-                    run = []
-                run.append(text[: len(text) - len(inked)])  # the blank before a word carries no line
-                name, text = "text", inked
+            if style in marks.INKED_BLANKS and text[0] == " ":
+                inked = text.lstrip(" ")
+                if not inked and style == "by-prompt":
+                    style = "text"
+                elif inked:  # the blank before a word carries no line
+                    if run and name != "text":
+                        out.append(Segment("".join(run), self.ink(name)))
+                        run = []
+                    run.append(text[: len(text) - len(inked)])
+                    name, text = "text", inked
             if style != name and run:
                 out.append(Segment("".join(run), self.ink(name)))
                 run = []

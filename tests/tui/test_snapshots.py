@@ -1,0 +1,127 @@
+"""How it looks: every size, theme and NO_COLOR; while it streams, finished, with dialogs. No clock is in the picture.
+
+After a change that is meant: ``pytest tests/tui/test_snapshots.py --snapshot-update``, and look at the report.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.request import Request
+from spec_tui.session.client import LoadRequest
+from spec_tui.tui.app import SpecTui
+from tests.tui.fakes import ANSWER, FakeClient
+
+SIZES = [(80, 24), (120, 40), (200, 60)]
+PROMPT = "Write a function that merges two sorted lists."
+
+
+async def still(app: SpecTui, pilot):
+    """The chat screen, loaded, its cursor not blinking."""
+    await pilot.pause()
+    app.screen.prompt.cursor_blink = False
+    app.screen.pump()
+    await pilot.pause()
+    return app.screen
+
+
+def picture(snap_compare, size, *, theme=None, feed=None, keys=(), prompt=PROMPT, commands=()) -> bool:
+    """Compare the screen after these steps with the stored one."""
+    client = FakeClient(ANSWER)
+    app = SpecTui(client, LoadRequest(), theme=theme, initial_request_options=Request((), engine="draft"))
+
+    async def steps(pilot) -> None:
+        chat = await still(app, pilot)
+        for command in commands:
+            chat.prompt.put(command)
+            await pilot.press("enter")
+        if prompt:
+            chat.ask(prompt)
+            client.feed(feed)
+        chat.pump()
+        await pilot.pause()
+        for key in keys:
+            await pilot.press(key)
+            if key == "b":
+                client.feed()
+                chat.pump()
+            await pilot.pause()
+        chat.draw_all()
+        await pilot.pause()
+
+    return snap_compare(app, terminal_size=size, run_before=steps)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_welcome(snap_compare, size):
+    assert picture(snap_compare, size, prompt="")
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("theme", ["spec-dark", "spec-light"])
+def test_streaming(snap_compare, size, theme):
+    assert picture(snap_compare, size, theme=theme, feed=28)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_streaming_without_colour(snap_compare, size, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert picture(snap_compare, size, feed=28)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_finished_with_baseline_and_cursor(snap_compare, size):
+    assert picture(snap_compare, size, keys=["escape", "b", "left", "left_square_bracket"])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_inspector(snap_compare, size):
+    assert picture(snap_compare, size, keys=["escape", "left", "left_square_bracket", "enter"])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_engine_form(snap_compare, size):
+    assert picture(snap_compare, size, keys=["ctrl+e", "tab", "tab", "9", "9"])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_showcase(snap_compare, size):
+    assert picture(snap_compare, size, prompt="", keys=["ctrl+o", "down", "down"])
+
+
+@pytest.mark.parametrize("view", ["source", "confidence", "plain"])
+def test_views(snap_compare, view):
+    assert picture(snap_compare, (120, 40), commands=[f"/view {view}"])
+
+
+def test_views_without_colour(snap_compare, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert picture(snap_compare, (120, 40), commands=["/view source"])
+
+
+def test_contrast_theme(snap_compare):
+    assert picture(snap_compare, (120, 40), theme="spec-contrast", feed=28)
+
+
+def test_help(snap_compare):
+    assert picture(snap_compare, (120, 40), prompt="", keys=["f1"])
+
+
+def test_dead_engine(snap_compare):
+    client = FakeClient()
+    app = SpecTui(client, LoadRequest(), initial_request_options=Request((), engine="draft"))
+
+    async def steps(pilot) -> None:
+        chat = await still(app, pilot)
+        chat.ask(PROMPT)
+        client.feed(12)
+        chat.pump()
+        client.die()
+        chat.pump()
+        await pilot.pause()
+
+    assert snap_compare(app, terminal_size=(120, 40), run_before=steps)
+
+
+def test_enlarged_tree_in_one_column(snap_compare):
+    assert picture(snap_compare, (80, 24), keys=["escape", "left", "left_square_bracket", "t"])
