@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--baseline", type=Path, help="folder of another pair to compare with")
     p.add_argument("--tokens-per-source", type=int, default=12288, help="held-out tokens of a source to use")
     p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--no-measuring", action="store_true", help="write the card again from measured.json")
     return p
 
 
@@ -168,31 +169,38 @@ def baseline_numbers(folder: Path, texts: dict, data: Path, tokens_per_source: i
     return saved_numbers(folder, models) or pair_numbers(folder, texts, data, tokens_per_source)
 
 
+def all_numbers(arguments: argparse.Namespace, before: dict, texts: dict) -> dict:
+    """Measure the pair, and what it is compared with; keep from before what cannot be measured now."""
+    out, data, tokens = arguments.models, arguments.data, arguments.tokens_per_source
+    measured = pair_numbers(out, texts, data, tokens)
+    if data.is_dir():
+        say("prompts and sources in the training data")
+        measured |= scan_training(data, texts)
+    else:
+        measured |= {key: before[key] for key in ("prompts_in_training", "sources")}
+    if arguments.baseline:
+        measured["baseline"] = baseline_numbers(arguments.baseline, texts, data, tokens)
+    elif "baseline" in before:
+        measured["baseline"] = before["baseline"]
+    return measured
+
+
 def main() -> int:
     """Measure, then write measured.json and README.md."""
     arguments = parser().parse_args()
     torch.set_num_threads(arguments.threads)
     transformers.utils.logging.disable_progress_bar()
     texts = json.loads((TOOLS / "card_texts.json").read_text(encoding="utf-8"))
-    out, tokens = arguments.models, arguments.tokens_per_source
-    file, training = out / "measured.json", out / "training.json"
-    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    measured = pair_numbers(out, texts, arguments.data, tokens)
-    if arguments.data.is_dir():
-        say("prompts and sources in the training data")
-        measured |= scan_training(arguments.data, texts)
-    else:
-        measured |= {key: before[key] for key in ("prompts_in_training", "sources")}
-    if arguments.baseline:
-        measured["baseline"] = baseline_numbers(arguments.baseline, texts, arguments.data, tokens)
-    elif "baseline" in before:
-        measured["baseline"] = before["baseline"]
-    file.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    if training.exists():
-        stages = json.loads(training.read_text(encoding="utf-8"))
-        (out / "README.md").write_text(card.render(measured, stages, texts), encoding="utf-8")
-    else:
+    file, training = arguments.models / "measured.json", arguments.models / "training.json"
+    measured = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    if not arguments.no_measuring:
+        measured = all_numbers(arguments, measured, texts)
+        file.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    if not training.exists():
         say(f"no {training}: the numbers are in {file}, no card was written")
+        return 1
+    stages = json.loads(training.read_text(encoding="utf-8"))
+    (arguments.models / "README.md").write_text(card.render(measured, stages, texts), encoding="utf-8")
     return 0
 
 

@@ -10,7 +10,7 @@ from training import corpus, stages
 
 STAGES = ("prepare", "target", "finish", "draft")
 STOPPED = 3  # exit status when a stage was stopped and can be resumed
-MINUTES = {"target": 270.0, "finish": 30.0, "draft": 45.0}
+MINUTES = {"target": 200.0, "finish": 100.0, "draft": 45.0}
 
 
 def positive(text: str) -> int:

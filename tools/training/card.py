@@ -106,7 +106,8 @@ def _recipe(training: dict, texts: dict) -> str:
 {table(head, rows)}
 
 Sequences are packed and start at the beginning of a document where they can. Muon trains the matrices inside
-the layers, AdamW the rest; the rates are warmed up, then flat, then fall linearly to zero. In both stages of
+the layers, AdamW the rest; after a short warm-up the rates stay in the target's base stage and fall linearly
+to zero in its last stage, and in the draft's after {training["draft"]["flat"]:.0%} of it. In both stages of
 the target, attention and MLP sublayers are dropped at random, per sequence and step; the probability rises
 linearly with depth from 0 to the number in the last column, and what is kept is scaled up accordingly. The
 draft learns the target's distribution over the next token (KL divergence). The device was "{device}", in

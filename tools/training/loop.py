@@ -31,8 +31,9 @@ class Schedule:
         return step / self.steps if self.steps else seconds / 60 / self.minutes
 
     def scale(self, step: int, done: float) -> float:
-        """Factor on the learning rates: a short warm-up, flat, then linear to zero."""
-        return min(1.0, (step + 1) / self.warmup) * min(1.0, max(0.0, 1 - done) / (1 - self.flat))
+        """Factor on the learning rates: a short warm-up, flat, then linear to zero (never where flat is 1)."""
+        fall = max(0.0, 1 - done) / (1 - self.flat) if self.flat < 1 else 1.0
+        return min(1.0, (step + 1) / self.warmup) * min(1.0, fall)
 
 
 class Optimisers:

@@ -22,8 +22,8 @@ BASE_MIX = {
     "chat_synth_stories": 0.05, "code": 0.10, "docs": 0.04, "stories": 0.07, "stories_synth": 0.03,
 }  # fmt: skip
 LAST_MIX = {
-    "chat_own": 0.60, "chat_synth_qa": 0.13, "chat_synth_code": 0.10, "chat": 0.10, "stories": 0.04,
-    "code": 0.03,
+    "chat_own": 0.42, "chat_synth_qa": 0.13, "chat_synth_code": 0.13, "chat": 0.14,
+    "chat_synth_stories": 0.03, "code": 0.06, "docs": 0.03, "stories": 0.06,
 }  # fmt: skip
 DRAFT_MIX = {
     "chat_own": 0.25, "chat_synth_qa": 0.15, "chat_synth_code": 0.15, "chat": 0.20,
@@ -115,7 +115,8 @@ class Recipe:
 
     def run(self, model: LlamaForCausalLM, loss_of, out: Path, options: Options) -> bool:
         """Train, write the model to `out` and a report beside the checkpoint; False if stopped early."""
-        minutes, warmup = options.minutes[self.stage], 2 if options.tiny else 30
+        minutes, warmup = options.minutes[self.stage], 10 if self.continued else 30
+        warmup = 2 if options.tiny else warmup
         schedule = loop.Schedule(minutes, options.steps, self.muon_rate, self.adam_rate, warmup, self.flat)
         mixer = _mixer(self.mix, options, self.seed)
         checkpoint = options.work / f"{self.stage}.checkpoint.pt"
@@ -184,17 +185,17 @@ def _target_loss(model: LlamaForCausalLM, options: Options):
 
 
 def train_target(options: Options, init: Path | None = None) -> bool:
-    """Base training of the target on the whole mix."""
+    """Base training of the target on the whole mix, at rates that stay."""
     model = new_model("target", options, init).to(options.device)
-    muon_rate, adam_rate, flat = (0.014, 2e-3, 0.4) if init else (0.02, 3e-3, 0.5)
-    recipe = Recipe("target", BASE_MIX, muon_rate, adam_rate, flat, 1, continued=bool(init), dropping=True)
+    muon_rate, adam_rate = (0.014, 2e-3) if init else (0.02, 3e-3)
+    recipe = Recipe("target", BASE_MIX, muon_rate, adam_rate, 1.0, 1, continued=bool(init), dropping=True)
     return recipe.run(model, _target_loss(model, options), options.work / "target-base", options)
 
 
 def finish_target(options: Options) -> bool:
-    """The target's last stage, mostly on the texts written for this project."""
+    """The target's last stage: the rates fall to zero on a mix that is mostly our own texts."""
     model = new_model("target", options, options.work / "target-base").to(options.device)
-    recipe = Recipe("finish", LAST_MIX, 0.006, 8e-4, 0.0, 2, continued=True, dropping=True)
+    recipe = Recipe("finish", LAST_MIX, 0.011, 1.6e-3, 0.0, 2, continued=True, dropping=True)
     return recipe.run(model, _target_loss(model, options), options.work / "target", options)
 
 
