@@ -109,7 +109,7 @@ class _Run:
             tree.check(self.target.vocab_size)
         except ValueError as error:
             raise RunFailed(f"engine {type(self.drafter).__name__} made an invalid draft: {error}") from None
-        tree = tree.capped(room.depth, room.nodes)
+        tree = tree.ending_at(self.stop.end_tokens).capped(room.depth, room.nodes)
         return tree if self.target.trees else tree.first_path()
 
     def _commit(self, tree: DraftTree, verdict: Verdict) -> tuple[Emitted, ...]:

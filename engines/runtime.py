@@ -94,7 +94,7 @@ class Runtime:
         sampling = Sampling(request.temperature, request.top_p, request.top_k)
         law = make_law(request.law, sampling, request.seed, self.target.vocab_size)
         drafter = registry.drafter_class(spec.id)(
-            Resources(law, self.target.vocab_size, self.draft), **options
+            Resources(law, self.target.vocab_size, self.draft, self.end_tokens), **options
         )
         prompt, warnings = encode(self.tokenizer, request)
         limit, clipped = self._room(len(prompt), request.max_new_tokens)

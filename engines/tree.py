@@ -74,6 +74,18 @@ class DraftTree:
         keep = [i for i, d in enumerate(self.depths()) if d <= depth][: max(0, nodes)]
         return self if len(keep) == len(self) else self.select(keep)
 
+    def ending_at(self, ends: frozenset[int]) -> DraftTree:
+        """This tree without what hangs below an end token: it could never be emitted."""
+        if not ends.intersection(self.tokens):
+            return self
+        open_nodes, keep = {-1}, []
+        for node, (token, parent) in enumerate(zip(self.tokens, self.parents)):
+            if parent in open_nodes:
+                keep.append(node)
+                if token not in ends:
+                    open_nodes.add(node)
+        return self.select(keep) if len(keep) < len(self) else self
+
     def first_path(self) -> DraftTree:
         """The path of first children: what a model that cannot branch can verify."""
         children, path, node = self.children(), [], -1

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engines.tree import DraftTree
 
 if TYPE_CHECKING:
     import torch
+
+    from engines.laws import Law
+    from engines.target.model import CausalModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +46,19 @@ class Outcome:
 
 @dataclass(slots=True)
 class Resources:
-    """What a drafter may use: the law it drafts for (shared noise or dice), the draft model if there is one, and the
-    target's vocabulary size."""
+    """What a drafter may use.
 
-    law: Any
+    Attributes:
+        law: the law it drafts for (``engines.laws.Law``): shared noise or dice.
+        vocab_size: width of the target's logits.
+        draft_model: a second causal model (``engines.target.model.CausalModel``), where there is one.
+        end_tokens: tokens that end the answer: drafting past one is of no use.
+    """
+
+    law: Law
     vocab_size: int
-    draft_model: Any = None
-    notes: dict[str, Any] = field(default_factory=dict)
+    draft_model: CausalModel | None = None
+    end_tokens: frozenset[int] = frozenset()
 
 
 class Drafter:

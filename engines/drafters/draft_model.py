@@ -50,7 +50,7 @@ class DraftModel(Drafter):
                 "the draft engine needs a draft model, and none is loaded",
                 "give --draft-model a model with the target's vocabulary, or choose another engine",
             )
-        self.model, self.law = resources.draft_model, resources.law
+        self.model, self.law, self.ends = resources.draft_model, resources.law, resources.end_tokens
         self.shape, self.num_tokens, self.confidence = shape, num_tokens, confidence
         self.depth, self.top_k, self.total_nodes = depth, top_k, total_nodes
 
@@ -94,7 +94,7 @@ class DraftModel(Drafter):
             probs.append(prob)
             if dist is not None:
                 dists.append(dist)
-            if len(tokens) == length or prob < self.confidence:
+            if len(tokens) == length or prob < self.confidence or token in self.ends:
                 break
             logits = self._fit(self.model.extend([token]))
         note = {"forwards": len(tokens)}
@@ -110,14 +110,17 @@ class DraftModel(Drafter):
             level_nodes = self._children(tree, scores, beam, logits, position + level - 1)
             if level == depth:
                 break
-            beam = sorted(sorted(level_nodes, key=lambda i: -scores[i])[: self.top_k])
+            open_nodes = [i for i in level_nodes if tree.tokens[i] not in self.ends]
+            beam = sorted(sorted(open_nodes, key=lambda i: -scores[i])[: self.top_k])
+            if not beam:
+                break
             parents = [rows.get(tree.parents[i], -1) for i in beam]
             rows |= {node: len(rows) + r for r, node in enumerate(beam)}
             logits = self._fit(self.model.forward([tree.tokens[i] for i in beam], parents))
         self.model.drop()
         keep = sorted(sorted(range(len(tree)), key=lambda i: -scores[i])[:nodes])
         kept = tree.select(keep)
-        kept.note = {"forwards": depth, "expanded": len(tree), "kept": len(kept)}
+        kept.note = {"forwards": level, "expanded": len(tree), "kept": len(kept)}
         return kept
 
     def _children(

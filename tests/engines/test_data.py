@@ -124,6 +124,15 @@ def test_capping_keeps_a_tree(nodes, depth, count):
     assert path.parents == list(range(-1, len(path) - 1))
 
 
+def test_nothing_is_kept_below_an_end_token():
+    #     0 -> 9 -> 1 (cut)        9 ends the answer
+    #     2 -> 3
+    tree = DraftTree([0, 2, 9, 3, 1, 4], [-1, -1, 0, 1, 2, 4], [None] * 6, [0] * 6)
+    cut = tree.ending_at(frozenset({9}))
+    assert (cut.tokens, cut.parents) == ([0, 2, 9, 3], [-1, -1, 0, 1])
+    assert tree.ending_at(frozenset({7})) is tree
+
+
 @given(st.lists(st.integers(0, 5)), st.integers(0, 10), st.integers(11, 30))
 def test_stop_cuts_at_the_first_end_token_or_the_limit(new, before, limit):
     kept, reason = Stop(frozenset({5}), limit).cut(list(new), before)

@@ -141,6 +141,16 @@ def test_room_and_the_draft_models_own_context_bound_the_draft():
         assert len(drafter(ToyModel(8), **options).propose(CONTEXT, Room(9, 3))) <= 3
 
 
+def test_nothing_is_drafted_past_an_end_token():
+    model, law = ToyModel(8, seed=4), Exact(Sampling(), 0, 8)
+    free = drafter(ToyModel(8, seed=4), num_tokens=6, confidence=0.0).propose(CONTEXT, BIG)
+    end = free.tokens[2]
+    for options in ({"num_tokens": 6, "confidence": 0.0}, {"shape": "tree", "total_nodes": 60}):
+        resources = Resources(law, 8, model, frozenset({end}))
+        tree = DraftModel(resources, **SPEC.parse(options)).propose(CONTEXT, BIG)
+        assert end in tree.tokens and len(tree.ending_at(frozenset({end}))) == len(tree)
+
+
 def test_without_a_draft_model_the_error_says_what_to_give():
     with pytest.raises(UsageProblem, match="needs a draft model"):
         DraftModel(Resources(None, 8), **SPEC.parse({}))
