@@ -10,6 +10,7 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.screen import Screen
 
+from engines.errors import UsageProblem
 from engines.request import Request
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.tui.marks import VIEWS
@@ -56,11 +57,8 @@ class SpecTui(App[int]):
     def get_default_screen(self) -> Screen:
         return ChatScreen(self.sitting)
 
-    def on_ready(self) -> None:
-        """What is loaded now stays: the collector need not look at it in the middle of a frame."""
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(20_000, 20, 50)
+    def on_mount(self) -> None:
+        self.set_timer(0.5, _settle_memory)
 
     def action_help(self) -> None:
         """All keys, commands and marks."""
@@ -86,6 +84,13 @@ class SpecTui(App[int]):
         self.client.close()
 
 
+def _settle_memory() -> None:
+    """What is loaded now stays: the collector need not look at it in the middle of a frame."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
 def _chat_commands(screen: ChatScreen) -> Iterable[SystemCommand]:
     yield SystemCommand("Engine and options", "Choose the engine, its options, sampling", screen.action_engine)
     yield SystemCommand("Showcase", "Prompts that show something", screen.action_showcase)
@@ -104,12 +109,22 @@ def _chat_commands(screen: ChatScreen) -> Iterable[SystemCommand]:
         yield SystemCommand("Restart the engine", "The conversation is kept", screen.action_again)
 
 
+def check_theme(name: str | None) -> None:
+    """Raises UsageProblem with the themes there are, if this is none of them."""
+    from textual.theme import BUILTIN_THEMES
+
+    known = [*(theme.name for theme in THEMES), *BUILTIN_THEMES]
+    if name is not None and name not in known:
+        raise UsageProblem(f"there is no theme {name!r}", "themes are: " + ", ".join(known))
+
+
 def run_app(
     load: LoadRequest, *, theme: str | None = None, initial_request_options: Request | None = None
 ) -> int:
     """Run the application with an engine in its own process; the exit code."""
     from spec_tui.session.process import ProcessClient
 
+    check_theme(theme)
     client = ProcessClient()
     try:
         app = SpecTui(client, load, theme=theme, initial_request_options=initial_request_options)

@@ -80,7 +80,9 @@ def foot(turn: Turn) -> tuple[str, bool]:
         parts.append(f"M {m.mean_generated_length:.2f}")
     if run.prefilled and run.prefilled.reused:
         parts.append(f"KV reused {run.prefilled.reused} of {run.prefilled.prompt_tokens}")
-    ending = {"length": f"cut at {turn.request.max_new_tokens} tokens", "cancelled": "stopped by esc"}
+    full = m.new_tokens < turn.request.max_new_tokens
+    cut = "the context is full" if full else f"cut at {turn.request.max_new_tokens} tokens"
+    ending = {"length": cut, "cancelled": "stopped by esc"}
     if words := ending.get(run.finished.reason):
         parts.append(words)
     return "· " + dotted(parts), False
@@ -108,13 +110,13 @@ def status(sitting: Sitting, message: str) -> Row:
 
 def _loading(sitting: Sitting) -> Row:
     event = sitting.loading
-    row: list[Span] = [(" ◌ ", "warn"), (one_line(event.stage) if event else "starting the engine", "text")]
+    waits = "your prompt waits: " if sitting.queued is not None else ""
+    stage = one_line(event.stage, 40) if event else "starting the engine"
+    row: list[Span] = [(" ◌ ", "warn"), (waits, "muted"), (stage, "text")]
     if event is not None and event.done is not None:
         filled = bar(event.done, 20)
         row += [("  ", "text"), (filled, "bar"), ("·" * (20 - len(filled)), "track")]
         row.append((f" {event.done * 100:>3.0f} %", "muted"))
-    if sitting.queued is not None:
-        row.append(("   your prompt is waiting and will be sent", "muted"))
     return row
 
 
@@ -124,7 +126,7 @@ def problem(sitting: Sitting) -> str:
     message, hint = one_line(failed.message).rstrip("."), one_line(failed.hint).rstrip(".")
     text = f"✗ {message[:1].upper()}{message[1:]}.\n  "
     if hint:
-        text += f"{hint[:1].upper()}{hint[1:]}. "
+        text += f"{hint[:1].upper()}{hint[1:]}.\n  "
     ways = {"dead": "ctrl+r restarts the engine; the conversation is kept.", "failed": "ctrl+r tries again."}
     return text + ways.get(sitting.phase, "esc closes this.")
 

@@ -159,7 +159,7 @@ async def test_a_prompt_sent_while_loading_waits_and_goes(session):
     async with session(client=FakeClient(auto=False)) as s:
         s.client.say(Loading("reading the weights", 0.25))
         await s.ask("early")
-        assert "reading the weights" in s.status and "25 %" in s.status and "waiting" in s.status
+        assert "reading the weights" in s.status and "25 %" in s.status and "your prompt waits" in s.status
         assert s.chat.prompt.text == "" and not s.client.requests
         s.client.say(READY)
         await s.settle()

@@ -255,16 +255,16 @@ def test_importing_the_screens_loads_no_torch():
 
 def test_every_binding_has_an_id_and_a_help_text():
     from spec_tui.tui.app import SpecTui
-    from spec_tui.tui.screens.chat import ChatScreen
+    from spec_tui.tui.screens.chat_actions import ChatActions
     from spec_tui.tui.screens.engine import EngineScreen
     from spec_tui.tui.screens.help import HelpScreen
     from spec_tui.tui.screens.inspector import Inspector
     from spec_tui.tui.screens.modal import SpecModal
     from spec_tui.tui.screens.showcase import ShowcaseScreen
     from spec_tui.tui.widgets.prompt_box import PromptBox
-    from spec_tui.tui.widgets.transcript import Transcript
+    from spec_tui.tui.widgets.token_cursor import TokenCursor
 
-    owners = (SpecTui, ChatScreen, PromptBox, Transcript, TreePanel, EngineScreen, HelpScreen, Inspector,
+    owners = (SpecTui, ChatActions, PromptBox, TokenCursor, TreePanel, EngineScreen, HelpScreen, Inspector,
               SpecModal, ShowcaseScreen)
     ids = []
     for owner in owners:

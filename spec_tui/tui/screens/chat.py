@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.geometry import Region
 from textual.screen import Screen
@@ -13,10 +10,11 @@ from textual.strip import Strip
 from textual.widgets import Footer, Static, TextArea
 
 from engines.errors import SpecError
-from engines.registry import find
+from engines.events import Started
 from spec_tui.session.state import RunState
 from spec_tui.text import one_line
-from spec_tui.tui import marks, slash, words
+from spec_tui.tui import slash, words
+from spec_tui.tui.screens.chat_actions import ChatActions
 from spec_tui.tui.sitting import Happening, Sitting
 from spec_tui.tui.widgets.lines import Lines, Sides
 from spec_tui.tui.widgets.pane import Divider, Pane
@@ -30,35 +28,8 @@ FRAMES = 30  # text, a second
 TREE_EVERY, NUMBERS_EVERY = 3, 8  # frames: the tree 10 times a second, numbers 4 times
 
 
-class ChatScreen(Screen):
+class ChatScreen(ChatActions, Screen):
     """Draws a ``Sitting`` and hands it what is typed."""
-
-    BINDINGS: ClassVar = [
-        Binding("escape", "stop", "Stop", id="run.stop", tooltip="Stop the answer and keep its text"),
-        Binding("escape", "back", "Back", id="chat.back", tooltip="Close what is enlarged, drop the cursor, or change "
-                "between prompt and text"),
-        Binding("v", "view", "View", id="chat.view", tooltip="Colour tokens by outcome, source, confidence, or not"),
-        Binding("b", "baseline", "Baseline", id="run.baseline",
-                tooltip="Measure the autoregressive rate with the last prompt"),
-        Binding("y", "copy(False)", "Copy", id="chat.copy", show=False, tooltip="Copy the answer"),
-        Binding("Y", "copy(True)", "Copy marked", id="chat.copy-marked", show=False,
-                tooltip="Copy the answer with corrections marked (CriticMarkup)"),
-        Binding("ctrl+e,f2", "engine", "Engine", id="chat.engine", key_display="^e", priority=True,
-                tooltip="Engine, its options, sampling"),
-        Binding("ctrl+o,f3", "showcase", "Showcase", id="chat.showcase", key_display="^o", show=False,
-                tooltip="Prompts that show something"),
-        Binding("ctrl+r,f4", "again", "Again", id="run.again", key_display="^r", show=False, priority=True,
-                tooltip="Ask the last prompt again with the same seed; restart a dead engine"),
-        Binding("n", "new", "New", id="chat.new", show=False, tooltip="Start a new conversation"),
-        Binding("t,f5", "panel('tree')", "Tree", id="chat.tree", show=False, tooltip="Show or hide the draft tree"),
-        Binding("s,f8", "panel('speed')", "Speed", id="chat.speed", show=False, tooltip="Show or hide the speed panel"),
-        Binding("m,f9", "enlarge", "Enlarge", id="chat.enlarge", show=False, tooltip="Enlarge the focused panel"),
-        Binding("g", "ghosts", "Ghosts", id="chat.ghosts", show=False,
-                tooltip="Show or hide rejected drafts behind the text"),
-        Binding("i", "prompt", "Prompt", id="chat.prompt", show=False, tooltip="Go to the prompt"),
-        Binding("e", "export", "Export", id="chat.export", show=False, tooltip="Save the screen as an SVG picture"),
-        Binding("f1,question_mark", "app.help", "Help", id="app.help", key_display="F1", tooltip="All keys"),
-    ]
 
     def __init__(self, sitting: Sitting) -> None:
         super().__init__()
@@ -94,9 +65,16 @@ class ChatScreen(Screen):
         self.prompt = self.query_one(PromptBox)
         self.query_one("#answer-title", Sides).heads = "transcript"
         self.prompt.focus()
+        self._draw_title()
+        self._draw_notice()
+        self.query_one("#top", Sides).show([(" spec-tui ", "title"), (" " + words.model(self.sitting), "muted")])
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        """After the first paint: everything that takes time, such as reading what engines there are."""
+        self.sitting.start()
         self.draw_all()
         self.set_interval(1 / FRAMES, self.pump)
-        self.call_after_refresh(self.sitting.start)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The background, without the detour over a style cache: it lies under everything and is asked each frame."""
@@ -152,6 +130,9 @@ class ChatScreen(Screen):
             if number in self.sitting.same_text:
                 foot, _ = words.foot(self.sitting.turns[number])
                 self.transcript.set_foot(number, f"{foot} · {words.badge(self.sitting)}")
+        for event, here in ((self.sitting.ready, "ready" in happened), (self._started(), "began" in happened)):
+            if here and event is not None and event.warnings:
+                self._message = "; ".join(event.warnings)
         text = self.sitting.take_restored()
         if text and not self.prompt.text.strip():
             self.prompt.put(text)
@@ -159,6 +140,9 @@ class ChatScreen(Screen):
             self._message = ""
         self.draw_all()
         self.refresh_bindings()
+
+    def _started(self) -> Started | None:
+        return self.sitting.last.run.started if self.sitting.last else None
 
     def shown_run(self) -> tuple[RunState, int]:
         """The run and round the panels show: those of the token cursor, else the last."""
@@ -265,11 +249,11 @@ class ChatScreen(Screen):
             self._message = ""
         self._draw_status()
 
-    def on_transcript_selected(self, event: Transcript.Selected) -> None:
+    def on_token_cursor_selected(self, event: Transcript.Selected) -> None:
         self._draw_tree()
         self._draw_numbers()
 
-    def on_transcript_inspect(self, event: Transcript.Inspect) -> None:
+    def on_token_cursor_inspect(self, event: Transcript.Inspect) -> None:
         from spec_tui.tui.screens.inspector import Inspector
 
         self.app.push_screen(Inspector(self.sitting, event.cursor), self._inspected)
@@ -277,155 +261,6 @@ class ChatScreen(Screen):
     def _inspected(self, cursor: tuple[int, int] | None) -> None:
         if cursor is not None and cursor[0] < len(self.transcript.blocks):
             self.transcript.select(cursor)
-
-    # -- actions ---------------------------------------------------------------------------------
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "stop":
-            return self.sitting.busy or self.sitting.queued is not None
-        if action == "back":
-            return not (self.sitting.busy or self.sitting.queued is not None)
-        return True
-
-    def action_stop(self) -> None:
-        self.sitting.cancel()
-        if text := self.sitting.take_restored():
-            self.prompt.put(text)
-            self._message = ""
-        else:
-            self._message = "stopping after this round"
-        self._draw_status()
-        self.refresh_bindings()
-
-    def action_back(self) -> None:
-        """Undo one thing: a notice, an enlarged panel, the cursor, the focus."""
-        enlarged = [name for name in self.classes if name.startswith("max-")]
-        if self.sitting.problem is not None and self.sitting.phase == "ready":
-            self.sitting.problem = None
-            self._draw_notice()
-        elif enlarged:
-            self.remove_class(*enlarged)
-        elif self.transcript.cursor is not None:
-            self.transcript.action_jump(True)
-        elif self.focused is self.prompt:
-            self.transcript.focus()
-        else:
-            self.prompt.focus()
-
-    def action_prompt(self) -> None:
-        self.remove_class("max-tree", "max-speed")
-        self.prompt.focus()
-
-    def action_view(self) -> None:
-        at = marks.VIEWS.index(self.transcript.view)
-        self.set_view(marks.VIEWS[(at + 1) % len(marks.VIEWS)])
-
-    def set_view(self, view: str) -> None:
-        """Colour the tokens by this."""
-        self.transcript.set_view(view)
-        self._draw_title()
-        self._draw_legend()
-
-    def action_ghosts(self) -> None:
-        self.transcript.show_ghosts = not self.transcript.show_ghosts
-        self.say("rejected drafts are " + ("shown" if self.transcript.show_ghosts else "hidden"))
-
-    def action_round(self, step: int) -> None:
-        self.transcript.action_round(step)
-
-    def action_again(self) -> None:
-        if self.sitting.phase in ("dead", "failed"):
-            self.sitting.restart()
-            self.draw_all()
-            return
-        if self.sitting.busy:
-            self.say("Still answering: esc stops it.")
-            return
-        before = len(self.sitting.turns)
-        refused = self.sitting.again()
-        if refused:
-            self.say(refused)
-            return
-        if before:
-            self.transcript.drop_last()
-        self._message = ""
-        self._draw_text(set())
-        self.draw_all()
-
-    def action_baseline(self) -> None:
-        self.say(self.sitting.measure_baseline())
-        self.draw_all()
-        self.refresh_bindings()
-
-    def action_new(self) -> None:
-        refused = self.sitting.new()
-        if not refused:
-            self.transcript.clear()
-            self.prompt.focus()
-        self._message = refused or "new conversation"
-        self.draw_all()
-
-    def action_panel(self, name: str) -> None:
-        """Beside the text: show or hide a panel. In one column: enlarge it, and back."""
-        if self.has_class("-narrow"):
-            other = "speed" if name == "tree" else "tree"
-            self.remove_class(f"max-{other}")
-            self.toggle_class(f"max-{name}")
-            target = self.query_one(f"#{name}") if self.has_class(f"max-{name}") else self.transcript
-            target.focus()
-        else:
-            self.query_one(f"#{name}").toggle_class("hidden")
-            gone = [n for n in ("tree", "speed") if self.query_one(f"#{n}").has_class("hidden")]
-            for selector, hidden in (("#stack", len(gone) == 2), ("#divider", len(gone) == 2), ("#divider-2", gone)):
-                self.query_one(selector).set_class(bool(hidden), "hidden")
-        self.call_after_refresh(self.draw_all)
-
-    def action_enlarge(self) -> None:
-        name = {"tree": "max-tree", "speed": "max-speed"}.get(self.focused.id if self.focused else "", "max-text")
-        self.toggle_class(name)
-        self.call_after_refresh(self.draw_all)
-
-    def action_copy(self, marked: bool) -> None:
-        from spec_tui.tui.copying import marked_text
-
-        cursor = self.transcript.cursor
-        turn = self.sitting.turns[cursor[0]] if cursor else self.sitting.last
-        if turn is None or not turn.run.text:
-            self.say("Nothing to copy yet.")
-            return
-        self.app.copy_to_clipboard(marked_text(turn.run) if marked else turn.run.text)
-        self.say("copied the answer" + (" with corrections marked" if marked else ""))
-
-    def action_export(self) -> None:
-        from spec_tui.tui.copying import save_svg
-
-        try:
-            self.say(f"saved the screen as {save_svg(self.app.export_screenshot(title='spec-tui'))}")
-        except OSError as error:
-            self.say(f"could not save the screen: {error.strerror or error}")
-
-    def action_engine(self) -> None:
-        from spec_tui.tui.screens.engine import EngineScreen
-
-        self.app.push_screen(EngineScreen(self.sitting.settings, self.sitting.ready), self._engine_chosen)
-
-    def _engine_chosen(self, settings) -> None:
-        if settings is not None:
-            self.sitting.settings = settings
-            self.say(f"next answer: {find(settings.resolved(self.sitting.ready)).title}")
-            self._draw_top()
-
-    def action_showcase(self) -> None:
-        from spec_tui.tui.screens.showcase import ShowcaseScreen
-
-        self.app.push_screen(ShowcaseScreen(), self._showcase_chosen)
-
-    def _showcase_chosen(self, choice) -> None:
-        if choice is None:
-            return
-        prompt, send = choice
-        self.prompt.focus()
-        if not (send and self.ask(prompt)):
-            self.prompt.put(prompt)
 
     def on_descendant_focus(self) -> None:
         self.query_one("#answer-title", Sides).forget_ink()

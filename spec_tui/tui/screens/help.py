@@ -71,15 +71,15 @@ def help_text(width: int) -> Content:
 
 def _bindings():
     from spec_tui.tui.app import SpecTui
-    from spec_tui.tui.screens.chat import ChatScreen
+    from spec_tui.tui.screens.chat_actions import ChatActions
     from spec_tui.tui.widgets.prompt_box import PromptBox
-    from spec_tui.tui.widgets.transcript import Transcript
+    from spec_tui.tui.widgets.token_cursor import TokenCursor
 
     palette = Binding("ctrl+p", "", "", tooltip="Command palette: every action by name, themes")
-    anywhere = [b for b in ChatScreen.BINDINGS if b.key.startswith(("ctrl", "f1", "esc"))]
+    anywhere = [b for b in ChatActions.BINDINGS if b.key.startswith(("ctrl", "f1", "esc"))]
     yield "anywhere", [*SpecTui.BINDINGS, palette, *anywhere]
     yield "prompt", PromptBox.BINDINGS
-    yield "text and panels", [*Transcript.BINDINGS, *[b for b in ChatScreen.BINDINGS if b not in anywhere]]
+    yield "text and panels", [*TokenCursor.BINDINGS, *[b for b in ChatActions.BINDINGS if b not in anywhere]]
 
 
 def _keys(binding: Binding) -> str:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
+GUTTER = 2  # columns at the left of every line, for bars
+
 
 class Tok(NamedTuple):
     """A piece of text on a line. ``style`` None means: by the token ``index`` of ``turn`` and the current view."""
