@@ -1,0 +1,67 @@
+"""What the documents say is true of the program."""
+
+from __future__ import annotations
+
+import re
+import types
+from pathlib import Path
+
+import pytest
+
+from engines import Request, specs
+from engines import registry as engine_registry
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def code(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_have_the_options_that_are_shown(page):
+    from typer.main import get_command
+
+    from spec_tui.cli.app import app
+
+    group = get_command(app)
+    for block in code(page, "sh"):
+        for line in block.splitlines():
+            words = line.partition("spec-tui ")[2].partition("#")[0]
+            if not words:
+                continue
+            name = words.split()[0]
+            command = group if name.startswith("-") else group.commands[name]
+            known = {option for parameter in command.params for option in parameter.opts}
+            assert set(re.findall(r"--[a-z-]+", words)) <= known, line
+
+
+def test_make_has_the_targets_that_are_shown():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`?make ([a-z]+)", (ROOT / "README.md").read_text()):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_readme_names_every_engine():
+    table = (ROOT / "README.md").read_text()
+    assert all(f"| `{spec.id}` |" in table for spec in specs())
+
+
+def test_the_example_engine_runs_and_is_lossless(tiny, monkeypatch):
+    module = types.ModuleType("repeat")
+    block = next(b for b in code(ROOT / "docs" / "adding-an-engine.md", "python") if "SPEC =" in b)
+    exec(compile(block, "docs/adding-an-engine.md", "exec"), module.__dict__)
+    monkeypatch.setattr(engine_registry, "find", lambda name: module.SPEC)
+    monkeypatch.setattr(engine_registry, "drafter_class", lambda name: module.DRAFTER)
+    prompt = (("user", "aaaa"),)
+    *_, repeated = tiny.run(Request(prompt, "repeat", max_new_tokens=40))
+    monkeypatch.undo()
+    *_, plain = tiny.run(Request(prompt, "autoregressive", max_new_tokens=40))
+    assert repeated == plain
