@@ -136,7 +136,7 @@ class ChatScreen(ChatActions, Screen):
         text = self.sitting.take_restored()
         if text and not self.prompt.text.strip():
             self.prompt.put(text)
-        if "dead" in happened or "failed" in happened or "broke" in happened:
+        if happened & {"dead", "failed", "broke", "finished"}:
             self._message = ""
         self.draw_all()
         self.refresh_bindings()

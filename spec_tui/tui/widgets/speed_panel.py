@@ -31,25 +31,28 @@ class SpeedPanel(StripPanel, can_focus=True):
         self.update_rows()
 
     def rows(self, width: int, height: int) -> list[Row]:
-        run = self._run
+        gap = 1 if height >= 18 else 0
         parts = [self._headline(width), self._split(width), self._totals(width)]
-        fixed = sum(len(p) + 1 for p in parts)  # the title, and a blank line between parts
-        spare = height - fixed
+        spare = height - 1 - sum(len(part) + gap for part in parts) + gap
+
+        def take(part: list[Row]) -> list[Row]:
+            nonlocal spare
+            spare -= len(part) + gap
+            return part
+
         tall = spare >= 36
-        plot_height = max(2, min(8, spare - DEPTHS - 4)) if spare >= 4 else 0
-        plot = self._plot(width, plot_height) if plot_height else []
-        spare -= len(plot) + 1 if plot else 0
-        depth = self._depths(width, min(spare - 1, 2 * DEPTHS + 1 if tall else DEPTHS + 1)) if spare >= 3 else []
-        spare -= len(depth) + 1 if depth else 0
-        who = self._sources(width) if spare >= len(SOURCES) + 2 else []
-        spare -= len(who) + 1 if who else 0
-        gains = self._gains(width, min(6, spare - 3)) if spare >= 6 else []
-        order = [parts[0], plot, gains, depth, parts[1], who, parts[2]]
-        out: list[Row] = [title_row(width, "speed", self._title or ("this run" if run.started else ""))]
-        for part in order:
+        need = 1 + gap if spare < DEPTHS + 5 + 2 * gap else DEPTHS + 1 + gap  # of the depths, which come first
+        plot = take(self._plot(width, max(2, min(8, spare - need - gap - 1)))) if spare >= need + gap + 3 else []
+        deep = min(spare - gap, 2 * DEPTHS + 1 if tall else DEPTHS + 1)
+        depth = take(self._depths(width, deep)) if spare > gap else []
+        who = take(self._sources(width)) if spare >= len(SOURCES) + 2 else []
+        gains = take(self._gains(width, min(6, spare - 3))) if spare >= 6 else []
+        title = self._title or ("this run" if self._run.started else "")
+        out: list[Row] = [title_row(width, "speed", title)]
+        for part in (parts[0], plot, gains, depth, parts[1], who, parts[2]):
             if part:
-                out += [*part, [("", "text")]]
-        return out[:-1]
+                out += [*part, *[[("", "text")]] * gap]
+        return out[: len(out) - gap]
 
     def _headline(self, width: int) -> list[Row]:
         rate = self._run.metrics.tokens_per_second
@@ -76,6 +79,8 @@ class SpeedPanel(StripPanel, can_focus=True):
         return out
 
     def _depths(self, width: int, room: int) -> list[Row]:
+        if room < DEPTHS:
+            return [self._depths_in_a_row(width)]
         m = self._run.metrics
         shown = min(len(m.depth_tried), max(1, room - 1))
         out: list[Row] = [[("accepted by depth", "text"), ("   kept of tried", "muted")]]
@@ -93,6 +98,12 @@ class SpeedPanel(StripPanel, can_focus=True):
         elif shown < len(m.depth_tried):
             out[-1] = [(f"   … {len(m.depth_tried) - shown + 1} deeper", "muted")]
         return out + [[("", "text")]] * (room - len(out))  # the parts below never move
+
+    def _depths_in_a_row(self, width: int) -> Row:
+        m = self._run.metrics
+        pairs = zip(m.depth_tried, [*m.depth_accepted, *[0] * len(m.depth_tried)])
+        words = "".join(f"  {d}:{percent(kept / tried if tried else None)}" for d, (tried, kept) in enumerate(pairs, 1))
+        return [("by depth", "text"), (fit(words or "  nothing drafted", width - 8), "muted")]
 
     def _split(self, width: int) -> list[Row]:
         m = self._run.metrics
@@ -157,7 +168,7 @@ def speed_up(run: RunState, baseline: Baseline | None) -> list[Span]:
     if run.started is not None and run.started.engine == "autoregressive":
         return [("this is the baseline", "muted")]
     if baseline is None:
-        return [("speed-up not measured", "muted"), ("  b", "title")]
+        return [("speed-up not measured  ", "muted"), ("b", "strong")]
     ratio = f"×{rate / baseline.rate:5.2f}" if rate else "×  —  "
     return [(ratio, "good"), (f" of {baseline.rate:.1f} autoregressive", "muted")]
 
