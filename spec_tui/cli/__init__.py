@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from spec_tui.cli.errors import INTERRUPTED, reported
+from spec_tui.cli.errors import reported
 
 
 def main() -> NoReturn:
@@ -16,12 +16,12 @@ def main() -> NoReturn:
         if getattr(sys, name) is None:  # closed by the caller
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (for the process's life)
     code = call(sys.argv[1:])
-    if "torch" in sys.modules:  # it takes a second or two to take down in order, and there is nothing to save
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(code)
-    sys.exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    # There is nothing to save, and an orderly end would wait: a second or two for torch, and for ever for a key
+    # reader of Textual's where the process was once stopped and continued from outside.
+    os._exit(code)
 
 
 def call(arguments: list[str]) -> int:
@@ -37,5 +37,3 @@ def call(arguments: list[str]) -> int:
         outcome.code = action() if callable(action) else int(action or 0)
     return outcome.code
 
-
-__all__ = ["INTERRUPTED", "call", "main"]

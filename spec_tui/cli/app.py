@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -49,7 +50,24 @@ def _open(load: LoadRequest, theme: str | None) -> int:
         raise UsageProblem("the application needs a terminal", "in a pipe or a script: spec-tui run PROMPT")
     from spec_tui.tui.app import run_app
 
-    return run_app(load, theme=theme)
+    with _terminal_as_it_was():
+        return run_app(load, theme=theme)
+
+
+@contextmanager
+def _terminal_as_it_was() -> Iterator[None]:
+    """Puts the terminal's settings back, whatever the application did: Textual takes its own raw mode for the
+    original after the process was stopped and continued from outside."""
+    try:
+        import termios
+    except ImportError:  # Windows
+        yield
+        return
+    settings = termios.tcgetattr(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, settings)
 
 
 def _version() -> int:

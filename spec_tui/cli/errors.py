@@ -17,7 +17,7 @@ from spec_tui.text import sanitise
 
 FAILED, INTERRUPTED = 1, 130
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
-_UsageError, _ClickException = typer.BadParameter.__mro__[1:3]  # typer has click inside, or beside it
+_ClickException = typer.BadParameter.__mro__[2]  # typer has click inside or beside it, by version
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import pyte
 
-PATIENCE = 60.0
+PATIENCE = 40.0
 
 
 class Terminal:
@@ -52,9 +52,9 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What is on the screen."""
+        """What is on the screen, as it reads: a space that does not break is a space."""
         with self._lock:
-            return "\n".join(line.rstrip() for line in self.screen.display)
+            return "\n".join(line.replace("\xa0", " ").rstrip() for line in self.screen.display)
 
     def type(self, keys: str) -> None:
         os.write(self._ours, keys.encode())

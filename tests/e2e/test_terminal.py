@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -42,6 +44,11 @@ def prompt_box(screen: str) -> str:
     return screen.rpartition("╭")[2]
 
 
+def finished(screen: str) -> object:
+    """Whether the line below an answer is there."""
+    return re.search(r"· \d+ tokens · [\d.]+ tokens/s", screen)
+
+
 def engine_of(terminal: Terminal) -> int:
     """The engine process: the only child of the application's that runs the worker."""
     children = f"/proc/{terminal.process.pid}/task/{terminal.process.pid}/children"
@@ -67,8 +74,8 @@ def test_a_sitting():
     with Terminal(APPLICATION, columns=120, rows=40) as terminal:
         terminal.wait_for("ready")
         send(terminal, "Count from 1 to 5.")
-        screen = terminal.wait_for("1 turn in this conversation")
-        assert "Draft model" in screen and re.search(r"\d+ tokens · [\d.]+ tokens/s", screen)
+        screen = terminal.wait_for(finished)
+        assert "Draft model" in screen
 
         send(terminal, "/engine pld")
         terminal.wait_for("engine: Prompt lookup")
@@ -121,13 +128,27 @@ def test_hostile_text_cannot_steer_the_terminal():
         terminal.type("\x1b[200~hostile \x1b]0;owned\x07\x9b2J \u202e\x1b[201~")  # pasted
         terminal.wait_for(lambda screen: "hostile" in prompt_box(screen))
         terminal.type("\r")
-        terminal.wait_for("1 turn in this conversation")
+        terminal.wait_for(finished)
         screen = terminal.wait_for("]0;owned␇b␛[31mc")
         assert "evil␛]0;owned␇" in screen
         for sequence in (b"\x1b]0;", b"\x1b[31mc", b"owned\x07", "\x9b".encode(), "\u202e".encode()):
             assert sequence not in terminal.raw
         terminal.type("\x11")
         assert terminal.exit_code() == 0
+
+
+def test_the_terminal_is_restored_after_a_stop_from_outside():
+    with Terminal(WITHOUT_A_MODEL, columns=80, rows=24) as terminal:
+        terminal.wait_for("ready")
+        terminal.process.send_signal(signal.SIGSTOP)
+        terminal.process.send_signal(signal.SIGCONT)
+        # Textual may lose the first key to the reader of before the stop.
+        for _ in range(40):
+            terminal.type("\x11")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                terminal.process.wait(0.5)
+                break
+        assert terminal.exit_code() == 0 and terminal.current_modes() == terminal.modes
 
 
 def test_the_application_killed_takes_its_engine_with_it():
