@@ -76,7 +76,8 @@ async def measure(args: argparse.Namespace) -> None:
     app = SpecTui(client, LoadRequest(), initial_request_options=request)
     app.driver_class = Sink
     task = asyncio.create_task(app.run_async(size=(args.width, args.height)))
-    await asyncio.sleep(1.0)
+    while app.sitting.phase != "ready":
+        await asyncio.sleep(0.1)
     app.screen.ask("Write a function that merges two sorted lists.")
     client.feed_tokens(args.tokens)
     gc.freeze()  # the made-up events to come would not be in a real screen's memory

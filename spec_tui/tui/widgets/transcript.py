@@ -56,6 +56,7 @@ class Transcript(Inked, TokenCursor, can_focus=True):
         self._wrap = Wrapper(80)
         self._strips: dict[int, Strip] = {}
         self._width = 0
+        self._count = 0
         self._tail: list[str] = []
         self._welcome = ""
         self.seen: set[str] = set()
@@ -180,11 +181,14 @@ class Transcript(Inked, TokenCursor, can_focus=True):
         """Lines from this one on are to be drawn again; keep to the end if the view is there."""
         if not self._width:
             return
-        for y in [y for y in self._strips if y >= first]:
-            del self._strips[y]
         count = len(self._wrap.lines)
-        streaming = bool(self.blocks) and not self.blocks[-1].closed
-        height = -(-count // self.JUMP) * self.JUMP if streaming else count
+        for y in range(first, count):
+            self._strips.pop(y, None)
+        height = count
+        if self.blocks and not self.blocks[-1].closed:
+            jump = self.JUMP if count - self._count < 2 else 2 * self.JUMP
+            height = max(-(-count // jump) * jump, self.virtual_size.height if count > self._count else 0)
+        lowest, self._count = max(count, self._count), count  # lines that are gone must be wiped, too
         if self.virtual_size != (size := Size(self._width, height)):
             # Not by assignment: that would lay out the whole screen, and nothing on it depends on this height.
             self.set_reactive(Transcript.virtual_size, size)
@@ -192,7 +196,7 @@ class Transcript(Inked, TokenCursor, can_focus=True):
         if self.following:
             self.scroll_end(animate=False, immediate=True, x_axis=False, force=True)
         top = self.scroll_offset.y
-        self.refresh(Region(0, max(0, first - top), self._width, self.size.height))
+        self.refresh(Region(0, max(0, first - top), self._width, min(lowest - first, self.size.height)))
 
     # -- drawing --------------------------------------------------------------------------------
     def on_resize(self) -> None:
@@ -217,13 +221,13 @@ class Transcript(Inked, TokenCursor, can_focus=True):
     def render_lines(self, crop: Region) -> list[Strip]:
         width, top, count = self.size.width, self.scroll_offset.y, len(self._wrap.lines)
         blank = Strip.blank(width, self.ink("text"))
-        out = [self._strip(y, width) if y < count else blank for y in range(crop.y + top, crop.bottom + top)]
+        lines, selection = range(crop.y + top, crop.bottom + top), self.text_selection
+        out = [self._strip(y, width, selection) if y < count else blank for y in lines]
         if crop.column_span != (0, width):
             out = [strip.crop(*crop.column_span) for strip in out]
         return out
 
-    def _strip(self, y: int, width: int) -> Strip:
-        selection = self.text_selection
+    def _strip(self, y: int, width: int, selection: Selection | None) -> Strip:
         if selection is None and (strip := self._strips.get(y)) is not None:
             return strip
         strip = Strip(self._segments(self._wrap.lines[y])).adjust_cell_length(width, self.ink("text"))
