@@ -36,3 +36,9 @@ class ModelUnavailable(SpecError):
 
     exit_code = 3
     kind = "model"
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception of another library says, in one line of at most 200 characters."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__

@@ -250,7 +250,7 @@ _CLASSES: dict[str, type] = {c.__name__: c for c in typing.get_args(Event)}
 
 
 def to_json(event: Event) -> str:
-    """One line of JSON; ``"event"`` names the class. Non-finite numbers become null."""
+    """One line of JSON; ``"event"`` names the class. Non-finite numbers become null, and come back as nan."""
     record = {"event": type(event).__name__, **_plain(event)}
     return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
 
@@ -263,9 +263,10 @@ def from_json(line: str) -> Event:
             so traces of a newer minor version stay readable.
     """
     record = json.loads(line)
-    if not isinstance(record, dict) or record.get("event") not in _CLASSES:
+    name = record.get("event") if isinstance(record, dict) else None
+    if not isinstance(name, str) or name not in _CLASSES:
         raise ValueError("not an event")
-    return _build(_CLASSES[record["event"]], record)
+    return _build(_CLASSES[name], record)
 
 
 def _plain(value: Any) -> Any:
@@ -315,8 +316,8 @@ def _scalar(hint: Any, origin: Any, args: tuple, value: Any) -> Any:
         if value not in args:
             raise ValueError(f"{value!r} is none of {args}")
         return value
-    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+    if hint is float and (value is None or type(value) in (int, float)):
+        return float("nan") if value is None else float(value)
     expected = {int: int, str: str, bool: bool}.get(hint, dict if origin is dict else object)
     if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
         raise ValueError(f"expected {getattr(expected, '__name__', expected)}, got {type(value).__name__}")

@@ -33,7 +33,7 @@ def decode(
         cancelled: asked between rounds and prefill chunks.
 
     Raises:
-        RunFailed: a drafter broke the draft tree's invariants.
+        RunFailed: a drafter broke the draft tree's invariants, or the model gave nan or infinity.
     """
     run = _Run(target, drafter, law, list(prompt), stop, words)
     first = run.prefill(cancelled)
@@ -146,6 +146,8 @@ class _Run:
     def _explain(self, row: np.ndarray, favourites: list[int], token: int) -> tuple[float, tuple[Choice, ...]]:
         """The probability of an emitted token, and the target's favourites at its position."""
         highest = row[favourites[0]]
+        if not np.isfinite(highest):
+            raise RunFailed("the model's logits are not numbers", "the dtype is too narrow for it: use --dtype float32")
         total = float(np.exp(row - highest).sum())
         chosen, *probs = (math.exp(float(row[t] - highest)) / total for t in (token, *favourites))
         return chosen, tuple(Choice(t, self.words.piece(t), p) for t, p in zip(favourites, probs) if p > 0)

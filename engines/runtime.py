@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from engines import registry
 from engines.drafters.base import Resources
-from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
+from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
 from engines.events import Event, Loading, Ready, Started
 from engines.laws import make_law
 from engines.loop import decode
@@ -106,7 +106,7 @@ class Runtime:
             raise
         except (RuntimeError, MemoryError) as error:
             self.forget()
-            raise RunFailed(f"the model failed: {str(error).splitlines()[0][:200]}", "try a shorter text") from error
+            raise RunFailed(f"the model failed: {first_line(error)}", "try a shorter text") from error
 
     def forget(self) -> None:
         """Empty the KV caches (after a failure, or to measure a cold start)."""

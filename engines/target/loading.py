@@ -9,12 +9,13 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
-from engines.errors import ModelUnavailable, UsageProblem
+from engines.errors import ModelUnavailable, UsageProblem, first_line
 from engines.target.model import CausalModel
 from engines.target.selftest import selftest
 from engines.target.tuning import tune
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_HUB_SECONDS = 5.0
 _SHORT = {"f32": "float32", "fp32": "float32", "f16": "float16", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -42,7 +43,7 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The tokenizer of a folder or hub id. Raises ModelUnavailable."""
-    _check_folder(name)
+    _find(name)
     return _guarded(name, "tokenizer", lambda: AutoTokenizer.from_pretrained(name, trust_remote_code=False))
 
 
@@ -53,7 +54,7 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device, threads: int
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
             cannot verify several tokens at once; the message says which and what to do.
     """
-    _check_folder(name)
+    _find(name)
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     config = _guarded(name, "configuration", lambda: AutoConfig.from_pretrained(name, trust_remote_code=False))
@@ -86,8 +87,12 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None) -> Causa
     return causal
 
 
-def _check_folder(name: str) -> None:
-    """Tell a missing folder from a hub id before the hub is asked."""
+def _find(name: str) -> None:
+    """Tell a missing folder from a hub id, and an unreachable hub from a slow one, before transformers is asked.
+
+    Raises:
+        ModelUnavailable: no such folder, or a hub id that is not cached while the hub does not answer.
+    """
     path = Path(name).expanduser()
     looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or "\\" in name
     if path.is_dir():
@@ -97,6 +102,35 @@ def _check_folder(name: str) -> None:
         raise ModelUnavailable(f"{name} is a file, not a model folder", "give the folder that holds config.json")
     elif looks_local:
         raise ModelUnavailable(f"there is no model folder {name}", "check it, or give a hub id such as owner/name")
+    elif not _cached(name) and not _hub_answers():
+        raise _unreachable(name)
+
+
+def _cached(name: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return isinstance(try_to_load_from_cache(name, "config.json"), str)
+    except HFValidationError:
+        return True  # no hub id at all: transformers' own error says so without asking the hub
+
+
+def _hub_answers() -> bool:
+    """One short question: the hub's client would try for minutes before it says that nobody answers."""
+    from huggingface_hub import constants, get_session
+
+    if constants.HF_HUB_OFFLINE:
+        return True  # the client answers at once, and says that it is offline
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_HUB_SECONDS)
+    except Exception:
+        return False
+    return True
+
+
+def _unreachable(name: str) -> ModelUnavailable:
+    return ModelUnavailable(f"{name} is not in the local cache and the hub could not be reached", _OFFLINE)
 
 
 def _guarded(name: str, what: str, call: Callable):
@@ -124,7 +158,7 @@ def _translated(name: str, what: str, error: Exception) -> ModelUnavailable:
     if "repo id must" in text or "repo_name" in text:
         return ModelUnavailable(f"{name!r} is neither a folder nor a hub id", "hub ids look like owner/name")
     if not local and any(w in text for w in ("connect", "resolve", "offline", "timeout", "timed out", "unreachable")):
-        return ModelUnavailable(f"{name} is not in the local cache and the hub could not be reached", _OFFLINE)
+        return _unreachable(name)
     if "out of memory" in text or "can't allocate" in text:
         return ModelUnavailable(f"{name} does not fit into memory", "choose a smaller model or --dtype bfloat16")
     if "safetensors" in text:
@@ -135,7 +169,8 @@ def _translated(name: str, what: str, error: Exception) -> ModelUnavailable:
         return ModelUnavailable(f"{name} needs code of its own to run, which is not trusted", "choose another model")
     if not local and "is not a local folder and is not a valid model identifier" in text:
         return ModelUnavailable(f"neither a folder nor a model of the hub is named {name}", "check the name")
-    first = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
-    return ModelUnavailable(f"the {what} of {name} cannot be read: {first}", "check that the download is complete")
+    return ModelUnavailable(
+        f"the {what} of {name} cannot be read: {first_line(error)}", "check that the download is complete"
+    )
 
 

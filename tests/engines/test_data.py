@@ -57,7 +57,7 @@ def test_events_survive_json(event):
 
 @pytest.mark.parametrize(
     "line",
-    ["", "[]", "3", '{"event": "Nope"}', '{"event": "Loading"}', '{"event": "Loading", "stage": 3}',
+    ["", "[]", "3", '{"event": []}', '{"event": "Nope"}', '{"event": "Loading"}', '{"event": "Loading", "stage": 3}',
      '{"event": "Finished", "reason": "bored", "tokens": [], "text": ""}',
      '{"event": "Finished", "reason": "stop", "tokens": ["1"], "text": ""}',
      '{"event": "Finished", "reason": "stop", "tokens": [true], "text": ""}',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from engines import Metrics
 from engines.drafters.autoregressive import Autoregressive
@@ -110,6 +111,14 @@ def test_a_broken_tree_is_a_clear_error(token, parent):
     tree = DraftTree([token], [parent], [None], [0])
     with pytest.raises(RunFailed, match="invalid draft"):
         answer(ToyModel(VOCAB), Scripted(lambda c, r: tree), Exact(Sampling(), 0, VOCAB), PROMPT, 9)
+
+
+def test_logits_that_are_not_numbers_are_a_clear_error():
+    model = ToyModel(VOCAB)
+    model.logits_after = lambda context: torch.full((VOCAB,), float("nan"))
+    for law in (Exact(Sampling(), 0, VOCAB), Exact(Sampling(0.8), 0, VOCAB), Rejection(Sampling(), 0)):
+        with pytest.raises(RunFailed, match="not numbers"):
+            answer(model, Scripted(lambda c, r: chain([1])), law, PROMPT, 9)
 
 
 def test_cancel_keeps_what_was_emitted():

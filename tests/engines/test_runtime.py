@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 
 import pytest
 import torch
@@ -199,6 +200,14 @@ def test_an_unreadable_configuration(folder):
 def test_a_hub_id_that_is_not_here_when_offline():
     message = failure("someone/some-model")
     assert "someone/some-model" in message and "local cache" in message
+
+
+def test_a_hub_that_does_not_answer_is_said_quickly(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    clock = time.monotonic()
+    assert "could not be reached" in failure("someone/some-model")
+    assert time.monotonic() - clock < 10
 
 
 def test_a_nonsense_id():
