@@ -237,7 +237,7 @@ class Sitting:
                 self.same_text[len(self.turns) - 1] = first_difference(self.last.run, run)
             return "baseline"
         if not run.text and run.finished.reason == "cancelled":
-            self.restored = turn.prompt
+            self._give_back(turn)
         return "finished"
 
     def _broke(self, turn: Turn, event: Failed) -> Happening:
@@ -245,7 +245,7 @@ class Sitting:
         if turn is self.measuring:
             self.measuring = None
             return "baseline"
-        self.restored = turn.prompt
+        self._give_back(turn)
         return "broke"
 
     def _died(self) -> Happening:
@@ -258,9 +258,15 @@ class Sitting:
                 self.measuring = None
             elif self.last is not None and self.last.run.failed is None:
                 self.last.run = fold(self.last.run, self.problem)
-                self.restored = self.last.prompt
+                self._give_back(self.last)
         self._give_back_queue()
         return "dead"
+
+    def _give_back(self, turn: Turn) -> None:
+        """The prompt goes back into the box; a turn that said nothing is no turn."""
+        self.restored = turn.prompt
+        if not turn.run.text and turn is self.last:
+            self.turns.pop()
 
     def _give_back_queue(self) -> None:
         if self.queued is not None:

@@ -63,7 +63,7 @@ async def test_esc_before_the_first_token_gives_the_prompt_back(session):
         await s.pilot.press("escape")
         await s.settle()
         assert s.chat.prompt.text == "first"
-        assert not s.chat.sitting.turns[0].kept
+        assert not s.chat.sitting.turns and "first" not in s.shown
 
 
 async def test_newline_and_history(session):
@@ -199,6 +199,28 @@ async def test_a_broken_run_keeps_the_prompt_and_the_conversation(session):
         assert s.notice == ""
         assert ("user", "two") not in s.client.requests[-1].conversation
         assert s.client.requests[-1].conversation[0] == ("user", "one")
+
+
+async def test_a_refused_request_is_no_turn(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.ask("far too long", feed=0)
+        s.client._script.clear()
+        s.client.say(Failed("the prompt has 571 tokens, the context holds 512", "shorten it", "usage"))
+        await s.settle()
+        assert "Shorten it." in s.notice and s.chat.prompt.text == "far too long"
+        assert len(s.chat.sitting.turns) == 1 and "far too long" not in s.shown
+        assert s.chat.transcript.following
+
+
+async def test_the_view_keeps_to_the_end_when_an_answer_is_closed(session):
+    for count in range(100, 112):
+        async with session(size=(100, 30), client=FakeClient(ANSWER * 4)) as s:
+            await s.ask("one", feed=count)
+            await s.pilot.press("escape")
+            await s.settle()
+            transcript = s.chat.transcript
+            assert transcript.following and transcript.scroll_offset.y == transcript.max_scroll_y
 
 
 async def test_a_dead_engine_leaves_the_screen_alive_and_offers_a_restart(session):

@@ -113,6 +113,8 @@ class ChatScreen(ChatActions, Screen):
 
     def _draw_text(self, happened: set[Happening]) -> None:
         sitting, transcript = self.sitting, self.transcript
+        while len(transcript.blocks) > len(sitting.turns):
+            transcript.drop_last()
         while len(transcript.blocks) < len(sitting.turns):
             turn = sitting.turns[len(transcript.blocks)]
             transcript.begin(Block(turn.prompt, words.head(turn), turn.run))

@@ -308,7 +308,7 @@ class Transcript(Inked, TokenCursor, can_focus=True):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        if new_value < old_value:
+        if new_value < min(old_value, self.max_scroll_y):  # not where the text only got shorter
             self.following = False
         elif self.cursor is None and new_value >= self.max_scroll_y:
             self.following = True
