@@ -487,3 +487,19 @@ async def test_the_client_is_closed_at_the_end(session):
     async with session() as s:
         client = s.client
     assert client.closed
+
+
+async def test_the_footer_fits_eighty_columns_in_every_place(session):
+    from textual.widgets._footer import FooterKey
+
+    async with session(size=(80, 24)) as s:
+        await s.ask("one", feed=20)
+        for place in ("prompt", "transcript", "tree", "speed"):
+            for busy in (True, False):
+                if not busy:
+                    s.client.feed()
+                    await s.settle()
+                s.chat.query_one(f"#{place}").focus()
+                await s.pilot.pause(0.1)
+                keys = list(s.chat.query(FooterKey))
+                assert 0 < len(keys) <= 8 and sum(key.size.width for key in keys) <= 80
