@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 # C0 (except newline and tab), DEL and C1 become pictures; bidirectional overrides and other invisible steering
-# characters become a replacement mark, so that what is read is what was written.
+# characters become a replacement mark, so that what is read is what was written; so do lone surrogates, which no
+# terminal can be sent.
 _PICTURES = {c: 0x2400 + c for c in range(32) if c not in (9, 10)} | {127: 0x2421}
 _MARKS = dict.fromkeys(
-    [*range(0x80, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF], 0xFFFD
+    [*range(0x80, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF,
+     *range(0xD800, 0xE000)], 0xFFFD
 )
 _TABLE = _PICTURES | _MARKS
 

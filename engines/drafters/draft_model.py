@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from engines.drafters.base import Drafter, Outcome, Resources, Room
 from engines.errors import UsageProblem
 from engines.events import Origin
@@ -16,6 +14,7 @@ from engines.registry import EngineSpec
 from engines.tree import DraftTree
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 _ORIGIN = Origin("draft")
@@ -98,7 +97,7 @@ class DraftModel(Drafter):
                 break
             logits = self._fit(self.model.extend([token]))
         note = {"forwards": len(tokens)}
-        return DraftTree.chain(tokens, _ORIGIN, probs, dists=np.stack(dists) if dists else None, note=note)
+        return DraftTree.chain(tokens, _ORIGIN, probs, dists=_stack(dists), note=note)
 
     def _tree(self, logits: torch.Tensor, position: int, depth: int, nodes: int) -> DraftTree:
         """EAGLE-2's expansion: level by level the ``top_k`` nodes of highest path probability get ``top_k`` children;
@@ -142,6 +141,12 @@ class DraftModel(Drafter):
                 scores.append(above + value)
                 added.append(len(tree) - 1)
         return added
+
+
+def _stack(dists: list[np.ndarray]) -> np.ndarray | None:
+    import numpy as np
+
+    return np.stack(dists) if dists else None
 
 
 def _pad(logits: torch.Tensor, width: int) -> torch.Tensor:
