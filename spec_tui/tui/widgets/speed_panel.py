@@ -31,7 +31,7 @@ class SpeedPanel(StripPanel, can_focus=True):
         self.update_rows()
 
     def rows(self, width: int, height: int) -> list[Row]:
-        gap = 1 if height >= 18 else 0
+        gap = 1 if height >= 24 else 0
         parts = [self._headline(width), self._split(width), self._totals(width)]
         spare = height - 1 - sum(len(part) + gap for part in parts) + gap
 
