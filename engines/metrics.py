@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from engines.events import Event, Prefilled, Round
+from engines.tree import depths
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +19,8 @@ class Metrics:
         target_forwards: verification passes, the prefill excluded.
         drafted, accepted: nodes sent to verification; those kept.
         path_acceptances: sum over drafting rounds of accepted / depth of the draft; ``drafting_rounds`` counts them.
-        depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds whose draft reached that depth
-            with every shallower depth accepted; rounds that accepted there.
+        depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
+            that something drafted at this depth was judged; rounds that accepted there.
         sources: emitted tokens by who proposed them.
     """
 
@@ -49,9 +50,11 @@ class Metrics:
         return self
 
     def _add_round(self, r: Round) -> Metrics:
-        depth = tree_depth(r.draft.parents)
-        tried, kept = _grow(self.depth_tried, depth), _grow(self.depth_accepted, depth)
-        for d in range(min(depth, len(r.path) + 1)):
+        depth = max(depths(r.draft.parents), default=0)
+        end = r.path[-1] if r.path else -1
+        reached = len(r.path) + (end in r.draft.parents)  # one more where something was drafted below the path's end
+        tried, kept = _grow(self.depth_tried, reached), _grow(self.depth_accepted, reached)
+        for d in range(reached):
             tried[d] += 1
         for d in range(len(r.path)):
             kept[d] += 1
@@ -119,14 +122,6 @@ def measure(events: Iterable[Event]) -> Metrics:
     for event in events:
         metrics = metrics.add(event)
     return metrics
-
-
-def tree_depth(parents: tuple[int, ...]) -> int:
-    """Depth of a tree given as parents before children (-1 = child of the root); 0 for the empty tree."""
-    depths: list[int] = []
-    for parent in parents:
-        depths.append(1 if parent < 0 else depths[parent] + 1)
-    return max(depths, default=0)
 
 
 def _ratio(a: float, b: float) -> float | None:

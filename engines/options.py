@@ -7,6 +7,7 @@ from typing import Any
 
 from engines.errors import UsageProblem
 
+_KINDS = {"int": "whole number", "float": "number", "bool": "true or false", "str": "word"}
 _WORDS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 
 
@@ -56,8 +57,8 @@ class Option:
         """
         try:
             parsed = self._convert(value)
-        except (TypeError, ValueError):
-            raise self._bad(value) from None
+        except (TypeError, ValueError, OverflowError):
+            raise self._bad(value, f"is no {_KINDS[self.type]}") from None
         if self.choices and parsed not in self.choices:
             raise self._bad(value)
         if isinstance(parsed, (int, float)) and not isinstance(parsed, bool):
@@ -79,7 +80,7 @@ class Option:
             return int(value)
         return type(self.default)(value)
 
-    def _bad(self, value: Any) -> UsageProblem:
+    def _bad(self, value: Any, why: str = "is out of range") -> UsageProblem:
         return UsageProblem(
-            f"option {self.name}={value} is out of range", f"{self.name} takes {self.range} (default {self.default})"
+            f"option {self.name}={value} {why}", f"{self.name} takes {self.range} (default {self.default})"
         )

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from transformers import PreTrainedTokenizerBase
 
-from engines.errors import UsageProblem
+from engines.errors import UsageProblem, first_line
 from engines.request import Request
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> tuple[list[int], tuple[str, ...]]:
+def encode(
+    tokenizer: PreTrainedTokenizerBase, request: Request, vocab_size: int
+) -> tuple[list[int], tuple[str, ...]]:
     """Token ids of the prompt, and warnings.
 
     With a chat template the conversation is rendered with it, ready for the assistant's turn; with ``raw``, or where
     the tokenizer has no template, the contents are joined by newlines and fed as they are.
 
     Raises:
-        UsageProblem: the template refuses the conversation, or nothing is left to feed.
+        UsageProblem: the template refuses the conversation, nothing is left to feed, or a token is beyond the model's
+            ``vocab_size``.
     """
     warnings: tuple[str, ...] = ()
     if request.raw or not tokenizer.chat_template:
@@ -26,6 +29,11 @@ def encode(tokenizer: PreTrainedTokenizerBase, request: Request) -> tuple[list[i
         ids = _render(tokenizer, request)
     if not ids:
         raise UsageProblem("the prompt has no tokens", "type something to ask")
+    if max(ids) >= vocab_size:
+        raise UsageProblem(
+            f"token {max(ids)} of the prompt is beyond the model's vocabulary of {vocab_size}",
+            "the tokenizer is not this model's: check the model folder",
+        )
     return list(ids), warnings
 
 
@@ -37,8 +45,8 @@ def _render(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
         return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)[
             "input_ids"
         ]
-    except TemplateError as error:
+    except (TemplateError, ValueError, TypeError) as error:
         raise UsageProblem(
-            f"the model's chat template refuses this conversation: {str(error)[:200]}",
+            f"the model's chat template refuses this conversation: {first_line(error)}",
             "leave out the system prompt, or use --raw",
         ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from engines.errors import UsageProblem
@@ -42,28 +43,33 @@ class EngineSpec:
         known = {option.name: option for option in self.options}
         for name in given:
             if name not in known:
-                names = ", ".join(known) or "none"
-                raise UsageProblem(f"engine {self.id} has no option {name!r}", f"its options: {names}")
+                names = ", ".join(f"{option.name} {option.range}" for option in self.options) or "none"
+                raise UsageProblem(f"engine {self.id} has no option {name!r}", f"options of {self.id}: {names}")
         return {name: option.parse(given.get(name, option.default)) for name, option in known.items()}
 
 
 def specs() -> tuple[EngineSpec, ...]:
     """All engines, in the order they are shown."""
-    return tuple(import_module(f"engines.drafters.{name}").SPEC for name in _MODULES)
+    return tuple(module.SPEC for module in _modules().values())
 
 
 def find(engine: str) -> EngineSpec:
     """The engine with this id. Raises UsageProblem that names those there are."""
-    for spec in specs():
-        if spec.id == engine:
-            return spec
-    raise UsageProblem(f"there is no engine {engine!r}", "engines are: " + ", ".join(s.id for s in specs()))
+    return _module(engine).SPEC
 
 
 def drafter_class(engine: str) -> type:
-    """The drafter class of an engine (its module's ``DRAFTER``)."""
-    for name in _MODULES:
-        module = import_module(f"engines.drafters.{name}")
-        if module.SPEC.id == engine:
-            return module.DRAFTER
-    raise UsageProblem(f"there is no engine {engine!r}", "engines are: " + ", ".join(s.id for s in specs()))
+    """The drafter class of an engine. Raises UsageProblem that names those there are."""
+    return _module(engine).DRAFTER
+
+
+def _modules() -> dict[str, ModuleType]:
+    modules = [import_module(f"engines.drafters.{name}") for name in _MODULES]
+    return {module.SPEC.id: module for module in modules}
+
+
+def _module(engine: str) -> ModuleType:
+    modules = _modules()
+    if engine not in modules:
+        raise UsageProblem(f"there is no engine {engine!r}", "engines are: " + ", ".join(modules))
+    return modules[engine]

@@ -39,7 +39,8 @@ class Request:
         """Raises UsageProblem, naming the range, where a value is outside of it."""
         if not any(content.strip() for role, content in self.conversation if role != "system"):
             raise UsageProblem("the prompt is empty", "type something to ask, or give --prompt-file")
-        _within("temperature", self.temperature, 0, 100)
+        if self.temperature != 0:
+            _within("temperature", self.temperature, 1e-6, 100, also="0, or ")
         _within("top-p", self.top_p, 0, 1, open_low=True)
         _within("top-k", self.top_k, 0, None)
         _within("seed", self.seed, 0, 2**63 - 1)
@@ -58,9 +59,11 @@ class Request:
         return cls(**{**data, "conversation": turns})
 
 
-def _within(name: str, value: float, low: float, high: float | None, open_low: bool = False) -> None:
+def _within(
+    name: str, value: float, low: float, high: float | None, open_low: bool = False, also: str = ""
+) -> None:
     ok = (value > low if open_low else value >= low) and (high is None or value <= high)
     if not ok:
-        bound = f"{'above' if open_low else 'at least'} {low:g}"
-        bound += f" and at most {high:g}" if high is not None else ""
-        raise UsageProblem(f"{name} {value} is out of range", f"{name} is {bound}")
+        bound = f"{'above' if open_low else 'at least'} {low}"
+        bound += f" and at most {high}" if high is not None else ""
+        raise UsageProblem(f"{name} {value} is out of range", f"{name} is {also}{bound}")

@@ -41,8 +41,10 @@ class Runtime:
         self.target, self.tokenizer, self.draft = target, tokenizer, draft
         self.words = Detokenizer(tokenizer)
         self.end_tokens = _end_tokens(target, tokenizer)
-        if not target.trees:
-            warnings += (f"{target.name} cannot verify branches: drafts are cut to their first path",)
+        for model, words in ((target, "drafts are cut to their first path"), (draft, "it drafts chains")):
+            if model is not None:
+                warnings += model.remarks
+                warnings += () if model.trees else (f"{model.name} cannot branch: {words}",)
         self.ready = Ready(
             target.name, _name(target.dtype), str(target.device), target.parameters, target.vocab_size,
             target.context_limit, bool(tokenizer.chat_template), draft.name if draft else None,
@@ -66,7 +68,7 @@ class Runtime:
         clock = perf_counter()
         where = resolve_device(device)
         kind = resolve_dtype(dtype, where)
-        name = model or _shipped("target")
+        name = _shipped("target") if model is None else model
         progress(Loading(f"tokenizer of {name}", 0.1))
         tokenizer = load_tokenizer(name)
         progress(Loading(f"weights of {name}", 0.2))
@@ -94,17 +96,17 @@ class Runtime:
         sampling = Sampling(request.temperature, request.top_p, request.top_k)
         law = make_law(request.law, sampling, request.seed, self.target.vocab_size)
         drafter = registry.drafter_class(spec.id)(
-            Resources(law, self.target.vocab_size, self.draft, self.end_tokens), **options
+            Resources(law, self.target.vocab_size, self.draft, self.end_tokens, self.target.trees), **options
         )
-        prompt, warnings = encode(self.tokenizer, request)
+        prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
         limit, clipped = self._room(len(prompt), request.max_new_tokens)
-        yield self._started(request, spec, options, law.lossless, prompt, limit, warnings + clipped)
+        yield self._started(request, spec, options, law.lossless, prompt, warnings + clipped)
         stop = Stop(self.end_tokens, limit)
         try:
             yield from decode(self.target, drafter, law, prompt, stop, self.words, cancelled)
         except SpecError:
             raise
-        except (RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError, IndexError) as error:
             self.forget()
             raise RunFailed(f"the model failed: {first_line(error)}", "try a shorter text") from error
 
@@ -127,11 +129,13 @@ class Runtime:
             return room, ()
         return room, (f"the context of {limit} leaves room for {room} of {wanted} new tokens",)
 
-    def _started(self, request, spec, options, lossless, prompt, limit, warnings) -> Started:
+    def _started(self, request, spec, options, lossless, prompt, warnings) -> Started:
+        raw = request.raw or not self.tokenizer.chat_template
+        turns = tuple(("raw" if raw else role, content) for role, content in request.conversation)
         return Started(
-            spec.id, options, request.law, request.temperature, request.top_p, request.top_k, request.seed, limit,
-            self.ready.model, self.ready.dtype, self.ready.device, tuple(prompt),
-            tuple(self.words.piece(t) for t in prompt), request.conversation, self.ready.draft_model,
+            spec.id, options, request.law, request.temperature, request.top_p, request.top_k, request.seed,
+            request.max_new_tokens, self.ready.model, self.ready.dtype, self.ready.device, tuple(prompt),
+            tuple(self.words.piece(t) for t in prompt), turns, self.ready.draft_model,
             lossless and spec.lossless, _versions(), _machine(), warnings,
         )
 
@@ -141,7 +145,7 @@ def _load_draft(
 ) -> tuple[CausalModel | None, tuple[str, ...]]:
     """The draft model, vocabulary checked before its weights are read; a shipped one that does not fit is a warning."""
     asked = name is not None
-    found = name or sample_model("draft")
+    found = sample_model("draft") if name is None else name
     if found is None:
         return None, ("no draft model is at hand: give --draft-model to use the draft engine",)
     found = str(found)

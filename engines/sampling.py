@@ -8,6 +8,8 @@ from functools import cached_property
 import numpy as np
 import torch
 
+_BELOW_ONE = np.float32(-1 + 2**-24)
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -102,11 +104,12 @@ class GumbelNoise:
         x = raw.astype(np.float32)
         x += np.float32(0.5)
         x *= np.float32(-(2.0**-32))
-        # -log(-log(1 - u)): log1p keeps the precision where it counts, small u give the large noise that decides
-        with np.errstate(divide="ignore"):
-            np.log1p(x, out=x)
-            np.negative(x, out=x)
-            np.log(x, out=x)
+        # -log(-log(1 - u)): log1p keeps the precision where it counts, small u give the large noise that decides; the
+        # largest u are rounded to 1 in float32, and stay below it, so that no token is ruled out
+        np.maximum(x, _BELOW_ONE, out=x)
+        np.log1p(x, out=x)
+        np.negative(x, out=x)
+        np.log(x, out=x)
         return np.negative(x, out=x)
 
 

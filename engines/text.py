@@ -23,7 +23,8 @@ class Detokenizer:
 
     def stream(self) -> FastStream | SlowStream:
         """A fresh decoder of one answer; ``step(token)`` returns the text it completes."""
-        return FastStream(self._backend) if self._backend is not None else SlowStream(self.tokenizer)
+        # tokenizers' own stream breaks on byte-fallback vocabularies, where a lone byte can follow finished text
+        return FastStream(self._backend) if self._bytes is not None else SlowStream(self.tokenizer)
 
     def piece(self, token: int) -> str:
         """The token's own text: special tokens by name, half a character as ``<0xE4>``, unknown ids as ``<id 9>``."""
@@ -65,7 +66,7 @@ class FastStream:
 
 
 class SlowStream:
-    """The same for tokenizers without a fast back end: decode a short window again with each token."""
+    """The same for any other tokenizer: decode a short window again with each token."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer, self._ids, self._start, self._done = tokenizer, [], 0, 0

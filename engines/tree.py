@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,22 @@ from engines.events import Origin
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+def depths(parents: Sequence[int]) -> list[int]:
+    """Depth of each node, children of the root 1; parents come before their children, -1 is the root."""
+    out: list[int] = []
+    for parent in parents:
+        out.append(1 if parent < 0 else out[parent] + 1)
+    return out
+
+
+def children(parents: Sequence[int]) -> dict[int, list[int]]:
+    """Nodes by parent, in the order drafted."""
+    out: dict[int, list[int]] = {}
+    for node, parent in enumerate(parents):
+        out.setdefault(parent, []).append(node)
+    return out
 
 
 @dataclass(slots=True)
@@ -34,15 +51,16 @@ class DraftTree:
     origins: list[Origin] = field(default_factory=list)
     dists: np.ndarray | None = None
     note: dict[str, Any] = field(default_factory=dict)
+    _known: dict[tuple[int, int], int] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def add(self, token: int, parent: int, prob: float | None, origin: int) -> int:
         """Append a node, or find the sibling that already carries the token. Returns its index."""
-        for i, (t, p) in enumerate(zip(self.tokens, self.parents)):
-            if p == parent and t == token:
-                return i
+        if (parent, token) in self._known:
+            return self._known[parent, token]
+        self._known[parent, token] = len(self.tokens)
         self.tokens.append(token)
         self.parents.append(parent)
         self.probs.append(prob)
@@ -57,17 +75,11 @@ class DraftTree:
 
     def depths(self) -> list[int]:
         """Depth of each node, children of the root 1."""
-        out: list[int] = []
-        for parent in self.parents:
-            out.append(1 if parent < 0 else out[parent] + 1)
-        return out
+        return depths(self.parents)
 
     def children(self) -> dict[int, list[int]]:
         """Nodes by parent, in the order drafted."""
-        out: dict[int, list[int]] = {}
-        for node, parent in enumerate(self.parents):
-            out.setdefault(parent, []).append(node)
-        return out
+        return children(self.parents)
 
     def capped(self, depth: int, nodes: int) -> DraftTree:
         """This tree without nodes deeper than ``depth`` and with at most ``nodes`` of them, the first ones."""

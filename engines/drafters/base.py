@@ -53,12 +53,14 @@ class Resources:
         vocab_size: width of the target's logits.
         draft_model: a second causal model (``engines.target.model.CausalModel``), where there is one.
         end_tokens: tokens that end the answer: drafting past one is of no use.
+        branches: whether the target can verify more than one path.
     """
 
     law: Law
     vocab_size: int
     draft_model: CausalModel | None = None
     end_tokens: frozenset[int] = frozenset()
+    branches: bool = True
 
 
 class Drafter:

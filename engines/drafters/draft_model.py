@@ -50,23 +50,35 @@ class DraftModel(Drafter):
                 "give --draft-model a model with the target's vocabulary, or choose another engine",
             )
         self.model, self.law, self.ends = resources.draft_model, resources.law, resources.end_tokens
-        self.shape, self.num_tokens, self.confidence = shape, num_tokens, confidence
+        self.shape = shape if resources.branches and self.model.trees else "chain"
+        self.num_tokens, self.confidence = num_tokens, confidence
         self.depth, self.top_k, self.total_nodes = depth, top_k, total_nodes
+        self._checked, self._blind = 0, False
 
     def start(self, outcome: Outcome) -> None:
         """Prefill the prompt here, so that its time counts as prefill and not as drafting."""
+        self._checked, self._blind = 0, False
         prompt = outcome.context[: min(len(outcome.context) - 1, self.model.context_limit)]
-        self.model.extend(prompt[self.model.rewind(outcome.context) :])
+        if self._readable(outcome.context):
+            self.model.extend(prompt[self.model.rewind(outcome.context) :])
 
     def propose(self, context: Sequence[int], room: Room) -> DraftTree:
         # The draft model has positions of its own, perhaps fewer than the target.
         depth = min(room.depth, self.model.context_limit - len(context))
-        if depth < 1:
+        if depth < 1 or not self._readable(context):
             return DraftTree()
         logits = self._catch_up(context)
         if self.shape == "tree":
             return self._tree(logits, len(context), min(depth, self.depth), min(self.total_nodes, room.nodes))
         return self._chain(logits, len(context), min(depth, self.num_tokens, room.nodes))
+
+    def _readable(self, context: Sequence[int]) -> bool:
+        """Whether the draft model has an embedding for every token: the target's may be padded further, and at a high
+        temperature it can emit the padding."""
+        if self.model.vocab_size < self.resources.vocab_size and not self._blind:
+            self._blind = max(context[self._checked :], default=0) >= self.model.vocab_size
+            self._checked = len(context)
+        return not self._blind
 
     def _catch_up(self, context: Sequence[int]) -> torch.Tensor:
         """Feed what the cache lacks of the context (all of the prompt at first, later what the target added). Returns

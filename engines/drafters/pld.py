@@ -61,7 +61,7 @@ class PromptLookup(Drafter):
             self._merge(tree, context, size, end, length)
             if "match" not in tree.note:
                 tree.note = {"match": size, "place": end}
-            if len(tree.origins) >= self.num_candidates:
+            if len(tree.origins) >= self.num_candidates or len(tree) >= room.nodes:
                 break
         return tree
 

@@ -125,8 +125,3 @@ class KVBuffer(Cache):
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot truncate {self.length} rows to {length}")
         self.length, self.pending = length, 0
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the buffer in bytes."""
-        return sum(store.numel() * store.element_size() for store in self._stores)

@@ -15,6 +15,7 @@ from engines.target.selftest import selftest
 from engines.target.tuning import tune
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_DEVICES = ("cpu", "cuda", "mps", "xpu")
 _HUB_SECONDS = 5.0
 _SHORT = {"f32": "float32", "fp32": "float32", "f16": "float16", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -25,6 +26,8 @@ def resolve_device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)
+        if found.type not in _DEVICES:
+            raise RuntimeError
         torch.empty(1, device=found)
     except (RuntimeError, AssertionError, NotImplementedError):
         raise UsageProblem(f"device {device!r} does not work here", "use --device cpu; see spec-tui doctor") from None
@@ -63,13 +66,19 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device, threads: int
             f"{name} is not a causal language model (its type is {config.model_type})",
             "choose a decoder-only model such as a Llama, Qwen or Mistral",
         )
-    model = _guarded(
+    model, report = _guarded(
         name, "weights",
         lambda: AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, use_safetensors=True, trust_remote_code=False
-        ).to(device),
+            name, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        ),
     )
-    return wrap(model, name, threads)
+    lacking = sorted([*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])])
+    if lacking:  # transformers would draw them at random
+        raise ModelUnavailable(
+            f"{name} lacks {len(lacking)} of its weights, the first is {lacking[0]}",
+            "it is not a language model, or its download is incomplete",
+        )
+    return wrap(_guarded(name, "weights", lambda: model.to(device)), name, threads)
 
 
 def wrap(model: PreTrainedModel, name: str, threads: int | None = None) -> CausalModel:
@@ -93,6 +102,8 @@ def _find(name: str) -> None:
     Raises:
         ModelUnavailable: no such folder, or a hub id that is not cached while the hub does not answer.
     """
+    if not name.strip():
+        raise ModelUnavailable("the name of the model is empty", "give a folder, or a hub id such as owner/name")
     path = Path(name).expanduser()
     looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or "\\" in name
     if path.is_dir():

@@ -25,6 +25,7 @@ class CausalModel:
         backend: which forward runs, in words.
         context_limit: positions the model was made for.
         trees: whether branching drafts can be verified in one forward (else chains only).
+        remarks: what a user should know about this model here.
     """
 
     def __init__(self, model: PreTrainedModel, name: str, parameters: int = 0, backend: str = "generic") -> None:
@@ -33,7 +34,7 @@ class CausalModel:
         self.parameters = parameters or model.num_parameters()
         config = model.config.get_text_config(decoder=True)
         self.vocab_size: int = config.vocab_size
-        self.context_limit: int = getattr(config, "max_position_embeddings", None) or 4096
+        self.context_limit, self.remarks = _context(config, name)
         self.device, self.dtype = model.device, model.dtype
         self.windowed = _has_window(config)
         self.trees = not self.windowed
@@ -155,8 +156,22 @@ def _shared_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
     return limit
 
 
+def _context(config, name: str) -> tuple[int, tuple[str, ...]]:
+    """Positions the model can be used with, and a remark where that is fewer than it was made for."""
+    limit = getattr(config, "max_position_embeddings", None) or 4096
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") != "longrope":
+        return limit, ()
+    # longrope changes its table when a forward reaches past the original length: rows verified together would then be
+    # rotated otherwise than the same rows one by one
+    short = rope.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", limit)
+    return short, (f"{name}: only the {short} positions before its longrope switch are used, of {limit}",)
+
+
 def _has_window(config) -> bool:
+    """Whether some layer sees a part of the context only, by whatever name its family gives the window."""
     kinds = set(getattr(config, "layer_types", None) or ())
     if kinds:
         return kinds != {"full_attention"}
-    return bool(getattr(config, "sliding_window", None)) and getattr(config, "use_sliding_window", True)
+    windows = [v for k, v in vars(config).items() if "window" in k and type(v) is int and v > 0]
+    return bool(windows) and getattr(config, "use_sliding_window", True)

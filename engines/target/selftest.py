@@ -17,6 +17,8 @@ def selftest(model: CausalModel) -> str | None:
     Returns:
         None if the model can be decoded with, else the reason in words.
     """
+    if not _causal(model):
+        return "its tokens see the tokens after them: it is an encoder, not a causal language model"
     step = max(1, model.vocab_size // 97)
     prompt = [(7 + i * step) % model.vocab_size for i in range(5)]
     offsets, parents = _TREE
@@ -24,12 +26,26 @@ def selftest(model: CausalModel) -> str | None:
     chain_error = _error(model, prompt, tokens[:4], [-1, 0, 1, 2])
     tree_error = _error(model, prompt, tokens, parents) if model.trees else None
     model.truncate(0)
-    tolerance = 2e-3 if model.dtype == torch.float32 else 0.1
+    tolerance = _tolerance(model)
     if not chain_error <= tolerance:
         return f"its logits change by {chain_error:.2g} of their spread when several tokens are fed at once"
     if tree_error is not None and not tree_error <= tolerance:
         model.trees = False
     return None
+
+
+@torch.inference_mode()
+def _causal(model: CausalModel) -> bool:
+    """Whether a row's logits stay what they are when other tokens follow."""
+    ids = torch.tensor([[1, 2, 3, 4, 5, 6]], device=model.device) % model.vocab_size
+    longer = model.model(input_ids=ids, use_cache=False).logits[0, :3].float()
+    shorter = model.model(input_ids=ids[:, :3], use_cache=False).logits[0].float()
+    return float((longer - shorter).abs().max()) <= _tolerance(model) * (float(shorter.std()) or 1.0)
+
+
+def _tolerance(model: CausalModel) -> float:
+    """The difference, relative to the spread of the logits, that rounding explains."""
+    return 2e-3 if model.dtype == torch.float32 else 0.1
 
 
 def _error(model: CausalModel, prompt: list[int], tokens: list[int], parents: list[int]) -> float:

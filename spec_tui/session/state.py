@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from engines.events import (
-    Choice,
     Draft,
     Emitted,
     Event,
@@ -20,11 +19,11 @@ from engines.events import (
     Finished,
     Origin,
     Prefilled,
-    Ready,
     Round,
     Started,
 )
 from engines.metrics import Metrics
+from engines.tree import children
 
 T = TypeVar("T")
 
@@ -210,19 +209,11 @@ def origin_of(draft: Draft, node: int) -> Origin:
     return draft.origins[draft.origin[node]] if node >= 0 else Origin("target")
 
 
-def children_of(draft: Draft) -> dict[int, list[int]]:
-    """Nodes by parent, in the order drafted."""
-    out: dict[int, list[int]] = {}
-    for node, parent in enumerate(draft.parents):
-        out.setdefault(parent, []).append(node)
-    return out
-
-
 def best_path(draft: Draft, start: int = -1) -> list[int]:
     """The drafter's favourite way on from a node: the most probable child each time, the first where none is rated."""
-    children, path = children_of(draft), []
+    below, path = children(draft.parents), []
     node = start
-    while nodes := children.get(node):
+    while nodes := below.get(node):
         node = max(nodes, key=lambda n: (draft.probs[n] or 0.0, -n))
         path.append(node)
     return path
@@ -286,13 +277,3 @@ def first_difference(a: RunState, b: RunState) -> int | None:
         if x.emitted.token != y.emitted.token:
             return index
     return None
-
-
-def context_limit(ready: Ready | None) -> int | None:
-    """The model's context length where it is known."""
-    return ready.context_limit if ready else None
-
-
-def top_choices(token: TokenState, limit: int = 5) -> tuple[Choice, ...]:
-    """The target's most probable tokens at this place."""
-    return token.emitted.top[:limit]

@@ -7,7 +7,8 @@ import re
 from datetime import datetime
 from pathlib import Path
 
-from spec_tui.session.state import RunState, children_of
+from engines.tree import children
+from spec_tui.session.state import RunState
 
 
 def marked_text(run: RunState) -> str:
@@ -26,7 +27,7 @@ def marked_text(run: RunState) -> str:
 def _rejected(run: RunState, index: int) -> str:
     """What the drafter would have written in place of a corrected token."""
     event = run.rounds[run.tokens[index].round]
-    nodes = children_of(event.draft).get(event.path[-1] if event.path else -1, [])
+    nodes = children(event.draft.parents).get(event.path[-1] if event.path else -1, [])
     if not nodes:
         return ""
     return event.draft.pieces[max(nodes, key=lambda n: (event.draft.probs[n] or 0.0, -n))]

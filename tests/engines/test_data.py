@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,7 @@ from engines.events import (
     from_json,
     to_json,
 )
-from engines.metrics import Metrics, tree_depth
+from engines.metrics import Metrics
 from engines.options import Option
 from engines.stop import Stop
 from engines.text import Detokenizer, SlowStream
@@ -89,8 +90,14 @@ def test_metrics_by_hand():
         "tau": pytest.approx(1 / 3), "tokens_per_second": pytest.approx(4 / 5), "prefill_seconds": 2.0,
         "decode_seconds": 5.0, "draft_seconds": 1.0, "verify_seconds": 3.0, "other_seconds": 1.0,
     }
-    assert m.depth_tried == (2, 1, 0) and m.depth_accepted == (1, 0, 0)
+    assert m.depth_tried == (2, 1) and m.depth_accepted == (1, 0)
     assert m.sources == {"target": 4, "output": 1}
+
+
+def test_a_leaf_of_a_deeper_tree_is_no_rejection_below_it():
+    tree = Draft((1, 2, 3), (-1, -1, 1), ("",) * 3, (None,) * 3, (0,) * 3, (Origin("draft"),))
+    m = measure([Round(1, 6, tree, (0,), (A, Emitted(9, "", "", "bonus")), 0.1, 0.1, 0.1, 7)])
+    assert m.depth_tried == (1,) and m.depth_accepted == (1,)
 
 
 def test_ratios_with_nothing_to_divide_by_are_none():
@@ -99,17 +106,15 @@ def test_ratios_with_nothing_to_divide_by_are_none():
 
 
 @given(st.lists(st.integers(0, 9), max_size=12))
-def test_tree_depth_is_the_longest_path(choices):
+def test_depths_are_those_of_the_paths(choices):
     tree = DraftTree()
     for i, choice in enumerate(choices):
         tree.add(i, choice % (i + 1) - 1, None, 0)
-    longest = 0
-    for node in range(len(tree)):
-        depth = 0
+    for node, depth in enumerate(tree.depths()):
+        above = 0
         while node >= 0:
-            node, depth = tree.parents[node], depth + 1
-        longest = max(longest, depth)
-    assert tree_depth(tuple(tree.parents)) == longest == max(tree.depths(), default=0)
+            node, above = tree.parents[node], above + 1
+        assert depth == above
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=25), st.integers(0, 5), st.integers(0, 20))
@@ -151,6 +156,8 @@ def test_options_parse_words_and_numbers():
         with pytest.raises(UsageProblem) as caught:
             option.parse(bad)
         assert option.range in caught.value.hint and option.name in caught.value.message
+    with pytest.raises(UsageProblem, match="no whole number"):
+        number.parse("1e0")
 
 
 def test_every_engine_explains_itself():
@@ -182,3 +189,25 @@ def test_labels_of_tokens(tokenizer):
     assert (words.piece(first), words.piece(second)) == ("<0xC3>", "<0xA4>")
     assert words.piece(tokenizer(" ")["input_ids"][0]) == " "
     assert words.piece(9999) == "<id 9999>"
+
+
+def test_byte_fallback_vocabularies_stream_whatever_the_model_writes():
+    """Complete text, a lone byte, a letter: what Llama-2's and Mistral's tokenizers meet at high temperature."""
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), "▁", "a", "b", "▁a", "é"]
+    tokenizer = Tokenizer(models.BPE({p: i for i, p in enumerate(pieces)}, [], unk_token="<unk>", byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>")
+    rng, words = random.Random(1), Detokenizer(fast)
+    for _ in range(200):
+        ids = [rng.choice([*range(3 + 0xC0, 3 + 256), *range(259, len(pieces))]) for _ in range(12)]
+        stream = words.stream()
+        assert "".join(stream.step(i) for i in ids).isprintable()
+    emoji = [3 + b for b in "🙂".encode()]
+    stream = words.stream()
+    assert "".join(stream.step(i) for i in [*emoji, 260, *emoji, 3 + 0xC3, 3 + 0xA9, 260]) == "🙂a🙂éa"
+    assert words.piece(3 + 0xC3) == "<0xC3>"

@@ -17,6 +17,19 @@ from engines.target.loading import resolve_device, resolve_dtype, wrap
 from tests.conftest import make_llama, make_tokenizer
 
 
+def make_mistral(seed: int, **changes):
+    """A tiny random model whose attention can have a window."""
+    from transformers import MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(seed)
+    config = MistralConfig(
+        vocab_size=260, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.3, bos_token_id=None, eos_token_id=0,
+        pad_token_id=0, **({"sliding_window": None} | changes),
+    )
+    return MistralForCausalLM(config).eval()
+
+
 def ask(runtime, *turns, **kw):
     return list(runtime.run(Request(tuple(turns), max_new_tokens=kw.pop("new", 30), **kw)))
 
@@ -45,6 +58,7 @@ def test_started_says_everything_needed_to_repeat_the_run(tiny):
     events = ask(tiny, ("user", "x"), engine="pld", options={"num_tokens": "4"}, temperature=0.5, seed=9)
     started = events[0]
     assert isinstance(started, Started)
+    assert started.conversation == (("user", "x"),) and started.max_new_tokens == 30
     assert started.options == {"max_ngram": 3, "min_ngram": 1, "num_tokens": 4, "num_candidates": 1}
     assert (started.engine, started.law, started.seed, started.lossless) == ("pld", "exact", 9, True)
     assert started.prompt_pieces[0] == "<|user|>" and started.versions["torch"] == torch.__version__
@@ -65,7 +79,10 @@ def test_the_default_engine_is_the_draft_model_where_there_is_one(tiny):
         ({"engine": "pld", "options": {"num_tokens": "many"}}, "1..256"),
         ({"engine": "draft", "options": {"shape": "ring"}}, "chain | tree"),
         ({"engine": "draft", "options": {"confidence": "nan"}}, "0..1"),
-        ({"temperature": -1}, "at least 0"),
+        ({"temperature": -1}, "0, or at least"),
+        ({"temperature": 1e-40}, "0, or at least"),
+        ({"temperature": float("nan")}, "0, or at least"),
+        ({"seed": 2**63}, str(2**63 - 1)),
         ({"top_p": 0}, "above 0"),
         ({"law": "murphy"}, "exact, rejection"),
         ({"new": 0}, "at least 1"),
@@ -110,6 +127,39 @@ def test_a_draft_with_a_shorter_context_falls_silent_instead_of_failing():
         assert longer_prompt[-1].tokens
 
 
+def test_a_draft_that_lacks_rows_for_a_token_falls_silent():
+    """A hot target emits padding that the draft model has no embedding for."""
+    runtime = Runtime(wrap(make_llama(1, vocab_size=300), "t"), make_tokenizer(), wrap(make_llama(2), "d"))
+    beyond = 0
+    for law in ("exact", "rejection"):
+        for shape in ("chain", "tree"):
+            kw = {"law": law, "temperature": 3.0, "seed": 1, "new": 60}
+            events = ask(runtime, ("user", "abc"), engine="draft", options={"shape": shape}, **kw)
+            beyond += max(events[-1].tokens) >= 260
+            if law == "exact":
+                assert events[-1] == ask(runtime, ("user", "abc"), engine="autoregressive", **kw)[-1]
+    assert beyond
+
+
+def test_a_tokenizer_larger_than_the_model_is_a_sentence():
+    runtime = Runtime(wrap(make_llama(1, vocab_size=64), "t"), make_tokenizer())
+    with pytest.raises(UsageProblem, match="beyond the model's vocabulary"):
+        ask(runtime, ("user", "ÿ"))
+
+
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+def test_models_that_cannot_branch_get_chains_and_say_so(shape):
+    windowed = {"sliding_window": 16, "use_sliding_window": True}
+    for target_kw, draft_kw in (({}, windowed), (windowed, {}), (windowed, windowed)):
+        target, draft = wrap(make_mistral(1, **target_kw), "t"), wrap(make_mistral(2, **draft_kw), "d")
+        runtime = Runtime(target, make_tokenizer(), draft)
+        assert any("cannot branch" in w for w in runtime.ready.warnings)
+        events = ask(runtime, ("user", "x" * 40), engine="draft", options={"shape": shape}, new=50)
+        assert events[-1] == ask(runtime, ("user", "x" * 40), engine="autoregressive", new=50)[-1]
+        for event in events[2:-1]:
+            assert list(event.draft.parents) == list(range(-1, len(event.draft.parents) - 1))
+
+
 def test_a_draft_with_padded_embeddings_fits():
     target = wrap(make_llama(1, vocab_size=260), "t")
     for width in (272, 256):
@@ -125,7 +175,9 @@ def test_without_a_chat_template_the_prompt_is_raw_and_says_so(tiny):
     started = ask(runtime, ("user", "ab"))[0]
     assert started.prompt_pieces == ("a", "b")
     assert "no chat template" in started.warnings[0]
+    assert started.conversation == (("raw", "ab"),)
     assert ask(tiny, ("user", "ab"), raw=True)[0].prompt_pieces == ("a", "b")
+    assert ask(tiny, ("user", "ab"), raw=True)[0].conversation == (("raw", "ab"),)
 
 
 def test_a_template_that_refuses_is_a_sentence(tiny):
@@ -174,6 +226,43 @@ def test_a_file_instead_of_a_folder(folder):
 def test_not_a_causal_model(folder):
     edit(folder, "config.json", model_type="t5", architectures=["T5ForConditionalGeneration"], is_encoder_decoder=True)
     assert "not a causal language model" in failure(folder)
+
+
+def test_an_encoder_is_no_language_model():
+    from transformers import BertConfig, BertLMHeadModel
+
+    config = BertConfig(vocab_size=260, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    with pytest.raises(ModelUnavailable, match="encoder"):
+        wrap(BertLMHeadModel(config).to(torch.float32), "bert")
+
+
+def test_missing_weights_are_not_made_up(folder):
+    from safetensors.torch import load_file, save_file
+
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, path, metadata={"format": "pt"})
+    message = failure(folder)
+    assert "lacks 1 of its weights" in message and "model.layers.1.mlp.up_proj.weight" in message
+
+
+def test_a_long_rope_is_used_up_to_its_switch():
+    from transformers import Phi3Config, Phi3ForCausalLM
+
+    half = 4
+    config = Phi3Config(
+        vocab_size=260, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=4,
+        max_position_embeddings=256, original_max_position_embeddings=64, pad_token_id=0, eos_token_id=0,
+        rope_parameters={
+            "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * half, "long_factor": [4.0] * half,
+            "original_max_position_embeddings": 64,
+        },
+    )
+    runtime = Runtime(wrap(Phi3ForCausalLM(config), "phi"), make_tokenizer())
+    assert runtime.ready.context_limit == 64 and "longrope" in runtime.ready.warnings[0]
+    for engine in ("autoregressive", "pld"):
+        assert len(ask(runtime, ("user", "x" * 20), engine=engine, new=100)[0].prompt) < 64
 
 
 def test_no_weights(folder):

@@ -11,7 +11,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engines.events import Choice, Origin, Round, Trial
-from spec_tui.session.state import RunState, TokenState, children_of, origin_of
+from engines.tree import children
+from spec_tui.session.state import RunState, TokenState, origin_of
 from spec_tui.text import one_line, visible
 from spec_tui.tui import marks
 from spec_tui.tui.screens.modal import Box, SpecModal
@@ -99,7 +100,7 @@ def fate(token: TokenState, event: Round | None) -> str:
 
 def rivals(event: Round) -> list[str]:
     """What was drafted at the place where the target wrote its own token, likeliest first."""
-    nodes = children_of(event.draft).get(event.path[-1] if event.path else -1, [])
+    nodes = children(event.draft.parents).get(event.path[-1] if event.path else -1, [])
     return [event.draft.pieces[n] for n in sorted(nodes, key=lambda n: -(event.draft.probs[n] or 0.0))]
 
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 from textual.binding import Binding
 
 from engines.events import Draft, Round
-from engines.metrics import tree_depth
-from spec_tui.session.state import RunState, children_of, origin_of
+from engines.tree import children, depths
+from spec_tui.session.state import RunState, origin_of
 from spec_tui.text import one_line, visible
 from spec_tui.tui.marks import LETTERS
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
@@ -69,7 +69,8 @@ class TreePanel(StripPanel, can_focus=True):
     def _foot(self, event: Round, width: int) -> list[Row]:
         drafted = len(event.draft.tokens)
         if drafted:
-            words = f"{drafted:>3} drafted  {len(event.path):>2} kept  depth {tree_depth(event.draft.parents):>2}"
+            deepest = max(depths(event.draft.parents))
+            words = f"{drafted:>3} drafted  {len(event.path):>2} kept  depth {deepest:>2}"
         else:
             words = "nothing drafted in this round"
         note = " · ".join(f"{one_line(str(k))} {_scalar(v)}" for k, v in event.note.items() if v is not None)
@@ -80,7 +81,7 @@ class TreePanel(StripPanel, can_focus=True):
 
 
 def _tree(event: Round, run: RunState, index: int, width: int) -> list[Row]:
-    pen = _Pen(event.draft, frozenset(event.path), children_of(event.draft), width)
+    pen = _Pen(event.draft, frozenset(event.path), children(event.draft.parents), width)
     root = run.root_of(index)
     rows: list[Row] = [[("◌ ", "muted"), (_label(root.piece) if root else "start", "text")]]
     choice = _choice(event)
