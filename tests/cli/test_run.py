@@ -133,7 +133,7 @@ def test_an_unreadable_terminal_name_cannot_steer_it(cli):
         (["x", "--temperature", "nan"], 2, "0, or at least"),
         (["x", "--temperature", "warm"], 2, "--temperature"),
         (["x", "--top-p", "0"], 2, "above 0 and at most 1"),
-        (["x", "--top-k", "-1"], 2, "0, or at least"),
+        (["x", "--top-k", "-1"], 2, "at least 0"),
         (["x", "--max-new-tokens", "0"], 2, "at least 1"),
         (["x", "--seed", "-1"], 2, "seed is at least 0"),
         (["x", "--law", "jungle"], 2, "laws are: exact, rejection"),
