@@ -15,15 +15,15 @@ def render(measured: dict, training: dict, texts: dict) -> str:
         _draft(measured),
         _answers(measured),
         _functions(measured),
-        _limits(texts),
+        _limits(measured["models"]["target"]["sha256"], texts),
         _sources(measured["sources"]),
     )
     return "\n\n".join(parts) + "\n"
 
 
 def table(head: list[str], lines: list[list[str]]) -> str:
-    """A markdown table; the first column is text, the others are numbers or short words."""
-    rule = ["---"] + ["---:"] * (len(head) - 1)
+    """A markdown table."""
+    rule = ["---"] * len(head)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines))
 
 
@@ -99,9 +99,10 @@ def _recipe(training: dict, texts: dict) -> str:
         for stage, r in training.items()
     ]
     device = next(iter(training.values()))["device"]
+    start = texts["start"] if training["target"]["continued"] else "Trained from random weights."
     return f"""## Recipe
 
-{texts["start"]}
+{start}
 
 {table(head, rows)}
 
@@ -216,8 +217,11 @@ Greedy answers, the first code block of each run against two or three assertions
     return text + ".\n\n" + table(["task", "result"], rows)
 
 
-def _limits(texts: dict) -> str:
-    return "## What it can't do\n\n" + "\n".join(f"- {line}" for line in texts["limits"])
+def _limits(checksum: str, texts: dict) -> str:
+    lines = (
+        texts["limits"] if checksum.startswith(texts["limits_of"]) else ["Not yet written for these weights."]
+    )
+    return "## What it can't do\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
 def _sources(sources: list[dict]) -> str:

@@ -76,6 +76,8 @@ def reuse_tokenizer(folder: Path, context: int) -> PreTrainedTokenizerFast:
     """An existing tokenizer that states the given context length."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.model_max_length = context
+    for noise in ("is_local", "local_files_only"):  # how it was loaded here says nothing about it
+        tokenizer.init_kwargs.pop(noise, None)
     return tokenizer
 
 
