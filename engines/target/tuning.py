@@ -18,7 +18,7 @@ from torch import nn
 from engines.target.layouts import LAYOUTS, available, lay_out
 
 _THREADS_MUST_GAIN = 0.8
-_LAYOUT_MUST_GAIN = 0.95
+_LAYOUT_MUST_GAIN = 0.95  # over each simpler one
 _REPEATS = 5
 _ROWS = (1, 8)  # one row: autoregressive decoding and drafting; several: verification
 _SAMPLE_BYTES = 128 << 20
@@ -33,9 +33,12 @@ class Cost:
 
     @property
     def layout(self) -> str:
-        """The fastest layout; plain unless another gains enough."""
-        best = min(self.linears, key=self.linears.__getitem__)
-        return best if self.linears[best] < _LAYOUT_MUST_GAIN * self.linears["plain"] else "plain"
+        """The fastest layout; a later, less plain one only where it gains enough over those before it."""
+        chosen = "plain"
+        for name, seconds in self.linears.items():
+            if seconds < _LAYOUT_MUST_GAIN * self.linears[chosen]:
+                chosen = name
+        return chosen
 
     @property
     def total(self) -> float:
@@ -71,18 +74,23 @@ def tune(model: nn.Module, threads: int | None = None) -> str:
 
 
 def measure(model: nn.Module, threads: int, layouts: list[str]) -> Cost:
-    """What a forward costs on this many threads."""
+    """What a forward costs on this many threads, in each layout."""
     torch.set_num_threads(threads)
     row = torch.zeros(1, 1, dtype=torch.long)
-    forward = _time(lambda: model(input_ids=row, use_cache=False))
-    linears, share = _sample(model)
-    alone = _time(lambda: _each(linears, 1, model.dtype)) / share
-    costs = {"plain": _mean(linears, share, model.dtype)}
-    for layout in layouts:
-        with torch.inference_mode():
-            copies = [LAYOUTS[layout](linear) for linear in linears]
-        costs[layout] = _mean(copies, share, model.dtype)
-    return Cost(max(forward - alone, 0.0), costs)
+    plain, share = _sample(model)
+    linears = {"plain": plain}
+    with torch.inference_mode():
+        linears |= {name: [LAYOUTS[name](linear) for linear in plain] for name in layouts}
+    inputs = {
+        rows: {m.in_features: torch.zeros(1, rows, m.in_features, dtype=model.dtype) for m in plain} for rows in _ROWS
+    }
+    calls: dict[object, Callable[[], object]] = {"forward": lambda: model(input_ids=row, use_cache=False)}
+    for name, layers in linears.items():
+        for rows in _ROWS:
+            calls[name, rows] = lambda layers=layers, rows=rows: [m(inputs[rows][m.in_features]) for m in layers]
+    times = _interleaved(calls)
+    means = {name: sum(times[name, rows] for rows in _ROWS) / len(_ROWS) / share for name in linears}
+    return Cost(max(times["forward"] - times["plain", 1] / share, 0.0), means)
 
 
 def _sample(model: nn.Module) -> tuple[list[nn.Linear], float]:
@@ -99,27 +107,15 @@ def _sample(model: nn.Module) -> tuple[list[nn.Linear], float]:
     return chosen, size / max(total, 1) or 1.0
 
 
-def _mean(linears: list[nn.Module], share: float, dtype: torch.dtype) -> float:
-    """Seconds of all linear layers, averaged over the row counts that decoding has."""
-    return sum(_time(lambda rows=rows: _each(linears, rows, dtype)) for rows in _ROWS) / len(_ROWS) / share
-
-
-def _each(linears: list[nn.Module], rows: int, dtype: torch.dtype) -> None:
-    inputs: dict[int, torch.Tensor] = {}
-    for linear in linears:
-        width = linear.in_features
-        if width not in inputs:
-            inputs[width] = torch.zeros(1, rows, width, dtype=dtype)
-        linear(inputs[width])
-
-
 @torch.inference_mode()
-def _time(call: Callable[[], object]) -> float:
-    """The best of a few calls after one that warms up: what the machine can do, whatever else it is doing."""
-    call()
-    best = float("inf")
-    for _ in range(_REPEATS):
-        clock = perf_counter()
-        call()
-        best = min(best, perf_counter() - clock)
+def _interleaved(calls: dict[object, Callable[[], object]]) -> dict[object, float]:
+    """The best time of each call over several rounds in turn, after one that warms up: what the machine can do,
+    whatever else it is doing, and no call meets another weather than the others."""
+    best = dict.fromkeys(calls, float("inf"))
+    for repeat in range(_REPEATS + 1):
+        for name, call in calls.items():
+            clock = perf_counter()
+            call()
+            if repeat:
+                best[name] = min(best[name], perf_counter() - clock)
     return best
