@@ -18,10 +18,11 @@ lint: $(VENV)/.test
 bench: $(VENV)/.run
 	$(BIN)/python tools/bench.py
 
-# Everything that depends on the weights. Training takes hours; see tools/train_sample_models.py --help.
+# Everything that depends on the weights: the models' card and the README's picture.
+# Training new weights takes hours and is a command of its own: tools/train_sample_models.py --help
 samples: $(VENV)/.test
 	$(BIN)/python tools/make_model_card.py
-	$(BIN)/python -m pytest tests --snapshot-update
+	$(BIN)/python tools/screenshot.py docs/chat.svg
 
 $(VENV)/.run: $(FILES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,6 +1,6 @@
 """Make the README's picture: the real application, a real answer on the shipped pair, exported as SVG.
 
-    python tools/screenshot.py docs/chat.svg [--prompt TEXT] [--engine draft] [--size 120x36] [--theme spec-dark]
+    python tools/screenshot.py docs/chat.svg [--prompt TEXT] [--engine draft] [--size 120x40] [--theme spec-dark]
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ async def picture(path: Path, prompt: str, engine: str, options: dict, size: tup
         await until(pilot, lambda: sitting.turns and not sitting.busy)
         await pilot.press("escape", "b")
         await until(pilot, lambda: sitting.baselines and not sitting.busy)
+        await pilot.press(*["left_square_bracket"] * 7)  # a round in the middle: its tree says more than the last one's
         await pilot.pause(1.0)
         path.write_text(offline(app.export_screenshot(title="spec-tui")), encoding="utf-8")
 
@@ -54,7 +55,7 @@ def main() -> None:
     parser.add_argument("--prompt", default=SHOWCASES[6].prompt)
     parser.add_argument("--engine", default="draft")
     parser.add_argument("--set", action="append", default=["shape=tree"], metavar="KEY=VALUE")
-    parser.add_argument("--size", default="120x36")
+    parser.add_argument("--size", default="120x40")
     parser.add_argument("--theme", default="spec-dark")
     arguments = parser.parse_args()
     width, height = (int(n) for n in arguments.size.split("x"))

@@ -17,21 +17,20 @@ class Showcase:
 
 SHOWCASES = (
     Showcase(
-        "copying", "Repeat a list",
-        "Every word is in the prompt: prompt lookup drafts long spans and nearly all are kept.",
-        "Repeat this list exactly:\nred apple, green pear, yellow plum, blue grape, brown fig, white melon",
+        "copying", "Repeat a sentence",
+        "The words are in the prompt: prompt lookup (/engine pld) drafts whole spans, and keeps them.",
+        "Repeat this sentence: Tom bought 4 apples and a hat in the morning.",
     ),
     Showcase(
-        "copying", "Change one word",
-        "Copying with one deviation: watch the draft break at the changed word and recover after it.",
-        "Copy this text, but write dog instead of cat:\nThe cat sat by the door. The cat was wet. "
-        "A boy saw the cat and let the cat in.",
+        "copying", "Copy a notice",
+        "A small model slips while it copies: see the draft break at each slip and recover after it.",
+        "Copy the text below word for word.\n\nThe shop is open from nine to six. On Sundays it is closed. "
+        "Please ring the bell.",
     ),
     Showcase(
-        "copying", "Tidy a note",
-        "Light editing: runs of accepted tokens with corrections exactly where the text changes.",
-        "Fix the spelling and keep everything else:\nWe will meat on monday at the big tree. Bring watter and a warm "
-        "coat. We will meat again on friday.",
+        "copying", "Say it in capitals",
+        "A copy with every token changed: lookup finds nothing, the draft model has learnt the trick.",
+        "Write this sentence in capital letters: Anna bought 3 pens and a book in the shop.",
     ),
     Showcase(
         "code", "Sum of a list",
@@ -39,44 +38,43 @@ SHOWCASES = (
         "Write a Python function that returns the sum of a list of numbers.",
     ),
     Showcase(
-        "code", "Rename a variable",
-        "Code copied with edits: the source view shows which tokens came from the prompt.",
-        "Rename the variable x to total in this code:\ndef add(numbers):\n    x = 0\n    for n in numbers:\n"
-        "        x = x + n\n    return x",
+        "code", "Count the vowels",
+        "Try shape=tree with the draft model: several ways on, verified in one forward.",
+        "Write a Python function that counts the vowels in a string.",
     ),
     Showcase(
-        "code", "Four alike",
-        "The answer repeats itself: after the first function the drafter copies from the answer so far.",
-        "Write four Python functions named add, sub, mul and div. Each takes a and b and returns the result.",
+        "code", "A class of methods",
+        "The answer repeats its own patterns: here prompt lookup copies from the answer so far.",
+        "Write a Python class for a stack with push and pop.",
     ),
     Showcase(
         "code", "Count the words",
-        "Indents and loops: see how depth of acceptance follows the shape of the code.",
+        "Indents and loops: see how the depth of acceptance follows the shape of the code.",
         "Write a Python function that counts how often each word occurs in a text and returns a dictionary.",
     ),
     Showcase(
-        "story", "The lost kite",
+        "story", "The mouse and the cat",
         "Free text: a small draft model guesses the small words, the target decides the rest.",
-        "Tell a short story about a girl named Mia who lost her red kite in the wind.",
+        "Write a short story about a brave mouse and a cat.",
     ),
     Showcase(
-        "story", "Refrain",
-        "A line that comes back: lookup fails in the verses and shines in the refrain.",
-        "Write a short story in which a little frog says \"hop, hop, home I go\" three times.",
+        "story", "The fox",
+        "Nothing to copy here: prompt lookup drafts in vain, the draft model still pays.",
+        "Tell me a story about a little fox who could not sleep.",
     ),
     Showcase(
-        "story", "Two endings",
-        "Set the temperature to 0.9 and change the seed: same machinery, another story, still lossless.",
-        "Once upon a time a bear found a small blue box in the snow. What happened next?",
+        "story", "Another ending",
+        "Set /temp 0.9 and change /seed: same machinery, another story, still lossless.",
+        "Tell me a story about a boy and his kite.",
     ),
     Showcase(
-        "arithmetic", "Count by fives",
-        "A rule without a copy: numbers go on where lookup finds no match but a model can guess.",
-        "Count from 5 to 60 in steps of five.",
+        "arithmetic", "Apples left",
+        "The frame is easy to draft, the sum is not; if it is wrong, the target alone would be as wrong.",
+        "Tom has 8 apples and gives 3 to Anna. How many apples does he have left?",
     ),
     Showcase(
-        "arithmetic", "Small sums",
-        "The frame of each line is predictable, the results are not: corrections sit on the digits.",
-        "Work these out, one on a line:\n2 + 3 =\n4 + 5 =\n7 + 6 =\n9 + 8 =\n12 + 7 =",
+        "arithmetic", "Sort numbers",
+        "Every token is a choice among few: the source view (v) shows which were in the prompt.",
+        "Sort these numbers from smallest to largest: 42, 7, 19, 88, 3",
     ),
 )

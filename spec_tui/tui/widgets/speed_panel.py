@@ -102,8 +102,8 @@ class SpeedPanel(StripPanel, can_focus=True):
     def _depths_in_a_row(self, width: int) -> Row:
         m = self._run.metrics
         pairs = zip(m.depth_tried, [*m.depth_accepted, *[0] * len(m.depth_tried)])
-        words = "".join(f"  {d}:{percent(kept / tried if tried else None)}" for d, (tried, kept) in enumerate(pairs, 1))
-        return [("by depth", "text"), (fit(words or "  nothing drafted", width - 8), "muted")]
+        words = "".join(f"{100 * kept / tried:>4.0f}" if tried else "   —" for tried, kept in pairs)
+        return [("kept by depth, %", "text"), (fit(words or "  nothing drafted", width - 16), "muted")]
 
     def _split(self, width: int) -> list[Row]:
         m = self._run.metrics
