@@ -31,6 +31,12 @@ def call(arguments: list[str]) -> int:
     broken pipes and interrupts.
     """
     with reported() as outcome:
+        if not arguments:
+            from spec_tui.cli.application import open_application
+            from spec_tui.session.client import LoadRequest
+
+            outcome.code = open_application(LoadRequest())
+            return outcome.code
         from spec_tui.cli.app import app
 
         action = app(args=arguments, prog_name="spec-tui", standalone_mode=False)

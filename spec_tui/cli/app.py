@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from engines.errors import UsageProblem
+from spec_tui.cli.application import open_application
 from spec_tui.cli.doctor import doctor
 from spec_tui.cli.engines import engines
 from spec_tui.cli.options import Device, DraftModel, Dtype, Model
@@ -39,35 +38,10 @@ def tui(
     load = LoadRequest(model, draft_model, dtype, device)
     command = context.invoked_subcommand
     if command is None:
-        return _version if version else lambda: _open(load, theme)
+        return _version if version else lambda: open_application(load, theme)
     if load != LoadRequest() or theme is not None or version:
         raise UsageProblem("options go behind the command", f"see spec-tui {command} --help")
     return lambda: 0  # the command's own callable is what is called
-
-
-def _open(load: LoadRequest, theme: str | None) -> int:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageProblem("the application needs a terminal", "in a pipe or a script: spec-tui run PROMPT")
-    from spec_tui.tui.app import run_app
-
-    with _terminal_as_it_was():
-        return run_app(load, theme=theme)
-
-
-@contextmanager
-def _terminal_as_it_was() -> Iterator[None]:
-    """Puts the terminal's settings back, whatever the application did: Textual takes its own raw mode for the
-    original after the process was stopped and continued from outside."""
-    try:
-        import termios
-    except ImportError:  # Windows
-        yield
-        return
-    settings = termios.tcgetattr(sys.stdin)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, settings)
 
 
 def _version() -> int:

@@ -10,14 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-import typer
-
 from engines.errors import SpecError
 from spec_tui.text import sanitise
 
 FAILED, INTERRUPTED = 1, 130
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
-_ClickException = typer.BadParameter.__mro__[2]  # typer has click inside or beside it, by version
 
 
 @dataclass(slots=True)
@@ -43,10 +40,7 @@ def reported() -> Iterator[Outcome]:
     except SpecError as error:
         outcome.code = error.exit_code
         _tell(error.message, error.hint)
-    except _ClickException as error:
-        outcome.code = error.exit_code
-        _tell(error.format_message().rstrip("."), _help_for(error))
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         outcome.code = INTERRUPTED
         narrate("\nspec-tui: interrupted")
     except BrokenPipeError:
@@ -57,12 +51,24 @@ def reported() -> Iterator[Outcome]:
         if isinstance(leaving.__context__, BrokenPipeError):  # so rich takes a reader that left
             outcome.code = 0
     except Exception as error:
-        outcome.code = FAILED
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
-            _tell(f"the output cannot be written: {error.strerror}", "make room, or write elsewhere")
-            forget_stdout()
-        else:
-            _tell(f"something unexpected happened: {type(error).__name__}: {error}", _bug_report())
+        outcome.code = _other(error)
+
+
+def _other(error: Exception) -> int:
+    """Tell of what is none of ours: the parser's complaints, a full disk, a bug. Returns the exit code."""
+    typer = sys.modules.get("typer")  # not imported for the application's sake: its first paint waits for every import
+    if typer and isinstance(error, typer.Abort):
+        narrate("\nspec-tui: interrupted")
+        return INTERRUPTED
+    if typer and isinstance(error, typer.BadParameter.__mro__[2]):  # click's, inside typer or beside it by version
+        _tell(error.format_message().rstrip("."), _help_for(error))
+        return error.exit_code
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        _tell(f"the output cannot be written: {error.strerror}", "make room, or write elsewhere")
+        forget_stdout()
+    else:
+        _tell(f"something unexpected happened: {type(error).__name__}: {error}", _bug_report())
+    return FAILED
 
 
 def forget_stdout() -> None:
