@@ -97,19 +97,28 @@ class Exact:
         table, children, verdict, node = to_numpy(logits), tree.children(), Verdict(), -1
         while True:
             row = self.sampling.row(table[node + 1])
-            scores, tops = row, best(row, TOP)
-            ranked = tops
-            if not self.sampling.greedy:
-                scores = row + self._noise.at(position + len(verdict.path))
-                ranked = best(scores, 2)
-                verdict.noise.append(float(scores[ranked[0]] - row[ranked[0]]))
-            token = ranked[0]
+            tops = best(row, TOP)
+            if self.sampling.greedy:
+                token = tops[0]
+                verdict.gaps.append(float(row[token] - row[tops[min(1, len(tops) - 1)]]))
+            else:
+                token = self._sample(row, position + len(verdict.path), verdict)
             verdict.saw(row, tops, token)
-            verdict.gaps.append(float(scores[token] - scores[ranked[min(1, len(ranked) - 1)]]))
             node = next((c for c in children.get(node, ()) if tree.tokens[c] == token), None)
             if node is None:
                 return verdict
             verdict.path.append(node)
+
+    def _sample(self, row: np.ndarray, position: int, verdict: Verdict) -> int:
+        """The token of largest score at a position, its noise and its lead noted."""
+        noise = self._noise.at(position)
+        scores = row + noise
+        token = int(scores.argmax())
+        score = scores[token]
+        scores[token] = -np.inf
+        verdict.noise.append(float(noise[token]))
+        verdict.gaps.append(float(score - scores.max()) if len(scores) > 1 else 0.0)
+        return token
 
 
 class Rejection:

@@ -55,7 +55,9 @@ class Sampling:
 def to_numpy(logits: torch.Tensor) -> np.ndarray:
     """Logits of any shape as float32 on the CPU, in one transfer. The loop looks at few rows, right after a forward has
     emptied the processor's caches: numpy's operations then cost a fraction of torch's."""
-    return logits.float().cpu().numpy()
+    if logits.device.type != "cpu" or logits.dtype != torch.float32:
+        logits = logits.float().cpu()
+    return logits.numpy()
 
 
 def softmax(row: np.ndarray) -> np.ndarray:

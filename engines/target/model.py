@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from engines.target.cache import KVBuffer
 
+_NOTHING = torch.zeros(0, 0, dtype=torch.bool)
 _CHUNK = 512  # rows of a prefill forward: bounds memory, and how long a cancel waits
 
 
@@ -42,7 +43,7 @@ class CausalModel:
         self.tokens: list[int] = []
         self._pending: list[int] = []
         self._depths: list[int] = []
-        self._seen = torch.zeros(0, 0, dtype=torch.bool)  # [pending, pending]: row i attends to pending row j
+        self._seen = _NOTHING  # bool [pending, pending]: row i attends to pending row j
 
     @property
     def length(self) -> int:
@@ -105,7 +106,7 @@ class CausalModel:
         """Forget the pending rows."""
         self.cache.pending = 0
         self._pending, self._depths = [], []
-        self._seen = self._seen[:0, :0]
+        self._seen = _NOTHING
 
     def truncate(self, length: int) -> None:
         """Forget every committed row from ``length`` on, and the pending ones."""
