@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections import deque
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
-from engines.events import Event
+from engines.events import Event, Failed
 from engines.request import Request
+
+AGAIN = "start the engine again to go on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,16 @@ class LoadRequest:
     draft_model: str | None = None
     dtype: str = "auto"
     device: str = "auto"
+
+
+def load_command(request: LoadRequest) -> dict[str, Any]:
+    """The command that loads models."""
+    return {"do": "load", **asdict(request)}
+
+
+def run_command(request: Request) -> dict[str, Any]:
+    """The command that starts a run."""
+    return {"do": "run", "request": request.to_dict()}
 
 
 class EngineClient(Protocol):
@@ -43,3 +56,57 @@ class EngineClient(Protocol):
 
     def close(self) -> None:
         """Stop the engine and wait for it."""
+
+
+class QueuedClient:
+    """What clients with a live engine share: commands go out as records, events wait in a queue, a restart repeats the
+    last load. Subclasses say how an engine is started, reached and stopped."""
+
+    def __init__(self) -> None:
+        self._inbox: deque[Event] = deque()
+        self._last_load: LoadRequest | None = None
+        self._start()
+
+    def load(self, request: LoadRequest) -> None:
+        self._last_load = request
+        self._send(load_command(request))
+
+    def run(self, request: Request) -> None:
+        self._send(run_command(request))
+
+    def cancel(self) -> None:
+        if self.alive:
+            self._deliver({"do": "cancel"})
+
+    def events(self) -> list[Event]:
+        arrived: list[Event] = []
+        while self._inbox:
+            arrived.append(self._inbox.popleft())
+        return arrived
+
+    def restart(self) -> None:
+        """A fresh engine, also where the old one still lives; a run in progress ends without ``Finished``."""
+        self.close()
+        self._start()
+        if self._last_load is not None:
+            self._send(load_command(self._last_load))
+
+    @property
+    def alive(self) -> bool:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def _start(self) -> None:
+        raise NotImplementedError
+
+    def _deliver(self, record: dict[str, Any]) -> None:
+        """Hand a command to a living engine."""
+        raise NotImplementedError
+
+    def _send(self, record: dict[str, Any]) -> None:
+        if self.alive:
+            self._deliver(record)
+        else:
+            self._inbox.append(Failed("the engine is not running", AGAIN, "crashed"))

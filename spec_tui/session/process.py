@@ -19,16 +19,12 @@ from collections import deque
 from typing import Any
 
 from engines.events import Event, Failed, from_json
-from engines.request import Request
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.client import AGAIN, QueuedClient
 from spec_tui.session.environment import engine_environment
 from spec_tui.session.log import log_path, open_log
-from spec_tui.session.service import load_command, run_command
-
-_AGAIN = "start the engine again to go on"
 
 
-class ProcessClient:
+class ProcessClient(QueuedClient):
     """An ``EngineClient`` whose engine is a child process. The process starts with the client; no call but
     ``close`` and ``restart`` waits for it, and those at most ``patience`` seconds.
 
@@ -40,27 +36,8 @@ class ProcessClient:
     def __init__(self, factory: str = "engines:load", patience: float = 1.5) -> None:
         self._factory = factory
         self._patience = patience
-        self._inbox: deque[Event] = deque()
-        self._last_load: LoadRequest | None = None
         self._child: _Child | None = None
-        self._start()
-
-    def load(self, request: LoadRequest) -> None:
-        self._last_load = request
-        self._send(load_command(request))
-
-    def run(self, request: Request) -> None:
-        self._send(run_command(request))
-
-    def cancel(self) -> None:
-        if self._child is not None:
-            self._child.send({"do": "cancel"})
-
-    def events(self) -> list[Event]:
-        arrived: list[Event] = []
-        while self._inbox:
-            arrived.append(self._inbox.popleft())
-        return arrived
+        super().__init__()
 
     @property
     def alive(self) -> bool:
@@ -71,29 +48,20 @@ class ProcessClient:
         """The engine's process id, None where it could not be started or was closed."""
         return self._child.process.pid if self._child is not None else None
 
-    def restart(self) -> None:
-        """A fresh engine, also where the old one still lives; a run in progress ends without ``Finished``."""
-        self.close()
-        self._start()
-        if self._last_load is not None:
-            self._send(load_command(self._last_load))
-
     def close(self) -> None:
         child, self._child = self._child, None
         if child is not None:
             child.close(self._patience)
 
-    def _send(self, record: dict[str, Any]) -> None:
-        if self._child is not None and self._child.alive:
-            self._child.send(record)
-        else:
-            self._inbox.append(Failed("the engine is not running", _AGAIN, "crashed"))
+    def _deliver(self, record: dict[str, Any]) -> None:
+        assert self._child is not None
+        self._child.send(record)
 
     def _start(self) -> None:
         try:
             self._child = _Child(self._factory, self._inbox)
         except OSError as error:
-            self._inbox.append(Failed(f"the engine could not be started: {error}", _AGAIN, "crashed"))
+            self._inbox.append(Failed(f"the engine could not be started: {error}", AGAIN, "crashed"))
 
 
 class _Child:
@@ -178,8 +146,8 @@ def _environment() -> dict[str, str]:
 
 def _crashed(code: int) -> Failed:
     if code >= 0:
-        details = f"{_AGAIN}; details: {log_path('engine')}"
+        details = f"{AGAIN}; details: {log_path('engine')}"
         return Failed(f"the engine process ended (exit code {code})", details, "crashed")
     name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
-    hint = f"if memory ran out, use a smaller model; {_AGAIN}" if name == "SIGKILL" else _AGAIN
+    hint = f"if memory ran out, use a smaller model; {AGAIN}" if name == "SIGKILL" else AGAIN
     return Failed(f"the engine process was killed ({name})", hint, "crashed")

@@ -29,16 +29,6 @@ Loader = Callable[..., Decoder]
 """Takes the fields of ``LoadRequest`` and ``progress`` by name, as ``engines.load`` does."""
 
 
-def load_command(request: LoadRequest) -> dict[str, Any]:
-    """The command that loads models."""
-    return {"do": "load", **asdict(request)}
-
-
-def run_command(request: Request) -> dict[str, Any]:
-    """The command that starts a run."""
-    return {"do": "run", "request": request.to_dict()}
-
-
 class _LoadingStopped(BaseException):
     """Leaves a loader by way of its progress report; not an Exception, so that no loader mistakes it for its
     own."""
