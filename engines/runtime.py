@@ -99,7 +99,7 @@ class Runtime:
             Resources(law, self.target.vocab_size, self.draft, self.end_tokens, self.target.trees), **options
         )
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
-        limit, clipped = self._room(len(prompt), request.max_new_tokens)
+        limit, clipped = self._room(len(prompt), request.max_new_tokens, len(request.conversation))
         yield self._started(request, spec, options, law.lossless, prompt, warnings + clipped)
         stop = Stop(self.end_tokens, limit)
         try:
@@ -116,13 +116,18 @@ class Runtime:
             if model is not None:
                 model.truncate(0)
 
-    def _room(self, prompt: int, wanted: int) -> tuple[int, tuple[str, ...]]:
+    def _room(self, prompt: int, wanted: int, turns: int) -> tuple[int, tuple[str, ...]]:
         """How many tokens the answer may have inside the context. Raises UsageProblem where there is none."""
         limit = self.target.context_limit
+        if prompt >= limit and turns > 1:
+            raise UsageProblem(
+                f"the conversation with this prompt has {prompt} tokens, the model's context holds {limit}",
+                "start a new conversation (in the application: /new)",
+            )
         if prompt >= limit:
             raise UsageProblem(
                 f"the prompt has {prompt} tokens, the model's context holds {limit}",
-                f"shorten it to at most {limit - 1} tokens, or start a new conversation",
+                f"shorten it to at most {limit - 1} tokens",
             )
         room = min(wanted, limit - prompt)
         if room == wanted:

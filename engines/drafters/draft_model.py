@@ -108,7 +108,7 @@ class DraftModel(Drafter):
             if len(tokens) == length or prob < self.confidence or token in self.ends:
                 break
             logits = self._fit(self.model.extend([token]))
-        note = {"forwards": len(tokens)}
+        note = {"draft forwards": len(tokens)}
         return DraftTree.chain(tokens, _ORIGIN, probs, dists=_stack(dists), note=note)
 
     def _tree(self, logits: torch.Tensor, position: int, depth: int, nodes: int) -> DraftTree:
@@ -131,7 +131,7 @@ class DraftModel(Drafter):
         self.model.drop()
         keep = sorted(sorted(range(len(tree)), key=lambda i: -scores[i])[:nodes])
         kept = tree.select(keep)
-        kept.note = {"forwards": level, "expanded": len(tree), "kept": len(kept)}
+        kept.note = {"draft forwards": level, "best of": len(tree)}
         return kept
 
     def _children(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+from codecs import getincrementaldecoder
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar
 
 from textual.app import App, SystemCommand
@@ -125,6 +127,7 @@ def run_app(
     from spec_tui.session.process import ProcessClient
 
     check_theme(theme)
+    _take_any_byte()
     client = ProcessClient()
     try:
         app = SpecTui(client, load, theme=theme, initial_request_options=initial_request_options)
@@ -132,3 +135,14 @@ def run_app(
         return app.return_code or 0
     finally:
         client.close()
+
+
+def _take_any_byte() -> None:
+    """Bytes that are not UTF-8 (a pasted Latin-1 text) become replacement marks: Textual's key reader would end the
+    application with them."""
+    try:
+        from textual.drivers import linux_driver
+    except ImportError:  # Windows
+        return
+    decoder = getincrementaldecoder("utf-8")
+    linux_driver.getincrementaldecoder = lambda name: partial(decoder, errors="replace")

@@ -229,7 +229,8 @@ class Sitting:
     def _ended(self, turn: Turn) -> Happening:
         self._busy = False
         run, rate = turn.run, turn.run.metrics.tokens_per_second
-        if turn.request.engine == "autoregressive" and rate and run.baseline_key:
+        whole = run.finished.reason != "cancelled"  # a few tokens of a stopped run are no rate to compare with
+        if turn.request.engine == "autoregressive" and rate and run.baseline_key and whole:
             self.baselines[run.baseline_key] = Baseline(rate, turn.prompt, run.metrics.new_tokens)
         if turn is self.measuring:
             self.measuring = None

@@ -90,7 +90,7 @@ def foot(turn: Turn) -> tuple[str, bool]:
 
 def status(sitting: Sitting, message: str) -> Row:
     """The status line: a message, else what the engine is doing."""
-    if sitting.phase == "loading":
+    if sitting.phase == "loading" and not message:
         return _loading(sitting)
     if sitting.measuring is not None:
         return [(" ● ", "warn"), ("measuring the autoregressive baseline with the last prompt; "
@@ -138,8 +138,10 @@ def same_text(sitting: Sitting) -> str:
     if turn is None or number not in sitting.same_text:
         return "the baseline was stopped"
     if turn.request.law != "exact":
-        return "baseline measured; texts are not compared under the rejection law, only their distribution is equal"
+        return "baseline measured; the rejection law keeps the distribution, not the text"
     at = sitting.same_text[number]
+    if at is None and turn.run.finished.reason == "cancelled":
+        return f"✓ its {len(turn.run.tokens)} tokens are those of autoregressive decoding"
     if at is None:
         return "✓ the same text as autoregressive decoding, token by token"
     return f"≠ differs from autoregressive decoding at token {at}"

@@ -56,8 +56,8 @@ class Terminal:
         with self._lock:
             return "\n".join(line.replace("\xa0", " ").rstrip() for line in self.screen.display)
 
-    def type(self, keys: str) -> None:
-        os.write(self._ours, keys.encode())
+    def type(self, keys: str | bytes) -> None:
+        os.write(self._ours, keys if isinstance(keys, bytes) else keys.encode())
 
     def wait_for(self, what: str | Callable[[str], object], seconds: float = PATIENCE) -> str:
         """The screen, once it shows a text or fulfils a condition."""

@@ -137,6 +137,17 @@ def test_hostile_text_cannot_steer_the_terminal():
         assert terminal.exit_code() == 0
 
 
+def test_bytes_that_are_no_text_end_nothing():
+    """A pasted Latin-1 text: its bytes become marks, and the application goes on."""
+    with Terminal(WITHOUT_A_MODEL, columns=80, rows=24) as terminal:
+        terminal.wait_for("ready")
+        terminal.type(b"caf\xe9 \x9bx")
+        terminal.wait_for(lambda screen: "caf" in prompt_box(screen) or "caf" in screen)
+        terminal.type("\x11")
+        assert terminal.exit_code() == 0
+        assert b"Traceback" not in terminal.raw and b"UnicodeDecodeError" not in terminal.raw
+
+
 def test_the_terminal_is_restored_after_a_stop_from_outside():
     with Terminal(WITHOUT_A_MODEL, columns=80, rows=24) as terminal:
         terminal.wait_for("ready")

@@ -106,6 +106,13 @@ def test_out_of_context_says_how_long_it_is_and_what_fits(tiny):
     assert "256" in caught.value.message and "at most 255" in caught.value.hint
 
 
+def test_a_full_conversation_is_told_from_a_long_prompt(tiny):
+    turns = [("user", "x" * 100), ("assistant", "y" * 150), ("user", "and?")]
+    with pytest.raises(UsageProblem, match="conversation with this prompt") as caught:
+        ask(tiny, *turns)
+    assert "new conversation" in caught.value.hint
+
+
 def test_an_answer_ends_where_the_context_ends(tiny):
     for engine in ("autoregressive", "pld", "draft"):
         events = ask(tiny, ("user", "x" * 200), engine=engine, new=1000)

@@ -503,3 +503,35 @@ async def test_the_footer_fits_eighty_columns_in_every_place(session):
                 await s.pilot.pause(0.1)
                 keys = list(s.chat.query(FooterKey))
                 assert 0 < len(keys) <= 8 and sum(key.size.width for key in keys) <= 80
+
+
+async def test_a_letter_meant_for_the_prompt_does_not_cost_the_conversation(session):
+    async with session() as s:
+        await s.ask("first")
+        await s.pilot.press("escape", "n")
+        assert len(s.chat.sitting.turns) == 1 and "n again forgets 1 turn" in s.status
+        await s.pilot.press("v", "n")
+        assert len(s.chat.sitting.turns) == 1, "another key in between: asked anew"
+        await s.pilot.press("n")
+        assert not s.chat.sitting.turns
+
+
+async def test_typing_goes_on_after_the_window_was_too_small(session):
+    async with session() as s:
+        await s.pilot.resize_terminal(50, 12)
+        await s.pilot.pause()
+        await s.pilot.resize_terminal(120, 40)
+        await s.pilot.pause(0.2)
+        await s.pilot.press("a", "n")
+        assert s.chat.prompt.text == "an"
+
+
+async def test_a_stopped_baseline_is_no_reference(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("escape", "b")
+        s.client.feed(5)
+        await s.settle()
+        await s.pilot.press("escape")
+        await s.settle()
+        assert not s.chat.sitting.baselines

@@ -132,6 +132,8 @@ class ChatScreen(ChatActions, Screen):
             if number in self.sitting.same_text:
                 foot, _ = words.foot(self.sitting.turns[number])
                 self.transcript.set_foot(number, f"{foot} · {words.badge(self.sitting)}")
+        if "began" in happened:
+            self._message = ""  # what was said while the model loaded
         for event, here in ((self.sitting.ready, "ready" in happened), (self._started(), "began" in happened)):
             if here and event is not None and event.warnings:
                 self._message = "; ".join(event.warnings)
@@ -268,4 +270,14 @@ class ChatScreen(ChatActions, Screen):
         self.query_one("#answer-title", Sides).forget_ink()
 
     def on_resize(self) -> None:
+        self.call_after_refresh(self._resized)
+
+    def on_screen_resume(self) -> None:
         self.call_after_refresh(self.draw_all)
+
+    def _resized(self) -> None:
+        # While the screen was too small everything was hidden, and what is hidden loses the focus: letters typed for
+        # the prompt would then be keys.
+        if self.focused is None and not (self.has_class("-tiny") or self.has_class("-flat")):
+            self.prompt.focus()
+        self.draw_all()

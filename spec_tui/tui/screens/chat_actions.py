@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.binding import Binding
+from textual.events import Key
 from textual.screen import Screen
 
 from engines.registry import find
@@ -13,6 +14,8 @@ from spec_tui.tui import marks
 
 class ChatActions(Screen):
     """The bindings of the chat and their actions; ``ChatScreen`` adds the widgets and the drawing."""
+
+    _asked_new = False
 
     BINDINGS: ClassVar = [
         Binding("escape", "stop", "Stop", id="run.stop", tooltip="Stop the answer and keep its text"),
@@ -30,7 +33,7 @@ class ChatActions(Screen):
                 tooltip="Prompts that show something"),
         Binding("ctrl+r,f4", "again", "Again", id="run.again", key_display="^r", show=False, priority=True,
                 tooltip="Ask the last prompt again with the same seed; restart a dead engine"),
-        Binding("n", "new", "New", id="chat.new", show=False, tooltip="Start a new conversation"),
+        Binding("n", "ask_new", "New", id="chat.new", show=False, tooltip="Start a new conversation (press twice)"),
         Binding("t,f5", "panel('tree')", "Tree", id="chat.tree", show=False, tooltip="Show or hide the draft tree"),
         Binding("s,f8", "panel('speed')", "Speed", id="chat.speed", show=False, tooltip="Show or hide the speed panel"),
         Binding("m,f9", "enlarge", "Enlarge", id="chat.enlarge", show=False, tooltip="Enlarge the focused panel"),
@@ -66,6 +69,7 @@ class ChatActions(Screen):
             self._draw_notice()
         elif enlarged:
             self.remove_class(*enlarged)
+            self.call_after_refresh(self.draw_all)
         elif self.transcript.cursor is not None:
             self.transcript.action_jump(True)
         elif self.focused is self.prompt:
@@ -117,6 +121,20 @@ class ChatActions(Screen):
         self.say(self.sitting.measure_baseline())
         self.draw_all()
         self.refresh_bindings()
+
+    def action_ask_new(self) -> None:
+        """The key: a letter meant for the prompt must not cost the conversation."""
+        turns = len(self.sitting.turns)
+        if turns and not self._asked_new:
+            self._asked_new = True
+            self.say(f"n again forgets {turns} turn{'s' if turns > 1 else ''}; any other key keeps them")
+        else:
+            self._asked_new = False
+            self.action_new()
+
+    def on_key(self, event: Key) -> None:
+        if event.key != "n":
+            self._asked_new = False
 
     def action_new(self) -> None:
         refused = self.sitting.new()

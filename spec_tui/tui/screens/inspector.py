@@ -75,9 +75,13 @@ def explain(run: RunState, index: int) -> Content:
     if token.emitted.top:
         lines += [Content(""), Content("the target's distribution here")]
         lines += [_choice(c, token) for c in token.emitted.top[:6]]
+        if all(c.token != token.emitted.token for c in token.emitted.top[:6]):
+            lines.append(_choice(Choice(token.emitted.token, token.piece, token.emitted.prob), token))
     if token.emitted.trials:
         lines += [Content(""), Content("the dice of the rejection law: accepted when dice < p/q")]
         lines += [_trial(t, event) for t in token.emitted.trials]
+        if all(t.draft_prob == 1.0 for t in token.emitted.trials):
+            lines.append(Content("    q is 1 where the draft comes without a distribution"))
     return Content("\n").join(lines)
 
 
@@ -86,6 +90,8 @@ def fate(token: TokenState, event: Round | None) -> str:
     if event is None:
         return "The first token comes from the prefill: the target had read the prompt, nothing was drafted yet."
     who = marks.SOURCES.get(token.source, token.source)
+    if token.emitted.trials:
+        return _thrown(token, who)
     if token.kind == "accepted":
         return f"Proposed ({who}), and the target chose the same token: accepted."
     if token.kind == "corrected":
@@ -96,6 +102,16 @@ def fate(token: TokenState, event: Round | None) -> str:
     if token.kind == "bonus":
         return "The whole path was accepted, so the same forward gave one more token of the target's own for free."
     return "Nothing was drafted in this round: the target wrote this token alone."
+
+
+def _thrown(token: TokenState, who: str) -> str:
+    """The same under the rejection law, where dice decide what of the draft stays."""
+    last = token.emitted.trials[-1]
+    if token.kind == "accepted":
+        ratio = min(1.0, last.target_prob / last.draft_prob) if last.draft_prob else 1.0
+        return f"Proposed ({who}); the dice, {last.dice:.3f}, fell below p/q, {ratio:.3f}: accepted."
+    return ("The dice refused what was drafted; this token was drawn from what the target's distribution has left, "
+            "max(0, p - q).")
 
 
 def rivals(event: Round) -> list[str]:
@@ -119,7 +135,9 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
             f", noise {e.noise:+.3f} included" if e.noise is not None else " (logits)")
     if event is not None:
         depth = sum(1 for t in run.tokens_of(token.round) if t.emitted.node >= 0)
-        yield "its round", f"{len(event.draft.tokens)} drafted, {depth} kept, {len(event.emitted)} tokens gained"
+        gained = len(event.emitted)
+        plural = "s" if gained > 1 else ""
+        yield "its round", f"{len(event.draft.tokens)} drafted, {depth} kept, {gained} token{plural} gained"
 
 
 def _origin(origin: Origin) -> str:

@@ -153,8 +153,8 @@ class SpeedPanel(StripPanel, can_focus=True):
         reused = run.prefilled.reused if run.prefilled else 0
         prefill = number(m.prefill_seconds * 1000, 5, 0) if run.prefilled else number(None, 5, 0)
         return [
-            [("tokens a forward M", "muted"), (number(m.mean_generated_length, 6, 2), "strong"),
-             ("   accepted", "muted"), (f"{percent(m.acceptance_rate)}", "strong")],
+            [("a forward M", "muted"), (number(m.mean_generated_length, 6, 2), "strong"), ("  kept: nodes", "muted"),
+             (percent(m.acceptance_rate), "strong"), ("  path", "muted"), (percent(m.path_acceptance), "strong")],
             [("tokens ", "muted"), (f"{m.new_tokens:>5}", "text"), ("   KV ", "muted"),
              (f"{run.cache_length:>5}{limit}", "text"), ("   reused ", "muted"), (f"{reused:>4}", "text")],
             [("prefill", "muted"), (f"{prefill} ms", "text"), ("   now ", "muted"),

@@ -62,7 +62,7 @@ class TreePanel(StripPanel, can_focus=True):
         if len(body) > room:
             shown = max(0, room - 1)
             hidden = sum(1 for row in body[shown:])
-            body = [*body[:shown], [(f"  … {hidden} more lines, m enlarges", "muted")]]
+            body = [*body[:shown], [(f"  … {hidden} more lines (tab, then m)", "muted")]]
         body += [[("", "text")]] * (room - len(body))
         return [head, *body, *foot]
 
