@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from engines.errors import UsageProblem
 from engines.events import Draft, Emitted, Origin, Prefilled, Round, Trial
 from engines.request import Request
-from spec_tui.session.state import RunState, fold_all
+from spec_tui.session.state import RunState, TokenState, fold_all
 from spec_tui.tui import marks, slash, words
 from spec_tui.tui.copying import marked_text, offline, save_svg
-from spec_tui.tui.screens.inspector import explain
+from spec_tui.tui.screens.inspector import explain, fate
 from spec_tui.tui.settings import Settings, changed
 from spec_tui.tui.showcase import SHOWCASES
 from spec_tui.tui.widgets.lines import clip, size
@@ -274,3 +274,13 @@ def test_every_binding_has_an_id_and_a_help_text():
                 binding.key.split(","))
             ids.append(binding.id)
     assert len(ids) == len(set(ids))
+
+
+def test_under_the_rejection_law_the_inspector_speaks_of_dice():
+    accepted = Emitted(1, "a", "a", "accepted", 0, 0.4, trials=(Trial(0, 0.4, 0.8, 0.25, True),))
+    refused = Emitted(2, "b", "b", "corrected", -1, 0.1, trials=(Trial(0, 0.1, 1.0, 0.9, False),))
+    event = a_round(Draft((1,), (-1,), ("a",), (0.8,), (0,), (Origin("draft"),)), (0,), accepted)
+    said = fate(TokenState("a", "a", "accepted", "draft", 0.4, 0, accepted), event)
+    assert "0.250" in said and "p/q, 0.500" in said and "target chose" not in said
+    said = fate(TokenState("b", "b", "corrected", "target", 0.1, 0, refused), event)
+    assert "refused" in said and "max(0, p - q)" in said
