@@ -133,7 +133,8 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A model is loaded. ``draft_model`` is None where there is none that fits; ``warnings`` says why."""
+    """A model is loaded. ``draft_model`` is None where there is none that fits; ``warnings`` says why. ``price`` is
+    t(n) of the target as (rows, seconds), ``draft_price`` that of the draft model (``engines.cost.CostCurve``)."""
 
     model: str
     dtype: str
@@ -148,6 +149,8 @@ class Ready:
     backend: str = "generic"
     threads: int = 1
     warnings: tuple[str, ...] = ()
+    price: tuple[tuple[int, float], ...] = ()
+    draft_price: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ class Started:
 
     ``lossless`` is False only for laws or engines that change the target's distribution by design.
     ``prompt`` / ``prompt_pieces`` are the context's token ids and labels; ``conversation`` is the text they came from
-    (role, content), with role "raw" for a prompt without chat template.
+    (role, content), with role "raw" for a prompt without chat template. ``price`` and ``draft_price`` as in ``Ready``.
     """
 
     engine: str
@@ -179,6 +182,8 @@ class Started:
     machine: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     schema: int = SCHEMA
+    price: tuple[tuple[int, float], ...] = ()
+    draft_price: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

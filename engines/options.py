@@ -21,6 +21,7 @@ class Option:
         help: what it means, one sentence.
         low, high: inclusive range of numbers, None where open.
         choices: the allowed words of a str option.
+        paper: the published default, taken with ``budget=paper``; None where it is ``default``, or there is none.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Option:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    paper: int | float | None = None
 
     @property
     def type(self) -> str:
@@ -84,3 +86,11 @@ class Option:
         return UsageProblem(
             f"option {self.name}={value} {why}", f"{self.name} takes {self.range} (default {self.default})"
         )
+
+
+BUDGET = Option(
+    "budget", "auto",
+    "How much to verify a round. auto: what gives the most expected tokens a second, by the measured t(n) and the "
+    "acceptance so far, up to the sizes below. paper: the sizes below as published, or as set.",
+    choices=("auto", "paper"),
+)

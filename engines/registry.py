@@ -45,7 +45,13 @@ class EngineSpec:
             if name not in known:
                 names = ", ".join(f"{option.name} {option.range}" for option in self.options) or "none"
                 raise UsageProblem(f"engine {self.id} has no option {name!r}", f"options of {self.id}: {names}")
-        return {name: option.parse(given.get(name, option.default)) for name, option in known.items()}
+        defaults = self.defaults(given)
+        return {name: option.parse(given.get(name, defaults[name])) for name, option in known.items()}
+
+    def defaults(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The values of options that are not given: the published ones where ``given`` has ``budget=paper``."""
+        published = given.get("budget") == "paper"
+        return {o.name: o.paper if published and o.paper is not None else o.default for o in self.options}
 
 
 def specs() -> tuple[EngineSpec, ...]:

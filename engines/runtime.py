@@ -12,6 +12,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from engines import registry
+from engines.budget import Acceptance, Budget
 from engines.drafters.base import Resources
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
 from engines.events import Event, Loading, Ready, Started
@@ -24,6 +25,7 @@ from engines.sampling import Sampling
 from engines.stop import Stop
 from engines.target.loading import load_model, load_tokenizer, resolve_device, resolve_dtype
 from engines.target.model import CausalModel
+from engines.target.pricing import price
 from engines.text import Detokenizer
 
 
@@ -40,6 +42,9 @@ class Runtime:
     ) -> None:
         self.target, self.tokenizer, self.draft = target, tokenizer, draft
         self.words = Detokenizer(tokenizer)
+        self.price = price(target)
+        self.draft_price = price(draft) if draft is not None else None
+        self._acceptance: dict[str, Acceptance] = {}
         self.end_tokens = _end_tokens(target, tokenizer)
         for model, words in ((target, "drafts are cut to their first path"), (draft, "it drafts chains")):
             if model is not None:
@@ -49,6 +54,7 @@ class Runtime:
             target.name, _name(target.dtype), str(target.device), target.parameters, target.vocab_size,
             target.context_limit, bool(tokenizer.chat_template), draft.name if draft else None,
             draft.parameters if draft else None, seconds, target.backend, torch.get_num_threads(), warnings,
+            self.price.points, self.draft_price.points if self.draft_price else (),
         )
 
     @classmethod
@@ -95,9 +101,11 @@ class Runtime:
         options = spec.parse(request.options)
         sampling = Sampling(request.temperature, request.top_p, request.top_k)
         law = make_law(request.law, sampling, request.seed, self.target.vocab_size)
-        drafter = registry.drafter_class(spec.id)(
-            Resources(law, self.target.vocab_size, self.draft, self.end_tokens, self.target.trees), **options
+        resources = Resources(
+            law, self.target.vocab_size, self.draft, self.end_tokens, self.target.trees,
+            self._budget(request, spec.id), self.draft_price,
         )
+        drafter = registry.drafter_class(spec.id)(resources, **options)
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
         limit, clipped = self._room(len(prompt), request.max_new_tokens, len(request.conversation))
         yield self._started(request, spec, options, law.lossless, prompt, warnings + clipped)
@@ -115,6 +123,13 @@ class Runtime:
         for model in (self.target, self.draft):
             if model is not None:
                 model.truncate(0)
+
+    def _budget(self, request: Request, engine: str) -> Budget:
+        """What was seen of an engine's drafts serves its later runs too, where the text cannot depend on it; under dice
+        every run begins with the prior, so that its seed repeats it."""
+        if request.law == "exact" or request.temperature == 0:
+            return Budget(self.price, self._acceptance.setdefault(engine, Acceptance()))
+        return Budget(self.price)
 
     def _room(self, prompt: int, wanted: int, turns: int) -> tuple[int, tuple[str, ...]]:
         """How many tokens the answer may have inside the context. Raises UsageProblem where there is none."""
@@ -142,6 +157,7 @@ class Runtime:
             request.max_new_tokens, self.ready.model, self.ready.dtype, self.ready.device, tuple(prompt),
             tuple(self.words.piece(t) for t in prompt), turns, self.ready.draft_model,
             lossless and spec.lossless, _versions(), _machine(), warnings,
+            price=self.ready.price, draft_price=self.ready.draft_price,
         )
 
 

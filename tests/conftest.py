@@ -8,7 +8,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import tempfile
+
 import pytest
+
+# What is measured here is not put beside what the user's own runs measured.
+os.environ["SPEC_TUI_CACHE_DIR"] = tempfile.mkdtemp(prefix="spec-tui-tests-")
 
 SPECIAL = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
 TEMPLATE = (

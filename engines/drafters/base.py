@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from engines.tree import DraftTree
 
 if TYPE_CHECKING:
     import torch
 
+    from engines.budget import Budget
+    from engines.cost import CostCurve
     from engines.laws import Law
     from engines.target.model import CausalModel
 
@@ -54,6 +56,8 @@ class Resources:
         draft_model: a second causal model (``engines.target.model.CausalModel``), where there is one.
         end_tokens: tokens that end the answer: drafting past one is of no use.
         branches: whether the target can verify more than one path.
+        budget: how much is worth drafting (``engines.budget.Budget``); None leaves drafts at the sizes of the options.
+        draft_price: t(n) of the draft model.
     """
 
     law: Law
@@ -61,13 +65,22 @@ class Resources:
     draft_model: CausalModel | None = None
     end_tokens: frozenset[int] = frozenset()
     branches: bool = True
+    budget: Budget | None = None
+    draft_price: CostCurve | None = None
 
 
 class Drafter:
-    """Proposes draft trees. Subclasses override ``propose`` and, where they keep state, ``start`` and ``learn``."""
+    """Proposes draft trees. Subclasses override ``propose`` and, where they keep state, ``start`` and ``learn``.
 
-    def __init__(self, resources: Resources, **options: Any) -> None:
+    Attributes:
+        budget: set where the option ``budget`` is "auto".
+    """
+
+    budget: Budget | None = None
+
+    def __init__(self, resources: Resources, budget: str = "paper") -> None:
         self.resources = resources
+        self.budget = resources.budget if budget == "auto" else None
 
     def start(self, outcome: Outcome) -> None:
         """A run begins; ``outcome`` is the prefill's."""
@@ -78,3 +91,5 @@ class Drafter:
 
     def learn(self, outcome: Outcome) -> None:
         """The verdict on the last proposal."""
+        if self.budget is not None:
+            self.budget.learn(outcome.tree, outcome.path)

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from engines.budget import LEVELS, kind_of
 from engines.drafters.base import Drafter, Outcome, Resources, Room
 from engines.errors import UsageProblem
 from engines.events import Origin
-from engines.options import Option
+from engines.options import BUDGET, Option
 from engines.registry import EngineSpec
 from engines.tree import DraftTree
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import torch
 
 _ORIGIN = Origin("draft")
+CHAIN = kind_of(_ORIGIN)
+_NODES_A_LEVEL = 2  # of a tree, verified: a guess made before the tree is there
 
 SPEC = EngineSpec(
     id="draft",
@@ -25,12 +28,13 @@ SPEC = EngineSpec(
     summary="A smaller model with the same vocabulary drafts a chain or a tree.",
     source="Leviathan et al. 2023; Chen et al. 2023; tree expansion: Li et al. 2024 (EAGLE-2)",
     options=(
+        BUDGET,
         Option("shape", "chain", "One path, or a tree expanded by cumulative probability.", choices=("chain", "tree")),
-        Option("num_tokens", 5, "Chain: most tokens drafted a round.", 1, 64),
+        Option("num_tokens", 12, "Chain: most tokens drafted a round.", 1, 64, paper=5),
         Option("confidence", 0.4, "Chain: stop after a token whose draft probability is below this.", 0, 1),
-        Option("depth", 5, "Tree: levels expanded.", 1, 16),
-        Option("top_k", 4, "Tree: children tried a node, and nodes expanded a level.", 1, 32),
-        Option("total_nodes", 16, "Tree: nodes kept for verification, those of the highest path probability.", 1, 256),
+        Option("depth", 8, "Tree: most levels expanded.", 1, 16, paper=5),
+        Option("top_k", 4, "Tree: children tried a node, and nodes expanded a level.", 1, 32, paper=10),
+        Option("total_nodes", 32, "Tree: most nodes verified, those of highest path probability.", 1, 256, paper=60),
     ),
     needs=("draft model",),
 )
@@ -40,10 +44,10 @@ class DraftModel(Drafter):
     """Drafts with a second causal model that keeps its own KV buffer across rounds and turns."""
 
     def __init__(
-        self, resources: Resources, *, shape: str, num_tokens: int, confidence: float, depth: int, top_k: int,
-        total_nodes: int,
+        self, resources: Resources, *, budget: str, shape: str, num_tokens: int, confidence: float, depth: int,
+        top_k: int, total_nodes: int,
     ) -> None:
-        super().__init__(resources)
+        super().__init__(resources, budget)
         if resources.draft_model is None:
             raise UsageProblem(
                 "the draft engine needs a draft model, and none is loaded",
@@ -67,10 +71,24 @@ class DraftModel(Drafter):
         depth = min(room.depth, self.model.context_limit - len(context))
         if depth < 1 or not self._readable(context):
             return DraftTree()
+        tree = self.shape == "tree"
+        most = min(depth, self.depth if tree else self.num_tokens, room.nodes)
+        length = self._worth(most)
+        if length < 1:
+            return DraftTree(note={"budget": f"0 of {most}"})
         logits = self._catch_up(context)
-        if self.shape == "tree":
-            return self._tree(logits, len(context), min(depth, self.depth), min(self.total_nodes, room.nodes))
-        return self._chain(logits, len(context), min(depth, self.num_tokens, room.nodes))
+        if tree:
+            return self._tree(logits, len(context), length, min(self.total_nodes, room.nodes))
+        return self._chain(logits, len(context), length)
+
+    def _worth(self, most: int) -> int:
+        """How many tokens of a chain, or levels of a tree, are worth drafting: decided before any is drawn."""
+        price = self.resources.draft_price
+        if self.budget is None or price is None:
+            return most
+        if self.shape == "chain":
+            return self.budget.length(CHAIN, most, lambda n: n * price.at(1))
+        return self.budget.length(LEVELS, most, lambda n: price.at(1) + (n - 1) * price.at(self.top_k), _NODES_A_LEVEL)
 
     def _readable(self, context: Sequence[int]) -> bool:
         """Whether the draft model has an embedding for every token: the target's may be padded further, and at a high
@@ -108,7 +126,7 @@ class DraftModel(Drafter):
             if len(tokens) == length or prob < self.confidence or token in self.ends:
                 break
             logits = self._fit(self.model.extend([token]))
-        note = {"draft forwards": len(tokens)}
+        note = {"draft forwards": len(tokens)} | ({"budget": length} if self.budget else {})
         return DraftTree.chain(tokens, _ORIGIN, probs, dists=_stack(dists), note=note)
 
     def _tree(self, logits: torch.Tensor, position: int, depth: int, nodes: int) -> DraftTree:
@@ -132,7 +150,10 @@ class DraftModel(Drafter):
         keep = sorted(sorted(range(len(tree)), key=lambda i: -scores[i])[:nodes])
         kept = tree.select(keep)
         kept.note = {"draft forwards": level, "best of": len(tree)}
-        return kept
+        if self.budget is None or self.resources.draft_price is None:
+            return kept
+        price = self.resources.draft_price
+        return self.budget.prune(kept, price.at(1) + (level - 1) * price.at(self.top_k))
 
     def _children(
         self, tree: DraftTree, scores: list[float], beam: list[int], logits: torch.Tensor, position: int

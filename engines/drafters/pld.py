@@ -2,7 +2,7 @@
 
 Source: Saxena, "Prompt Lookup Decoding" (2023), and the n-gram approach of the guide. Differences, each an option or a
 choice of ours: the latest match that still has a full continuation is preferred (upstream takes the oldest), and
-several distinct matches can be merged into one tree.
+several distinct matches can be merged into one tree. How much of the copy is verified is the budget's choice.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from engines.drafters.base import Drafter, Outcome, Resources, Room
 from engines.errors import UsageProblem
 from engines.events import Origin
-from engines.options import Option
+from engines.options import BUDGET, Option
 from engines.registry import EngineSpec
 from engines.tree import DraftTree
+
+_LONGEST = 32  # tokens of a match that are counted
 
 SPEC = EngineSpec(
     id="pld",
@@ -22,9 +24,10 @@ SPEC = EngineSpec(
     summary="Finds the last few tokens earlier in the prompt or answer and drafts what followed them.",
     source="Saxena 2023, prompt lookup decoding",
     options=(
+        BUDGET,
         Option("max_ngram", 3, "Longest suffix looked for, in tokens.", 1, 64),
         Option("min_ngram", 1, "Shortest suffix that counts as a match.", 1, 64),
-        Option("num_tokens", 10, "Tokens copied after a match.", 1, 256),
+        Option("num_tokens", 32, "Most tokens copied after a match.", 1, 256, paper=10),
         Option("num_candidates", 1, "Distinct matches merged into the draft tree.", 1, 16),
     ),
 )
@@ -34,9 +37,10 @@ class PromptLookup(Drafter):
     """n-gram lookup in prompt and output, over an index of where each n-gram last occurred."""
 
     def __init__(
-        self, resources: Resources, *, max_ngram: int, min_ngram: int, num_tokens: int, num_candidates: int
+        self, resources: Resources, *, budget: str, max_ngram: int, min_ngram: int, num_tokens: int,
+        num_candidates: int,
     ) -> None:
-        super().__init__(resources)
+        super().__init__(resources, budget)
         if min_ngram > max_ngram:
             raise UsageProblem(
                 f"min_ngram={min_ngram} is above max_ngram={max_ngram}", "set min_ngram to at most max_ngram"
@@ -58,12 +62,12 @@ class PromptLookup(Drafter):
         if length < 1:
             return tree
         for size, end in self._matches(context, length):
-            self._merge(tree, context, size, end, length)
+            self._merge(tree, context, _matched(context, size, end), end, length)
             if "match" not in tree.note:
-                tree.note = {"match": size, "place": end}
+                tree.note = {"match": tree.origins[0].match, "place": end}
             if len(tree.origins) >= self.num_candidates or len(tree) >= room.nodes:
                 break
-        return tree
+        return self.budget.prune(tree) if self.budget else tree
 
     def _index(self, context: Sequence[int]) -> None:
         """Note the end (index after the last token) of every n-gram that has a token after it."""
@@ -96,6 +100,13 @@ class PromptLookup(Drafter):
             parent = tree.add(token, parent, None, len(tree.origins))
         if len(tree) > before:
             tree.origins.append(origin)
+
+
+def _matched(context: Sequence[int], size: int, end: int) -> int:
+    """The length of the whole match, where an n-gram of ``size`` was looked up: the longer, the more to be trusted."""
+    while size < min(end, _LONGEST) and context[end - 1 - size] == context[len(context) - 1 - size]:
+        size += 1
+    return size
 
 
 DRAFTER = PromptLookup

@@ -45,6 +45,7 @@ def describe(spec: EngineSpec) -> dict[str, Any]:
                 "name": option.name,
                 "type": option.type,
                 "default": option.default,
+                "paper": option.paper,
                 "range": option.range,
                 "low": option.low,
                 "high": option.high,
@@ -71,7 +72,8 @@ def _print(spec: EngineSpec, console: Any) -> None:
         for heading in ("option", "type", "default", "range", "meaning"):
             table.add_column(heading)
         for option in spec.options:
-            cells = (option.name, option.type, str(option.default), option.range, option.help)
+            default = f"{option.default}" if option.paper is None else f"{option.default} (paper {option.paper})"
+            cells = (option.name, option.type, default, option.range, option.help)
             table.add_row(*map(Text, cells))
         console.print(Padding(table, (0, 0, 0, 2)))
     console.print()

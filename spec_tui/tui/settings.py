@@ -115,7 +115,7 @@ def sampling_words(temperature: float, top_p: float, top_k: int) -> str:
 
 def changed(engine: str, options: Mapping[str, Any]) -> list[str]:
     """The options that differ from their defaults, as "name value"; the defining ones for a draft model always."""
-    defaults = {o.name: o.default for o in registry.find(engine).options}
+    defaults = registry.find(engine).defaults(dict(options))
     out = [f"{n} {_short(v)}" for n, v in options.items() if n in defaults and v != defaults[n]]
     return out
 

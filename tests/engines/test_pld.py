@@ -87,7 +87,7 @@ def test_longest_n_first():
 def test_says_where_it_copied_from():
     context = [5, 6, 8, 0, 5, 6, 9, 0, 5, 6]
     tree = lookup(context, prompt_length=4, max_ngram=2, num_tokens=2, num_candidates=2)
-    assert [(o.source, o.place, o.match) for o in tree.origins] == [("output", 6, 2), ("prompt", 2, 2)]
+    assert [(o.source, o.place, o.match) for o in tree.origins] == [("output", 6, 3), ("prompt", 2, 2)]
     assert [tree.origins[o].source for o in tree.origin] == ["output", "output", "prompt", "prompt"]
 
 

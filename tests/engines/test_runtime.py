@@ -59,7 +59,9 @@ def test_started_says_everything_needed_to_repeat_the_run(tiny):
     started = events[0]
     assert isinstance(started, Started)
     assert started.conversation == (("user", "x"),) and started.max_new_tokens == 30
-    assert started.options == {"max_ngram": 3, "min_ngram": 1, "num_tokens": 4, "num_candidates": 1}
+    assert started.options == {
+        "budget": "auto", "max_ngram": 3, "min_ngram": 1, "num_tokens": 4, "num_candidates": 1,
+    }
     assert (started.engine, started.law, started.seed, started.lossless) == ("pld", "exact", 9, True)
     assert started.prompt_pieces[0] == "<|user|>" and started.versions["torch"] == torch.__version__
     assert isinstance(events[1], Prefilled) and isinstance(events[-1], Finished)

@@ -83,6 +83,15 @@ class EngineScreen(SpecModal[Settings]):
         values = self.settings.options(spec.id)
         await form.mount_all([Field(option, values[option.name], classes="option") for option in spec.options])
 
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Another budget has other defaults: those that stand in the form follow it."""
+        field = event.input.parent
+        if isinstance(field, Field) and field.option.name == "budget" and event.value in field.option.choices:
+            spec = find(self.chosen)
+            new = spec.defaults({"budget": event.value})
+            for other in self.query("#options Field").results(Field):
+                other.follow(new[other.option.name])
+
     def on_field_explained(self, event: Field.Explained) -> None:
         hint = self.query_one("#hint", Static)
         hint.update(one_line(event.words))
@@ -125,4 +134,4 @@ class EngineScreen(SpecModal[Settings]):
 
     def action_defaults(self) -> None:
         for field in self.query(Field):
-            field.query_one(Input).value = str(field.option.default)
+            field.put(field.option.default)

@@ -39,6 +39,15 @@ class Field(Horizontal):
         """The checked value. Raises UsageProblem that states the range."""
         return self.option.parse(self.query_one(Input).value.strip())
 
+    def put(self, value: Any) -> None:
+        """Show this value."""
+        self.query_one(Input).value = f"{value:g}" if isinstance(value, float) else str(value)
+
+    def follow(self, default: Any) -> None:
+        """A new default, for a field that shows one."""
+        if self.query_one(Input).value in {str(self.option.default), str(self.option.paper)}:
+            self.put(default)
+
     def check(self) -> bool:
         """Show whether the value is right."""
         try:

@@ -1,0 +1,92 @@
+"""The price of verification: t(n), the time of a forward over n rows, and what a round must yield to be worth it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Points = tuple[tuple[int, float], ...]
+"""(rows, seconds), rows ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurve:
+    """t(n) through measured points: straight lines between them, the last slope beyond them.
+
+    Attributes:
+        points: (rows, seconds), rows ascending from 1, seconds never falling.
+    """
+
+    points: Points
+
+    @classmethod
+    def fit(cls, samples: Iterable[tuple[int, float]]) -> CostCurve:
+        """The curve nearest to measured (rows, seconds) that never falls (pool adjacent violators): a forward over
+        more rows is not cheaper, whatever one noisy sample says.
+
+        Raises:
+            ValueError: no samples, or none positive.
+        """
+        pools: list[tuple[list[int], float]] = []
+        for rows, seconds in sorted(samples):
+            if rows < 1 or not seconds > 0:
+                raise ValueError(f"no cost: {rows} rows in {seconds} s")
+            pools.append(([rows], seconds))
+            while len(pools) > 1 and pools[-2][1] > pools[-1][1]:
+                (low, a), (high, b) = pools[-2:]
+                pools[-2:] = [(low + high, (a * len(low) + b * len(high)) / (len(low) + len(high)))]
+        if not pools:
+            raise ValueError("no samples")
+        return cls(tuple((row, seconds) for rows, seconds in pools for row in rows))
+
+    def at(self, rows: float) -> float:
+        """Seconds of a forward over this many rows."""
+        points = self.points
+        if rows <= points[0][0] or len(points) == 1:
+            return points[0][1]
+        i = min(bisect_left(points, (rows,)), len(points) - 1)
+        (x0, y0), (x1, y1) = points[i - 1], points[i]
+        return y0 + (y1 - y0) * (rows - x0) / (x1 - x0)
+
+
+def best_length(survival: Sequence[float], seconds: Sequence[float]) -> int:
+    """How many tokens of a chain to draft for the most expected tokens a second.
+
+    Args:
+        survival: at index d - 1 the probability that the first d tokens are all accepted.
+        seconds: at index n the time of a round that drafts n tokens, drafting and verification;
+            ``len(survival) + 1`` of them.
+
+    Returns:
+        n in 0..len(survival), the smallest of equals. The expected tokens of a round are
+        1 + survival[0] + ... + survival[n - 1]: those accepted, and the target's own.
+    """
+    best, best_rate, expected = 0, 1.0 / seconds[0], 1.0
+    for n, alive in enumerate(survival, start=1):
+        expected += alive
+        if expected / seconds[n] > best_rate:
+            best, best_rate = n, expected / seconds[n]
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """Whether rounds of a run pay.
+
+    Attributes:
+        needs: tokens a round must yield to be as fast as autoregressive decoding: its time over that of one token.
+        makes: tokens a round did yield (the mean generated length).
+    """
+
+    needs: float
+    makes: float
+
+    @property
+    def pays(self) -> bool:
+        return self.makes >= self.needs
+
+    @property
+    def speed_up(self) -> float:
+        """What the two imply: tokens a second over those of autoregressive decoding."""
+        return self.makes / self.needs
