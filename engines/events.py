@@ -1,19 +1,20 @@
 """What a run says about itself: frozen events, the one stream that screens, traces, metrics and tests read.
 
-A trace is ``Started, Prefilled, Round*, Finished`` (or ``Failed`` where the run broke). ``Loading`` and ``Ready``
-come from the engine process outside a run. Every event is JSON both ways: ``to_json`` / ``from_json``.
+A trace is ``Started, Prefilled, Round*, Finished`` (or ``Failed`` where the run broke), then ``Audited`` where the
+answer was checked. ``Loading``, ``Ready`` and ``Auditing`` come from the engine process outside a run. Every event is
+JSON both ways: ``to_json`` / ``from_json``.
 
 Importing this module imports neither torch nor transformers.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import types
 import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
+
+from engines import codec
 
 SCHEMA = 1
 
@@ -27,6 +28,12 @@ Source = Literal["prompt", "output", "draft", "retrieval", "target"]
 or the target itself."""
 
 Reason = Literal["stop", "length", "cancelled"]
+
+Finding = Literal["identical", "tie", "BUG", "consistent", "lossy"]
+"""Verdict of an audit. identical: every token is the target's choice under law and seed. tie: where one is not, its
+score is as good within rounding. BUG: rounding does not explain it. consistent (rejection above temperature 0, which
+keeps the distribution, not the text): every token is one the target may draw, with the probability that was recorded.
+lossy: law or engine changes the target's distribution by design."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +85,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One throw of the rejection law: node tried, target and draft probability of its token, the dice, the verdict.
+    """One trial of a drafted node: target and draft probability of its token, the dice, the verdict.
 
-    Accepted when ``dice < target_prob / draft_prob``; ``target_prob`` is of the residual distribution after earlier
-    siblings were rejected.
+    Accepted when ``dice < target_prob / draft_prob``; under ``rejection`` ``target_prob`` is of the residual
+    distribution after earlier siblings were rejected. Under ``redraw`` a node has a trial for each path through it, and
+    under ``typical`` the threshold stands in the place of the dice.
     """
 
     node: int
@@ -105,10 +113,10 @@ class Emitted:
         prob: target's probability of the token (under the law's temperature and filters; at temperature 0 the
             plain softmax).
         gap: difference of the two best scores that the law compared at this position (logits; at temperature > 0
-            logits/temperature + noise). None under the rejection law, which compares nothing.
-        noise: the Gumbel noise of the chosen token, None at temperature 0 and under rejection.
+            logits/temperature + noise). None under laws other than ``exact``: they compare nothing.
+        noise: the Gumbel noise of the chosen token, None at temperature 0 and under other laws.
         top: the target's most probable tokens here, best first.
-        trials: the dice of the rejection law, in order.
+        trials: what a law with dice or a threshold tried at this position, in order.
     """
 
     token: int
@@ -217,6 +225,8 @@ class Round:
         draft_seconds, verify_seconds, other_seconds: drafting; the forward; everything else of the loop.
         cache_length: KV rows after the round.
         note: the drafter's remarks for display (match length, hits, forwards, ...), JSON scalars.
+        bias: of a lossy law: total variation distance, 0..1, between what the law makes of this round's first token,
+            given this draft, and the target's distribution. None for lossless laws.
     """
 
     index: int
@@ -229,6 +239,7 @@ class Round:
     other_seconds: float
     cache_length: int
     note: dict[str, Any] = field(default_factory=dict)
+    bias: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +253,55 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Auditing:
+    """Progress of an audit, 0..1."""
+
+    done: float
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """An answer was re-derived by the plain model and compared (``engines.audit``). Positions count from 0, the first
+    token of the answer. Scores are logits, above temperature 0 logits/temperature + noise.
+
+    Attributes:
+        at: position of the first BUG, else of the first tie; None without either.
+        gap: ``gaps[at]``.
+        tolerance: the largest gap that rounding explains, from ``noise`` and the dtype's precision.
+        noise: the largest change of a difference of two scores, measured on this text between forwards of other shapes.
+        checked: positions looked at, all of the answer.
+        ties: gaps above 0 and within the tolerance.
+        differences: tokens that are not the target's choice (where dice decide: that it cannot draw), ties included.
+        choices: the target's choice at each position, given the answer before it (where dice decide: its likeliest
+            token), with its probability.
+        gaps: how far scores must move for the answer's token to be the one, 0 where it is: the choice's score minus the
+            token's, less where a filter's edge is nearer.
+        leads: the target's two best scores apart; None where nothing is compared.
+        seconds: what the audit took.
+    """
+
+    verdict: Finding
+    at: int | None
+    gap: float | None
+    tolerance: float
+    noise: float
+    checked: int
+    ties: int
+    differences: int
+    choices: tuple[Choice, ...] = ()
+    gaps: tuple[float, ...] = ()
+    leads: tuple[float | None, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def words(self) -> str:
+        """The verdict in short: ``identical``, ``tie at 41 (gap 0.0012)``, ``BUG at 41``."""
+        if self.verdict == "tie":
+            return f"tie at {self.at} (gap {self.gap:.2g})"
+        return f"BUG at {self.at}" if self.verdict == "BUG" else self.verdict
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """Something went wrong: a sentence, a way out, and the kind of ``errors.SpecError`` (usage, model, failed)."""
 
@@ -250,13 +310,13 @@ class Failed:
     kind: str = "failed"
 
 
-Event = Union[Loading, Ready, Started, Prefilled, Round, Finished, Failed]
+Event = Union[Loading, Ready, Started, Prefilled, Round, Finished, Auditing, Audited, Failed]
 _CLASSES: dict[str, type] = {c.__name__: c for c in typing.get_args(Event)}
 
 
 def to_json(event: Event) -> str:
     """One line of JSON; ``"event"`` names the class. Non-finite numbers become null, and come back as nan."""
-    record = {"event": type(event).__name__, **_plain(event)}
+    record = {"event": type(event).__name__, **codec.plain(event)}
     return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -271,68 +331,4 @@ def from_json(line: str) -> Event:
     name = record.get("event") if isinstance(record, dict) else None
     if not isinstance(name, str) or name not in _CLASSES:
         raise ValueError("not an event")
-    return _build(_CLASSES[name], record)
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, (tuple, list)):
-        return [_plain(v) for v in value]
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    return value
-
-
-def _build(cls: type, record: Any) -> Any:
-    if not isinstance(record, dict):
-        raise ValueError(f"{cls.__name__}: expected an object")
-    hints = _hints(cls)
-    known = {f.name for f in dataclasses.fields(cls)}
-    try:
-        return cls(**{name: _typed(hints[name], v) for name, v in record.items() if name in known})
-    except TypeError as error:
-        raise ValueError(f"{cls.__name__}: {error}") from None
-
-
-def _typed(hint: Any, value: Any) -> Any:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (Union, types.UnionType):
-        if value is None and type(None) in args:
-            return None
-        return _typed(next(a for a in args if a is not type(None)), value)
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise ValueError("expected a list")
-        if len(args) == 2 and args[1] is Ellipsis:
-            return tuple(_typed(args[0], v) for v in value)
-        if len(args) != len(value):
-            raise ValueError("list of the wrong length")
-        return tuple(_typed(a, v) for a, v in zip(args, value))
-    if dataclasses.is_dataclass(hint):
-        return _build(hint, value)
-    return _scalar(hint, origin, args, value)
-
-
-def _scalar(hint: Any, origin: Any, args: tuple, value: Any) -> Any:
-    if origin is Literal:
-        if value not in args:
-            raise ValueError(f"{value!r} is none of {args}")
-        return value
-    if hint is float and (value is None or type(value) in (int, float)):
-        return float("nan") if value is None else float(value)
-    expected = {int: int, str: str, bool: bool}.get(hint, dict if origin is dict else object)
-    if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
-        raise ValueError(f"expected {getattr(expected, '__name__', expected)}, got {type(value).__name__}")
-    return value
-
-
-_HINTS: dict[type, dict[str, Any]] = {}
-
-
-def _hints(cls: type) -> dict[str, Any]:
-    if cls not in _HINTS:
-        _HINTS[cls] = typing.get_type_hints(cls)
-    return _HINTS[cls]
+    return codec.build(_CLASSES[name], record)

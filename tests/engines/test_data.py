@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from engines import Request, UsageProblem, measure, specs
 from engines.events import (
+    Audited,
+    Auditing,
     Choice,
     Draft,
     Emitted,
@@ -41,6 +43,10 @@ EVENTS = [
     Round(
         1, 9, Draft((1, 3), (-1, 0), ("a", "c"), (0.5, None), (0, 0), (Origin("prompt", 4, None, 2),)), (0,), (A, C),
         0.1, 0.2, 0.3, 12, {"match": 2, "rate": math.inf},
+    ),
+    Auditing(0.5),
+    Audited(
+        "tie", 1, 0.25, 0.5, 0.125, 2, 1, 1, (Choice(1, "a", 0.5), Choice(3, "c", 0.4)), (0.0, 0.25), (1.5, None), 0.1
     ),
 ]
 
