@@ -133,10 +133,12 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """Progress of loading: a stage in words, and how much of it is done (0..1, None where unknown)."""
+    """Progress of loading: a stage in words, and how much of it is done (0..1, None where unknown). ``bytes`` is the
+    size of the download under way, None while nothing is downloaded."""
 
     stage: str
     done: float | None = None
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from engines.tree import DraftTree
 A = Emitted(1, "a", "a", "accepted", 0, 0.5, 0.1, None, (Choice(1, "a", 0.5),), (Trial(0, 0.5, 0.9, 0.2, True),))
 C = Emitted(2, "", "<0xE4>", "corrected")
 EVENTS = [
-    Loading("x"), Failed("m", "h", "usage"), Finished("stop", (1, 2), "ä"),
+    Loading("x"), Loading("y", 0.5, 10**12), Failed("m", "h", "usage"), Finished("stop", (1, 2), "ä"),
     Started("pld", {"n": 3}, "exact", 0.5, 1.0, 0, 7, 9, "m", "float32", "cpu", (1,), ("a",), (("user", "q"),)),
     Prefilled(3, 1, 0.25, C, 4),
     Round(
