@@ -98,7 +98,7 @@ class _Run:
         shown = self._shown(tree)
         return Round(
             self.rounds, position, shown, path, emitted, drafted - clock, verified - drafted,
-            perf_counter() - verified, self.target.length, tree.note,
+            perf_counter() - verified, self.target.length, tree.note, verdict.bias,
         )
 
     def _draft(self) -> DraftTree:
@@ -107,9 +107,9 @@ class _Run:
         tree = self.drafter.propose(self.context, room) if room.depth > 0 else DraftTree()
         try:
             tree.check(self.target.vocab_size)
+            tree = tree.ending_at(self.stop.end_tokens).capped(room.depth, room.nodes)
         except ValueError as error:
             raise RunFailed(f"engine {type(self.drafter).__name__} made an invalid draft: {error}") from None
-        tree = tree.ending_at(self.stop.end_tokens).capped(room.depth, room.nodes)
         return tree if self.target.trees else tree.first_path()
 
     def _commit(self, tree: DraftTree, verdict: Verdict) -> tuple[Emitted, ...]:

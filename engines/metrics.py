@@ -22,6 +22,7 @@ class Metrics:
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
             that something drafted at this depth was judged; rounds that accepted there.
         sources: emitted tokens by who proposed them.
+        bias_total: sum of the rounds' biases under a lossy law; ``biased_rounds`` counts them.
     """
 
     new_tokens: int = 0
@@ -37,6 +38,8 @@ class Metrics:
     depth_tried: tuple[int, ...] = ()
     depth_accepted: tuple[int, ...] = ()
     sources: dict[str, int] = field(default_factory=dict)
+    bias_total: float = 0.0
+    biased_rounds: int = 0
 
     def add(self, event: Event) -> Metrics:
         """These totals with one more event."""
@@ -73,6 +76,8 @@ class Metrics:
             depth_tried=tuple(tried),
             depth_accepted=tuple(kept),
             sources=_count(self.sources, who),
+            bias_total=self.bias_total + (r.bias or 0.0),
+            biased_rounds=self.biased_rounds + (r.bias is not None),
         )
 
     @property
@@ -104,6 +109,11 @@ class Metrics:
         """(new tokens - 1) / decoding time; the first token belongs to the prefill."""
         return _ratio(self.new_tokens - 1, self.decode_seconds) if self.new_tokens > 1 else None
 
+    @property
+    def bias(self) -> float | None:
+        """Mean bias of a round's first token (``Round.bias``); None under a lossless law."""
+        return _ratio(self.bias_total, self.biased_rounds)
+
     def stats(self) -> dict[str, float | int | None]:
         """The numbers of ``run --format json``."""
         return {
@@ -111,7 +121,7 @@ class Metrics:
             for name in (
                 "new_tokens", "target_forwards", "drafted", "accepted", "acceptance_rate", "path_acceptance",
                 "mean_generated_length", "tau", "tokens_per_second", "prefill_seconds", "decode_seconds",
-                "draft_seconds", "verify_seconds", "other_seconds",
+                "draft_seconds", "verify_seconds", "other_seconds", "bias",
             )
         }
 

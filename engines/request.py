@@ -7,7 +7,22 @@ from typing import Any
 
 from engines.errors import UsageProblem
 
-LAWS = ("exact", "rejection")
+
+@dataclass(frozen=True, slots=True)
+class LawSpec:
+    """A law, for people: what it does in one sentence, and whether it keeps the target's distribution."""
+
+    summary: str
+    lossless: bool = True
+
+
+LAWS = {
+    "exact": LawSpec("the target's own token, by noise that seed and position fix: every engine writes the same text"),
+    "rejection": LawSpec("Leviathan's and Chen's dice: the target's distribution, a text that depends on the draft"),
+    "redraw": LawSpec("a new draw for every path and the longest match wins, as in REST's and DReSD's code", False),
+    "typical": LawSpec("keeps drafts that the target finds likely enough, as Medusa does", False),
+}
+"""The laws by name (``engines.laws``). Those that are not lossless are there to be seen and measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +34,7 @@ class Request:
             the contents are joined and fed without the chat template.
         engine: id of an engine (``engines.registry``); "" takes the default for the models at hand.
         options: values of the engine's options by name; those left out take their defaults.
-        law: "exact" or "rejection".
+        law: one of ``LAWS``.
         temperature, top_p, top_k: sampling; temperature 0 is greedy, top_k 0 is no filter.
         seed: with ``exact``, text depends on prompt, sampling and seed only.
     """

@@ -39,8 +39,10 @@ class DraftTree:
         probs: the drafter's probability of each node given its parent (None where it has none).
         origin: index into ``origins`` for each node.
         origins: the distinct origins.
-        dists: for the rejection law, float64 [nodes, vocabulary]: the distribution each node's token was drawn from.
-            None for drafts that are point masses.
+        dists: for the rejection law, by parent: the distribution its children were drawn from, float64 [vocabulary].
+            None for drafts that are point masses, and so are children of a parent that is not in it.
+        distinct: siblings were drawn without replacement, each from its parent's distribution without the earlier ones.
+        draws: by parent, its children in the order they were drawn, with repeats. None where each was drawn once.
         note: remarks for display (match length, hits, ...): JSON scalars.
     """
 
@@ -49,7 +51,9 @@ class DraftTree:
     probs: list[float | None] = field(default_factory=list)
     origin: list[int] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
-    dists: np.ndarray | None = None
+    dists: dict[int, np.ndarray] | None = None
+    distinct: bool = False
+    draws: dict[int, list[int]] | None = None
     note: dict[str, Any] = field(default_factory=dict)
     _known: dict[tuple[int, int], int] = field(default_factory=dict, repr=False, compare=False)
 
@@ -81,6 +85,10 @@ class DraftTree:
         """Nodes by parent, in the order drafted."""
         return children(self.parents)
 
+    def tries(self) -> dict[int, list[int]]:
+        """What a law that tries siblings in turn has to try below each node."""
+        return self.draws if self.draws is not None else self.children()
+
     def capped(self, depth: int, nodes: int) -> DraftTree:
         """This tree without nodes deeper than ``depth`` and with at most ``nodes`` of them, the first ones."""
         keep = [i for i, d in enumerate(self.depths()) if d <= depth][: max(0, nodes)]
@@ -99,15 +107,29 @@ class DraftTree:
         return self.select(keep) if len(keep) < len(self) else self
 
     def first_path(self) -> DraftTree:
-        """The path of first children: what a model that cannot branch can verify."""
+        """The path of first children: what a model that cannot branch can verify. Of drawn siblings the first draw
+        stays, whatever the others were."""
         children, path, node = self.children(), [], -1
         while node in children:
             node = children[node][0]
             path.append(node)
-        return self.select(path) if len(path) < len(self) else self
+        return self._pick(path, None) if len(path) < len(self) or self.draws is not None else self
 
     def select(self, keep: list[int]) -> DraftTree:
-        """The nodes ``keep`` (ascending, closed under parents) as a tree."""
+        """The nodes ``keep`` (ascending, closed under parents) as a tree.
+
+        Raises:
+            ValueError: some of the siblings that dice drew would go and some stay. What is left out would depend on
+                the dice that chose it, and the rejection law would be biased: draw fewer instead.
+        """
+        kept = set(keep)
+        draws = self.draws if self.draws is not None else self.children() if self.dists else {}
+        whole = {parent: nodes for parent, nodes in draws.items() if nodes and kept.issuperset(nodes)}
+        if any(kept.intersection(draws[parent]) for parent in draws.keys() & (self.dists or {}) if parent not in whole):
+            raise ValueError("draft tree: siblings drawn by dice can only be left out together")
+        return self._pick(keep, whole if self.draws is not None else None)
+
+    def _pick(self, keep: list[int], draws: dict[int, list[int]] | None) -> DraftTree:
         index = {-1: -1} | {old: new for new, old in enumerate(keep)}
         return DraftTree(
             [self.tokens[i] for i in keep],
@@ -115,7 +137,9 @@ class DraftTree:
             [self.probs[i] for i in keep],
             [self.origin[i] for i in keep],
             self.origins,
-            self.dists[keep] if self.dists is not None else None,
+            {index[p]: q for p, q in self.dists.items() if p in index} if self.dists is not None else None,
+            self.distinct,
+            {index[p]: [index[n] for n in nodes] for p, nodes in draws.items()} if draws is not None else None,
             self.note,
         )
 

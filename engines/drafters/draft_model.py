@@ -116,18 +116,18 @@ class DraftModel(Drafter):
         make what is drafted depend on the dice, and the rejection law would no longer be exact."""
         tokens: list[int] = []
         probs: list[float] = []
-        dists: list[np.ndarray] = []
+        dists: dict[int, np.ndarray] = {}
         while True:
             token, prob, dist = self.law.suggest(logits, position + len(tokens))
             tokens.append(token)
             probs.append(prob)
             if dist is not None:
-                dists.append(dist)
+                dists[len(tokens) - 2] = dist
             if len(tokens) == length or prob < self.confidence or token in self.ends:
                 break
             logits = self._fit(self.model.extend([token]))
         note = {"draft forwards": len(tokens)} | ({"budget": length} if self.budget else {})
-        return DraftTree.chain(tokens, _ORIGIN, probs, dists=_stack(dists), note=note)
+        return DraftTree.chain(tokens, _ORIGIN, probs, dists=dists or None, note=note)
 
     def _tree(self, logits: torch.Tensor, position: int, depth: int, nodes: int) -> DraftTree:
         """EAGLE-2's expansion: level by level the ``top_k`` nodes of highest path probability get ``top_k`` children;
@@ -174,12 +174,6 @@ class DraftModel(Drafter):
                 scores.append(above + value)
                 added.append(len(tree) - 1)
         return added
-
-
-def _stack(dists: list[np.ndarray]) -> np.ndarray | None:
-    import numpy as np
-
-    return np.stack(dists) if dists else None
 
 
 def _pad(logits: torch.Tensor, width: int) -> torch.Tensor:

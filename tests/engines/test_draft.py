@@ -100,7 +100,7 @@ def test_under_rejection_the_chain_hands_over_the_distributions_it_drew_from():
     law = Rejection(Sampling(0.7), 0, Dice(2))
     tree = drafter(model, law, num_tokens=4, confidence=0.0).propose(CONTEXT, BIG)
     context = list(CONTEXT)
-    for token, dist, prob in zip(tree.tokens, tree.dists, tree.probs):
+    for token, dist, prob in zip(tree.tokens, tree.dists.values(), tree.probs):
         expected = (model.logits_after(context) / 0.7).softmax(-1)
         assert dist.tolist() == pytest.approx(expected.tolist(), abs=1e-6)
         assert prob == pytest.approx(float(expected[token]), rel=1e-4)
@@ -110,7 +110,7 @@ def test_under_rejection_the_chain_hands_over_the_distributions_it_drew_from():
 def test_filters_apply_to_the_draft_too():
     law = Rejection(Sampling(1.0, top_k=2), 0, Dice(2))
     tree = drafter(ToyModel(8, seed=1), law, num_tokens=4, confidence=0.0).propose(CONTEXT, BIG)
-    assert all(int((dist > 0).sum()) == 2 for dist in tree.dists)
+    assert all(int((dist > 0).sum()) == 2 for dist in tree.dists.values())
     law = Exact(Sampling(1.0, top_k=2), 0, 8)
     tree = drafter(ToyModel(8, seed=1), law, shape="tree", top_k=5, depth=1).propose(CONTEXT, BIG)
     assert len(tree) == 2, "what the target can never choose is not drafted"

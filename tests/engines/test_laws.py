@@ -88,8 +88,8 @@ def test_rejection_is_exact_for_any_tree(seed, nodes, dists, duplicates):
     def run(dice: Dice) -> tuple:
         tree = DraftTree(list(shape.tokens), shape.parents, shape.probs, shape.origin, shape.origins)
         if dists and len(tree):
-            tree.dists = qs[[max(0, p + 1) for p in tree.parents]]  # siblings share their parent's distribution
-            tree.tokens = [dice.draw(q) for q in tree.dists]
+            tree.dists = {p: qs[p + 1] for p in tree.parents}
+            tree.tokens = [dice.draw(tree.dists[p]) for p in tree.parents]
         model.truncate(0)
         model.extend(PROMPT[:-1])
         logits = model.forward([PROMPT[-1], *tree.tokens], [-1, *(p + 1 for p in tree.parents)])
@@ -114,7 +114,7 @@ def test_leaving_out_a_low_confidence_draft_would_be_biased():
             if prob < 0.5:
                 return DraftTree()
             tree = chain([token])
-            tree.dists = dist[None]
+            tree.dists = {-1: dist}
             return tree
 
         return answer(target, Scripted(propose), law, PROMPT, 3)

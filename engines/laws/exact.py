@@ -1,0 +1,63 @@
+"""Exact: coupled sampling (Daliri et al. 2024), greedy matching at temperature 0.
+
+The target's token at a position is ``argmax(warped logits + g(seed, position))``; follow the draft while a child
+carries it, and emit it in any case. The text depends on prompt and seed only, never on the drafter.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from engines.laws.base import TOP, Law, Verdict
+from engines.sampling import GumbelNoise, Sampling, best, to_numpy
+from engines.tree import DraftTree
+
+
+class Exact(Law):
+    """The target's own token, fixed by (seed, position)."""
+
+    name = "exact"
+
+    def __init__(self, sampling: Sampling, seed: int, vocab_size: int) -> None:
+        super().__init__(sampling)
+        self._noise = GumbelNoise(seed, vocab_size)
+
+    def scores(self, logits: torch.Tensor, position: int) -> torch.Tensor:
+        """Logits at temperature 0, else warped logits + shared noise."""
+        if self.sampling.greedy:
+            return logits.float()
+        return self.sampling.warp(logits) + torch.from_numpy(self._noise.at(position)).to(logits.device)
+
+    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, None]:
+        row = self.sampling.row(to_numpy(logits))
+        scores = row if self.sampling.greedy else row + self._noise.at(position)
+        token = int(scores.argmax())
+        return token, float(1 / np.exp(scores - scores[token]).sum()), None
+
+    def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
+        table, children, verdict, node = to_numpy(logits), tree.children(), Verdict(), -1
+        while True:
+            row = self.sampling.row(table[node + 1])
+            tops = best(row, TOP)
+            if self.sampling.greedy:
+                token = tops[0]
+                verdict.gaps.append(float(row[token] - row[tops[min(1, len(tops) - 1)]]))
+            else:
+                token = self._sample(row, position + len(verdict.path), verdict)
+            verdict.saw(row, tops, token)
+            node = next((c for c in children.get(node, ()) if tree.tokens[c] == token), None)
+            if node is None:
+                return verdict
+            verdict.path.append(node)
+
+    def _sample(self, row: np.ndarray, position: int, verdict: Verdict) -> int:
+        """The token of largest score at a position, its noise and its lead noted."""
+        noise = self._noise.at(position)
+        scores = row + noise
+        token = int(scores.argmax())
+        score = scores[token]
+        scores[token] = -np.inf
+        verdict.noise.append(float(noise[token]))
+        verdict.gaps.append(float(score - scores.max()) if len(scores) > 1 else 0.0)
+        return token
