@@ -14,16 +14,17 @@ from transformers import PreTrainedTokenizerBase
 from engines import registry
 from engines.budget import Acceptance, Budget
 from engines.drafters.base import Resources
-from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
+from engines.errors import RunFailed, SpecError, UsageProblem, first_line
 from engines.events import Event, Loading, Ready, Started
 from engines.laws import make_law
 from engines.loop import decode
+from engines.pair import Names, load_pair
 from engines.prompt import encode
 from engines.request import Request
-from engines.samples import sample_model
 from engines.sampling import Sampling
+from engines.sources.files import Terms
 from engines.stop import Stop
-from engines.target.loading import load_model, load_tokenizer, resolve_device, resolve_dtype
+from engines.target.loading import resolve_device, resolve_dtype
 from engines.target.model import CausalModel
 from engines.target.pricing import price
 from engines.text import Detokenizer
@@ -61,8 +62,14 @@ class Runtime:
     def load(
         cls, model: str | None = None, draft_model: str | None = None, dtype: str = "auto", device: str = "auto",
         progress: Callable[[Loading], None] = lambda _: None, threads: int | None = None,
+        revision: str | None = None, draft_revision: str | None = None, allow_pickle: bool = False,
+        trust_remote_code: bool = False,
     ) -> Runtime:
-        """Load models; None takes the ones that ship, the draft model only where its vocabulary is the target's.
+        """Load models, folders or hub ids; None takes the ones that ship, the draft model only where its vocabulary is
+        the target's. What is on the hub only is downloaded; ``progress`` may raise a BaseException to leave.
+
+        ``revision`` and ``draft_revision`` are branches, tags or commits of hub ids. ``allow_pickle`` reads weights
+        from .bin files where there are no safetensors; ``trust_remote_code`` runs code that comes with a model.
 
         On the CPU torch's thread count is set, for the whole process: to ``threads``, or to what a short measurement
         on the target finds best (engines.target.tuning).
@@ -74,15 +81,10 @@ class Runtime:
         clock = perf_counter()
         where = resolve_device(device)
         kind = resolve_dtype(dtype, where)
-        name = _shipped("target") if model is None else model
-        progress(Loading(f"tokenizer of {name}", 0.1))
-        tokenizer = load_tokenizer(name)
-        progress(Loading(f"weights of {name}", 0.2))
-        target = load_model(name, kind, where, threads)
-        progress(Loading("draft model", 0.8))
-        draft, warnings = _load_draft(draft_model, target, tokenizer, kind, where)
+        names = Names(model, draft_model, revision, draft_revision)
+        pair = load_pair(names, Terms(allow_pickle, trust_remote_code), kind, where, threads, progress)
         progress(Loading("ready", 1.0))
-        return cls(target, tokenizer, draft, perf_counter() - clock, warnings)
+        return cls(pair.target, pair.tokenizer, pair.draft, perf_counter() - clock, pair.warnings)
 
     @property
     def default_engine(self) -> str:
@@ -159,34 +161,6 @@ class Runtime:
             lossless and spec.lossless, _versions(), _machine(), warnings,
             price=self.ready.price, draft_price=self.ready.draft_price,
         )
-
-
-def _load_draft(
-    name: str | None, target: CausalModel, tokenizer: PreTrainedTokenizerBase, dtype: torch.dtype, device: torch.device
-) -> tuple[CausalModel | None, tuple[str, ...]]:
-    """The draft model, vocabulary checked before its weights are read; a shipped one that does not fit is a warning."""
-    asked = name is not None
-    found = sample_model("draft") if name is None else name
-    if found is None:
-        return None, ("no draft model is at hand: give --draft-model to use the draft engine",)
-    found = str(found)
-    theirs = load_tokenizer(found)
-    if theirs.get_vocab() != tokenizer.get_vocab():
-        problem = (
-            f"the vocabulary of draft model {found} ({len(theirs)} tokens) is not that of {target.name}"
-            f" ({len(tokenizer)} tokens)"
-        )
-        if asked:
-            raise UsageProblem(problem, "give a draft model made with the target's tokenizer")
-        return None, (problem + ": give --draft-model to use the draft engine",)
-    return load_model(found, dtype, device, torch.get_num_threads()), ()
-
-
-def _shipped(role: str) -> str:
-    folder = sample_model(role)
-    if folder is None:
-        raise ModelUnavailable("the sample models are missing", "reinstall spec-tui, or give --model")
-    return str(folder)
 
 
 def _end_tokens(target: CausalModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

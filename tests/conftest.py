@@ -77,3 +77,12 @@ def sample():
     from engines import load
 
     return load()
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A hub on this machine (``tests.hub.FakeHub``) with an empty cache, for this process alone."""
+    from tests.hub import played
+
+    with played(monkeypatch, tmp_path / "cache") as hub:
+        yield hub

@@ -75,8 +75,24 @@ def test_nothing_is_unpickled_evaluated_or_sent(path):
             called = node.func
             assert not (isinstance(called, ast.Name) and called.id in CALLS)
             for keyword in node.keywords:
-                allowed = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
-                assert keyword.arg not in ("trust_remote_code", "shell") or allowed
+                assert keyword.arg not in ("trust_remote_code", "shell", "weights_only") or harmless(keyword)
+
+
+def harmless(keyword: ast.keyword) -> bool:
+    """Off, or handed on as the user said it (whose defaults are off)."""
+    if isinstance(keyword.value, ast.Constant):
+        return keyword.value.value is (keyword.arg == "weights_only")
+    return isinstance(keyword.value, ast.Name | ast.Attribute) and keyword.arg == "trust_remote_code" == getattr(
+        keyword.value, "attr", getattr(keyword.value, "id", None)
+    )
+
+
+def test_nothing_is_trusted_unless_the_user_says_so():
+    from engines.sources.files import Terms
+    from spec_tui.session.client import LoadRequest
+
+    for unsaid in (Terms(), LoadRequest()):
+        assert (unsaid.allow_pickle, unsaid.trust_remote_code) == (False, False)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)

@@ -1,22 +1,29 @@
-"""Finding and loading models: folders and hub ids, safetensors only, no remote code, every failure a sentence."""
+"""Loading what ``engines.sources`` found: configuration, tokenizer, weights; every failure a sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging as transformers_logging
 
 from engines.errors import ModelUnavailable, UsageProblem, first_line
+from engines.sources.files import auto_map
+from engines.sources.source import Source, locate
 from engines.target.model import CausalModel
 from engines.target.selftest import selftest
 from engines.target.tuning import tune
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
-_HUB_SECONDS = 5.0
 _SHORT = {"f32": "float32", "fp32": "float32", "f16": "float16", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -44,41 +51,64 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
-def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or hub id. Raises ModelUnavailable."""
-    _find(name)
-    return _guarded(name, "tokenizer", lambda: AutoTokenizer.from_pretrained(name, trust_remote_code=False))
+def load_tokenizer(source: Source | str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model. Raises ModelUnavailable."""
+    source = _located(source)
+    return _guarded(
+        source, "tokenizer",
+        lambda: AutoTokenizer.from_pretrained(source.folder, trust_remote_code=source.terms.trust_remote_code),
+    )
 
 
-def load_model(name: str, dtype: torch.dtype, device: torch.device, threads: int | None = None) -> CausalModel:
+def load_config(source: Source) -> PreTrainedConfig:
+    """The configuration of a causal language model; needs no weights.
+
+    Raises:
+        ModelUnavailable: unreadable, another kind of model, or one that needs code of its own which is not trusted.
+    """
+    transformers_logging.set_verbosity_error()
+    config = _guarded(
+        source, "configuration",
+        lambda: AutoConfig.from_pretrained(source.folder, trust_remote_code=source.terms.trust_remote_code),
+    )
+    own_class = source.terms.trust_remote_code and "AutoModelForCausalLM" in auto_map(source.folder)
+    if config.is_encoder_decoder or not (own_class or type(config) in AutoModelForCausalLM._model_mapping):
+        if "AutoModelForCausalLM" in auto_map(source.folder):
+            raise _untrusted(source.name)
+        raise ModelUnavailable(
+            f"{source.name} is not a causal language model (its type is {config.model_type})",
+            "choose a decoder-only model such as a Llama, Qwen or Mistral",
+        )
+    return config
+
+
+def load_model(
+    source: Source | str, dtype: torch.dtype, device: torch.device, threads: int | None = None
+) -> CausalModel:
     """A causal language model, tuned (see ``tuning.tune`` for ``threads``), tested and ready to decode with.
 
     Raises:
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
             cannot verify several tokens at once; the message says which and what to do.
     """
-    _find(name)
-    transformers_logging.set_verbosity_error()
+    source = _located(source)
+    load_config(source)
+    source.fetch_weights()
     transformers_logging.disable_progress_bar()
-    config = _guarded(name, "configuration", lambda: AutoConfig.from_pretrained(name, trust_remote_code=False))
-    if config.is_encoder_decoder or type(config) not in AutoModelForCausalLM._model_mapping:
-        raise ModelUnavailable(
-            f"{name} is not a causal language model (its type is {config.model_type})",
-            "choose a decoder-only model such as a Llama, Qwen or Mistral",
-        )
     model, report = _guarded(
-        name, "weights",
+        source, "weights",
         lambda: AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+            source.folder, dtype=dtype, use_safetensors=not source.choice.pickled, weights_only=True,
+            trust_remote_code=source.terms.trust_remote_code, output_loading_info=True,
         ),
     )
     lacking = sorted([*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])])
     if lacking:  # transformers would draw them at random
         raise ModelUnavailable(
-            f"{name} lacks {len(lacking)} of its weights, the first is {lacking[0]}",
+            f"{source.name} lacks {len(lacking)} of its weights, the first is {lacking[0]}",
             "it is not a language model, or its download is incomplete",
         )
-    return wrap(_guarded(name, "weights", lambda: model.to(device)), name, threads)
+    return wrap(_guarded(source, "weights", lambda: model.to(device)), source.name, threads)
 
 
 def wrap(model: PreTrainedModel, name: str, threads: int | None = None) -> CausalModel:
@@ -96,92 +126,39 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None) -> Causa
     return causal
 
 
-def _find(name: str) -> None:
-    """Tell a missing folder from a hub id, and an unreachable hub from a slow one, before transformers is asked.
-
-    Raises:
-        ModelUnavailable: no such folder, or a hub id that is not cached while the hub does not answer.
-    """
-    if not name.strip():
-        raise ModelUnavailable("the name of the model is empty", "give a folder, or a hub id such as owner/name")
-    path = Path(name).expanduser()
-    looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or "\\" in name
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ModelUnavailable(f"{name} is a folder without config.json", "give a folder saved by transformers")
-    elif path.exists():
-        raise ModelUnavailable(f"{name} is a file, not a model folder", "give the folder that holds config.json")
-    elif looks_local:
-        raise ModelUnavailable(f"there is no model folder {name}", "check it, or give a hub id such as owner/name")
-    elif not _cached(name) and not _hub_answers():
-        raise _unreachable(name)
+def _located(source: Source | str) -> Source:
+    return source if isinstance(source, Source) else locate(source)
 
 
-def _cached(name: str) -> bool:
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        return isinstance(try_to_load_from_cache(name, "config.json"), str)
-    except HFValidationError:
-        return True  # no hub id at all: transformers' own error says so without asking the hub
-
-
-def _hub_answers() -> bool:
-    """One short question: the hub's client would try for minutes before it says that nobody answers."""
-    from huggingface_hub import constants, get_session
-
-    if constants.HF_HUB_OFFLINE:
-        return True  # the client answers at once, and says that it is offline
-    try:
-        get_session().head(constants.ENDPOINT, timeout=_HUB_SECONDS)
-    except Exception:
-        return False
-    return True
-
-
-def _unreachable(name: str) -> ModelUnavailable:
-    return ModelUnavailable(f"{name} is not in the local cache and the hub could not be reached", _OFFLINE)
-
-
-def _guarded(name: str, what: str, call: Callable):
+def _guarded(source: Source, what: str, call: Callable):
     """Run a transformers loader; its many failures become one sentence each."""
-    from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled, RepositoryNotFoundError
-
     try:
         return call()
-    except GatedRepoError:
-        raise ModelUnavailable(f"{name} is gated", "accept its licence on the hub and log in: hf auth login") from None
-    except RepositoryNotFoundError:
-        raise ModelUnavailable(f"the hub has no model {name}", "check the id, or log in if it is private") from None
-    except OfflineModeIsEnabled:
-        raise ModelUnavailable(f"{name} is not in the local cache, and HF_HUB_OFFLINE is set", _OFFLINE) from None
     except Exception as error:  # transformers, the hub and safetensors raise some twenty kinds
-        raise _translated(name, what, error) from None
+        raise _translated(source, what, error) from None
 
 
-_OFFLINE = "connect once to download it, or give a local folder with --model"
-
-
-def _translated(name: str, what: str, error: Exception) -> ModelUnavailable:
-    text = f"{type(error).__name__}: {error} {error.__cause__ or ''}".lower()
-    local = Path(name).expanduser().is_dir()
-    if "repo id must" in text or "repo_name" in text:
-        return ModelUnavailable(f"{name!r} is neither a folder nor a hub id", "hub ids look like owner/name")
-    if not local and any(w in text for w in ("connect", "resolve", "offline", "timeout", "timed out", "unreachable")):
-        return _unreachable(name)
+def _translated(source: Source, what: str, error: Exception) -> ModelUnavailable:
+    name, text = source.name, f"{type(error).__name__}: {error} {error.__cause__ or ''}".lower()
     if "out of memory" in text or "can't allocate" in text:
         return ModelUnavailable(f"{name} does not fit into memory", "choose a smaller model or --dtype bfloat16")
     if "safetensors" in text:
         return ModelUnavailable(
+    if "remote code" in text or "trust_remote_code" in text:
+        return _untrusted(name)
             f"{name} has no readable safetensors weights", "convert it with transformers' save_pretrained"
         )
-    if "remote code" in text or "trust_remote_code" in text:
-        return ModelUnavailable(f"{name} needs code of its own to run, which is not trusted", "choose another model")
-    if not local and "is not a local folder and is not a valid model identifier" in text:
-        return ModelUnavailable(f"neither a folder nor a model of the hub is named {name}", "check the name")
+    if "weights_only" in text or "weights only" in text or "unpickl" in text:
+        return ModelUnavailable(
+            f"the pickled weights of {name} hold more than weights, or are damaged", "they are not read; choose another"
+        )
     return ModelUnavailable(
         f"the {what} of {name} cannot be read: {first_line(error)}", "check that the download is complete"
     )
 
 
+def _untrusted(name: str) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"{name} needs code of its own to run, which is not trusted",
+        "read it, then allow it with --trust-remote-code; or choose another model",
+    )

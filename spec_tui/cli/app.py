@@ -11,7 +11,16 @@ from engines.errors import UsageProblem
 from spec_tui.cli.application import open_application
 from spec_tui.cli.doctor import doctor
 from spec_tui.cli.engines import engines
-from spec_tui.cli.options import Device, DraftModel, Dtype, Model
+from spec_tui.cli.options import (
+    AllowPickle,
+    Device,
+    DraftModel,
+    DraftRevision,
+    Dtype,
+    Model,
+    Revision,
+    TrustRemoteCode,
+)
 from spec_tui.cli.run import run
 from spec_tui.session.client import LoadRequest
 
@@ -30,12 +39,18 @@ def tui(
     context: typer.Context,
     model: Model = None,
     draft_model: DraftModel = None,
+    revision: Revision = None,
+    draft_revision: DraftRevision = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
+    allow_pickle: AllowPickle = False,
+    trust_remote_code: TrustRemoteCode = False,
     theme: Annotated[str | None, typer.Option(metavar="NAME", help="Colours of the application.")] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> Callable[[], int]:
-    load = LoadRequest(model, draft_model, dtype, device)
+    load = LoadRequest(
+        model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code
+    )
     command = context.invoked_subcommand
     if command is None:
         return _version if version else lambda: open_application(load, theme)

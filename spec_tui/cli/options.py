@@ -15,6 +15,22 @@ DraftModel = Annotated[
     str | None,
     typer.Option(metavar="DIR|HUB_ID", help="Draft model. Default: the one that ships, if its tokens fit."),
 ]
+Revision = Annotated[
+    str | None,
+    typer.Option(metavar="REV", help="Branch, tag or commit of the target's hub id. Default: main."),
+]
+DraftRevision = Annotated[
+    str | None,
+    typer.Option(metavar="REV", help="The same for the draft model."),
+]
+AllowPickle = Annotated[
+    bool,
+    typer.Option("--allow-pickle", help="Read .bin weights where there are no safetensors."),
+]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option("--trust-remote-code", help="Run Python code that comes with a model. Read it first."),
+]
 Dtype = Annotated[
     str,
     typer.Option(metavar="D", help="float32, bfloat16, float16, or auto: float32 on CPU."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,18 @@ from engines.events import Failed, Finished
 from engines.request import Request
 from spec_tui.cli.errors import INTERRUPTED, narrate
 from spec_tui.cli.interrupt import Interrupt
-from spec_tui.cli.options import Device, DraftModel, Dtype, Format, Model, OutputFormat
+from spec_tui.cli.options import (
+    AllowPickle,
+    Device,
+    DraftModel,
+    DraftRevision,
+    Dtype,
+    Format,
+    Model,
+    OutputFormat,
+    Revision,
+    TrustRemoteCode,
+)
 from spec_tui.cli.output import JsonOutput, Record, Status, TextOutput
 from spec_tui.cli.prompt import read_prompt
 from spec_tui.session.client import LoadRequest
@@ -32,6 +44,8 @@ def run(
     engine: Annotated[str, Option(metavar="ID", help=_ENGINE)] = "",
     model: Model = None,
     draft_model: DraftModel = None,
+    revision: Revision = None,
+    draft_revision: DraftRevision = None,
     max_new_tokens: Annotated[int, Option(metavar="N", help="Longest answer, in tokens.")] = 256,
     temperature: Annotated[float, Option(metavar="T", help="0 is greedy.")] = 0.0,
     top_p: Annotated[float, Option(metavar="P", help="Sample from the likeliest tokens of this mass.")] = 1.0,
@@ -40,6 +54,8 @@ def run(
     law: Annotated[str, Option(metavar="exact|rejection", help="Who decides what is accepted.")] = "exact",
     dtype: Dtype = "auto",
     device: Device = "auto",
+    allow_pickle: AllowPickle = False,
+    trust_remote_code: TrustRemoteCode = False,
     system: Annotated[str | None, Option(metavar="TEXT", help="System prompt. Default: none.")] = None,
     raw: Annotated[bool, Option("--raw", help="Feed the prompt without the chat template.")] = False,
     set_: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help=_SET)] = None,
@@ -69,7 +85,10 @@ def run(
         )
         request.check()
         writer = TraceWriter(trace) if trace is not None else None
-        decoder = load_decoder(LoadRequest(model, draft_model, dtype, device))
+        load = LoadRequest(
+            model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code
+        )
+        decoder = load_decoder(load)
         return _decode(decoder, request, writer, JsonOutput() if format is Format.json else TextOutput())
 
     return execute
@@ -81,7 +100,7 @@ def load_decoder(load: LoadRequest) -> Decoder:
     with Status() as status:
         import engines
 
-        decoder = engines.load(load.model, load.draft_model, load.dtype, load.device, status.show)
+        decoder = engines.load(**asdict(load), progress=status.show)
     for warning in decoder.ready.warnings:
         narrate(f"note: {warning}")
     return decoder

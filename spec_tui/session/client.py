@@ -14,12 +14,17 @@ AGAIN = "start the engine again to go on"
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """Models to load: folders or hub ids; None takes the shipped ones. dtype and device "auto" or a name."""
+    """Models to load: folders or hub ids; None takes the shipped ones. dtype and device "auto" or a name. The other
+    fields are those of ``engines.runtime.Runtime.load``."""
 
     model: str | None = None
     draft_model: str | None = None
     dtype: str = "auto"
     device: str = "auto"
+    revision: str | None = None
+    draft_revision: str | None = None
+    allow_pickle: bool = False
+    trust_remote_code: bool = False
 
 
 def load_command(request: LoadRequest) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Service:
             except SpecError as error:
                 self._emit(Failed(error.message, error.hint, error.kind))
             except _LoadingStopped:
-                self._emit(Failed("loading was stopped", "load a model to go on", "cancelled"))
+                self._emit(Failed("loading was stopped", "what was downloaded stays; load again to go on", "cancelled"))
             except Exception as error:  # whatever a model's code raises must reach the screen as an event
                 traceback.print_exc()
                 self._emit(_unexpected(error))

@@ -68,7 +68,7 @@ def _round(index: int, text: str) -> Round:
     return Round(index, 3 + index, draft, (0,), emitted, 0.001, 0.002, 0.001, 3 + index)
 
 
-def load(model=None, draft_model=None, dtype="auto", device="auto", progress=print) -> FakeRuntime:
+def load(model=None, draft_model=None, dtype="auto", device="auto", progress=print, **terms) -> FakeRuntime:
     if model == "missing":
         raise ModelUnavailable("there is no model 'missing'", "check the path")
     if model == "noisy":

@@ -1,0 +1,100 @@
+"""The models of a sitting: target, tokenizer, and a draft model where its vocabulary is the target's.
+
+What can be refused from configurations and tokenizers is refused before weights are downloaded or read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from engines.errors import ModelUnavailable, UsageProblem
+from engines.events import Loading
+from engines.samples import sample_model
+from engines.sources.files import Terms
+from engines.sources.source import Progress, Source, check_room, locate
+from engines.target.loading import load_config, load_model, load_tokenizer
+from engines.target.model import CausalModel
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Which models are wanted: folders or hub ids with their revisions; None takes the ones that ship."""
+
+    model: str | None = None
+    draft_model: str | None = None
+    revision: str | None = None
+    draft_revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Loaded models. ``warnings``: what the user should know of how they were found."""
+
+    target: CausalModel
+    tokenizer: PreTrainedTokenizerBase
+    draft: CausalModel | None
+    warnings: tuple[str, ...]
+
+
+def load_pair(
+    names: Names, terms: Terms, dtype: torch.dtype, device: torch.device, threads: int | None, progress: Progress
+) -> Pair:
+    """Find, download and load.
+
+    Raises:
+        ModelUnavailable: a model is missing or unusable.
+        UsageProblem: a named draft model with another vocabulary; a revision of what has none.
+    """
+    name = _shipped("target") if names.model is None else names.model
+    source = locate(name, names.revision, terms, "target", progress)
+    progress(Loading(f"tokenizer of {name}", 0.1))
+    load_config(source)
+    tokenizer = load_tokenizer(source)
+    draft_source, warnings = _find_draft(names, terms, name, tokenizer, progress)
+    check_room(source, draft_source)
+    source.fetch_weights(progress)
+    if draft_source is not None:
+        draft_source.fetch_weights(progress)
+    progress(Loading(f"weights of {name}", 0.2))
+    target = load_model(source, dtype, device, threads)
+    warnings += source.remarks
+    draft = None
+    if draft_source is not None:
+        progress(Loading("draft model", 0.8))
+        draft = load_model(draft_source, dtype, device, torch.get_num_threads())
+        warnings += draft_source.remarks
+    return Pair(target, tokenizer, draft, warnings)
+
+
+def _find_draft(
+    names: Names, terms: Terms, target: str, tokenizer: PreTrainedTokenizerBase, progress: Progress
+) -> tuple[Source | None, tuple[str, ...]]:
+    """The draft model, its vocabulary checked; a shipped one that does not fit is a warning."""
+    asked = names.draft_model is not None
+    if names.draft_revision is not None and not asked:
+        raise UsageProblem("--draft-revision is of no draft model", "give --draft-model with it")
+    found = names.draft_model if asked else sample_model("draft")
+    if found is None:
+        return None, ("no draft model is at hand: give --draft-model to use the draft engine",)
+    source = locate(str(found), names.draft_revision, terms, "draft model", progress)
+    theirs = load_tokenizer(source)
+    if theirs.get_vocab() == tokenizer.get_vocab():
+        load_config(source)
+        return source, ()
+    problem = (
+        f"the vocabulary of draft model {source.name} ({len(theirs)} tokens) is not that of {target}"
+        f" ({len(tokenizer)} tokens)"
+    )
+    if asked:
+        raise UsageProblem(problem, "give a draft model made with the target's tokenizer")
+    return None, (problem + ": give --draft-model to use the draft engine",)
+
+
+def _shipped(role: str) -> str:
+    folder = sample_model(role)
+    if folder is None:
+        raise ModelUnavailable("the sample models are missing", "reinstall spec-tui, or give --model")
+    return str(folder)

@@ -1,0 +1,1 @@
+"""Where models come from: local folders, the hub's cache, the hub. Nothing here loads weights or needs torch."""

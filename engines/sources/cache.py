@@ -1,0 +1,53 @@
+"""The hub's cache folder, looked at without the network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def folder() -> Path:
+    """The folder that huggingface_hub caches in, by its own settings (HF_HOME, HF_HUB_CACHE)."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE).expanduser()
+
+
+def repository(name: str) -> Path:
+    """Where the cache has, or would have, the files of a model of the hub."""
+    return folder() / f"models--{name.replace('/', '--')}"
+
+
+def snapshot(name: str, revision: str | None = None) -> Path | None:
+    """The cached folder of a branch, tag or commit ("main" by default), None if there is none; it may be incomplete."""
+    home, commit = repository(name), revision or "main"
+    if not _COMMIT.fullmatch(commit):
+        try:
+            commit = (home / "refs" / commit).read_text().strip()
+        except (OSError, ValueError):
+            return None
+    found = home / "snapshots" / commit
+    return found if _COMMIT.fullmatch(commit) and found.is_dir() else None
+
+
+def models() -> Iterator[tuple[str, Path]]:
+    """Hub id and snapshot of every model in the cache: the one that ``main`` names, else any."""
+    for home in sorted(folder().glob("models--*")):
+        name = home.name.removeprefix("models--").replace("--", "/")
+        found = snapshot(name) or next(iter(sorted(home.glob("snapshots/*"))), None)
+        if found is not None:
+            yield name, found
+
+
+def remember(name: str, revision: str, commit: str) -> None:
+    """Note which commit a branch or tag is, as huggingface_hub does; a cache that cannot be written is let be."""
+    if _COMMIT.fullmatch(revision):
+        return
+    with suppress(OSError):
+        ref = repository(name) / "refs" / revision
+        ref.parent.mkdir(parents=True, exist_ok=True)
+        ref.write_text(commit)
