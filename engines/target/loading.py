@@ -142,10 +142,10 @@ def _translated(source: Source, what: str, error: Exception) -> ModelUnavailable
     name, text = source.name, f"{type(error).__name__}: {error} {error.__cause__ or ''}".lower()
     if "out of memory" in text or "can't allocate" in text:
         return ModelUnavailable(f"{name} does not fit into memory", "choose a smaller model or --dtype bfloat16")
-    if "safetensors" in text:
-        return ModelUnavailable(
     if "remote code" in text or "trust_remote_code" in text:
         return _untrusted(name)
+    if "safetensors" in text:
+        return ModelUnavailable(
             f"{name} has no readable safetensors weights", "convert it with transformers' save_pretrained"
         )
     if "weights_only" in text or "weights only" in text or "unpickl" in text:
