@@ -10,6 +10,7 @@ Importing this package is cheap: torch comes with the first ``load``.
 
 from __future__ import annotations
 
+from engines.answer import Answer
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
 from engines.metrics import Metrics, measure
 from engines.registry import EngineSpec, find, specs
@@ -17,7 +18,7 @@ from engines.request import Request
 
 __version__ = "0.1.0"
 __all__ = [
-    "EngineSpec", "Metrics", "ModelUnavailable", "Request", "RunFailed", "SpecError", "UsageProblem",
+    "Answer", "EngineSpec", "Metrics", "ModelUnavailable", "Request", "RunFailed", "SpecError", "UsageProblem",
     "find", "load", "measure", "specs",
 ]
 

@@ -12,10 +12,12 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from engines import registry
+from engines.answer import Answer
+from engines.audit import audit
 from engines.budget import Acceptance, Budget
 from engines.drafters.base import Resources
 from engines.errors import RunFailed, SpecError, UsageProblem, first_line
-from engines.events import Event, Loading, Ready, Started
+from engines.events import Audited, Event, Loading, Ready, Started
 from engines.laws import make_law
 from engines.loop import decode
 from engines.pair import Names, load_pair
@@ -119,6 +121,22 @@ class Runtime:
         except (RuntimeError, MemoryError, IndexError) as error:
             self.forget()
             raise RunFailed(f"the model failed: {first_line(error)}", "try a shorter text") from error
+
+    def audit(
+        self, answer: Answer, cancelled: Callable[[], bool] = lambda: False,
+        progress: Callable[[float], None] = lambda done: None,
+    ) -> Audited | None:
+        """Check every token of an answer that this model wrote against the plain model (``engines.audit``); the KV
+        caches stay as they are. None if cancelled.
+
+        Raises:
+            UsageProblem: an answer that cannot be this model's.
+            RunFailed: the model broke.
+        """
+        try:
+            return audit(self.target, answer, self.words.piece, cancelled, progress)
+        except (RuntimeError, MemoryError, IndexError) as error:
+            raise RunFailed(f"the audit failed: {first_line(error)}", "try a shorter answer") from error
 
     def forget(self) -> None:
         """Empty the KV caches (after a failure, or to measure a cold start)."""
