@@ -21,6 +21,7 @@ class Option:
         help: what it means, one sentence.
         low, high: inclusive range of numbers, None where open.
         choices: the allowed words of a str option.
+        lossy: those of them that change what the target would write: marked LOSSY where choices are shown.
         paper: the published default, taken with ``budget=paper``; None where it is ``default``, or there is none.
     """
 
@@ -30,6 +31,7 @@ class Option:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    lossy: tuple[str, ...] = ()
     paper: int | float | None = None
 
     @property
@@ -40,7 +42,7 @@ class Option:
     def range(self) -> str:
         """The allowed values in words."""
         if self.choices:
-            return " | ".join(self.choices)
+            return " | ".join(f"{word} LOSSY" if word in self.lossy else word for word in self.choices)
         if isinstance(self.default, bool):
             return "true | false"
         if self.low is None and self.high is None:

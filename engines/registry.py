@@ -23,7 +23,7 @@ class EngineSpec:
         source: paper or origin of the method.
         options: its options, in display order.
         needs: what must be at hand ("draft model"), empty if nothing.
-        lossless: under both laws the text follows the target's distribution exactly.
+        lossless: under the lossless laws the text follows the target's distribution exactly.
     """
 
     id: str

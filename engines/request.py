@@ -17,12 +17,17 @@ class LawSpec:
 
 
 LAWS = {
-    "exact": LawSpec("the target's own token, by noise that seed and position fix: every engine writes the same text"),
-    "rejection": LawSpec("Leviathan's and Chen's dice: the target's distribution, a text that depends on the draft"),
-    "redraw": LawSpec("a new draw for every path and the longest match wins, as in REST's and DReSD's code", False),
-    "typical": LawSpec("keeps drafts that the target finds likely enough, as Medusa does", False),
+    "exact": LawSpec("the target's own token, by noise of seed and position; every engine writes the same text"),
+    "rejection": LawSpec("dice (Leviathan, Chen); the target's distribution, but the text depends on the draft"),
+    "redraw": LawSpec("a draw for every path of the tree, the longest match wins (the code of REST and DReSD)", False),
+    "typical": LawSpec("keeps drafts that the target finds likely enough (Medusa)", False),
 }
 """The laws by name (``engines.laws``). Those that are not lossless are there to be seen and measured."""
+
+
+def law_mark(law: str) -> str:
+    """A law's name as it is shown: with LOSSY behind it where it changes the target's distribution."""
+    return law if LAWS[law].lossless else f"{law} LOSSY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class Request:
         _within("seed", self.seed, 0, 2**63 - 1)
         _within("max-new-tokens", self.max_new_tokens, 1, None)
         if self.law not in LAWS:
-            raise UsageProblem(f"there is no law {self.law!r}", "laws are: " + ", ".join(LAWS))
+            raise UsageProblem(f"there is no law {self.law!r}", "laws are: " + ", ".join(map(law_mark, LAWS)))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""

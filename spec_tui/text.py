@@ -27,3 +27,8 @@ def one_line(text: str, width: int | None = None) -> str:
 def visible(piece: str) -> str:
     """A token as a label: as ``one_line``, and spaces as middle dots."""
     return one_line(piece).replace(" ", "·")
+
+
+def lossy(bias: float | None) -> str:
+    """The mark of a run that is not lossless, with the mean bias of its rounds (``Metrics.bias``) if there is one."""
+    return "LOSSY" if bias is None else f"LOSSY: bias {bias:.3f} a round"

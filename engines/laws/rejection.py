@@ -36,6 +36,10 @@ class Rejection(Law):
     def draws(self) -> bool:
         return not self.sampling.greedy
 
+    def beliefs(self, logits: torch.Tensor) -> list[np.ndarray]:
+        """For drafters that draw trees (where ``draws``): from logits [rows, vocabulary] what to draw from, float64."""
+        return [self.sampling.probs(self.sampling.row(row)) for row in to_numpy(logits)]
+
     def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, np.ndarray]:
         row = self.sampling.row(to_numpy(logits))
         dist = self.sampling.probs(row)

@@ -63,7 +63,7 @@ def _print(spec: EngineSpec, console: Any) -> None:
     from rich.text import Text
 
     console.print(Text.assemble((spec.id, "bold"), "  ", spec.title))
-    lossless = "lossless" if spec.lossless else "not lossless: the text may differ from the target's"
+    lossless = "lossless" if spec.lossless else "LOSSY: the text does not follow the target's distribution"
     needs = ", ".join(spec.needs) or "nothing"
     for line in (spec.summary, f"source: {spec.source}", f"needs: {needs}; {lossless}"):
         console.print(Padding(Text(line), (0, 0, 0, 2)))
@@ -73,7 +73,8 @@ def _print(spec: EngineSpec, console: Any) -> None:
             table.add_column(heading)
         for option in spec.options:
             default = f"{option.default}" if option.paper is None else f"{option.default} (paper {option.paper})"
-            cells = (option.name, option.type, default, option.range, option.help)
+            words = f"{option.range}: {option.help}" if option.choices else option.help  # too long for a column
+            cells = (option.name, option.type, default, "" if option.choices else option.range, words)
             table.add_row(*map(Text, cells))
         console.print(Padding(table, (0, 0, 0, 2)))
     console.print()

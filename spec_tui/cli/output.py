@@ -13,7 +13,7 @@ from engines.events import Emitted, Event, Failed, Finished, Loading, Prefilled,
 from engines.metrics import Metrics
 from spec_tui.cli.ansi import Ink
 from spec_tui.cli.errors import narrate
-from spec_tui.text import one_line
+from spec_tui.text import lossy, one_line
 
 _REASONS = {"stop": "ended by the model", "length": "cut at the limit", "cancelled": "interrupted"}
 
@@ -57,6 +57,7 @@ class Record:
         started = self.started
         return {
             **{name: getattr(started, name) for name in ("engine", "model", "dtype", "device", "law")},
+            "lossless": started.lossless,
             "temperature": started.temperature,
             "seed": started.seed,
             "prompt_tokens": self.prompt_tokens,
@@ -77,7 +78,13 @@ class Record:
             f"forwards {m.target_forwards}{length}, drafted {m.drafted}, accepted {m.accepted}{rate}\n"
             f"seconds: prefill {m.prefill_seconds:.3f}, draft {m.draft_seconds:.3f},"
             f" verify {m.verify_seconds:.3f}, other {m.other_seconds:.3f}"
-        )
+        ) + self._lossy()
+
+    def _lossy(self) -> str:
+        """The line that marks a run that is not lossless."""
+        if self.started is None or self.started.lossless:
+            return ""
+        return f"\n{lossy(self.metrics.bias)}; the law {self.started.law} changes the target's distribution"
 
 
 class Status:

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from engines import registry
 from engines.errors import SpecError, UsageProblem
 from engines.events import Failed, Finished
-from engines.request import Request
+from engines.request import LAWS, Request
 from spec_tui.cli.errors import INTERRUPTED, narrate
 from spec_tui.cli.interrupt import Interrupt
 from spec_tui.cli.options import (
@@ -35,6 +35,8 @@ from spec_tui.session.service import Decoder
 from spec_tui.session.trace import TraceWriter
 
 _ENGINE = "How to decode; see spec-tui engines. Default: draft where a draft model fits, else pld."
+_LAW = "Who decides what is accepted. To see what bias looks like, LOSSY: " + ", ".join(
+    name for name, law in LAWS.items() if not law.lossless) + "."
 _SET = "An option of the engine; repeatable."
 _TRACE = "Write the run's events as lines of JSON. Overwrites nothing but a trace."
 
@@ -51,7 +53,7 @@ def run(
     top_p: Annotated[float, Option(metavar="P", help="Sample from the likeliest tokens of this mass.")] = 1.0,
     top_k: Annotated[int, Option(metavar="K", help="Sample from the K likeliest tokens; 0: from all.")] = 0,
     seed: Annotated[int, Option(metavar="S", help="Same seed, same text.")] = 0,
-    law: Annotated[str, Option(metavar="exact|rejection", help="Who decides what is accepted.")] = "exact",
+    law: Annotated[str, Option(metavar="|".join(LAWS), help=_LAW)] = "exact",
     dtype: Dtype = "auto",
     device: Device = "auto",
     allow_pickle: AllowPickle = False,

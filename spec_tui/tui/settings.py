@@ -11,7 +11,7 @@ from engines import registry
 from engines.errors import UsageProblem
 from engines.events import Ready
 from engines.options import Option
-from engines.request import LAWS, Request
+from engines.request import LAWS, Request, law_mark
 
 Turns = tuple[tuple[str, str], ...]
 
@@ -21,8 +21,9 @@ SAMPLING = (
     Option("top_p", 1.0, "Keep the likeliest tokens up to this probability together; above 0.", 0, 1),
     Option("top_k", 0, "Keep this many tokens; 0 keeps all.", 0),
     Option("seed", 0, "Same prompt, sampling and seed: same text, whatever the engine.", 0, 2**63 - 1),
-    Option("law", "exact", "Who decides. exact: shared noise, text independent of the engine. "
-           "rejection: Leviathan and Chen's dice.", choices=LAWS),
+    Option("law", "exact", "Who decides. exact: noise, one text for all engines. rejection: dice, same distribution. "
+           "LOSSY: redraw (as REST's code), typical (Medusa).",
+           choices=tuple(LAWS), lossy=tuple(name for name, law in LAWS.items() if not law.lossless)),
     Option("max_new_tokens", 256, "Longest answer, in tokens.", 1),
 )
 
@@ -91,7 +92,7 @@ class Settings:
     def summary(self, ready: Ready | None) -> str:
         """One line: engine, what differs from its defaults, sampling."""
         engine = self.resolved(ready)
-        parts = [registry.find(engine).title, *changed(engine, self.options(engine)), self.law, self.heat()]
+        parts = [registry.find(engine).title, *changed(engine, self.options(engine)), law_mark(self.law), self.heat()]
         if self.temperature:
             parts.append(f"seed {self.seed}")
         parts.append(f"max {self.max_new_tokens}")

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from engines import registry
 from engines.errors import UsageProblem
 from engines.events import Ready
+from engines.request import LAWS, law_mark
 from spec_tui.tui.marks import VIEWS
 from spec_tui.tui.settings import SAMPLING, Settings
 
@@ -60,7 +61,8 @@ def execute(line: str, settings: Settings, ready: Ready | None) -> Outcome:
     if name in _SAMPLING:
         key = _SAMPLING[name]
         new = settings.with_sampling(key, argument)
-        return Outcome(new, f"{key} is {getattr(new, key)}")
+        law = f"{law_mark(new.law)}: {LAWS[new.law].summary}"
+        return Outcome(new, f"law is {law}" if key == "law" else f"{key} is {getattr(new, key)}")
     handlers: dict[str, Callable[[str, Settings, Ready | None], Outcome]] = {
         "engine": _engine, "set": _set, "system": _system,
     }

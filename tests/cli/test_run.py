@@ -51,8 +51,8 @@ def test_json_is_one_object(cli):
     found = json.loads(done.out)
     assert done.code == 0 and done.out.count("\n") == 1
     assert list(found) == [
-        "engine", "model", "dtype", "device", "law", "temperature", "seed", "prompt_tokens", "tokens", "text",
-        "finish_reason", "stats",
+        "engine", "model", "dtype", "device", "law", "lossless", "temperature", "seed", "prompt_tokens", "tokens",
+        "text", "finish_reason", "stats",
     ]  # fmt: skip
     assert set(found["stats"]) == STATS
     assert found["tokens"] == [7, 9, 8, 9, 8] and found["text"] == "first t1! t2!"
@@ -255,3 +255,16 @@ def test_a_closed_pipe_ends_quietly(cli, monkeypatch):
     monkeypatch.setattr(sys, "stdout", Closed())
     done = cli("run", "endless")
     assert (done.code, done.err) == (0, "")
+
+
+def test_a_law_that_is_not_lossless_is_marked(cli):
+    done = cli("run", "hello", "--max-new-tokens", "3", "--law", "redraw")
+    assert "LOSSY: bias 0.250 a round; the law redraw changes the target's distribution\n" in done.err
+    found = json.loads(cli("run", "hello", "--max-new-tokens", "3", "--law", "redraw", "--format", "json").out)
+    assert found["lossless"] is False and found["stats"]["bias"] == 0.25
+    usual = cli("run", "hello", "--max-new-tokens", "3", "--law", "rejection")
+    assert "LOSSY" not in usual.err
+    assert json.loads(cli("run", "hello", "--format", "json").out)["stats"]["bias"] is None
+    assert "redraw LOSSY, typical LOSSY" in cli("run", "hello", "--law", "murphy").err
+    help_page = " ".join(cli("run", "--help").out.split())
+    assert "exact|rejection|redraw|typical" in help_page and "LOSSY: redraw, typical" in help_page

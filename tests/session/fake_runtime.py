@@ -9,6 +9,7 @@ import time
 
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.events import Draft, Emitted, Finished, Loading, Origin, Prefilled, Ready, Round, Started
+from engines.request import LAWS
 
 HOSTILE = "a\x1b]0;owned\x07b\x1b[31mc\x9b2Jd\u202ee\r"
 
@@ -38,7 +39,7 @@ class FakeRuntime:
                 break
             if "slow" in prompt or "endless" in prompt:
                 time.sleep(0.005)
-            made = _round(index, HOSTILE if "hostile" in prompt else f" t{index}")
+            made = _round(index, HOSTILE if "hostile" in prompt else f" t{index}", request.law)
             tokens += [e.token for e in made.emitted]
             texts += [e.text for e in made.emitted]
             yield made
@@ -59,13 +60,15 @@ class FakeRuntime:
             device="cpu",
             prompt=(1, 2, 3),
             conversation=request.conversation,
+            lossless=LAWS[request.law].lossless,
         )
 
 
-def _round(index: int, text: str) -> Round:
+def _round(index: int, text: str, law: str) -> Round:
     draft = Draft((9, 4), (-1, 0), ("x", "y"), (None, None), (0, 0), (Origin("prompt"),))
     emitted = (Emitted(9, text, "x", "accepted", 0), Emitted(8, "!", "!", "corrected"))
-    return Round(index, 3 + index, draft, (0,), emitted, 0.001, 0.002, 0.001, 3 + index)
+    bias = None if LAWS[law].lossless else 0.25
+    return Round(index, 3 + index, draft, (0,), emitted, 0.001, 0.002, 0.001, 3 + index, bias=bias)
 
 
 def load(model=None, draft_model=None, dtype="auto", device="auto", progress=print, **terms) -> FakeRuntime:
