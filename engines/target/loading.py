@@ -19,7 +19,7 @@ from engines.errors import ModelUnavailable, UsageProblem, first_line
 from engines.sources.files import auto_map
 from engines.sources.source import Source, locate
 from engines.target.model import CausalModel
-from engines.target.selftest import selftest
+from engines.target.selftest import selftest, unfit
 from engines.target.tuning import tune
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -114,13 +114,17 @@ def load_model(
 def wrap(model: PreTrainedModel, name: str, threads: int | None = None) -> CausalModel:
     """A transformers model already in memory as a tuned and tested ``CausalModel``. Raises ModelUnavailable."""
     model = model.eval()
+    reason = unfit(type(model), model.config)
     try:
-        parameters = model.num_parameters()
-        backend = tune(model, threads) if model.device.type == "cpu" else "generic"
-        causal = CausalModel(model, name, parameters, backend)
-        reason = selftest(causal)
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError) as error:
-        reason = f"a trial forward failed ({type(error).__name__})"
+        if not reason:
+            parameters = model.num_parameters()
+            backend = tune(model, threads) if model.device.type == "cpu" else "generic"
+            causal = CausalModel(model, name, parameters, backend)
+            reason = selftest(causal)
+    except (MemoryError, torch.OutOfMemoryError):
+        reason = "there is no memory left for a forward"
+    except Exception as error:  # families need inputs that nobody can list, and say so in their own ways
+        reason = f"a forward of tokens alone fails: {first_line(error)}"
     if reason:
         raise ModelUnavailable(f"{name} cannot be decoded with here: {reason}", "choose another model")
     return causal

@@ -1,18 +1,23 @@
 """A decoder-only model of transformers with its KV buffer: what the loop verifies on and draft models draft with.
 
-The generic back end: any family whose attention takes an additive 4-D mask and explicit position ids.
+The generic back end: any family that keeps keys and values. Where its attention takes additive 4-D masks and explicit
+position ids, whole trees are verified; else chains, under the model's own masks and positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from engines.target.cache import KVBuffer
+from engines.target.masks import additive, spans
 
-_NOTHING = torch.zeros(0, 0, dtype=torch.bool)
+_NOTHING = np.zeros((0, 0), dtype=bool)
+_LIMITS = ("max_position_embeddings", "max_seq_len", "seq_length")  # families' names for the positions they have
 _CHUNK = 512  # rows of a prefill forward: bounds memory, and how long a cancel waits
 
 
@@ -25,7 +30,8 @@ class CausalModel:
         parameters: their number, tied ones counted once.
         backend: which forward runs, in words.
         context_limit: positions the model was made for.
-        trees: whether branching drafts can be verified in one forward (else chains only).
+        spans: kinds and sizes of its attention layers (``masks.spans``).
+        trees: whether branching drafts can be verified in one forward; else chains only.
         remarks: what a user should know about this model here.
     """
 
@@ -37,8 +43,9 @@ class CausalModel:
         self.vocab_size: int = config.vocab_size
         self.context_limit, self.remarks = _context(config, name)
         self.device, self.dtype = model.device, model.dtype
-        self.windowed = _has_window(config)
-        self.trees = not self.windowed
+        self.spans = spans(config)
+        self.trees = self.spans is not None
+        self._cuts_logits = "logits_to_keep" in signature(model.forward).parameters
         self.cache = KVBuffer(config.num_hidden_layers)
         self.tokens: list[int] = []
         self._pending: list[int] = []
@@ -78,10 +85,13 @@ class CausalModel:
 
         Returns:
             Logits [len(tokens), vocabulary].
+
+        Raises:
+            ValueError: branches, on a model that takes chains only.
         """
         first, n = len(self._pending), len(tokens)
         self.cache.reserve(self.length + first + n)
-        seen = torch.zeros(first + n, first + n, dtype=torch.bool)
+        seen = np.zeros((first + n, first + n), dtype=bool)
         seen[:first, :first] = self._seen
         for row, parent in enumerate(parents, start=first):
             if parent >= 0:
@@ -90,9 +100,8 @@ class CausalModel:
             self._depths.append(0 if parent < 0 else self._depths[parent] + 1)
         self._seen = seen
         self._pending += tokens
-        positions = [self.length + d for d in self._depths[first:]]
-        chain = first + n == 1 or list(parents) == list(range(first - 1, first + n - 1))
-        logits = self._run(list(tokens), positions, self._mask(seen[first:], chain))
+        positions = [self.length + d for d in self._depths]
+        logits = self._run(list(tokens), positions[first:], self._mask(seen[first:], positions))
         self.cache.pending += n
         return logits
 
@@ -126,22 +135,26 @@ class CausalModel:
             torch.cuda.synchronize(self.device)
 
     @torch.inference_mode()
-    def _run(self, tokens: list[int], positions, mask: torch.Tensor | None, last_only: bool = False) -> torch.Tensor:
+    def _run(self, tokens: list[int], positions, mask=None, last_only: bool = False) -> torch.Tensor:
+        """One forward; without trees the model makes masks and positions itself, from the number of cached rows."""
+        kwargs = {"attention_mask": mask} if mask is not None else {}
+        if self.trees:
+            kwargs["position_ids"] = torch.tensor([list(positions)], device=self.device)
+        if last_only and self._cuts_logits:
+            kwargs["logits_to_keep"] = 1
         ids = torch.tensor([tokens], device=self.device)
-        where = torch.tensor([list(positions)], device=self.device)
-        out = self.model(
-            input_ids=ids, position_ids=where, attention_mask=mask, past_key_values=self.cache, use_cache=True,
-            logits_to_keep=1 if last_only else 0,
-        )
-        return out.logits[0]
+        return self.model(input_ids=ids, past_key_values=self.cache, use_cache=True, **kwargs).logits[0]
 
-    def _mask(self, seen: torch.Tensor, chain: bool) -> torch.Tensor | None:
-        """Additive mask [1, 1, rows, columns], or None where the model's own causal mask is the right one."""
-        if chain and (len(seen) == 1 or self.windowed):
+    def _mask(self, seen: np.ndarray, positions: list[int]) -> torch.Tensor | dict[str, torch.Tensor] | None:
+        """What these rows see, or None where the model's own causal mask is the right one."""
+        chain = positions[-1] - self.length == len(positions) - 1  # so deep only if every row is its ancestor
+        if not self.trees and not chain:
+            raise ValueError(f"{self.name} takes chains only")
+        if not self.trees or (chain and len(seen) == 1):
             return None
-        rows, pending = seen.shape
-        mask = torch.zeros(1, 1, rows, self.length + pending, dtype=self.dtype)
-        mask[0, 0, :, self.length :].masked_fill_(~seen, torch.finfo(self.dtype).min)
+        mask = additive(seen, positions, self.length, self.spans, self.dtype)
+        if isinstance(mask, dict):
+            return {kind: one.to(self.device) for kind, one in mask.items()}
         return mask.to(self.device)
 
 
@@ -159,20 +172,18 @@ def _shared_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
 
 def _context(config, name: str) -> tuple[int, tuple[str, ...]]:
     """Positions the model can be used with, and a remark where that is fewer than it was made for."""
-    limit = getattr(config, "max_position_embeddings", None) or 4096
-    rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") != "longrope":
+    limit = next((n for attribute in _LIMITS if type(n := getattr(config, attribute, None)) is int and n > 0), 4096)
+    switch = _longrope_switch(config)
+    if switch is None or switch >= limit:
         return limit, ()
-    # longrope changes its table when a forward reaches past the original length: rows verified together would then be
-    # rotated otherwise than the same rows one by one
-    short = rope.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", limit)
-    return short, (f"{name}: only the {short} positions before its longrope switch are used, of {limit}",)
+    return switch, (f"{name}: only the {switch} positions before its longrope switch are used, of {limit}",)
 
 
-def _has_window(config) -> bool:
-    """Whether some layer sees a part of the context only, by whatever name its family gives the window."""
-    kinds = set(getattr(config, "layer_types", None) or ())
-    if kinds:
-        return kinds != {"full_attention"}
-    windows = [v for k, v in vars(config).items() if "window" in k and type(v) is int and v > 0]
-    return bool(windows) and getattr(config, "use_sliding_window", True)
+def _longrope_switch(config) -> int | None:
+    """Where longrope changes its table: once a forward reaches past the original length, so rows verified together
+    would be rotated otherwise than the same rows one by one."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    tables = [rope, *(table for table in rope.values() if isinstance(table, dict))]  # one, or one a kind of layer
+    original = getattr(config, "original_max_position_embeddings", None)
+    found = [t.get("original_max_position_embeddings") or original for t in tables if t.get("rope_type") == "longrope"]
+    return min((n for n in found if n), default=None)

@@ -17,17 +17,16 @@ from engines.target.loading import resolve_device, resolve_dtype, wrap
 from tests.conftest import make_llama, make_tokenizer
 
 
-def make_mistral(seed: int, **changes):
-    """A tiny random model whose attention can have a window."""
-    from transformers import MistralConfig, MistralForCausalLM
+def make_bloom(seed: int):
+    """A tiny random model whose attention knows no positions but columns, so that it cannot branch."""
+    from transformers import BloomConfig, BloomForCausalLM
 
     torch.manual_seed(seed)
-    config = MistralConfig(
-        vocab_size=260, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.3, bos_token_id=None, eos_token_id=0,
-        pad_token_id=0, **({"sliding_window": None} | changes),
+    config = BloomConfig(
+        vocab_size=260, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.3, bos_token_id=None, eos_token_id=0,
+        pad_token_id=0,
     )
-    return MistralForCausalLM(config).eval()
+    return BloomForCausalLM(config).eval()
 
 
 def ask(runtime, *turns, **kw):
@@ -158,9 +157,8 @@ def test_a_tokenizer_larger_than_the_model_is_a_sentence():
 
 @pytest.mark.parametrize("shape", ["chain", "tree"])
 def test_models_that_cannot_branch_get_chains_and_say_so(shape):
-    windowed = {"sliding_window": 16, "use_sliding_window": True}
-    for target_kw, draft_kw in (({}, windowed), (windowed, {}), (windowed, windowed)):
-        target, draft = wrap(make_mistral(1, **target_kw), "t"), wrap(make_mistral(2, **draft_kw), "d")
+    for make_target, make_draft in ((make_llama, make_bloom), (make_bloom, make_llama), (make_bloom, make_bloom)):
+        target, draft = wrap(make_target(1), "t"), wrap(make_draft(2), "d")
         runtime = Runtime(target, make_tokenizer(), draft)
         assert any("cannot branch" in w for w in runtime.ready.warnings)
         events = ask(runtime, ("user", "x" * 40), engine="draft", options={"shape": shape}, new=50)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -105,6 +106,16 @@ def lucky_tree(plain, rng, context):
     return tree
 
 
+def test_a_row_of_its_own_sees_its_path_only(model):
+    """The last row of a level may follow the last of the one before without the rows being a chain."""
+    model.truncate(0)
+    model.extend(PROMPT)
+    once = model.forward([4, 5, 6, 7], [-1, 0, 0, 2])[3].clone()
+    model.drop()
+    model.forward([4, 5, 6], [-1, 0, 0])
+    torch.testing.assert_close(model.forward([7], [2])[0], once, atol=1e-5, rtol=1e-4)
+
+
 def test_rewind_keeps_the_shared_prefix_and_leaves_a_token_to_feed(model, plain):
     model.truncate(0)
     model.extend(PROMPT)
@@ -176,16 +187,38 @@ def test_tuning_picks_what_it_measured_and_respects_a_given_thread_count(monkeyp
         torch.set_num_threads(before)
 
 
-def test_selftest_passes_a_good_model_and_names_what_is_wrong_with_a_bad_one(model, monkeypatch):
-    assert selftest(model) is None and model.length == 0
+def test_selftest_passes_a_good_model_and_leaves_nothing_behind(model):
+    assert selftest(model) is None
+    assert model.trees and model.length == 0 and not model.tokens
+
+
+def test_branches_that_see_each_other_make_it_a_model_of_chains(monkeypatch):
     broken = CausalModel(make_llama(4), "broken")
-    monkeypatch.setattr(broken, "_mask", lambda seen, chain: None)  # branches see each other
+    monkeypatch.setattr(broken, "_mask", lambda seen, positions: None)
     assert selftest(broken) is None
     assert broken.trees is False
-    recurrent = CausalModel(make_llama(4), "recurrent")
-    run = recurrent._run
-    monkeypatch.setattr(recurrent, "_run", lambda ids, *a, **k: run(ids, *a, **k) + len(ids))
-    assert "several tokens" in selftest(recurrent)
+    with pytest.raises(ValueError, match="chains only"):
+        CausalModel._mask(broken, np.eye(3, dtype=bool), [0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "words"),
+    [
+        ("extend", lambda logits, tokens: logits + len(tokens), "come from the cache"),
+        ("forward", lambda logits, tokens: logits + len(tokens) - 1, "fed at once"),
+    ],
+)
+def test_a_model_whose_logits_depend_on_how_it_is_fed_is_refused(monkeypatch, method, change, words):
+    model = CausalModel(make_llama(4), "strange")
+    real = getattr(model, method)
+    monkeypatch.setattr(model, method, lambda tokens, *a, **k: change(real(tokens, *a, **k), tokens))
+    assert words in selftest(model)
+
+
+def test_a_model_that_cannot_take_a_draft_back_is_refused(monkeypatch):
+    model = CausalModel(make_llama(4), "stateful")
+    monkeypatch.setattr(model, "keep", lambda rows: CausalModel.keep(model, [*rows, rows[-1] + 1]))
+    assert "taken back" in selftest(model)
 
 
 def test_outcome_reaches_the_drafter(model):

@@ -1,0 +1,79 @@
+"""Which tokens a row sees, as the masks that a model of transformers takes: its path, and the windows of its layers.
+
+Everything goes by position, not by column: rows of sibling branches lie in different columns at one position. The kinds
+of attention and their sizes are read from the configuration as ``transformers.masking_utils`` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+FULL = "full_attention"
+# kind of layer -> where the configuration has its size: a row at position p sees the last ``sliding_window`` positions
+# up to p, or those of its own chunk of ``attention_chunk_size``
+SIZES = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
+
+
+def spans(config) -> dict[str, int | None] | None:
+    """The kinds of attention layers by transformers' names, each with its size in positions (full attention: None).
+
+    Args:
+        config: of the decoder.
+
+    Returns:
+        None where the configuration has layers that these masks don't describe.
+    """
+    named = getattr(config, "layer_types", None)
+    found = {kind: getattr(config, name, None) for kind, name in SIZES.items()}
+    if named:
+        kinds = set(named)
+    else:
+        kinds = {next((kind for kind in SIZES if found[kind]), FULL)}
+        if kinds == {FULL} and _other_window(config):
+            return None
+    sizes = {kind: None if kind == FULL else found.get(kind) for kind in sorted(kinds)}
+    return sizes if all(kind == FULL or type(size) is int for kind, size in sizes.items()) else None
+
+
+def _other_window(config) -> bool:
+    """Whether a family has a window under a name of its own."""
+    return any("window" in name and type(value) is int and value > 0 for name, value in vars(config).items())
+
+
+def additive(
+    seen: np.ndarray, positions: Sequence[int], length: int, sizes: Mapping[str, int | None], dtype: torch.dtype
+) -> torch.Tensor | dict[str, torch.Tensor]:
+    """Masks for the last rows of a tree behind ``length`` committed ones: 0 where a row sees a token, else the lowest
+    number of ``dtype``.
+
+    Args:
+        seen: bool [rows, pending]: a row sees the pending row (its ancestors and itself).
+        positions: of all pending rows.
+        sizes: as ``spans`` gives them.
+
+    Returns:
+        A mask [1, 1, rows, length + pending], or where the model has layers of several kinds, one for each.
+    """
+    rows, pending = seen.shape
+    lowest = torch.finfo(dtype).min
+    full = torch.zeros(1, 1, rows, length + pending, dtype=dtype)
+    full[..., length:].masked_fill_(torch.from_numpy(~seen), lowest)
+    masks = {}
+    for kind, size in sizes.items():
+        masks[kind] = full
+        if size is not None and max(positions) >= size:
+            hidden = _hidden(kind, size, np.arange(length + pending), np.asarray(positions), rows)
+            masks[kind] = full.masked_fill(torch.from_numpy(hidden), lowest)
+    return masks if len(masks) > 1 else next(iter(masks.values()))
+
+
+def _hidden(kind: str, size: int, columns: np.ndarray, positions: np.ndarray, rows: int) -> np.ndarray:
+    """bool [rows, columns]: the column's position is outside what a layer of this kind sees from the row's."""
+    columns[len(columns) - len(positions) :] = positions
+    own = positions[-rows:, None]
+    if kind == "chunked_attention":
+        return columns // size != own // size
+    return columns <= own - size
