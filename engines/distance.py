@@ -115,8 +115,10 @@ def _least(explains: Callable[[float], bool], guess: float) -> float:
         high *= 2
         if high > _FARTHEST:
             return _FARTHEST
-    while high > _LEAST and explains(high / 2):
+    while explains(high / 2):
         high /= 2
+        if high < _LEAST:
+            return 0.0
     low = high / 2
     while high - low > 0.02 * high:
         middle = (low + high) / 2

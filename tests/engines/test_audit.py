@@ -1,0 +1,366 @@
+"""The audit: against one written independently, planted bugs and ties, half precision, dice, cancelling."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines import Answer, Request, RunFailed, UsageProblem, load
+from engines.distance import Row
+from engines.events import Prefilled, Started
+from engines.runtime import Runtime
+from engines.sampling import Sampling
+from engines.target import plain
+from engines.target.loading import wrap
+from tests.conftest import make_llama, make_tokenizer
+from tests.engines.auditor import Position, plain_logits, reaudit
+from tests.engines.test_lossless import IDS, TURNS, VARIANTS
+
+ENGINES = [("autoregressive", {}), *VARIANTS]
+SAMPLINGS = [
+    {}, {"temperature": 0.8, "seed": 3}, {"temperature": 0.9, "top_p": 0.8, "seed": 1},
+    {"temperature": 1.1, "top_k": 7, "top_p": 0.9, "seed": 2},
+]
+
+
+def write(runtime, engine="pld", options=None, prompt=TURNS["copy"], new=18, **kw) -> Answer:
+    events = runtime.run(Request(prompt, engine, options or {}, max_new_tokens=new, **kw))
+    return Answer.from_events(events)
+
+
+@cache
+def plain_model(name: str, dtype: torch.dtype):
+    """The weights once more, as transformers loads them."""
+    if name == "tiny-target":
+        return make_llama(1, layers=3).to(dtype)
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(name, dtype=dtype).eval()
+
+
+def again(answer: Answer) -> list[Position]:
+    """The independent audit."""
+    logits = plain_logits(plain_model(answer.model, getattr(torch, answer.dtype)), answer.prompt, answer.tokens)
+    how = {name: getattr(answer, name) for name in ("temperature", "top_p", "top_k", "seed")}
+    return reaudit(logits, answer.tokens, len(answer.prompt), **how)
+
+
+def tampered(answer: Answer, at: int, token: int) -> Answer:
+    return replace(answer, tokens=(*answer.tokens[:at], token, *answer.tokens[at + 1 :]))
+
+
+def half(model: str) -> Runtime:
+    return load(dtype="bfloat16") if model == "sample" else _tiny(torch.bfloat16)
+
+
+def _tiny(dtype: torch.dtype) -> Runtime:
+    return Runtime(wrap(make_llama(1, layers=3).to(dtype), "tiny-target"), make_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def halves():
+    return cache(half)
+
+
+# -- against the independent one --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kw", SAMPLINGS, ids=str)
+@pytest.mark.parametrize("model", ["tiny", "sample"])
+def test_it_finds_what_an_audit_of_plain_transformers_finds(model, kw, request):
+    runtime = request.getfixturevalue(model)
+    answer = write(runtime, **kw)
+    wrong = replace(answer, tokens=tuple(reversed(answer.tokens)))
+    for text, verdict in ((answer, "identical"), (wrong, "BUG")):
+        found, expected = runtime.audit(text), again(text)
+        assert found.verdict == verdict and found.checked == len(text.tokens)
+        assert [c.token for c in found.choices] == [p.choice for p in expected]
+        assert [c.prob for c in found.choices] == pytest.approx([p.prob for p in expected], abs=1e-4)
+        assert [np.inf if lead is None else lead for lead in found.leads] == pytest.approx(
+            [p.lead for p in expected], abs=1e-3)
+        for token, gap, p in zip(text.tokens, found.gaps, expected):
+            if p.allowed:
+                assert gap == pytest.approx(p.gap, abs=1e-3) or (kw.get("top_p") and gap < p.gap), "an edge is nearer"
+            assert (gap > 0) == (token != p.choice)
+        first = next((i for i, (t, p) in enumerate(zip(text.tokens, expected)) if t != p.choice), None)
+        assert found.at == first and found.differences == sum(
+            t != p.choice for t, p in zip(text.tokens, expected))
+
+
+@pytest.mark.parametrize(("engine", "options"), ENGINES, ids=["autoregressive", *IDS])
+def test_every_engine_is_identical_on_the_shipped_pair(sample, engine, options):
+    for kw in SAMPLINGS[:2] if "shape" in options else SAMPLINGS[2:]:
+        found = sample.audit(write(sample, engine, options, **kw))
+        assert (found.words, found.at, found.gap, found.ties) == ("identical", None, None, 0)
+        assert 0 < found.noise < found.tolerance < 1e-3
+
+
+@pytest.mark.parametrize("kw", SAMPLINGS, ids=str)
+@pytest.mark.parametrize("model", ["tiny", "sample"])
+def test_half_precision_has_ties_at_most_and_the_independent_audit_agrees(model, kw, halves):
+    runtime = halves(model)
+    answer = write(runtime, "autoregressive", prompt=TURNS["code"], **kw)
+    found, expected = runtime.audit(answer), again(answer)
+    assert found.verdict in ("identical", "tie") and 1e-3 < found.tolerance < 2
+    for position, (gap, p) in enumerate(zip(found.gaps, expected)):
+        assert gap <= found.tolerance and (not p.allowed or p.gap <= found.tolerance), position
+        same = found.choices[position].token == p.choice
+        assert same or p.lead <= found.tolerance, "the two audits are rounded apart, too"
+
+
+# -- planted ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kw", SAMPLINGS[:2], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("model", ["tiny", "sample"])
+def test_a_token_with_a_real_gap_is_a_bug_at_its_place(model, dtype, kw, request, halves):
+    runtime = request.getfixturevalue(model) if dtype == "float32" else halves(model)
+    answer = write(runtime, **kw)
+    clean, expected = runtime.audit(answer), again(answer)
+    planted = [i for i, p in enumerate(expected) if 2 * clean.tolerance < p.lead < 20]
+    assert len(planted) >= 3
+    for at in planted[1::2][:2]:
+        text = tampered(answer, at, expected[at].second)
+        found = runtime.audit(replace(text, tokens=text.tokens[: at + 1]))
+        assert (found.words, found.gap) == (f"BUG at {at}", pytest.approx(expected[at].lead, rel=0.3, abs=0.2))
+        assert found.choices[at].token == answer.tokens[at]
+    assert runtime.audit(text).at == at, "what follows was written after another token, and may differ too"
+
+
+def twins(dtype: torch.dtype, scale: float, at: int) -> tuple[Runtime, Answer, int]:
+    """A model in which a token that it never says has the output row of the one it says at a place, scaled; and its
+    answer up to there."""
+    answer = write(_tiny(dtype), "autoregressive", new=at + 1)
+    said = answer.tokens[at]
+    twin = next(t for t in range(100, 260) if t not in (*answer.tokens, *answer.prompt))
+    model = make_llama(1, layers=3).to(dtype)
+    with torch.no_grad():
+        model.lm_head.weight[twin] = model.lm_head.weight[said] * scale
+    return Runtime(wrap(model, "tiny-target"), make_tokenizer()), answer, twin
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale", "verdict"),
+    [
+        (torch.float32, 1.0, "tie"), (torch.float32, 1 - 2**-23, "tie"), (torch.float32, 0.99, "BUG"),
+        (torch.bfloat16, 1.0, "tie"), (torch.bfloat16, 1 - 2**-8, "tie"), (torch.bfloat16, 0.75, "BUG"),
+    ],
+    ids=str,
+)
+def test_planted_twins_are_told_apart_where_the_dtype_can(dtype, scale, verdict):
+    at = 7
+    runtime, answer, twin = twins(dtype, scale, at)
+    found = runtime.audit(tampered(answer, at, twin))
+    assert (found.verdict, found.at, found.differences) == (verdict, at, 1)
+    assert found.ties == (verdict == "tie") and found.choices[at].token == answer.tokens[at]
+    assert (found.gap <= found.tolerance) == (verdict == "tie")
+
+
+def test_a_bug_wins_over_an_earlier_tie_and_is_found_behind_it():
+    runtime, answer, twin = twins(torch.float32, 1.0, 7)
+    text = tampered(answer, 7, twin)
+    for _ in range(5):  # the text goes on from the tied token
+        choice = runtime.audit(replace(text, tokens=(*text.tokens, 0))).choices[-1].token
+        text = replace(text, tokens=(*text.tokens, choice))
+    found = runtime.audit(text)
+    assert (found.verdict, found.at, found.differences) == ("tie", 7, 1)
+    found = runtime.audit(tampered(text, 10, (text.tokens[10] + 1) % 256))
+    assert (found.words, found.ties, found.choices[10].token) == ("BUG at 10", 1, text.tokens[10])
+
+
+# -- dice and laws that are lossy by design ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("kw", SAMPLINGS[1:], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_dice_are_consistent_and_what_cannot_be_is_a_bug(kw, dtype, sample, halves):
+    runtime = sample if dtype == "float32" else halves("sample")
+    answer = write(runtime, law="rejection", **kw)
+    found = runtime.audit(answer)
+    assert (found.words, found.at, set(found.leads)) == ("consistent", None, {None})
+    at = next(i for i, p in enumerate(answer.probs) if 0.2 < p < 0.9)
+    for factor, verdict in ((0.1, "BUG"), (1 + 1e-6, "consistent")):
+        probs = (*answer.probs[:at], answer.probs[at] * factor, *answer.probs[at + 1 :])
+        bent = runtime.audit(replace(answer, probs=probs))
+        assert bent.verdict == verdict and (verdict == "consistent" or bent.at == at)
+    if len(kw) > 2:  # with filters
+        unlikely = int(plain_logits(plain_model(answer.model, getattr(torch, dtype)), answer.prompt, answer.tokens)[
+            at].argmin())
+        ruled_out = tampered(replace(answer, probs=()), at, unlikely)
+        assert runtime.audit(replace(ruled_out, tokens=ruled_out.tokens[: at + 1])).words == f"BUG at {at}"
+
+
+def test_rejection_at_temperature_zero_is_checked_token_by_token(tiny):
+    answer = write(tiny, "draft", law="rejection")
+    assert tiny.audit(answer).verdict == "identical"
+    assert tiny.audit(tampered(answer, 4, (answer.tokens[4] + 1) % 256)).words == "BUG at 4"
+
+
+def test_what_is_lossy_by_design_is_called_so(tiny):
+    for law in ("typical", "redraw"):
+        answer = write(tiny, "draft", law=law)
+        assert not answer.lossless
+        found = tiny.audit(answer)
+        assert (found.words, found.differences, found.at) == ("lossy", 0, None), "greedy: nothing is drawn"
+        bent = tiny.audit(tampered(answer, 4, (answer.tokens[4] + 1) % 256))
+        assert (bent.words, bent.at) == ("lossy", 4) and bent.differences >= 1
+        assert tiny.audit(write(tiny, "draft", law=law, temperature=1.2, top_k=4)).differences == 0
+
+
+# -- texts of every length ----------------------------------------------------------------------------
+
+
+def test_one_token_the_full_context_and_end_tokens(tiny):
+    full = write(tiny, new=1000)
+    assert len(full.prompt) + len(full.tokens) == tiny.target.context_limit
+    assert tiny.audit(full).verdict == "identical"
+    assert tiny.audit(replace(full, tokens=full.tokens[:1])).checked == 1
+    found = tiny.audit(Answer("tiny-target", "float32", (5,), (int(tiny.audit(
+        Answer("tiny-target", "float32", (5,), (0,))).choices[0].token),)))
+    assert found.verdict == "identical", "a prompt of one token"
+
+
+def test_an_answer_that_ends_itself(sample):
+    answer = write(sample, "draft", prompt=TURNS["code"], new=200)
+    assert answer.tokens[-1] in sample.end_tokens and sample.audit(answer).verdict == "identical"
+
+
+@pytest.mark.parametrize("rows", [1, 7, 1000])
+def test_texts_whose_logits_need_several_forwards(tiny, monkeypatch, rows):
+    answer = write(tiny, new=150, temperature=0.8)
+    whole = tiny.audit(answer)
+    monkeypatch.setattr(plain, "_LOGITS_BYTES", rows * tiny.target.vocab_size * 8)
+    assert plain.spans(tiny.target, 150)[0] == min(rows, 150)
+    parts = tiny.audit(answer)
+    assert parts.verdict == whole.verdict == "identical" and parts.choices[3].token == whole.choices[3].token
+    assert parts.leads == pytest.approx(whole.leads, abs=1e-3)
+
+
+@given(st.integers(1, 3000), st.integers(1, 600))
+def test_steps_cover_all_rows_in_few_forwards(rows, most):
+    sizes = plain.steps(rows, most)
+    assert sum(sizes) == rows and min(sizes) > 0 and max(sizes) <= max(most, 8)
+    assert len(sizes) <= 40 + rows // most + 8
+
+
+def test_what_is_not_this_models_answer_is_refused(tiny):
+    answer = write(tiny, new=3)
+    for wrong, words in (
+        (replace(answer, tokens=()), "empty"), (replace(answer, model="other"), "written by other"),
+        (replace(answer, dtype="bfloat16"), "bfloat16"), (replace(answer, tokens=(999,)), "vocabulary"),
+        (replace(answer, tokens=(1,) * 300), "the context holds 256"),
+    ):
+        with pytest.raises(UsageProblem) as error:
+            tiny.audit(wrong)
+        assert words in error.value.message + error.value.hint
+    with pytest.raises(UsageProblem):
+        Answer.from_events([])
+
+
+def test_a_model_without_numbers_fails_in_a_sentence():
+    broken = _tiny(torch.float32)
+    answer = write(broken, new=3)
+    with torch.no_grad():
+        broken.target.model.model.norm.weight.fill_(float("nan"))
+    with pytest.raises(RunFailed, match="not numbers"):
+        broken.audit(answer)
+
+
+def test_answers_survive_json(tiny):
+    import json
+
+    answer = write(tiny, temperature=0.5, law="rejection", new=5)
+    assert Answer.from_dict(json.loads(json.dumps(answer.to_dict()))) == answer
+    assert Answer.from_events([Started, *tiny.run(Request(TURNS["code"], max_new_tokens=2))]).law == "exact"
+
+
+# -- beside the conversation --------------------------------------------------------------------------
+
+
+def test_the_next_turn_reuses_the_cache_as_if_nothing_had_been_audited(tiny):
+    def second_turn(audited: bool):
+        tiny.forget()
+        *events, finished = tiny.run(Request((("user", "abc"),), max_new_tokens=20))
+        rows = [store.clone() for store in tiny.target.cache._stores]
+        if audited:
+            assert tiny.audit(Answer.from_events(events)).verdict == "identical"
+            assert all(map(torch.equal, rows, tiny.target.cache._stores))
+        turns = (("user", "abc"), ("assistant", finished.text), ("user", "more"))
+        events = list(tiny.run(Request(turns, max_new_tokens=20)))
+        return next(e for e in events if isinstance(e, Prefilled)).reused, events[-1].tokens
+
+    assert second_turn(True) == second_turn(False)
+    assert second_turn(True)[0] > 5
+
+
+def test_it_stops_at_any_layer_and_leaves_the_model_as_it_was(tiny):
+    answer = write(tiny)
+    clean, asked = tiny.audit(answer), []
+    tiny.audit(answer, cancelled=lambda: bool(asked.append(0)))
+    assert len(asked) > 20
+    for stop in (1, 2, 3, 5, len(asked) // 2, len(asked)):
+        count = iter(range(1, 10**6))
+        assert tiny.audit(answer, cancelled=lambda stop=stop, count=count: next(count) == stop) is None
+    layers = plain._layers(tiny.target.model)
+    assert len(layers) == 3 and not any(layer._forward_pre_hooks for layer in layers)
+    assert replace(tiny.audit(answer), seconds=0) == replace(clean, seconds=0)
+
+
+def test_progress_rises_to_the_end(tiny, monkeypatch):
+    monkeypatch.setattr(plain, "_REPORT_SECONDS", 0.0)
+    told: list[float] = []
+    tiny.audit(write(tiny), progress=told.append)
+    assert told == sorted(told) and told[0] < 0.3 and told[-1] == pytest.approx(1)
+
+
+# -- how far is far -----------------------------------------------------------------------------------
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([(1.0, 0), (1.0, 3), (0.7, 0), (0.9, 5)]))
+def test_less_noise_than_the_gap_explains_nothing(seed, filters):
+    """Whatever moves scores by less than the gap (a difference of two by less), the token stays unchosen, ruled out,
+    or otherwise rated."""
+    rng = np.random.default_rng(seed)
+    top_p, top_k = filters
+    sampling, logits = Sampling(1.0, top_p, top_k), rng.normal(0, 2, 12).astype(np.float32)
+    gumbel = rng.gumbel(size=12).astype(np.float32)
+
+    def view(values):
+        row = sampling.row(values.astype(np.float32))
+        return row, int((row + gumbel).argmax()), np.exp(row - row.max()) / np.exp(row - row.max()).sum()
+
+    row, choice, probs = view(logits)
+    near = Row(logits, np.isfinite(row), sampling)
+    claimed = np.minimum(0.9, 1.7 * probs + 0.01)
+    chosen = np.array([near.to_choose(token, gumbel) for token in range(12)])
+    kept = np.array([near.to_keep(token) for token in range(12)])
+    rated = np.array([near.to_rate(token, float(claimed[token])) for token in range(12)])
+    assert chosen.argmin() == choice and chosen[choice] == 0 and ((kept == 0) == np.isfinite(row)).all()
+    if filters == (1.0, 0):
+        assert chosen == pytest.approx((row + gumbel).max() - (row + gumbel), abs=1e-5)
+    for token in range(12):
+        for _ in range(8):
+            noise = 0.95 * (rng.choice([-0.5, 0.5], 12) if rng.random() < 0.7 else rng.uniform(-0.5, 0.5, 12))
+            assert chosen[token] < 1e-5 or view(logits + chosen[token] * noise)[1] != token
+            assert kept[token] < 1e-5 or not np.isfinite(view(logits + kept[token] * noise)[0][token])
+            rating = view(logits + rated[token] * noise)[2][token]
+            assert rated[token] < 1e-5 or abs(rating - claimed[token]) > 1e-7
+
+
+def test_a_filters_edge_that_is_near_explains_a_token_it_rules_out():
+    logits = np.log(np.array([0.5, 0.3, 0.1, 0.06, 0.04], np.float32))
+    for top_p, token, gap in ((0.7999, 2, 1e-3), (0.7, 2, 1.0)):
+        sampling = Sampling(1.0, top_p, 0)
+        row = sampling.row(logits)
+        assert not np.isfinite(row[token])
+        assert 0 < Row(logits, np.isfinite(row), sampling).to_keep(token) <= gap
+    assert Row(logits, np.array([1, 1, 0, 0, 0], bool), Sampling(1.0, 1.0, 2)).to_keep(2) == pytest.approx(
+        np.log(3), rel=0.05)
