@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from engines.answer import Answer
 from engines.events import Event, Failed
 from engines.request import Request
 
@@ -37,6 +38,11 @@ def run_command(request: Request) -> dict[str, Any]:
     return {"do": "run", "request": request.to_dict()}
 
 
+def audit_command(answer: Answer) -> dict[str, Any]:
+    """The command that checks an answer."""
+    return {"do": "audit", "answer": answer.to_dict()}
+
+
 class EngineClient(Protocol):
     """What a screen needs of an engine. No call blocks; everything that happens comes back as events."""
 
@@ -46,8 +52,12 @@ class EngineClient(Protocol):
     def run(self, request: Request) -> None:
         """Start a run: ``Started``, ``Prefilled``, ``Round``..., then ``Finished`` or ``Failed``. One at a time."""
 
+    def audit(self, answer: Answer) -> None:
+        """Check an answer: ``Auditing``..., then ``Audited`` or ``Failed``. Waits for a run in progress."""
+
     def cancel(self) -> None:
-        """Stop the run in progress after the round under way (``Finished`` with reason "cancelled")."""
+        """Stop the run in progress after the round under way (``Finished`` with reason "cancelled"), or the audit
+        (``Failed`` of kind "cancelled")."""
 
     def events(self) -> list[Event]:
         """What has arrived since the last call, in order; empty if nothing."""
@@ -78,6 +88,9 @@ class QueuedClient:
 
     def run(self, request: Request) -> None:
         self._send(run_command(request))
+
+    def audit(self, answer: Answer) -> None:
+        self._send(audit_command(answer))
 
     def cancel(self) -> None:
         if self.alive:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from engines.errors import SpecError
-from engines.events import Event, Failed, Loading, Ready
+from engines.answer import Answer
+from engines.errors import ModelUnavailable, SpecError
+from engines.events import Audited, Auditing, Event, Failed, Loading, Ready
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 
@@ -23,6 +24,10 @@ class Decoder(Protocol):
     ready: Ready
 
     def run(self, request: Request, cancelled: Callable[[], bool] = ...) -> Iterator[Event]: ...
+
+    def audit(
+        self, answer: Answer, cancelled: Callable[[], bool] = ..., progress: Callable[[float], None] = ...
+    ) -> Audited | None: ...
 
 
 Loader = Callable[..., Decoder]
@@ -57,9 +62,9 @@ class Service:
         self._lock = threading.Lock()
 
     def command(self, record: dict[str, Any]) -> None:
-        """Take a command: load, run, cancel or close. Any thread; returns at once.
+        """Take a command: load, run, audit, cancel or close. Any thread; returns at once.
 
-        ``cancel`` stops the runs under way and waiting; without any, the loading (at its next progress
+        ``cancel`` stops the runs and audits under way and waiting; without any, the loading (at its next progress
         report).
         """
         if record["do"] == "cancel":
@@ -81,7 +86,7 @@ class Service:
             except SpecError as error:
                 self._emit(Failed(error.message, error.hint, error.kind))
             except _LoadingStopped:
-                self._emit(Failed("loading was stopped", "what was downloaded stays; load again to go on", "cancelled"))
+                self._emit(Failed("loading was stopped", "what was downloaded stays", "cancelled"))
             except Exception as error:  # whatever a model's code raises must reach the screen as an event
                 traceback.print_exc()
                 self._emit(_unexpected(error))
@@ -91,15 +96,18 @@ class Service:
 
     def _stop(self, only_runs: bool) -> None:
         with self._lock:
-            runs = [job for job in self._pending if job.record["do"] == "run"]
+            runs = [job for job in self._pending if job.record["do"] != "load"]
             for job in runs if runs and only_runs else self._pending:
                 job.stop.set()
 
     def _execute(self, job: _Job) -> None:
         if job.record["do"] == "load":
             self._load(LoadRequest(**{k: v for k, v in job.record.items() if k != "do"}), job.stop)
+        elif job.record["do"] == "run":
+            for event in self._loaded().run(Request.from_dict(job.record["request"]), cancelled=job.stop.is_set):
+                self._emit(event)
         else:
-            self._run(Request.from_dict(job.record["request"]), job.stop)
+            self._audit(Answer.from_dict(job.record["answer"]), job.stop)
 
     def _load(self, request: LoadRequest, stop: threading.Event) -> None:
         def progress(event: Loading) -> None:
@@ -113,12 +121,14 @@ class Service:
         self._decoder = decoder
         self._emit(decoder.ready)
 
-    def _run(self, request: Request, stop: threading.Event) -> None:
+    def _audit(self, answer: Answer, stop: threading.Event) -> None:
+        found = self._loaded().audit(answer, stop.is_set, lambda done: self._emit(Auditing(done)))
+        self._emit(found or Failed("the audit was stopped", "start it again to see what it finds", "cancelled"))
+
+    def _loaded(self) -> Decoder:
         if self._decoder is None:
-            self._emit(Failed("no model is loaded", "load a model first", "model"))
-            return
-        for event in self._decoder.run(request, cancelled=stop.is_set):
-            self._emit(event)
+            raise ModelUnavailable("no model is loaded", "load a model first")
+        return self._decoder
 
 
 def _unexpected(error: Exception) -> Failed:

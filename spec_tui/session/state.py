@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
+from engines.answer import Answer
 from engines.events import (
+    Audited,
     Draft,
     Emitted,
     Event,
@@ -113,6 +115,7 @@ class RunState:
     Attributes:
         rounds: the rounds; ``starts[i]`` is the index in ``tokens`` of the first token of ``rounds[i]``.
         clock: decoding seconds after each round, by the engine's clock (drawing is not in it).
+        audited: what the answer's audit found, None before one.
     """
 
     started: Started | None = None
@@ -124,6 +127,7 @@ class RunState:
     metrics: Metrics = field(default_factory=Metrics)
     finished: Finished | None = None
     failed: Failed | None = None
+    audited: Audited | None = None
 
     @property
     def running(self) -> bool:
@@ -150,6 +154,13 @@ class RunState:
             return None
         return BaselineKey(s.model, s.dtype, s.device, s.law, s.temperature, s.top_p, s.top_k)
 
+    @property
+    def answer(self) -> Answer | None:
+        """What an audit takes; None before the first token."""
+        if self.started is None or not self.tokens:
+            return None
+        return Answer.of(self.started, (token.emitted for token in self.tokens))
+
     def tokens_of(self, index: int) -> list[TokenState]:
         """The tokens of one round."""
         stop = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.tokens)
@@ -162,7 +173,7 @@ class RunState:
 
 
 def fold(state: RunState, event: Event) -> RunState:
-    """The state after one more event. ``Started`` begins anew; events of loading change nothing."""
+    """The state after one more event. ``Started`` begins anew; events outside of a run change nothing."""
     if isinstance(event, Started):
         return RunState(started=event)
     if isinstance(event, Prefilled):
@@ -176,6 +187,8 @@ def fold(state: RunState, event: Event) -> RunState:
         return replace(state, finished=event)
     if isinstance(event, Failed):
         return replace(state, failed=event)
+    if isinstance(event, Audited):
+        return replace(state, audited=event)
     return state
 
 

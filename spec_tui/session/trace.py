@@ -11,10 +11,11 @@ from types import TracebackType
 from typing import IO
 
 from engines.errors import RunFailed, UsageProblem
-from engines.events import SCHEMA, Event, Failed, Finished, Started, from_json, to_json
+from engines.events import SCHEMA, Audited, Event, Failed, Finished, Started, from_json, to_json
 
 _LONGEST_LINE = 64 << 20  # bytes; a round with a tree of 256 nodes is some tens of kilobytes
 _MOST_PROBLEMS = 20
+_LAST = Finished | Failed | Audited
 
 
 def encode(event: Event) -> bytes:
@@ -101,7 +102,7 @@ class Trace:
 
     @property
     def complete(self) -> bool:
-        return bool(self.events) and isinstance(self.events[-1], Finished | Failed)
+        return bool(self.events) and isinstance(self.events[-1], _LAST)
 
 
 def read_trace(path: Path) -> Trace:
@@ -147,7 +148,7 @@ def _inconsistencies(events: list[Event]) -> list[str]:
         found.append("the start of the run is missing")
     if any(start.schema > SCHEMA for start in starts):
         found.append("written by a newer version of this program: some of it may be missing here")
-    if not isinstance(events[-1], Finished | Failed):
+    if not isinstance(events[-1], _LAST):
         found.append("the end of the run is missing")
     return found
 

@@ -8,7 +8,7 @@ import sys
 import time
 
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
-from engines.events import Draft, Emitted, Finished, Loading, Origin, Prefilled, Ready, Round, Started
+from engines.events import Audited, Choice, Draft, Emitted, Finished, Loading, Origin, Prefilled, Ready, Round, Started
 from engines.request import LAWS
 
 HOSTILE = "a\x1b]0;owned\x07b\x1b[31mc\x9b2Jd\u202ee\r"
@@ -44,6 +44,27 @@ class FakeRuntime:
             texts += [e.text for e in made.emitted]
             yield made
         yield Finished(reason, tuple(tokens), "".join(texts))
+
+    def audit(self, answer, cancelled=lambda: False, progress=lambda done: None):
+        """A slow look: the token 13 is a bug, the token 12 a tie, a law that is lossy is told."""
+        if "broken" in answer.model:
+            raise RunFailed("the audit broke", "try another")
+        steps = 10**9 if "endless" in answer.model else 3
+        for step in range(steps):
+            if cancelled():
+                return None
+            progress(min(1.0, step / 3))
+            time.sleep(0.001)
+        gaps = tuple({13: 2.5, 12: 0.001}.get(token, 0.0) for token in answer.tokens)
+        worst = max(gaps)
+        verdict = "BUG" if worst > 0.01 else "tie" if worst else "identical"
+        verdict = verdict if answer.lossless else "lossy"
+        at = gaps.index(worst) if worst else None
+        choices = tuple(Choice(8, HOSTILE, 0.5) for _ in gaps)
+        return Audited(
+            verdict, at, worst if worst else None, 0.01, 0.005, len(gaps), sum(0 < g < 0.01 for g in gaps),
+            sum(g > 0 for g in gaps), choices, gaps, (1.0,) * len(gaps), 0.5,
+        )
 
     def _started(self, request) -> Started:
         return Started(

@@ -11,8 +11,9 @@ import time
 
 import pytest
 
+from engines.answer import Answer
 from engines.errors import UsageProblem
-from engines.events import Failed, Finished, Loading, Prefilled, Ready, Round, Started
+from engines.events import Audited, Auditing, Failed, Finished, Loading, Prefilled, Ready, Round, Started
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.inprocess import InProcessClient
@@ -96,6 +97,36 @@ def test_a_cancel_right_behind_the_request_is_not_lost(either):
     seen = until(either, Finished)
     assert seen[-1].reason == "cancelled"
     assert any(isinstance(event, Ready) for event in seen), "the loading must not have been stopped with it"
+
+
+def written(*tokens: int, model: str = "fake", **more) -> Answer:
+    return Answer(model, "float32", (1, 2, 3), tokens, **more)
+
+
+def test_an_answer_is_audited(either):
+    either.audit(written(7))
+    assert until(either, Failed)[-1].kind == "model"
+    either.load(LoadRequest())
+    either.run(ask("hello", max_new_tokens=3))
+    either.audit(written(7, 9, 12, probs=(0.5, 0.25, 1.0)))
+    seen = until(either, Audited)
+    kinds = [type(event) for event in seen]
+    assert kinds.index(Finished) < kinds.index(Auditing) < kinds.index(Audited) == len(kinds) - 1
+    assert (seen[-1].words, seen[-1].gaps) == ("tie at 2 (gap 0.001)", (0.0, 0.0, 0.001))
+    either.audit(written(1, model="broken"))
+    assert until(either, Failed)[-1].message == "the audit broke"
+    either.run(ask("hello", max_new_tokens=3))
+    until(either, Finished)
+
+
+def test_cancel_stops_an_audit_and_the_engine_stays(either):
+    either.load(LoadRequest())
+    either.audit(written(1, model="endless"))
+    until(either, Auditing)
+    either.cancel()
+    assert until(either, Failed)[-1].kind == "cancelled"
+    either.audit(written(1))
+    assert until(either, Audited)[-1].verdict == "identical"
 
 
 def test_cancel_stops_loading(either):

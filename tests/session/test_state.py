@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.events import Failed, Finished, Loading, Prefilled, Round, Started
+from engines.events import Audited, Failed, Finished, Loading, Prefilled, Round, Started
 from engines.metrics import measure
 from engines.request import Request
 from spec_tui.session.state import (
@@ -116,6 +118,18 @@ def test_ghosts_are_the_favourite_path_after_the_accepted_part():
             assert words == [last.draft.pieces[n] for n in best_path(last.draft, start)][:4]
             assert not set(best_path(last.draft, start)) & set(last.path)
     assert ghosts(fold_all(events)) == []  # over: nothing is shown behind the text
+
+
+def test_an_audit_belongs_to_its_run_and_changes_nothing_else():
+    events = run_of()
+    state = fold_all(events)
+    found = Audited("identical", None, None, 1e-5, 1e-6, len(state.tokens), 0, 0)
+    audited = fold(state, found)
+    assert audited.audited is found and state.audited is None and replace(audited, audited=None) == state
+    assert fold(audited, events[0]).audited is None, "a new answer has none"
+    answer = state.answer
+    assert answer.tokens == tuple(t.emitted.token for t in state.tokens) and answer.prompt == events[0].prompt
+    assert answer.probs == tuple(t.prob for t in state.tokens) and fold_all(events[:1]).answer is None
 
 
 def test_first_difference():

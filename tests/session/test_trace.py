@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines.answer import Answer
 from engines.errors import RunFailed, UsageProblem
 from engines.events import Event, Failed, Finished, Loading, from_json, to_json
 from engines.request import Request
@@ -188,3 +189,14 @@ def test_failures_end_a_trace(tmp_path):
         writer.write(next(fake_runtime.load(progress=lambda event: None).run(Request((("user", "x"),)))))
         writer.write(Failed("broke", "mend it"))
     assert read_trace(tmp_path / "t").complete
+
+
+def test_a_trace_may_end_with_an_audit(tmp_path):
+    path, runtime = tmp_path / "t.jsonl", fake_runtime.load()
+    events = list(runtime.run(Request((("user", "hello"),), max_new_tokens=3)))
+    found = runtime.audit(Answer.from_events(events))
+    with TraceWriter(path) as writer:
+        for event in (*events, found):
+            writer.write(event)
+    read = read_trace(path)
+    assert read.complete and not read.problems and read.events[-1] == found
