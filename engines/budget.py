@@ -1,7 +1,8 @@
 """How much to draft: the size that maximises expected tokens a second, by t(n) and the acceptance seen so far.
 
-A budget decides on counts and on a cost curve that stays fixed for the run, never on a clock: so a run under the
-rejection law, whose text depends on what is drafted, can be repeated with its seed.
+Where the text may depend on what is drafted (the rejection law with dice), a budget decides on counts and on a cost
+curve that stays fixed, never on a clock, so that a run can be repeated with its seed. Elsewhere it also learns from the
+rounds what drafting and verifying really take.
 """
 
 from __future__ import annotations
@@ -13,21 +14,26 @@ from engines.cost import CostCurve, best_length
 from engines.events import Origin
 from engines.tree import DraftTree
 
-_STRENGTH = 4.0  # rounds that the prior is worth
-_MEMORY = 0.97  # of the evidence, a round: what is skipped long enough is tried again
+_STRENGTH = 4.0  # judgements that the prior is worth
+_MEMORY = 0.98  # of the evidence, a round: what is skipped long enough is tried again
 _TRIES = 4  # rounds of a run that draft in any case, so that what is said to not pay has been measured
 _CERTAIN = 0.995  # no estimate is surer
+_COLUMNS = 24  # depths, or lengths of a match, told apart
+_DRAFT_MODEL = 0.7  # acceptance expected of a draft model before any is seen
+_SMOOTH = 0.2  # weight of the last round's time
+_SLOWEST = 8.0  # times what the curve says: more is an accident
 
-Kind = tuple[str, int, int]
-"""What acceptance is counted by: source, class of the match length, rank among the candidates of its tree."""
+Kind = tuple[str, int]
+"""What acceptance is counted by: the source, and the rank among the candidates of its tree."""
 
-LEVELS: Kind = ("levels", 0, 0)
+LEVELS: Kind = ("levels", 0)
 """Counts whole levels of a tree: whether any node of a depth was accepted."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Acceptance by depth of one kind of draft (index 0 is depth 1), old rounds fading.
+    """Judgements on one kind of draft, by column: depth, or for copies the length of the match before the token (a
+    copied token that is accepted makes the match one longer). Old ones fade.
 
     Attributes:
         tried: nodes judged: their parent was accepted.
@@ -35,64 +41,68 @@ class Counts:
         foretold: sum of the drafter's own probabilities over those judged that had one.
     """
 
-    tried: list[float] = field(default_factory=list)
-    kept: list[float] = field(default_factory=list)
-    foretold: list[float] = field(default_factory=list)
+    tried: list[float] = field(default_factory=lambda: [0.0] * _COLUMNS)
+    kept: list[float] = field(default_factory=lambda: [0.0] * _COLUMNS)
+    foretold: list[float] = field(default_factory=lambda: [0.0] * _COLUMNS)
 
     def fade(self) -> None:
         for column in (self.tried, self.kept, self.foretold):
             column[:] = [count * _MEMORY for count in column]
 
-    def add(self, depth: int, kept: bool, prob: float | None) -> None:
-        while len(self.tried) < depth:
-            for column in (self.tried, self.kept, self.foretold):
-                column.append(0.0)
-        self.tried[depth - 1] += 1
-        self.kept[depth - 1] += kept
-        self.foretold[depth - 1] += prob or 0.0
+    def add(self, column: int, kept: bool, prob: float | None) -> None:
+        self.tried[column] += 1
+        self.kept[column] += kept
+        self.foretold[column] += prob or 0.0
 
 
 class Acceptance:
-    """What has been seen of drafts so far, by kind and depth; a prior stands in where nothing has.
+    """What has been seen of drafts so far, by kind and column; a prior stands in where nothing has.
 
-    The chance of a depth, given the depths above it, is the mean of a beta distribution whose prior mean is the
-    estimate of the depth above: an unseen depth behaves as the last seen one.
+    The chance in a column is the mean of a beta distribution whose prior comes from the column before: a draft model's
+    next depth is expected to be as good as the last one, and a copy to fail the less the longer it has matched (before
+    anything is seen, after n matched tokens with 2 / (n + 2)).
     """
 
     def __init__(self) -> None:
         self._counts: dict[Kind, Counts] = {}
 
-    def chances(self, kind: Kind, depth: int) -> list[float]:
-        """For depths 1..depth the probability that a node is accepted once its parent is."""
-        counts, chance, out = self._counts.get(kind), prior(kind), []
-        for d in range(depth):
-            if counts is not None and d < len(counts.tried):
-                chance = (counts.kept[d] + _STRENGTH * chance) / (counts.tried[d] + _STRENGTH)
+    def chances(self, kind: Kind, copied: bool) -> list[float]:
+        """For each column the probability that a node is accepted once its parent is."""
+        counts, out = self._counts.get(kind, _NOTHING), []
+        chance = (1 / 3 if copied else _DRAFT_MODEL) / (1 + kind[1])
+        for column in range(_COLUMNS):
+            if copied and column:
+                chance = 1 - (1 - chance) * (column + 2) / (column + 3)
+            chance = (counts.kept[column] + _STRENGTH * chance) / (counts.tried[column] + _STRENGTH)
             out.append(min(chance, _CERTAIN))
         return out
 
-    def honesty(self, kind: Kind, depth: int) -> list[float]:
-        """For depths 1..depth the factor by which the drafter's own probabilities come true."""
-        counts, factor, out = self._counts.get(kind), 1.0, []
-        for d in range(depth):
-            if counts is not None and d < len(counts.tried):
-                factor = (counts.kept[d] + _STRENGTH * factor) / (counts.foretold[d] + _STRENGTH)
+    def honesty(self, kind: Kind) -> list[float]:
+        """For each depth the factor by which the drafter's own probabilities come true."""
+        counts, factor, out = self._counts.get(kind, _NOTHING), 1.0, []
+        for column in range(_COLUMNS):
+            factor = (counts.kept[column] + _STRENGTH * factor) / (counts.foretold[column] + _STRENGTH)
             out.append(factor)
         return out
 
     def learn(self, tree: DraftTree, path: Sequence[int], seen: Sequence[Kind]) -> None:
         """Count a verdict, and let fade what is known of ``seen``, the kinds of this round, drafted or not."""
-        for kind in set(seen):
+        for kind in {LEVELS, *seen}:
             if kind in self._counts:
                 self._counts[kind].fade()
         end = path[-1] if path else -1
         for depth in range(1, len(path) + 1 + (end in tree.parents)):
-            self._counts.setdefault(LEVELS, Counts()).add(depth, depth <= len(path), None)
-        kinds, accepted = kinds_of(tree), {-1, *path}
+            self._of(LEVELS).add(_column(0, depth), depth <= len(path), None)
+        accepted = {-1, *path}
         for node, (parent, depth) in enumerate(zip(tree.parents, tree.depths())):
             if parent in accepted:
-                counts = self._counts.setdefault(kinds[tree.origin[node]], Counts())
-                counts.add(depth, node in accepted, tree.probs[node])
+                rank = tree.origin[node]
+                origin = tree.origins[rank]
+                column = _column(origin.match, depth)
+                self._of(kind_of(origin, rank)).add(column, node in accepted, tree.probs[node])
+
+    def _of(self, kind: Kind) -> Counts:
+        return self._counts.setdefault(kind, Counts())
 
 
 class Budget:
@@ -100,48 +110,62 @@ class Budget:
 
     Args:
         price: t(n) of the target.
-        acceptance: what is known; shared between runs where the text cannot depend on it.
+        acceptance: what is known already; shared between runs where the text cannot depend on it.
+        timed: whether the rounds' own times may be learned from.
     """
 
-    def __init__(self, price: CostCurve, acceptance: Acceptance | None = None) -> None:
+    def __init__(self, price: CostCurve, acceptance: Acceptance | None = None, timed: bool = False) -> None:
         self.price = price
         self.acceptance = acceptance or Acceptance()
+        self.timed = timed
         self._seen: list[Kind] = []
         self._rounds = 0
+        self._foreseen = 0.0  # seconds of drafting expected for this round
+        self._draft_scale = self._verify_scale = 1.0
 
-    @property
-    def trying(self) -> bool:
-        """The first rounds of a run draft whatever is expected of them."""
-        return self._rounds < _TRIES
-
-    def length(self, kind: Kind, most: int, draft_seconds: Callable[[int], float], width: int = 1) -> int:
-        """Tokens of a chain, or levels of a tree, to draft: 0..most, decided before drafting.
+    def more(
+        self, kind: Kind, values: Sequence[float], most: int, draft_seconds: Callable[[int], float], width: int = 1
+    ) -> bool:
+        """Whether to draft another token of a chain, or another level of a tree.
 
         Args:
-            draft_seconds: time of drafting n of them, n >= 1.
-            width: rows to verify for each of them.
+            values: for each token drafted so far the probability that it will be accepted, with all before it.
+            most: how many there may be.
+            draft_seconds: time of drafting n of them.
+            width: rows to verify for each.
         """
-        self._seen.append(kind)
-        survival, alive = [], 1.0
-        for chance in self.acceptance.chances(kind, most):
-            alive *= chance
-            survival.append(alive)
-        seconds = [self.price.at(1)] + [self.price.at(1 + width * n) + draft_seconds(n) for n in range(1, most + 1)]
-        return max(best_length(survival, seconds), min(1, most) if self.trying else 0)
+        done = len(values)
+        if done >= most:
+            return False
+        if not done:
+            self._seen.append(kind)
+        expected = list(values)
+        for chance in self.acceptance.chances(kind, copied=False)[done:most]:
+            expected.append((expected[-1] if expected else 1.0) * chance)
+        seconds = [self._verify(1 + width * n) + self._draft(draft_seconds, n) for n in range(len(expected) + 1)]
+        more = best_length(expected, seconds, least=done) > done or (self._rounds < _TRIES and not done)
+        if more:
+            self._foreseen = draft_seconds(done + 1)
+        return more
+
+    def belief(self, kind: Kind, depth: int, prob: float) -> float:
+        """The drafter's own probability of a node at a depth, as far as such ones came true."""
+        return min(prob * self.acceptance.honesty(kind)[_column(0, depth)], _CERTAIN)
 
     def prune(self, tree: DraftTree, draft_seconds: float = 0.0) -> DraftTree:
         """The nodes of a tree that are worth verifying, its drafting paid already.
 
         Only for drafts whose nodes are point masses: leaving out a node that dice chose would bias the rejection law.
         """
-        self._seen += kinds_of(tree)
+        self._seen += [kind_of(origin, rank) for rank, origin in enumerate(tree.origins)]
         if not len(tree):
             return tree
         values = self.values(tree)
         order = sorted(range(len(tree)), key=lambda node: -values[node])  # stable: a parent stays before its child
-        seconds = [self.price.at(1 + n) + draft_seconds for n in range(len(tree) + 1)]
+        paid = self._draft(lambda _: draft_seconds, 1)
+        seconds = [self._verify(1 + n) + paid for n in range(len(tree) + 1)]
         count = best_length([values[node] for node in order], seconds)
-        count = max(count, 1 if self.trying else 0)
+        count = max(count, 1 if self._rounds < _TRIES else 0)
         kept = tree.select(sorted(order[:count])) if count < len(tree) else tree
         expected = 1 + sum(values[node] for node in order[:count])
         kept.note = {**tree.note, "budget": f"{count} of {len(tree)}", "expected": round(expected, 2)}
@@ -149,37 +173,51 @@ class Budget:
 
     def values(self, tree: DraftTree) -> list[float]:
         """For each node the probability that it is accepted, by the drafter's own belief as far as that came true, or
-        by its depth where the drafter has none. Never above its parent's."""
-        kinds, depths, deepest = kinds_of(tree), tree.depths(), max(tree.depths(), default=0)
-        chances = {kind: self.acceptance.chances(kind, deepest) for kind in set(kinds)}
-        honesty = {kind: self.acceptance.honesty(kind, deepest) for kind in set(kinds)}
+        by what is known of its kind where the drafter has none. Never above its parent's."""
+        chances = [
+            self.acceptance.chances(kind_of(origin, rank), origin.match is not None)
+            for rank, origin in enumerate(tree.origins)
+        ]
+        honesty = [self.acceptance.honesty(kind_of(origin, rank)) for rank, origin in enumerate(tree.origins)]
         values: list[float] = []
-        for node, parent in enumerate(tree.parents):
-            kind, depth, prob = kinds[tree.origin[node]], depths[node] - 1, tree.probs[node]
-            chance = chances[kind][depth] if prob is None else min(prob * honesty[kind][depth], _CERTAIN)
+        for node, (parent, depth) in enumerate(zip(tree.parents, tree.depths())):
+            rank, prob = tree.origin[node], tree.probs[node]
+            if prob is None:
+                chance = chances[rank][_column(tree.origins[rank].match, depth)]
+            else:
+                chance = min(prob * honesty[rank][_column(0, depth)], _CERTAIN)
             values.append(chance * (values[parent] if parent >= 0 else 1.0))
         return values
 
-    def learn(self, tree: DraftTree, path: Sequence[int]) -> None:
-        """The verdict on the last draft."""
+    def learn(self, tree: DraftTree, path: Sequence[int], draft_seconds: float, verify_seconds: float) -> None:
+        """The verdict on the last draft, and what it took."""
         self.acceptance.learn(tree, path, self._seen)
-        self._seen = []
+        if self.timed:
+            self._verify_scale = _blend(self._verify_scale, verify_seconds, self.price.at(1 + len(tree)))
+            self._draft_scale = _blend(self._draft_scale, draft_seconds, self._foreseen)
+        self._seen, self._foreseen = [], 0.0
         self._rounds += 1
+
+    def _verify(self, rows: int) -> float:
+        return self.price.at(rows) * self._verify_scale
+
+    def _draft(self, seconds: Callable[[int], float], n: int) -> float:
+        return seconds(n) * self._draft_scale if n else 0.0
+
+
+def _blend(scale: float, took: float, foreseen: float) -> float:
+    """The ratio of times taken to times foreseen, one round more."""
+    return scale + _SMOOTH * (min(took / foreseen, _SLOWEST) - scale) if foreseen > 0 and took > 0 else scale
+
+
+def _column(match: int | None, depth: int) -> int:
+    """The column of a node: its depth, or the length of the match before it."""
+    return min((match or 1) + depth - 1, _COLUMNS) - 1
 
 
 def kind_of(origin: Origin, rank: int = 0) -> Kind:
-    """What an origin's acceptance is counted by: long matches deserve more trust than short ones, the first candidate
-    more than the fourth."""
-    match = origin.match or 0
-    return origin.source, match if match <= 3 else 4 if match <= 6 else 7 if match <= 12 else 13, min(rank, 3)
+    """What an origin's acceptance is counted by; the first candidate deserves more trust than the fourth."""
+    return origin.source, min(rank, 3)
 
 
-def kinds_of(tree: DraftTree) -> list[Kind]:
-    """The kind of each origin of a tree."""
-    return [kind_of(origin, rank) for rank, origin in enumerate(tree.origins)]
-
-
-def prior(kind: Kind) -> float:
-    """Acceptance expected before any is seen: of a draft model much, of a copy the more the longer its match."""
-    _, match, rank = kind
-    return (match / (match + 2) if match else 0.7) / (1 + rank)
+_NOTHING = Counts()

@@ -50,20 +50,22 @@ class CostCurve:
         return y0 + (y1 - y0) * (rows - x0) / (x1 - x0)
 
 
-def best_length(survival: Sequence[float], seconds: Sequence[float]) -> int:
-    """How many tokens of a chain to draft for the most expected tokens a second.
+def best_length(survival: Sequence[float], seconds: Sequence[float], least: int = 0) -> int:
+    """How many tokens to draft for the most expected tokens a second.
 
     Args:
-        survival: at index d - 1 the probability that the first d tokens are all accepted.
+        survival: at index d - 1 the probability that the d-th token is accepted, with all it hangs on.
         seconds: at index n the time of a round that drafts n tokens, drafting and verification;
             ``len(survival) + 1`` of them.
+        least: tokens drafted already.
 
     Returns:
-        n in 0..len(survival), the smallest of equals. The expected tokens of a round are
+        n in least..len(survival), the smallest of equals. The expected tokens of a round are
         1 + survival[0] + ... + survival[n - 1]: those accepted, and the target's own.
     """
-    best, best_rate, expected = 0, 1.0 / seconds[0], 1.0
-    for n, alive in enumerate(survival, start=1):
+    expected = 1.0 + sum(survival[:least])
+    best, best_rate = least, expected / seconds[least]
+    for n, alive in enumerate(survival[least:], start=least + 1):
         expected += alive
         if expected / seconds[n] > best_rate:
             best, best_rate = n, expected / seconds[n]

@@ -93,11 +93,12 @@ class _Run:
         path = tuple(verdict.path)
         self.target.keep([0, *(node + 1 for node in path)])
         tokens = tuple(verdict.tokens)
-        self.drafter.learn(Outcome(self.context, self.prompt_length, tree, path, tokens, logits))
+        seconds = drafted - clock, verified - drafted
+        self.drafter.learn(Outcome(self.context, self.prompt_length, tree, path, tokens, logits, *seconds))
         self.rounds += 1
         shown = self._shown(tree)
         return Round(
-            self.rounds, position, shown, path, emitted, drafted - clock, verified - drafted,
+            self.rounds, position, shown, path, emitted, *seconds,
             perf_counter() - verified, self.target.length, tree.note, verdict.bias,
         )
 

@@ -107,7 +107,7 @@ class Runtime:
         law = make_law(request.law, sampling, request.seed, self.target.vocab_size)
         resources = Resources(
             law, self.target.vocab_size, self.draft, self.end_tokens, self.target.trees,
-            self._budget(request, spec.id), self.draft_price,
+            self._budget(request, f"{spec.id} {options}"), self.draft_price,
         )
         drafter = registry.drafter_class(spec.id)(resources, **options)
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
@@ -145,10 +145,10 @@ class Runtime:
                 model.truncate(0)
 
     def _budget(self, request: Request, engine: str) -> Budget:
-        """What was seen of an engine's drafts serves its later runs too, where the text cannot depend on it; under dice
-        every run begins with the prior, so that its seed repeats it."""
+        """What was seen of an engine's drafts (with these options) serves its later runs too, where the text cannot
+        depend on it; under dice every run begins with the prior, so that its seed repeats it."""
         if request.law == "exact" or request.temperature == 0:
-            return Budget(self.price, self._acceptance.setdefault(engine, Acceptance()))
+            return Budget(self.price, self._acceptance.setdefault(engine, Acceptance()), timed=True)
         return Budget(self.price)
 
     def _room(self, prompt: int, wanted: int, turns: int) -> tuple[int, tuple[str, ...]]:

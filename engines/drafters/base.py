@@ -36,6 +36,7 @@ class Outcome:
         path: accepted nodes, root to leaf.
         emitted: tokens added.
         logits: float [rows, vocabulary]: row 0 is the root, row i + 1 is node i; after the prefill, one row.
+        draft_seconds, verify_seconds: what drafting and the forward took; 0 after the prefill.
     """
 
     context: Sequence[int]
@@ -44,6 +45,8 @@ class Outcome:
     path: tuple[int, ...]
     emitted: tuple[int, ...]
     logits: torch.Tensor
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -92,4 +95,4 @@ class Drafter:
     def learn(self, outcome: Outcome) -> None:
         """The verdict on the last proposal."""
         if self.budget is not None:
-            self.budget.learn(outcome.tree, outcome.path)
+            self.budget.learn(outcome.tree, outcome.path, outcome.draft_seconds, outcome.verify_seconds)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from engines.budget import LEVELS, kind_of
 from engines.drafters.base import Drafter, Outcome, Resources, Room
+from engines.drafters.drawn_tree import DrawnTree
 from engines.errors import UsageProblem
 from engines.events import Origin
 from engines.options import BUDGET, Option
@@ -26,12 +27,16 @@ SPEC = EngineSpec(
     id="draft",
     title="Draft model",
     summary="A smaller model with the same vocabulary drafts a chain or a tree.",
-    source="Leviathan et al. 2023; Chen et al. 2023; tree expansion: Li et al. 2024 (EAGLE-2)",
+    source="Leviathan et al. 2023; Chen et al. 2023; tree expansion: Li et al. 2024 (EAGLE-2); drawn trees: Miao et "
+    "al. 2024 (SpecInfer)",
     options=(
         BUDGET,
         Option("shape", "chain", "One path, or a tree expanded by cumulative probability.", choices=("chain", "tree")),
+        Option("draw", "top", "Tree: the likeliest children; or, under the rejection law at T > 0, top_k paths drawn "
+               "independently, or top_k distinct draws a level. Under exact the noise draws already.",
+               choices=("top", "independent", "distinct")),
         Option("num_tokens", 12, "Chain: most tokens drafted a round.", 1, 64, paper=5),
-        Option("confidence", 0.4, "Chain: stop after a token whose draft probability is below this.", 0, 1),
+        Option("confidence", 0.4, "Chain, budget=paper: stop after a token the drafter gives less than this.", 0, 1),
         Option("depth", 8, "Tree: most levels expanded.", 1, 16, paper=5),
         Option("top_k", 4, "Tree: children tried a node, and nodes expanded a level.", 1, 32, paper=10),
         Option("total_nodes", 32, "Tree: most nodes verified, those of highest path probability.", 1, 256, paper=60),
@@ -44,8 +49,8 @@ class DraftModel(Drafter):
     """Drafts with a second causal model that keeps its own KV buffer across rounds and turns."""
 
     def __init__(
-        self, resources: Resources, *, budget: str, shape: str, num_tokens: int, confidence: float, depth: int,
-        top_k: int, total_nodes: int,
+        self, resources: Resources, *, budget: str, shape: str, draw: str, num_tokens: int, confidence: float,
+        depth: int, top_k: int, total_nodes: int,
     ) -> None:
         super().__init__(resources, budget)
         if resources.draft_model is None:
@@ -55,7 +60,7 @@ class DraftModel(Drafter):
             )
         self.model, self.law, self.ends = resources.draft_model, resources.law, resources.end_tokens
         self.shape = shape if resources.branches and self.model.trees else "chain"
-        self.num_tokens, self.confidence = num_tokens, confidence
+        self.draw, self.num_tokens, self.confidence = draw, num_tokens, confidence
         self.depth, self.top_k, self.total_nodes = depth, top_k, total_nodes
         self._checked, self._blind = 0, False
 
@@ -71,24 +76,21 @@ class DraftModel(Drafter):
         depth = min(room.depth, self.model.context_limit - len(context))
         if depth < 1 or not self._readable(context):
             return DraftTree()
-        tree = self.shape == "tree"
-        most = min(depth, self.depth if tree else self.num_tokens, room.nodes)
-        length = self._worth(most)
-        if length < 1:
-            return DraftTree(note={"budget": f"0 of {most}"})
-        logits = self._catch_up(context)
-        if tree:
-            return self._tree(logits, len(context), length, min(self.total_nodes, room.nodes))
-        return self._chain(logits, len(context), length)
+        if self.shape == "tree":
+            make = self._drawn_tree if self.draw != "top" and self.law.draws else self._tree
+            return make(context, min(depth, self.depth), min(self.total_nodes, room.nodes))
+        return self._chain(context, min(depth, self.num_tokens, room.nodes))
 
-    def _worth(self, most: int) -> int:
-        """How many tokens of a chain, or levels of a tree, are worth drafting: decided before any is drawn."""
+    def _goes_on(self, values: list[float], most: int) -> bool:
+        """Whether another token of the chain, or another level of the tree, is worth drafting; ``values`` are the
+        chances of those there are."""
         price = self.resources.draft_price
         if self.budget is None or price is None:
-            return most
+            return len(values) < most
         if self.shape == "chain":
-            return self.budget.length(CHAIN, most, lambda n: n * price.at(1))
-        return self.budget.length(LEVELS, most, lambda n: price.at(1) + (n - 1) * price.at(self.top_k), _NODES_A_LEVEL)
+            return self.budget.more(CHAIN, values, most, lambda n: n * price.at(1))
+        level = price.at(self.top_k)
+        return self.budget.more(LEVELS, values, most, lambda n: price.at(1) + (n - 1) * level, _NODES_A_LEVEL)
 
     def _readable(self, context: Sequence[int]) -> bool:
         """Whether the draft model has an embedding for every token: the target's may be padded further, and at a high
@@ -111,49 +113,83 @@ class DraftModel(Drafter):
             return logits[..., :width]
         return logits if logits.shape[-1] == width else _pad(logits, width)
 
-    def _chain(self, logits: torch.Tensor, position: int, length: int) -> DraftTree:
-        """Up to ``length`` tokens. A token below ``confidence`` is drafted too and ends the chain: leaving it out would
-        make what is drafted depend on the dice, and the rejection law would no longer be exact."""
+    def _chain(self, context: Sequence[int], most: int) -> DraftTree:
+        """Tokens as long as the next one is expected to pay (with ``budget=paper``: until one is below ``confidence``).
+        The token that says stop is drafted too: leaving it out would make what is drafted depend on the dice, and the
+        rejection law would no longer be exact."""
         tokens: list[int] = []
         probs: list[float] = []
+        values: list[float] = []
         dists: dict[int, np.ndarray] = {}
-        while True:
-            token, prob, dist = self.law.suggest(logits, position + len(tokens))
+        while self._goes_on(values, most):
+            logits = self._catch_up(context) if not tokens else self._fit(self.model.extend([tokens[-1]]))
+            token, prob, dist = self.law.suggest(logits, len(context) + len(tokens))
             tokens.append(token)
             probs.append(prob)
             if dist is not None:
                 dists[len(tokens) - 2] = dist
-            if len(tokens) == length or prob < self.confidence or token in self.ends:
+            chance = self.budget.belief(CHAIN, len(tokens), prob) if self.budget else 1.0
+            values.append((values[-1] if values else 1.0) * chance)
+            if token in self.ends or (self.budget is None and prob < self.confidence):
                 break
-            logits = self._fit(self.model.extend([token]))
-        note = {"draft forwards": len(tokens)} | ({"budget": length} if self.budget else {})
+        note = {"draft forwards": len(tokens)}
+        if self.budget is not None:
+            note |= {"budget": len(tokens), "expected": round(1 + sum(values), 2)}
         return DraftTree.chain(tokens, _ORIGIN, probs, dists=dists or None, note=note)
 
-    def _tree(self, logits: torch.Tensor, position: int, depth: int, nodes: int) -> DraftTree:
+    def _tree(self, context: Sequence[int], most: int, nodes: int) -> DraftTree:
         """EAGLE-2's expansion: level by level the ``top_k`` nodes of highest path probability get ``top_k`` children;
         of all nodes the ``nodes`` best are kept. A path's probability never exceeds its parent's, so with ties going
         to the earlier node the kept set is closed under parents."""
         tree, scores, rows = DraftTree(origins=[_ORIGIN]), [], {}
-        beam, logits = [-1], logits[None]
-        for level in range(1, depth + 1):
-            level_nodes = self._children(tree, scores, beam, logits, position + level - 1)
-            if level == depth:
-                break
-            open_nodes = [i for i in level_nodes if tree.tokens[i] not in self.ends]
+        reach: list[float] = []
+        beam, level = [-1], 0
+        while beam and self._goes_on(reach, most):
+            logits = self._after(context, tree, beam, rows)
+            found = self._children(tree, scores, beam, logits, len(context) + level)
+            level += 1
+            reach.append(min(1.0, sum(math.exp(scores[i]) for i in found)))
+            open_nodes = [i for i in found if tree.tokens[i] not in self.ends]
             beam = sorted(sorted(open_nodes, key=lambda i: -scores[i])[: self.top_k])
-            if not beam:
-                break
-            parents = [rows.get(tree.parents[i], -1) for i in beam]
-            rows |= {node: len(rows) + r for r, node in enumerate(beam)}
-            logits = self._fit(self.model.forward([tree.tokens[i] for i in beam], parents))
         self.model.drop()
         keep = sorted(sorted(range(len(tree)), key=lambda i: -scores[i])[:nodes])
         kept = tree.select(keep)
-        kept.note = {"draft forwards": level, "best of": len(tree)}
-        if self.budget is None or self.resources.draft_price is None:
-            return kept
+        kept.note = {"draft forwards": level, "best of": len(tree)} | self._not_drawn()
         price = self.resources.draft_price
+        if self.budget is None or price is None or not level:
+            return kept
         return self.budget.prune(kept, price.at(1) + (level - 1) * price.at(self.top_k))
+
+    def _drawn_tree(self, context: Sequence[int], most: int, nodes: int) -> DraftTree:
+        """The same level by level with drawn nodes, all of which are verified."""
+        grown = DrawnTree(self.law, _ORIGIN, self.top_k, nodes, distinct=self.draw == "distinct")
+        rows: dict[int, int] = {}
+        reach: list[float] = []
+        beam = [-1]
+        while beam and len(grown.tree) < nodes and self._goes_on(reach, most):
+            found = grown.level(beam, self._after(context, grown.tree, beam, rows))
+            reach.append(grown.reach(found))
+            beam = [i for i in found if grown.tree.tokens[i] not in self.ends]
+        self.model.drop()
+        grown.tree.note = {"draft forwards": len(reach), "draw": self.draw, "draws": grown.count}
+        return grown.tree
+
+    def _not_drawn(self) -> dict[str, str]:
+        """Why a tree was not drawn though the option asks for it."""
+        if self.draw == "top":
+            return {}
+        by_noise = self.law.name == "exact" and not self.law.sampling.greedy
+        return {"draw": "by the law's noise" if by_noise else "top: nothing to draw"}
+
+    def _after(
+        self, context: Sequence[int], tree: DraftTree, beam: list[int], rows: dict[int, int]
+    ) -> torch.Tensor:
+        """Logits [beam, vocabulary] after each node of the beam, one forward; ``rows`` says where earlier ones lie."""
+        if beam == [-1]:
+            return self._catch_up(context)[None]
+        parents = [rows.get(tree.parents[i], -1) for i in beam]
+        rows |= {node: len(rows) + r for r, node in enumerate(beam)}
+        return self._fit(self.model.forward([tree.tokens[i] for i in beam], parents))
 
     def _children(
         self, tree: DraftTree, scores: list[float], beam: list[int], logits: torch.Tensor, position: int

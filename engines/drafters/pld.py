@@ -1,8 +1,7 @@
 """Prompt lookup decoding: copy what followed the last n tokens where they occurred before.
 
 Source: Saxena, "Prompt Lookup Decoding" (2023), and the n-gram approach of the guide. Differences, each an option or a
-choice of ours: the latest match that still has a full continuation is preferred (upstream takes the oldest), and
-several distinct matches can be merged into one tree. How much of the copy is verified is the budget's choice.
+choice of ours: the longest whole match and then the latest is preferred (upstream takes the oldest), and several distinct matches can be merged into one tree. How much of the copy is verified is the budget's choice.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ from engines.registry import EngineSpec
 from engines.tree import DraftTree
 
 _LONGEST = 32  # tokens of a match that are counted
+_LOOKED_AT = 64  # occurrences of an n-gram, the latest
+_FULL = 10  # tokens to copy that are as good as more
 
 SPEC = EngineSpec(
     id="pld",
@@ -61,8 +62,8 @@ class PromptLookup(Drafter):
         tree = DraftTree()
         if length < 1:
             return tree
-        for size, end in self._matches(context, length):
-            self._merge(tree, context, _matched(context, size, end), end, length)
+        for matched, end in self._matches(context, length):
+            self._merge(tree, context, matched, end, length)
             if "match" not in tree.note:
                 tree.note = {"match": tree.origins[0].match, "place": end}
             if len(tree.origins) >= self.num_candidates or len(tree) >= room.nodes:
@@ -78,23 +79,25 @@ class PromptLookup(Drafter):
         self._indexed = max(self._indexed, len(context) - 1)
 
     def _matches(self, context: Sequence[int], length: int) -> Iterator[tuple[int, int]]:
-        """(n-gram size, end) of earlier occurrences of the context's suffix: longest n first; of one n the latest with
-        a full continuation first, then those cut short by the end of the text, longest continuation first."""
+        """(matched length, end) of earlier occurrences of the context's suffix, best first: found by the longest n; of
+        these, with ``_FULL`` tokens to copy before those cut short by the end of the text; the longest whole match; the
+        latest, or of those cut short the longest continuation."""
         seen: set[int] = set()
+        full = len(context) - min(length, _FULL)
         for size in self.sizes:
             if size > len(context):
                 continue
-            ends = self._ends.get(tuple(context[len(context) - size :]), ())
-            full = [e for e in reversed(ends) if e + length <= len(context)]
-            for end in full + [e for e in ends if e + length > len(context)]:
-                if end not in seen:  # a longer n has already drafted from here
-                    seen.add(end)
-                    yield size, end
+            ends = self._ends.get(tuple(context[len(context) - size :]), ())[-_LOOKED_AT:]
+            found = [(end > full, -_matched(context, size, end), -end if end <= full else end) for end in ends]
+            for _, matched, end in sorted(found):
+                if abs(end) not in seen:  # a longer n has already drafted from here
+                    seen.add(abs(end))
+                    yield -matched, abs(end)
 
-    def _merge(self, tree: DraftTree, context: Sequence[int], size: int, end: int, length: int) -> None:
+    def _merge(self, tree: DraftTree, context: Sequence[int], matched: int, end: int, length: int) -> None:
         """Hang one continuation into the tree; one that is there already adds neither node nor origin."""
         source = "prompt" if end < self._prompt_length else "output"
-        origin = Origin(source, place=end, match=size)
+        origin = Origin(source, place=end, match=matched)
         before, parent = len(tree), -1
         for token in context[end : end + length]:
             parent = tree.add(token, parent, None, len(tree.origins))

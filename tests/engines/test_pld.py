@@ -27,7 +27,7 @@ def brute_force(context, max_ngram, min_ngram, num_tokens, num_candidates):
         ends = [e for e in range(size, len(context)) if context[e - size : e] == suffix]
         full = [e for e in ends if e + num_tokens <= len(context)]
         short = [e for e in ends if e + num_tokens > len(context)]
-        for end in [*reversed(full), *short]:
+        for end in [*by_match(context, reversed(full)), *by_match(context, short)]:
             found.append(tuple(context[end : end + num_tokens]))
     paths: list[tuple] = []
     for continuation in found:
@@ -36,6 +36,14 @@ def brute_force(context, max_ngram, min_ngram, num_tokens, num_candidates):
         if len(paths) == num_candidates:
             break
     return paths
+
+
+def by_match(context, ends):
+    """Longest common suffix first; sorting is stable."""
+    def matched(end):
+        return next((n for n in range(end) if context[end - 1 - n] != context[-1 - n]), end)
+
+    return sorted(ends, key=matched, reverse=True)
 
 
 def prefixes(paths):
