@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from engines.events import Event, Prefilled, Round
+from engines.cost import BreakEven, CostCurve
+from engines.events import Event, Prefilled, Round, Started
 from engines.tree import depths
 
 
@@ -22,6 +23,7 @@ class Metrics:
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
             that something drafted at this depth was judged; rounds that accepted there.
         sources: emitted tokens by who proposed them.
+        price: t(n) of the target, where the run says it; ``priced_seconds`` is the sum of it over the rounds' rows.
         bias_total: sum of the rounds' biases under a lossy law; ``biased_rounds`` counts them.
     """
 
@@ -38,11 +40,15 @@ class Metrics:
     depth_tried: tuple[int, ...] = ()
     depth_accepted: tuple[int, ...] = ()
     sources: dict[str, int] = field(default_factory=dict)
+    price: CostCurve | None = None
+    priced_seconds: float = 0.0
     bias_total: float = 0.0
     biased_rounds: int = 0
 
     def add(self, event: Event) -> Metrics:
         """These totals with one more event."""
+        if isinstance(event, Started) and event.price:
+            return replace(self, price=CostCurve(event.price))
         if isinstance(event, Prefilled):
             return replace(
                 self, new_tokens=self.new_tokens + 1, prefill_seconds=self.prefill_seconds + event.seconds,
@@ -76,6 +82,7 @@ class Metrics:
             depth_tried=tuple(tried),
             depth_accepted=tuple(kept),
             sources=_count(self.sources, who),
+            priced_seconds=self.priced_seconds + (self.price.at(1 + len(r.draft.tokens)) if self.price else 0.0),
             bias_total=self.bias_total + (r.bias or 0.0),
             biased_rounds=self.biased_rounds + (r.bias is not None),
         )
@@ -110,6 +117,26 @@ class Metrics:
         return _ratio(self.new_tokens - 1, self.decode_seconds) if self.new_tokens > 1 else None
 
     @property
+    def verify_scale(self) -> float | None:
+        """What verification took in this run over what t(n) says: the context and the machine's mood are in it."""
+        return _ratio(self.verify_seconds, self.priced_seconds)
+
+    @property
+    def break_even(self) -> BreakEven | None:
+        """What a round of this run had to yield, and did: its mean time over that of a round with nothing drafted, one
+        row at this run's own scale and the loop's other time."""
+        scale, rounds = self.verify_scale, self.target_forwards
+        if self.price is None or not scale or not rounds:
+            return None
+        plain = scale * self.price.at(1) + self.other_seconds / rounds
+        return BreakEven(self.decode_seconds / rounds / plain, self.mean_generated_length or 0.0)
+
+    @property
+    def break_even_length(self) -> float | None:
+        """Tokens a round must yield to be as fast as autoregressive decoding."""
+        return self.break_even.needs if self.break_even else None
+
+    @property
     def bias(self) -> float | None:
         """Mean bias of a round's first token (``Round.bias``); None under a lossless law."""
         return _ratio(self.bias_total, self.biased_rounds)
@@ -121,7 +148,7 @@ class Metrics:
             for name in (
                 "new_tokens", "target_forwards", "drafted", "accepted", "acceptance_rate", "path_acceptance",
                 "mean_generated_length", "tau", "tokens_per_second", "prefill_seconds", "decode_seconds",
-                "draft_seconds", "verify_seconds", "other_seconds", "bias",
+                "draft_seconds", "verify_seconds", "other_seconds", "break_even_length", "bias",
             )
         }
 

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from engines.events import Emitted, Event, Failed, Finished, Loading, Prefilled, Round, Started
+from engines import codec
+from engines.events import Audited, Emitted, Event, Failed, Finished, Loading, Prefilled, Round, Started
 from engines.metrics import Metrics
 from spec_tui.cli.ansi import Ink
 from spec_tui.cli.errors import narrate
 from spec_tui.text import lossy, one_line
+from spec_tui.verdict import sentence
 
 _REASONS = {"stop": "ended by the model", "length": "cut at the limit", "cancelled": "interrupted"}
 
 
 @dataclass(slots=True)
 class Record:
-    """A run as it comes in; complete in itself at any moment, so that an interrupted run can be reported."""
+    """A run as it comes in; complete in itself at any moment, so that an interrupted run can be reported. ``audit``:
+    one was asked for."""
 
     started: Started | None = None
     metrics: Metrics = field(default_factory=Metrics)
@@ -28,6 +32,8 @@ class Record:
     texts: list[str] = field(default_factory=list)
     prompt_tokens: int = 0
     end: Finished | Failed | None = None
+    audit: bool = False
+    audited: Audited | None = None
 
     @property
     def reason(self) -> str | None:
@@ -48,6 +54,8 @@ class Record:
             new = event.emitted
         elif isinstance(event, Finished | Failed):
             self.end = event
+        elif isinstance(event, Audited):
+            self.audited = event
         self.tokens += [token.token for token in new]
         self.texts += [token.text for token in new]
         return new
@@ -65,7 +73,7 @@ class Record:
             "text": "".join(self.texts),
             "finish_reason": self.reason,
             "stats": self.metrics.stats(),
-        }
+        } | ({"audit": codec.plain(self.audited) if self.audited else None} if self.audit else {})
 
     def summary(self) -> str:
         """The numbers in three lines, for people."""
@@ -76,9 +84,18 @@ class Record:
         return (
             f"{name}: {m.new_tokens} tokens{speed}, {_REASONS.get(self.reason, 'unfinished')}\n"
             f"forwards {m.target_forwards}{length}, drafted {m.drafted}, accepted {m.accepted}{rate}\n"
+            f"{self._break_even()}"
             f"seconds: prefill {m.prefill_seconds:.3f}, draft {m.draft_seconds:.3f},"
             f" verify {m.verify_seconds:.3f}, other {m.other_seconds:.3f}"
         ) + self._lossy()
+
+    def _break_even(self) -> str:
+        """The line that says whether drafting paid; nothing where nothing was drafted."""
+        even = self.metrics.break_even
+        if even is None or not self.metrics.drafted:
+            return ""
+        verdict = "pays" if even.pays else "does not pay"
+        return f"{verdict}: a round needs {even.needs:.2f} tokens and makes {even.makes:.2f} (x{even.speed_up:.2f})\n"
 
     def _lossy(self) -> str:
         """The line that marks a run that is not lossless."""
@@ -101,9 +118,14 @@ class Status:
         self._write("")
 
     def show(self, event: Loading) -> None:
-        """Progress of loading."""
+        """Progress of loading. How large a download will be is said where nothing replaces it, in a pipe too."""
+        if event.bytes is not None and event.done is None:
+            self._write("")
+            narrate(one_line(event.stage))
+            return
         done = "" if event.done is None else f" {event.done:.0%}"
-        self._write(f"loading {one_line(event.stage, 60)}{done} ...")
+        room = shutil.get_terminal_size().columns - len(done) - 5
+        self._write(f"{one_line(event.stage, room)}{done} ...")
 
     def _write(self, text: str) -> None:
         if self._shown:
@@ -130,9 +152,10 @@ class TextOutput:
         self._open_line = not written.endswith("\n") if written else self._open_line
 
     def abandon(self) -> None:
-        """The run broke: what was written stays, and messages begin on a line of their own."""
+        """No more text: what was written stays, and messages begin on a line of their own."""
         if self._open_line and sys.stdout.isatty():
             print(flush=True)
+        self._open_line = False
 
     def finish(self, record: Record) -> None:
         self.abandon()
@@ -140,6 +163,8 @@ class TextOutput:
         if self._ink.marks and ink.marks:
             print(f"\n{ink.legend()}", file=sys.stderr)
         narrate(record.summary())
+        if record.audit:
+            narrate("audit: " + (sentence(record.audited) if record.audited else "stopped before it found anything"))
 
 
 class JsonOutput:

@@ -175,7 +175,7 @@ class RunState:
 def fold(state: RunState, event: Event) -> RunState:
     """The state after one more event. ``Started`` begins anew; events outside of a run change nothing."""
     if isinstance(event, Started):
-        return RunState(started=event)
+        return RunState(started=event, metrics=Metrics().add(event))
     if isinstance(event, Prefilled):
         return replace(
             state, prefilled=event, tokens=state.tokens.extended([_token(event.first, Draft(), -1)]),

@@ -94,10 +94,29 @@ def test_metrics_by_hand():
         "new_tokens": 5, "target_forwards": 3, "drafted": 5, "accepted": 1, "acceptance_rate": 0.2,
         "path_acceptance": pytest.approx((1 / 3 + 0) / 2), "mean_generated_length": pytest.approx(4 / 3),
         "tau": pytest.approx(1 / 3), "tokens_per_second": pytest.approx(4 / 5), "prefill_seconds": 2.0,
-        "decode_seconds": 5.0, "draft_seconds": 1.0, "verify_seconds": 3.0, "other_seconds": 1.0, "bias": None,
+        "decode_seconds": 5.0, "draft_seconds": 1.0, "verify_seconds": 3.0, "other_seconds": 1.0, "break_even_length": None,
+        "bias": None,
     }
     assert m.depth_tried == (2, 1) and m.depth_accepted == (1, 0)
     assert m.sources == {"target": 4, "output": 1}
+
+
+def test_break_even_by_hand():
+    chain = Draft((1, 3, 5), (-1, 0, 1), ("", "", ""), (None,) * 3, (0,) * 3, (Origin("output"),))
+    started = Started("pld", {}, "exact", 0.0, 1.0, 0, 0, 9, "m", "float32", "cpu", (1,), price=((1, 1.0), (4, 1.6)))
+    events = [
+        started,
+        Prefilled(5, 0, 2.0, C, 5),
+        Round(1, 6, chain, (0, 1), (A, A, C), 0.5, 3.2, 0.5, 8),  # four rows, twice what the curve says
+        Round(2, 9, Draft(), (), (C,), 0.0, 2.0, 0.5, 9),
+    ]
+    m = measure(events)
+    assert m.verify_scale == pytest.approx(2.0)
+    plain = 2.0 * 1.0 + 0.5
+    assert m.break_even.needs == m.break_even_length == pytest.approx((0.5 + 3.2 + 0.5 + 2.0 + 0.5) / 2 / plain)
+    assert m.break_even.makes == m.mean_generated_length == 2.0
+    assert measure([*events[:2], events[3]]).break_even_length == pytest.approx(1.0)  # nothing drafted
+    assert measure(events[1:]).break_even is None  # a trace without a price
 
 
 def test_a_leaf_of_a_deeper_tree_is_no_rejection_below_it():
