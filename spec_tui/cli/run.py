@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +10,11 @@ from typing import Annotated
 from typer import Argument, Option
 
 from engines import registry
+from engines.answer import Answer
 from engines.errors import SpecError, UsageProblem
-from engines.events import Failed, Finished
+from engines.events import Event, Failed, Finished, Loading
 from engines.request import LAWS, Request
-from spec_tui.cli.errors import INTERRUPTED, narrate
+from spec_tui.cli.errors import FAILED, INTERRUPTED, narrate
 from spec_tui.cli.interrupt import Interrupt
 from spec_tui.cli.options import (
     AllowPickle,
@@ -38,6 +39,7 @@ _ENGINE = "How to decode; see spec-tui engines. Default: draft where a draft mod
 _LAW = "Who decides what is accepted. To see what bias looks like, LOSSY: " + ", ".join(
     name for name, law in LAWS.items() if not law.lossless) + "."
 _SET = "An option of the engine; repeatable."
+_AUDIT = "Check every token against the plain model afterwards; exit code 1 on a BUG."
 _TRACE = "Write the run's events as lines of JSON. Overwrites nothing but a trace."
 
 def run(
@@ -61,6 +63,7 @@ def run(
     system: Annotated[str | None, Option(metavar="TEXT", help="System prompt. Default: none.")] = None,
     raw: Annotated[bool, Option("--raw", help="Feed the prompt without the chat template.")] = False,
     set_: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help=_SET)] = None,
+    audit: Annotated[bool, Option("--audit", help=_AUDIT)] = False,
     trace: Annotated[Path | None, Option(metavar="FILE", help=_TRACE)] = None,
     format: OutputFormat = Format.text,
 ) -> Callable[[], int]:
@@ -91,7 +94,7 @@ def run(
             model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code
         )
         decoder = load_decoder(load)
-        return _decode(decoder, request, writer, JsonOutput() if format is Format.json else TextOutput())
+        return _decode(decoder, request, writer, JsonOutput() if format is Format.json else TextOutput(), audit)
 
     return execute
 
@@ -126,12 +129,12 @@ def engine_options(engine: str, settings: list[str]) -> dict[str, str]:
 
 
 def _decode(
-    decoder: Decoder, request: Request, trace: TraceWriter | None, output: TextOutput | JsonOutput
+    decoder: Decoder, request: Request, trace: TraceWriter | None, output: TextOutput | JsonOutput, audit: bool
 ) -> int:
-    record = Record()
+    record = Record(audit=audit)
     try:
         with Interrupt() as interrupted:
-            for event in interrupted.over(decoder.run(request, cancelled=interrupted)):
+            for event in interrupted.over(_events(decoder, request, output, audit, interrupted)):
                 if trace is not None:
                     trace.write(event)
                 output.show(record.add(event))
@@ -140,17 +143,45 @@ def _decode(
     except BaseException as error:
         if isinstance(error, SpecError):
             _end(record, trace, Failed(error.message, error.hint, error.kind))
+        if record.reason:  # only the audit broke
+            output.finish(record)
         output.abandon()
         raise
     finally:
         if trace is not None:
             trace.close()
     output.finish(record)
-    return INTERRUPTED if record.reason == "cancelled" else 0
+    return _exit_code(record)
+
+
+def _events(
+    decoder: Decoder, request: Request, output: TextOutput | JsonOutput, audit: bool, cancelled: Callable[[], bool]
+) -> Iterator[Event]:
+    """The run's events, and ``Audited`` where the answer is to be checked and nothing was interrupted."""
+    seen = []
+    for event in decoder.run(request, cancelled=cancelled):
+        if audit:
+            seen.append(event)
+        yield event
+    if audit and not cancelled():
+        output.abandon()
+        with Status() as status:
+            answer = Answer.from_events(seen)
+            found = decoder.audit(answer, cancelled, lambda done: status.show(Loading("auditing", done)))
+        if found is not None:
+            yield found
+
+
+def _exit_code(record: Record) -> int:
+    if record.reason == "cancelled" or (record.audit and record.audited is None):
+        return INTERRUPTED
+    return FAILED if record.audited is not None and record.audited.verdict == "BUG" else 0
 
 
 def _end(record: Record, trace: TraceWriter | None, last: Finished | Failed) -> None:
     """Close a run that did not come to its own end."""
+    if record.end is not None:
+        return
     record.end = last
     if trace is not None and record.started is not None:
         trace.write(last)

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from engines.events import Failed, Finished, Round, Started
+from engines.events import Audited, Failed, Finished, Round, Started, to_json
 from spec_tui.cli import errors
 from spec_tui.cli.output import Record, Status
 from spec_tui.session.log import log_path
@@ -70,6 +70,65 @@ def test_colours_on_demand_are_safe(cli, monkeypatch):
     assert not any(mark in hostile for mark in ("\x1b]", "\x1b[31m", "\x07", "\x9b", "\u202e", "\r"))
     monkeypatch.setenv("NO_COLOR", "1")
     assert cli("run", "hello", "--max-new-tokens", "2").out == "first t1\x1b[1;4m!\x1b[0m"
+
+
+@pytest.mark.parametrize(
+    "model, code, words",
+    [
+        ("fake", 0, "audit: identical: each of its 5 tokens is the target's own choice; the closest call was 1.5"),
+        ("tie", 0, "audit: tie at 4 (gap 0.001): the target's choice there is"),
+        ("bug", 1, "audit: BUG at 4: the target's choice there is"),
+    ],
+)
+def test_audit_is_a_line_an_object_and_an_exit_code(cli, tmp_path, model, code, words):
+    trace = tmp_path / "t.jsonl"
+    ask = ("run", "hello", "--max-new-tokens", "3", "--model", model, "--audit")
+    done = cli(*ask, "--trace", str(trace))
+    assert (done.code, done.out) == (code, "first t1! t2!")
+    assert done.err.splitlines()[-1].startswith(words) and "\x1b" not in done.err and "\u202e" not in done.err
+    *_, finished, audited = read_trace(trace).events
+    assert isinstance(finished, Finished) and isinstance(audited, Audited) and read_trace(trace).complete
+    done = cli(*ask, "--format", "json")
+    found = json.loads(done.out)
+    assert done.code == code and (found["text"], found["finish_reason"]) == ("first t1! t2!", "length")
+    assert found["audit"] | {"event": "Audited"} == json.loads(to_json(audited))
+
+
+def test_a_lossy_law_is_told_by_the_audit(cli):
+    done = cli("run", "hello", "--law", "typical", "--audit", "--model", "bug")
+    assert done.code == 0 and "audit: lossy: the target's distribution is changed by design; 1 of " in done.err
+
+
+def test_an_audit_that_breaks_leaves_the_answer(cli, tmp_path):
+    trace = tmp_path / "t.jsonl"
+    ask = ("run", "hello", "--max-new-tokens", "3", "--model", "broken", "--audit")
+    done = cli(*ask, "--trace", str(trace))
+    assert (done.code, done.out) == (1, "first t1! t2!") and "the audit broke" in done.err and "5 tokens" in done.err
+    assert isinstance(read_trace(trace).events[-1], Finished)
+    done = cli(*ask, "--format", "json")
+    found = json.loads(done.out)
+    assert done.code == 1 and (found["audit"], found["text"]) == (None, "first t1! t2!")
+
+
+def test_an_interrupted_audit(cli, monkeypatch):
+    from tests.session.fake_runtime import FakeRuntime
+
+    audit = FakeRuntime.audit
+
+    def interrupted(self, answer, cancelled, progress):
+        os.kill(os.getpid(), signal.SIGINT)
+        return audit(self, answer, cancelled, progress)
+
+    monkeypatch.setattr(FakeRuntime, "audit", interrupted)
+    done = cli("run", "hello", "--model", "endless audit", "--max-new-tokens", "3", "--audit")
+    assert (done.code, done.out) == (130, "first t1! t2!") and "audit: stopped before it found anything" in done.err
+
+
+def test_an_interrupted_answer_is_not_audited(cli, monkeypatch):
+    interrupt_after(monkeypatch, 3)
+    done = cli("run", "endless", "--audit", "--format", "json")
+    found = json.loads(done.out)
+    assert done.code == 130 and found["finish_reason"] == "cancelled" and found["audit"] is None
 
 
 def test_prompt_from_a_file(cli, tmp_path):

@@ -46,7 +46,7 @@ class FakeRuntime:
         yield Finished(reason, tuple(tokens), "".join(texts))
 
     def audit(self, answer, cancelled=lambda: False, progress=lambda done: None):
-        """A slow look: the token 13 is a bug, the token 12 a tie, a law that is lossy is told."""
+        """A look that takes its time; the name of the model says what it finds, at its last token."""
         if "broken" in answer.model:
             raise RunFailed("the audit broke", "try another")
         steps = 10**9 if "endless" in answer.model else 3
@@ -55,15 +55,12 @@ class FakeRuntime:
                 return None
             progress(min(1.0, step / 3))
             time.sleep(0.001)
-        gaps = tuple({13: 2.5, 12: 0.001}.get(token, 0.0) for token in answer.tokens)
-        worst = max(gaps)
-        verdict = "BUG" if worst > 0.01 else "tie" if worst else "identical"
-        verdict = verdict if answer.lossless else "lossy"
-        at = gaps.index(worst) if worst else None
-        choices = tuple(Choice(8, HOSTILE, 0.5) for _ in gaps)
+        gap, last = {"bug": 2.5, "tie": 0.001}.get(answer.model, 0.0), len(answer.tokens) - 1
+        verdict = {"bug": "BUG", "tie": "tie"}.get(answer.model, "identical") if answer.lossless else "lossy"
+        choices = (*(Choice(token, "x", 0.5) for token in answer.tokens[:-1]), Choice(99, HOSTILE, 0.5))
         return Audited(
-            verdict, at, worst if worst else None, 0.01, 0.005, len(gaps), sum(0 < g < 0.01 for g in gaps),
-            sum(g > 0 for g in gaps), choices, gaps, (1.0,) * len(gaps), 0.5,
+            verdict, last if gap else None, gap or None, 0.01, 0.005, last + 1, int(verdict == "tie"), int(gap > 0),
+            choices, (0.0,) * last + (gap,), (1.5,) * (last + 1), 0.5,
         )
 
     def _started(self, request) -> Started:

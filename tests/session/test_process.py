@@ -108,7 +108,7 @@ def test_an_answer_is_audited(either):
     assert until(either, Failed)[-1].kind == "model"
     either.load(LoadRequest())
     either.run(ask("hello", max_new_tokens=3))
-    either.audit(written(7, 9, 12, probs=(0.5, 0.25, 1.0)))
+    either.audit(written(7, 9, 12, model="tie", probs=(0.5, 0.25, 1.0)))
     seen = until(either, Audited)
     kinds = [type(event) for event in seen]
     assert kinds.index(Finished) < kinds.index(Auditing) < kinds.index(Audited) == len(kinds) - 1
