@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 Points = tuple[tuple[int, float], ...]
@@ -70,6 +70,16 @@ def best_length(survival: Sequence[float], seconds: Sequence[float], least: int 
         if expected / seconds[n] > best_rate:
             best, best_rate = n, expected / seconds[n]
     return best
+
+
+def best_case(price: CostCurve, most: int, draft_seconds: Callable[[int], float]) -> float:
+    """The speed-up of a chain of 1..most tokens over nothing drafted if every token were accepted: at most 1 where no
+    acceptance can make it pay.
+
+    Args:
+        draft_seconds: time of drafting n tokens.
+    """
+    return max(price.at(1) * (1 + n) / (price.at(1 + n) + draft_seconds(n)) for n in range(1, most + 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,10 @@ class Drafter:
         self.resources = resources
         self.budget = resources.budget if budget == "auto" else None
 
+    def remark(self) -> str:
+        """Why this drafter cannot pay with these models, in a sentence; "" where it may."""
+        return ""
+
     def start(self, outcome: Outcome) -> None:
         """A run begins; ``outcome`` is the prefill's."""
 

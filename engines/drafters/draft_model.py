@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engines.budget import LEVELS, kind_of
+from engines.cost import best_case
 from engines.drafters.base import Drafter, Outcome, Resources, Room
 from engines.drafters.drawn_tree import DrawnTree
 from engines.errors import UsageProblem
@@ -63,6 +64,19 @@ class DraftModel(Drafter):
         self.draw, self.num_tokens, self.confidence = draw, num_tokens, confidence
         self.depth, self.top_k, self.total_nodes = depth, top_k, total_nodes
         self._checked, self._blind = 0, False
+
+    def remark(self) -> str:
+        budget, price = self.resources.budget, self.resources.draft_price
+        if budget is None or price is None:
+            return ""
+        best = best_case(budget.price, self.num_tokens, lambda n: n * price.at(1))
+        if best > 1:
+            return ""
+        share = price.at(1) / budget.price.at(1)
+        return (
+            f"drafting cannot pay here: a forward of {self.model.name} takes {share:.0%} of the target's, so even with"
+            f" every token accepted a chain would reach x{best:.2f} of autoregressive decoding"
+        )
 
     def start(self, outcome: Outcome) -> None:
         """Prefill the prompt here, so that its time counts as prefill and not as drafting."""
