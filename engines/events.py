@@ -134,7 +134,7 @@ class Emitted:
 @dataclass(frozen=True, slots=True)
 class Loading:
     """Progress of loading: a stage in words, and how much of it is done (0..1, None where unknown). ``bytes`` is the
-    size of the download under way, None while nothing is downloaded."""
+    size of the download under way, None while nothing is downloaded; an event that announces one has no ``done``."""
 
     stage: str
     done: float | None = None

@@ -50,7 +50,7 @@ def load_pair(
     """
     name = _shipped("target") if names.model is None else names.model
     source = locate(name, names.revision, terms, "target", progress)
-    progress(Loading(f"tokenizer of {name}", 0.1))
+    progress(Loading("loading the tokenizer", 0.1))
     load_config(source)
     tokenizer = load_tokenizer(source)
     draft_source, warnings = _find_draft(names, terms, name, tokenizer, progress)
@@ -58,12 +58,12 @@ def load_pair(
     source.fetch_weights(progress)
     if draft_source is not None:
         draft_source.fetch_weights(progress)
-    progress(Loading(f"weights of {name}", 0.2))
+    progress(Loading("loading the weights", 0.2))
     target = load_model(source, dtype, device, threads)
     warnings += source.remarks
     draft = None
     if draft_source is not None:
-        progress(Loading("draft model", 0.8))
+        progress(Loading("loading the draft model", 0.8))
         draft = load_model(draft_source, dtype, device, torch.get_num_threads())
         warnings += draft_source.remarks
     return Pair(target, tokenizer, draft, warnings)

@@ -13,7 +13,7 @@ _UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "byte
 
 
 class Meter:
-    """Bytes as they come in: how many, how fast, how long to go."""
+    """Bytes as they come in: how many, how fast, how long to go. ``what`` goes before them in words."""
 
     def __init__(self, what: str, total: int) -> None:
         self._what, self.total, self.done = what, total, 0
@@ -40,10 +40,12 @@ class Meter:
         (begun, before), rate = self._seen[0], 0.0
         if now > begun:
             rate = (done - before) / (now - begun)
-        parts = [f"downloading {self._what}: {of_bytes(done, self.total)}"]
+        parts = [f"downloading {self._what}{of_bytes(done, self.total)}"]
         if rate:
-            parts += [f"{in_bytes(int(rate))}/s", f"{in_time((self.total - done) / rate)} left"]
-        return Loading(", ".join(parts), min(1.0, done / self.total) if self.total else None, self.total)
+            parts.append(f"{in_bytes(int(rate))}/s")
+        if rate and done < self.total:
+            parts.append(f"{in_time((self.total - done) / rate)} left")
+        return Loading(", ".join(parts), min(1.0, done / self.total) if self.total else 1.0, self.total)
 
 
 def in_bytes(count: int) -> str:

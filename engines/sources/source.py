@@ -15,6 +15,7 @@ from engines.sources.transfer import Download, Progress
 
 Role = Literal["target", "draft model"]
 
+_WORDS: dict[Role, str] = {"target": "", "draft model": "draft: "}
 _FLAGS: dict[Role, str] = {"target": "--revision", "draft model": "--draft-revision"}
 
 
@@ -97,7 +98,7 @@ def locate(
     beat()
     listing = hub.ask(name, revision, beat)
     choice = choose(name, listing.files.keys(), terms)
-    download = Download(listing, (*choice.small, *choice.weights), role)
+    download = Download(listing, (*choice.small, *choice.weights), _WORDS[role])
     if announce:
         download.announce(progress)
     return Source(name, download.fetch(choice.small, progress), terms, choice, listing, download)

@@ -64,7 +64,7 @@ class Download:
         here = f" ({in_bytes(self._partial)} are here already)" if self._partial else ""
         count = f"{len(self.files)} file{'s' if len(self.files) > 1 else ''}"
         stage = f"downloading {self._listing.name}: {count}, {in_bytes(self.bytes)}{here}"
-        progress(Loading(stage, 0.0, self.bytes))
+        progress(Loading(stage, None, self.bytes))
 
     def fetch(self, names: Iterable[str], progress: Progress) -> Path:
         """Fetch these files of it, and link them. Returns the snapshot folder.
@@ -101,7 +101,7 @@ class Download:
                 stack.enter_context(WeakFileLock(place, timeout=TICK))
                 return
             except TimeoutError:
-                progress(Loading(f"waiting: another process downloads {self._listing.name}", None, self.bytes))
+                progress(Loading(f"waiting: another process downloads {self._listing.name}", 0.0, self.bytes))
 
     def _path(self, file: RemoteFile) -> Path:
         return self._blobs / f"{file.digest}.incomplete"

@@ -81,6 +81,16 @@ class Sitting:
         return self._busy
 
     @property
+    def downloading(self) -> bool:
+        """A model is on its way from the hub: esc stops that, where there is no prompt to take back."""
+        return self.phase == "loading" and self.loading is not None and self.loading.bytes is not None
+
+    @property
+    def stoppable(self) -> bool:
+        """Whether esc has something to stop or to take back."""
+        return self._busy or self.queued is not None or self.downloading
+
+    @property
     def answering(self) -> bool:
         return self._busy and self.measuring is None
 
@@ -148,9 +158,9 @@ class Sitting:
         if self.queued is not None:
             self.restored, self.queued = self.queued, None
             return True
-        if self._busy:
+        if self._busy or self.downloading:
             self.client.cancel()
-        return self._busy
+        return self._busy or self.downloading
 
     def restart(self) -> None:
         """A fresh engine; the conversation stays."""

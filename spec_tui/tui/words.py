@@ -111,12 +111,16 @@ def status(sitting: Sitting, message: str) -> Row:
 def _loading(sitting: Sitting) -> Row:
     event = sitting.loading
     waits = "your prompt waits: " if sitting.queued is not None else ""
-    stage = one_line(event.stage, 40) if event else "starting the engine"
+    stage, width = one_line(event.stage, 64) if event else "starting the engine", 20
+    if sitting.downloading:
+        waits, width = "", 6  # bytes, rate and time left shall be read at 80 columns
     row: list[Span] = [(" ◌ ", "warn"), (waits, "muted"), (stage, "text")]
     if event is not None and event.done is not None:
-        filled = bar(event.done, 20)
-        row += [("  ", "text"), (filled, "bar"), ("·" * (20 - len(filled)), "track")]
+        filled = bar(event.done, width)
+        row += [("  ", "text"), (filled, "bar"), ("·" * (width - len(filled)), "track")]
         row.append((f" {event.done * 100:>3.0f} %", "muted"))
+    if sitting.downloading:
+        row.append(("  esc takes your prompt back" if sitting.queued is not None else "  esc stops", "muted"))
     return row
 
 

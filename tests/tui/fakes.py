@@ -126,7 +126,7 @@ class FakeClient:
     def __init__(self, text: str = ANSWER, *, ready: Ready | Failed = READY, auto: bool = True) -> None:
         self.text, self.ready, self.auto = text, ready, auto
         self.requests: list[Request] = []
-        self.loads = self.restarts = 0
+        self.loads = self.restarts = self.cancels = 0
         self.closed = False
         self._alive = True
         self._out: deque[Event] = deque()
@@ -143,6 +143,7 @@ class FakeClient:
         self._script = deque(script(request, self.text))
 
     def cancel(self) -> None:
+        self.cancels += 1
         if self._script:
             done = self._script[-1]
             left = sum(len(e.emitted) for e in self._script if isinstance(e, Round))

@@ -166,6 +166,39 @@ async def test_a_prompt_sent_while_loading_waits_and_goes(session):
         assert s.client.requests[0].conversation == (("user", "early"),)
 
 
+GOING = Loading("downloading draft: 1.21 of 5.64 GB, 34.1 MB/s, 12 min left", 0.21, 5_640_000_000)
+
+
+@pytest.mark.parametrize("stage", [GOING.stage, GOING.stage.replace("draft: ", "")])
+async def test_a_download_is_read_at_80_columns_and_esc_stops_it(session, stage):
+    async with session(client=FakeClient(auto=False), size=(80, 24)) as s:
+        await s.pilot.press("escape")
+        assert s.client.cancels == 0, "a model that is only being read is not stopped by accident"
+        s.client.say(Loading(stage, GOING.done, GOING.bytes))
+        await s.settle()
+        shown = s.status[:79]
+        assert stage in shown and "21 %" in shown and ("esc stops" in shown or "draft" in stage)
+        await s.pilot.press("escape")
+        assert s.client.cancels == 1 and "stopping the download" in s.status
+        s.client.say(Failed("loading was stopped", "what was downloaded stays", "cancelled"))
+        await s.settle()
+        assert "ctrl+r tries again" in s.status
+        assert "Loading was stopped" in s.notice and "What was downloaded stays" in s.notice
+        await s.pilot.press("ctrl+r")
+        assert s.client.loads == 2
+
+
+async def test_a_prompt_that_waits_for_a_download_is_taken_back_first(session):
+    async with session(client=FakeClient(auto=False)) as s:
+        s.client.say(GOING)
+        await s.ask("early")
+        assert "esc takes your prompt back" in s.status
+        await s.pilot.press("escape")
+        assert s.chat.prompt.text == "early" and s.client.cancels == 0
+        await s.pilot.press("escape")
+        assert s.client.cancels == 1
+
+
 async def test_esc_takes_a_waiting_prompt_back(session):
     async with session(client=FakeClient(auto=False)) as s:
         await s.ask("early")

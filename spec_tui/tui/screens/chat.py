@@ -36,6 +36,7 @@ class ChatScreen(ChatActions, Screen):
         self.sitting = sitting
         self._message = ""
         self._frame = 0
+        self._downloading = False
         self._tree_due = self._numbers_due = False
 
     # -- building -------------------------------------------------------------------------------
@@ -99,6 +100,9 @@ class ChatScreen(ChatActions, Screen):
             self._draw_numbers()
         if "loading" in happened:
             self._draw_status()
+        if self.sitting.downloading != self._downloading:
+            self._downloading = self.sitting.downloading
+            self.refresh_bindings()
 
     def draw_all(self) -> None:
         """Draw everything from the state."""

@@ -18,7 +18,7 @@ class ChatActions(Screen):
     _asked_new = False
 
     BINDINGS: ClassVar = [
-        Binding("escape", "stop", "Stop", id="run.stop", tooltip="Stop the answer and keep its text"),
+        Binding("escape", "stop", "Stop", id="run.stop", tooltip="Stop the answer and keep its text; stop a download"),
         Binding("escape", "back", "Back", id="chat.back", tooltip="Close what is enlarged, drop the cursor, or change "
                 "between prompt and text"),
         Binding("v", "view", "View", id="chat.view", tooltip="Colour tokens by outcome, source, confidence, or not"),
@@ -46,9 +46,9 @@ class ChatActions(Screen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "stop":
-            return self.sitting.busy or self.sitting.queued is not None
+            return self.sitting.stoppable
         if action == "back":
-            return not (self.sitting.busy or self.sitting.queued is not None)
+            return not self.sitting.stoppable
         return True
 
     def action_stop(self) -> None:
