@@ -28,7 +28,9 @@ from tests.engines.toys import (
 PROMPT = [0, 1, 2, 0, 1]
 
 
-def target_distribution(model: ToyModel, sampling: Sampling, new: int, end=frozenset()) -> dict[tuple, float]:
+def target_distribution(
+    model: ToyModel, sampling: Sampling, new: int, end=frozenset(), prompt=PROMPT
+) -> dict[tuple, float]:
     """Probability of every answer, by multiplying the target's own conditionals."""
     out: dict[tuple, float] = {(): 1.0}
     for _ in range(new):
@@ -37,7 +39,7 @@ def target_distribution(model: ToyModel, sampling: Sampling, new: int, end=froze
             if text and text[-1] in end:
                 step[text] = weight
                 continue
-            probs = sampling.probs(sampling.row(to_numpy(model.logits_after([*PROMPT, *text])))).tolist()
+            probs = sampling.probs(sampling.row(to_numpy(model.logits_after([*prompt, *text])))).tolist()
             step |= {(*text, token): weight * p for token, p in enumerate(probs) if p > 0}
         out = step
     return out
@@ -55,6 +57,10 @@ ENGINES = {
     "draft chain": ("draft", {"num_tokens": 2, "confidence": 0.0}),
     "draft chain that stops early": ("draft", {"num_tokens": 3, "confidence": 0.45}),
     "draft tree": ("draft", {"shape": "tree", "depth": 2, "top_k": 2, "total_nodes": 4}),
+    "independent": ("draft", {"shape": "tree", "draw": "independent", "depth": 2, "top_k": 2}),
+    "independent cut by nodes": ("draft", {"shape": "tree", "draw": "independent", "top_k": 2, "total_nodes": 2}),
+    "distinct": ("draft", {"shape": "tree", "draw": "distinct", "depth": 2, "top_k": 2}),
+    "distinct cut by nodes": ("draft", {"shape": "tree", "draw": "distinct", "top_k": 3, "total_nodes": 4}),
 }
 
 
@@ -99,6 +105,59 @@ def test_rejection_is_exact_for_any_tree(seed, nodes, dists, duplicates):
     expected = sampling.probs(sampling.row(to_numpy(model.logits_after(PROMPT)))).tolist()
     for token, p in enumerate(expected):
         assert outcomes.get((token,), 0.0) == pytest.approx(p, abs=1e-9)
+
+
+def drawn_error(draw: str, seed: int, change=lambda tree: None) -> float:
+    """The largest error of a text's probability with drawn siblings of four tokens: with three tokens a rejection often
+    leaves one, and then nothing can go wrong."""
+    target, draft, sampling = ToyModel(4, seed=seed), ToyModel(4, seed=seed + 1, spread=1.0), Sampling(1.0)
+
+    def run(dice: Dice) -> tuple:
+        target.truncate(0)
+        draft.truncate(0)
+        law = Rejection(sampling, 0, dice)
+        drafter = engine("draft", law, draft, shape="tree", draw=draw, depth=1, top_k=3)
+
+        def propose(context, room):
+            tree = drafter.propose(context, room)
+            change(tree)
+            return tree
+
+        return answer(target, Scripted(propose), law, PROMPT[:seed % 5 + 1], 3)
+
+    outcomes = enumerate_outcomes(run)
+    expected = target_distribution(target, sampling, 3, prompt=PROMPT[:seed % 5 + 1])
+    return max(abs(outcomes.get(text, 0.0) - p) for text, p in expected.items())
+
+
+@pytest.mark.parametrize("draw", ["independent", "distinct"])
+def test_drawn_siblings_must_be_tried_as_they_were_drawn(draw):
+    """Repeats of independent draws are tried, and each distinct sibling against a distribution of its own. Without
+    either the text is biased, and this test would see it."""
+
+    def wrong(tree: DraftTree) -> None:
+        tree.draws, tree.distinct = None, False
+
+    assert max(drawn_error(draw, seed) for seed in (1, 2)) < 1e-9
+    assert max(drawn_error(draw, seed, wrong) for seed in (1, 2)) > 0.003
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), draw=st.sampled_from(["independent", "distinct"]))
+def test_drawn_trees_on_a_target_that_cannot_branch(seed, draw):
+    """Cut to the first draw below each node, whatever the others are: still exact."""
+    target, draft, sampling = ToyModel(3, seed=seed), ToyModel(3, seed=seed + 1), Sampling(1.0)
+    target.trees = False
+
+    def run(dice: Dice) -> tuple:
+        target.truncate(0)
+        draft.truncate(0)
+        law = Rejection(sampling, 0, dice)
+        return answer(target, engine("draft", law, draft, shape="tree", draw=draw, top_k=2), law, PROMPT, 3)
+
+    outcomes = enumerate_outcomes(run)
+    for text, p in target_distribution(target, sampling, 3).items():
+        assert outcomes.get(text, 0.0) == pytest.approx(p, abs=1e-9)
 
 
 def test_leaving_out_a_low_confidence_draft_would_be_biased():

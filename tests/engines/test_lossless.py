@@ -14,6 +14,8 @@ VARIANTS = [
     ("draft", {}),
     ("draft", {"num_tokens": 9, "confidence": 0.0}),
     ("draft", {"shape": "tree"}),
+    ("draft", {"shape": "tree", "draw": "independent"}),
+    ("draft", {"shape": "tree", "draw": "distinct"}),
     ("draft", {"shape": "tree", "depth": 3, "top_k": 8, "total_nodes": 40}),
 ]
 IDS = [f"{engine}-{'-'.join(map(str, options.values()))}".rstrip("-") for engine, options in VARIANTS]
