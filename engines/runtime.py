@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib.metadata import version
 from time import perf_counter
 
@@ -195,6 +196,7 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+@cache
 def _versions() -> dict[str, str]:
     return {"spec-tui": version("spec-tui"), "python": platform.python_version()} | {
         name: version(name) for name in ("torch", "transformers")
