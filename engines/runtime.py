@@ -140,6 +140,10 @@ class Runtime:
         except (RuntimeError, MemoryError, IndexError) as error:
             raise RunFailed(f"the audit failed: {first_line(error)}", "try a shorter answer") from error
 
+    def forget_acceptance(self) -> None:
+        """Begin anew with what is known of drafts (to measure without what earlier runs taught)."""
+        self._acceptance.clear()
+
     def forget(self) -> None:
         """Empty the KV caches (after a failure, or to measure a cold start)."""
         for model in (self.target, self.draft):

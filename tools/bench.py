@@ -1,7 +1,9 @@
 """Benchmarks of the playground, as ratios in one interleaved run.
 
-    python tools/bench.py [decode|loop|paint|ui]... [--repeats N] [--json]
+    python tools/bench.py [decode|showcase|loop|paint|ui]... [--repeats N] [--json]
 
+showcase: engines at budget=auto, and at the published sizes, against autoregressive decoding on the showcase prompts;
+        with t(n) and each engine's break-even, so that a miss explains itself.
 decode: our autoregressive loop and each engine against transformers.generate on the shipped pair, same threads.
 loop:   the loop's own time a round (everything but drafting and the forward), at temperature 0 and 0.8.
 paint:  from the start of the process to the first full screen, in a pseudo-terminal.
@@ -92,6 +94,66 @@ def bench_decode(repeats: int) -> list[Row]:
             ratios = [ours / base for ours, base in zip(rates[name], rates["autoregressive"])]
             rows.append(Row(f"{name} / autoregressive", ratios, "x"))
     return rows
+
+
+def bench_showcase(repeats: int) -> list[Row]:
+    """Tokens a second over those of autoregressive decoding, all prompts of a kind together, interleaved."""
+    from engines import load
+    from engines.metrics import Metrics
+    from spec_tui.tui.showcase import SHOWCASES
+
+    runtime = load()
+    for name, points in (("t(n)", runtime.price.points), ("draft model's t(n)", runtime.draft_price.points)):
+        print(f"{name}: " + "  ".join(f"{n}: {s * 1e3:.2f} ms" for n, s in points), file=sys.stderr)
+    contenders = {
+        "autoregressive": ("autoregressive", {}), "pld": ("pld", {}), "draft": ("draft", {}),
+        "draft tree": ("draft", {"shape": "tree"}),
+        "pld, paper": ("pld", {"budget": "paper"}), "draft, paper": ("draft", {"budget": "paper"}),
+    }
+    runs: dict[tuple[str, str], list[list[Metrics]]] = {}
+    for repeat in range(repeats):
+        runtime.forget_acceptance()
+        order = list(contenders)[repeat % len(contenders) :] + list(contenders)[: repeat % len(contenders)]
+        for name in order:
+            if repeat == 0:
+                run_of(runtime, SHOWCASES[0].prompt, *contenders[name])  # warm-up
+            for case in SHOWCASES:
+                metrics = run_of(runtime, case.prompt, *contenders[name])
+                for prompts in ("all showcase prompts", f"{case.kind} prompts"):
+                    of_these = runs.setdefault((name, prompts), [[] for _ in range(repeats)])
+                    of_these[repeat].append(metrics)
+    return showcase_rows(runs)
+
+
+def showcase_rows(runs: dict) -> list[Row]:
+    """Ratios to the baseline of the same repeat, bounds where the project promises one."""
+    bounds = {("pld", "copying prompts"): ">= 1.3", ("draft", "all showcase prompts"): ">= 1.15"}
+    rows = []
+    for (name, prompts), repeats in runs.items():
+        if name == "autoregressive":
+            continue
+        base = [rate(metrics) for metrics in runs["autoregressive", prompts]]
+        ratios = [rate(metrics) / b for metrics, b in zip(repeats, base)]
+        rows.append(Row(f"{name} / autoregressive, {prompts}", ratios, "x", bounds.get((name, prompts), "")))
+        whole = [m for m in repeats[-1] if m.break_even]
+        rounds = sum(m.target_forwards for m in whole)
+        needs = sum(m.break_even.needs * m.target_forwards for m in whole) / rounds
+        makes = sum(m.new_tokens - 1 for m in whole) / rounds
+        print(f"{name}, {prompts}: a round needs {needs:.2f} tokens, makes {makes:.2f}", file=sys.stderr)
+    return sorted(rows, key=lambda row: row.name.split(", ")[-1])
+
+
+def rate(metrics: list) -> float:
+    """Tokens a second of several runs together, prefills left out."""
+    return sum(m.new_tokens - 1 for m in metrics) / sum(m.decode_seconds for m in metrics)
+
+
+def run_of(runtime, prompt: str, engine: str, options: dict):
+    """The metrics of a cold run."""
+    from engines import Request, measure
+
+    runtime.forget()
+    return measure(runtime.run(Request((("user", prompt),), engine, options, max_new_tokens=200)))
 
 
 def generate_rate(model, runtime, prompt: str) -> tuple[int, float]:
@@ -188,12 +250,12 @@ def bench_ui(repeats: int) -> list[Row]:
     return [Row("drawing 500 tokens/s, share of one core", percent, "%", "<= 15")]
 
 
-SECTIONS = {"decode": bench_decode, "loop": bench_loop, "paint": bench_paint, "ui": bench_ui}
+SECTIONS = {"decode": bench_decode, "showcase": bench_showcase, "loop": bench_loop, "paint": bench_paint, "ui": bench_ui}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sections", nargs="*", metavar="section", help="decode, loop, paint, ui (default: all)")
+    parser.add_argument("sections", nargs="*", metavar="section", help="decode, showcase, loop, paint, ui (default: all)")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print rows as JSON")
     arguments = parser.parse_args()
