@@ -13,6 +13,10 @@ _MARKS = dict.fromkeys(
 _TABLE = _PICTURES | _MARKS
 
 
+LOSSY = "LOSSY"
+"""The mark of everything that does not keep the target's distribution, wherever it is shown."""
+
+
 def sanitise(text: str) -> str:
     """The text with everything that could steer a terminal made visible; newlines and tabs stay."""
     return text.translate(_TABLE)
@@ -31,4 +35,4 @@ def visible(piece: str) -> str:
 
 def lossy(bias: float | None) -> str:
     """The mark of a run that is not lossless, with the mean bias of its rounds (``Metrics.bias``) if there is one."""
-    return "LOSSY" if bias is None else f"LOSSY: bias {bias:.3f} a round"
+    return LOSSY if bias is None else f"{LOSSY}: bias {bias:.3f} a round"

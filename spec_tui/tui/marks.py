@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spec_tui.session.state import TokenState
+from spec_tui.text import LOSSY
 
 VIEWS = ("outcome", "source", "confidence", "plain")
 
 # Styles that would also draw on the blank before a word.
-INKED_BLANKS = frozenset({"by-prompt", "corrected", "bonus", "by-output", "by-target", "unsure", "guess", "ghost"})
+INKED_BLANKS = frozenset(
+    {"by-prompt", "corrected", "bonus", "by-output", "by-target", "unsure", "guess", "ghost", "lossy"}
+)
 
 LEGEND = {
     "accepted": "accepted", "corrected": "corrected by target", "bonus": "bonus of target",
@@ -50,6 +53,15 @@ def confidence(prob: float) -> str:
 def present(tokens: Iterable[TokenState], view: str) -> set[str]:
     """Style names that occur among these tokens in a view."""
     return {style_of(token, view) for token in tokens if token.text}
+
+
+def spans(text: str, style: str) -> list[tuple[str, str]]:
+    """(text, style name) of a text in this style in which the mark LOSSY stands out."""
+    first, *rest = text.split(LOSSY)
+    parts = [(first, style)]
+    for part in rest:
+        parts += [(LOSSY, "lossy"), (part, style)]
+    return [part for part in parts if part[0]]
 
 
 def legend(names: set[str], view: str) -> list[tuple[str, str]]:

@@ -79,7 +79,7 @@ def test_typos_get_a_suggestion():
 def test_completions_only_complete():
     for text in ("/", "/s", "/engine ", "/set ", "/law ", "/view s", "hello", "/nope "):
         assert all(line.startswith(text) for line in slash.complete(text, Settings(), READY))
-    assert slash.complete("/law r", Settings(), READY) == ["/law rejection"]
+    assert slash.complete("/law r", Settings(), READY) == ["/law rejection", "/law redraw"]
     assert "/set shape=tree" in slash.complete("/set shape", Settings(), READY)
     for name in slash.COMMANDS:
         assert slash.describe("/" + name)

@@ -16,7 +16,7 @@ from engines.errors import UsageProblem
 from engines.events import Ready
 from engines.options import Option
 from engines.registry import EngineSpec, find, specs
-from spec_tui.text import one_line
+from spec_tui.text import LOSSY, one_line
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.settings import SAMPLING, Settings, unavailable
 from spec_tui.tui.widgets.field import Field
@@ -61,11 +61,9 @@ class EngineScreen(SpecModal[Settings]):
 
     def _label(self, spec: EngineSpec) -> Content:
         missing = bool(unavailable(spec, self.ready))
-        marks = " lossless" if spec.lossless else " NOT LOSSLESS"
-        return Content.assemble(
-            (spec.title, "$tok-prompt strike" if missing else "bold"),
-            (" not available" if missing else marks, "$tok-prompt"),
-        )
+        mark = (" not available" if missing else " lossless", "$tok-prompt") if missing or spec.lossless else (
+            f" {LOSSY} ", "$error bold reverse")
+        return Content.assemble((spec.title, "$tok-prompt strike" if missing else "bold"), mark)
 
     async def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         spec = find(event.option.id)

@@ -21,6 +21,7 @@ INKS: dict[str, tuple[str, float, str]] = {
     "good": ("success", 1, "bold"),
     "warn": ("warning", 1, "bold"),
     "bad": ("error", 1, "bold"),
+    "lossy": ("error", 1, "bold reverse"),
     "bar": ("primary", 0.75, ""),
     "track": ("border", 1, ""),
     # the token language: outcome

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from spec_tui.session.state import RunState, rate_now, rates
-from spec_tui.tui.marks import SOURCES
+from spec_tui.text import LOSSY, lossy
+from spec_tui.tui.marks import SOURCES, spans
 from spec_tui.tui.sitting import Baseline
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
@@ -57,7 +58,13 @@ class SpeedPanel(StripPanel, can_focus=True):
     def _headline(self, width: int) -> list[Row]:
         rate = self._run.metrics.tokens_per_second
         row: list[Span] = [(f"{number(rate, 7, 1)}", "strong"), (" tokens/s   ", "text")]
-        return [row + speed_up(self._run, self._baseline)]
+        return [row + speed_up(self._run, self._baseline), *self._lossy()]
+
+    def _lossy(self) -> list[Row]:
+        """The bias of a run that is not lossless."""
+        if self._run.started is None or self._run.started.lossless:
+            return []
+        return [[*spans(lossy(self._run.metrics.bias), "strong"), ("   lossless is 0", "muted")]]
 
     def _plot(self, width: int, height: int) -> list[Row]:
         series = rates(self._run, max(8, width - 8))
@@ -197,8 +204,16 @@ def telemetry(run: RunState, baseline: Baseline | None, limit: int | None, width
     rounds = m.target_forwards or 1
     drafted, kept = (len(last.draft.tokens), len(last.path)) if last else (0, 0)
     second: Row = [
-        (f" round {m.target_forwards:>4}", "text"), (f"  drafted {drafted:>3}  kept {kept:>2}  │ ", "muted"),
+        *_round_or_bias(run), (f"  drafted {drafted:>3}  kept {kept:>2}  │ ", "muted"),
         (f"draft{m.draft_seconds / rounds * 1000:>6.1f}  verify{m.verify_seconds / rounds * 1000:>6.1f}"
          f"  other{m.other_seconds / rounds * 1000:>5.1f} ms", "muted"),
     ]
     return [first, second]
+
+
+def _round_or_bias(run: RunState) -> list[Span]:
+    """The round's number; of a lossy run the bias stands in its place, so that no view is without the mark."""
+    m = run.metrics
+    if run.started is None or run.started.lossless:
+        return [(f" round {m.target_forwards:>4}", "text")]
+    return [(" ", "text"), *spans(LOSSY, "text"), (f"{number(m.bias, 6, 3)}", "text")]

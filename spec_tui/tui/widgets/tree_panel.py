@@ -11,8 +11,8 @@ from textual.binding import Binding
 from engines.events import Draft, Round
 from engines.tree import children, depths
 from spec_tui.session.state import RunState, origin_of
-from spec_tui.text import one_line, visible
-from spec_tui.tui.marks import LETTERS
+from spec_tui.text import LOSSY, one_line, visible
+from spec_tui.tui.marks import LETTERS, spans
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
 from spec_tui.tui.widgets.wrap import cells
 
@@ -77,6 +77,8 @@ class TreePanel(StripPanel, can_focus=True):
         rows: list[Row] = [[(fit(words, width), "muted")]]
         if note:
             rows.append([(fit(note, width), "muted")])
+        if event.bias is not None:
+            rows.append(spans(f"{LOSSY}: bias {event.bias:.3f} in this round", "muted"))
         return rows
 
 
