@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from engines.registry import find
-from spec_tui.text import one_line
+from engines.request import LAWS
+from spec_tui.text import LOSSY, lossy, one_line
 from spec_tui.tui import marks
 from spec_tui.tui.settings import changed, sampling_words
 from spec_tui.tui.sitting import Sitting, Turn
@@ -53,9 +54,12 @@ def head(turn: Turn) -> str:
     parts = [find(r.engine).title, *changed(r.engine, r.options), r.law, heat]
     if r.temperature:
         parts.append(f"seed {r.seed}")
-    if turn.run.started is not None and not turn.run.started.lossless:
-        parts.append("NOT LOSSLESS")
-    return dotted(parts)
+    return dotted(parts if _lossless(turn) else [LOSSY, *parts])
+
+
+def _lossless(turn: Turn) -> bool:
+    started = turn.run.started
+    return started.lossless if started is not None else LAWS[turn.request.law].lossless
 
 
 def dotted(parts: list[str]) -> str:
@@ -85,6 +89,8 @@ def foot(turn: Turn) -> tuple[str, bool]:
     ending = {"length": cut, "cancelled": "stopped by esc"}
     if words := ending.get(run.finished.reason):
         parts.append(words)
+    if not _lossless(turn):
+        parts.append(lossy(m.bias))
     return "· " + dotted(parts), False
 
 
@@ -96,7 +102,7 @@ def status(sitting: Sitting, message: str) -> Row:
         return [(" ● ", "warn"), ("measuring the autoregressive baseline with the last prompt; "
                                   "not part of the conversation", "text"), ("  esc stops", "muted")]
     if message:
-        return [("   ", "text"), (one_line(message), "text")]
+        return [("   ", "text"), *marks.spans(one_line(message), "text")]
     if sitting.answering:
         return [(" ● ", "good"), ("answering", "text"), ("  esc stops and keeps the text", "muted")]
     if sitting.phase == "dead":
@@ -141,6 +147,8 @@ def same_text(sitting: Sitting) -> str:
     number = len(sitting.turns) - 1
     if turn is None or number not in sitting.same_text:
         return "the baseline was stopped"
+    if not LAWS[turn.request.law].lossless:
+        return f"baseline measured; the {turn.request.law} law is {LOSSY}: it keeps neither text nor distribution"
     if turn.request.law != "exact":
         return "baseline measured; the rejection law keeps the distribution, not the text"
     at = sitting.same_text[number]

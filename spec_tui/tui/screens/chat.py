@@ -13,7 +13,7 @@ from engines.errors import SpecError
 from engines.events import Started
 from spec_tui.session.state import RunState
 from spec_tui.text import one_line
-from spec_tui.tui import slash, words
+from spec_tui.tui import marks, slash, words
 from spec_tui.tui.screens.chat_actions import ChatActions
 from spec_tui.tui.sitting import Happening, Sitting
 from spec_tui.tui.widgets.lines import Lines, Sides
@@ -178,7 +178,7 @@ class ChatScreen(ChatActions, Screen):
 
     def _draw_top(self) -> None:
         left = [(" spec-tui ", "title"), (" " + words.model(self.sitting), "muted")]
-        right = [(one_line(self.sitting.settings.summary(self.sitting.ready)) + " ", "text")]
+        right = marks.spans(one_line(self.sitting.settings.summary(self.sitting.ready)) + " ", "text")
         self.query_one("#top", Sides).show(left, right)
 
     def _draw_title(self) -> None:
@@ -189,7 +189,7 @@ class ChatScreen(ChatActions, Screen):
     def _draw_status(self) -> None:
         text = self.prompt.text
         if slash.is_command(text) and not self._message:
-            row = [("   ", "text"), (one_line(slash.describe(text)), "muted")]
+            row = [("   ", "text"), *marks.spans(one_line(slash.describe(text)), "muted")]
         else:
             row = words.status(self.sitting, self._message)
         self.query_one("#status", Sides).show(row)

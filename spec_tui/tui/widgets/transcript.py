@@ -14,7 +14,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from spec_tui.session.state import RunState, ghosts
-from spec_tui.text import one_line, sanitise
+from spec_tui.text import LOSSY, one_line, sanitise
 from spec_tui.tui import marks
 from spec_tui.tui.widgets.ink import Inked
 from spec_tui.tui.widgets.token_cursor import TokenCursor
@@ -155,7 +155,7 @@ class Transcript(Inked, TokenCursor, can_focus=True):
         wrap.push(Tok(word, "prompt", number) for word in _words(sanitise(block.prompt)))
         wrap.start_line(at=(number, -1), copied=False)
         wrap.start_line(at=(number, -1), copied=False)
-        wrap.push(Tok(word, "muted", number) for word in _words(one_line(block.head)))
+        wrap.push(_line(block.head, "muted", number))
         wrap.start_line(at=(number, 0))
         return first
 
@@ -175,7 +175,7 @@ class Transcript(Inked, TokenCursor, can_focus=True):
             if wrap.lines[-1].toks:
                 wrap.start_line(at=(number, block.shown), copied=False)
             wrap.start_line(at=(number, block.shown), copied=False)
-            wrap.push(Tok(word, "bad" if block.bad else "muted", number) for word in _words(one_line(block.foot)))
+            wrap.push(_line(block.foot, "bad" if block.bad else "muted", number))
 
     def _changed(self, first: int) -> None:
         """Lines from this one on are to be drawn again; keep to the end if the view is there."""
@@ -312,6 +312,11 @@ class Transcript(Inked, TokenCursor, can_focus=True):
             self.following = False
         elif self.cursor is None and new_value >= self.max_scroll_y:
             self.following = True
+
+
+def _line(text: str, style: str, number: int) -> list[Tok]:
+    """A line above or below an answer; what is LOSSY in it stands out."""
+    return [Tok(word, "lossy" if LOSSY in word else style, number) for word in _words(one_line(text))]
 
 
 def _words(text: str) -> list[str]:
