@@ -10,12 +10,14 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import Static
 
-from engines.events import Choice, Origin, Round, Trial
+from engines.events import Choice, Origin, Round
 from engines.tree import children
 from spec_tui.session.state import RunState, TokenState, origin_of
-from spec_tui.text import one_line, visible
+from spec_tui.text import LOSSY, one_line, visible
 from spec_tui.tui import marks
+from spec_tui.tui.screens import trials
 from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.screens.trials import marked
 from spec_tui.tui.sitting import Sitting
 from spec_tui.tui.widgets.strip_panel import bar, fit
 
@@ -61,37 +63,35 @@ def explain(run: RunState, index: int) -> Content:
     """Everything known about a token, as lines."""
     token = run.tokens[index]
     event = run.rounds[token.round] if token.round >= 0 else None
+    law = run.started.law if run.started is not None else ""
     style = {"accepted": "$tok-accept", "corrected": "bold underline $tok-fixed", "bonus": "bold $tok-bonus"}
     lines = [
         Content.assemble((visible(token.piece), style.get(token.kind, "bold")),
                          (f"   id {token.emitted.token}   token {index} of the answer   "
                           + (f"round {event.index}" if event else "prefill"), "$tok-prompt")),
         Content(""),
-        Content(fate(token, event)),
+        marked(fate(token, event, law)),
         Content(""),
     ]
     for name, words in facts(run, token, event):
-        lines.append(Content.assemble((fit(name, NAME), "$tok-prompt"), words))
+        lines.append(Content.assemble((fit(name, NAME), "$tok-prompt"), marked(words)))
     if token.emitted.top:
         lines += [Content(""), Content("the target's distribution here")]
         lines += [_choice(c, token) for c in token.emitted.top[:6]]
         if all(c.token != token.emitted.token for c in token.emitted.top[:6]):
             lines.append(_choice(Choice(token.emitted.token, token.piece, token.emitted.prob), token))
     if token.emitted.trials:
-        lines += [Content(""), Content("the dice of the rejection law: accepted when dice < p/q")]
-        lines += [_trial(t, event) for t in token.emitted.trials]
-        if all(t.draft_prob == 1.0 for t in token.emitted.trials):
-            lines.append(Content("    q is 1 where the draft comes without a distribution"))
+        lines += [Content(""), *trials.lines(law, token.emitted.trials, event)]
     return Content("\n").join(lines)
 
 
-def fate(token: TokenState, event: Round | None) -> str:
+def fate(token: TokenState, event: Round | None, law: str = "") -> str:
     """One sentence on what happened."""
     if event is None:
         return "The first token comes from the prefill: the target had read the prompt, nothing was drafted yet."
     who = marks.SOURCES.get(token.source, token.source)
     if token.emitted.trials:
-        return _thrown(token, who)
+        return trials.fate(law, token, who)
     if token.kind == "accepted":
         return f"Proposed ({who}), and the target chose the same token: accepted."
     if token.kind == "corrected":
@@ -102,16 +102,6 @@ def fate(token: TokenState, event: Round | None) -> str:
     if token.kind == "bonus":
         return "The whole path was accepted, so the same forward gave one more token of the target's own for free."
     return "Nothing was drafted in this round: the target wrote this token alone."
-
-
-def _thrown(token: TokenState, who: str) -> str:
-    """The same under the rejection law, where dice decide what of the draft stays."""
-    last = token.emitted.trials[-1]
-    if token.kind == "accepted":
-        ratio = min(1.0, last.target_prob / last.draft_prob) if last.draft_prob else 1.0
-        return f"Proposed ({who}); the dice, {last.dice:.3f}, fell below p/q, {ratio:.3f}: accepted."
-    return ("The dice refused what was drafted; this token was drawn from what the target's distribution has left, "
-            "max(0, p - q).")
 
 
 def rivals(event: Round) -> list[str]:
@@ -138,6 +128,9 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
         gained = len(event.emitted)
         plural = "s" if gained > 1 else ""
         yield "its round", f"{len(event.draft.tokens)} drafted, {depth} kept, {gained} token{plural} gained"
+        if event.bias is not None:
+            law = f", law {one_line(run.started.law, 20)}" if run.started is not None else ""
+            yield "bias", f"{event.bias:.3f} in this round: {LOSSY}{law}"
 
 
 def _origin(origin: Origin) -> str:
@@ -157,12 +150,3 @@ def _choice(choice: Choice, token: TokenState) -> Content:
         ("  ▸ " if chosen else "    ", "$primary"), (fit(visible(choice.piece), 16), "bold" if chosen else ""),
         f" {choice.prob:.3f} ", (bar(choice.prob, 24), "$primary"),
     )
-
-
-def _trial(trial: Trial, event: Round | None) -> Content:
-    piece = visible(event.draft.pieces[trial.node]) if event and 0 <= trial.node < len(event.draft.pieces) else "?"
-    verdict = "accepted" if trial.accepted else "rejected"
-    ratio = trial.target_prob / trial.draft_prob if trial.draft_prob else 0.0
-    words = f" p {trial.target_prob:.3f}  q {trial.draft_prob:.3f}  p/q {min(ratio, 99):>6.3f}  dice {trial.dice:.3f}"
-    style = "$tok-accept" if trial.accepted else "strike $tok-ghost"
-    return Content.assemble("    ", (fit(piece, 16), style), f"{words}  {verdict}")
