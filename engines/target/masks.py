@@ -39,8 +39,9 @@ def spans(config) -> dict[str, int | None] | None:
 
 
 def _other_window(config) -> bool:
-    """Whether a family has a window under a name of its own."""
-    return any("window" in name and type(value) is int and value > 0 for name, value in vars(config).items())
+    """Whether a family has a window under a name of its own (which layers have one is another number)."""
+    sizes = {name: value for name, value in vars(config).items() if not name.endswith(("_layers", "_pattern"))}
+    return any("window" in name and type(value) is int and value > 0 for name, value in sizes.items())
 
 
 def additive(

@@ -22,7 +22,8 @@ _PARENTS = (-1, 0, 0, 1, 2, 4, 5)  # two branches under one root, the deeper one
 _SHALLOW, _DEEP = (0, 1, 3), (0, 2, 4, 5, 6)
 _KEPT = 4  # rows of the deep branch that are kept, then another token follows
 _WINDOW = 4  # positions: shorter than the deep branch
-_TOLERANCE, _HALF_TOLERANCE = 2e-4, 0.05  # of the spread of the logits: what rounding explains
+_TOLERANCE, _HALF_TOLERANCE = 1e-3, 0.05  # of the spread of the logits: what rounding explains
+_ONE_FORWARD = 0.1  # of these, between rows of one forward
 
 _STATE = "it keeps a running state of the text, which cannot be taken back when a draft is rejected"
 _INDEX = "its attention keeps an index beside keys and values, which the cache here has no place for"
@@ -47,21 +48,19 @@ def unfit(kind: type, config) -> str | None:
 def selftest(model: CausalModel) -> str | None:
     """Compare drafts verified behind a cache with plain forwards, on a few tokens; leaves the cache empty.
 
-    Sets ``model.trees`` False where only branching fails. Forwards: four, one more with windows, three more for chains.
+    Sets ``model.trees`` False where only branching fails. Four forwards, three more where it does.
 
     Returns:
         None if the model can be decoded with, else the reason in words.
     """
     tokens = _tokens(model)
-    wide = _plain(model, tokens) if any(True for _ in _windows(model)) else None
     with _narrow(model):
         expected = _plain(model, tokens)
         if expected.isnan().any() or expected.isposinf().any():
             return "its logits are not numbers: the dtype is too narrow for it (float32 is not)"
-        if not _same(model, [_errors(expected[:1, : _PROMPT + 1], expected[1:2, : _PROMPT + 1], expected)]):
+        shared = _errors(expected[:1, : _PROMPT + 1], expected[1:2, : _PROMPT + 1], expected)
+        if not _same(model, [shared / _ONE_FORWARD]):
             return "its tokens see the tokens after them: it is an encoder, not a causal language model"
-        if wide is not None and _same(model, [_errors(wide, expected, expected)]):
-            model.trees = False  # its window is not where the configuration says, or there is none
         try:
             model.trees = model.trees and _same(model, _trial(model, tokens, expected, range(len(_PARENTS))))
         except Exception:  # whatever a family raises when it is given masks
@@ -108,11 +107,13 @@ def _plain(model: CausalModel, tokens: list[int]) -> torch.Tensor:
 
 
 def _tokens(model: CausalModel) -> list[int]:
-    """Ids of the prompt, the tree's rows and one more: spread over the vocabulary, and different if it is large."""
+    """Ids of the prompt, the tree's rows and one more, spread over the vocabulary. The padding token is among them: it
+    ends the turns of many a conversation, and some families leave it out when they count positions."""
     step = max(1, model.vocab_size // 97)
+    ids = [(7 + i * step) % model.vocab_size for i in range(_PROMPT + len(_PARENTS) + 1)]
     padding = getattr(model.model.config.get_text_config(decoder=True), "pad_token_id", None)
-    ids = [(7 + i * step) % model.vocab_size for i in range(_PROMPT + len(_PARENTS) + 2)]
-    return [i for i in ids if i != padding][: _PROMPT + len(_PARENTS) + 1]
+    ids[1] = padding if type(padding) is int and 0 <= padding < model.vocab_size else ids[1]
+    return ids
 
 
 def _errors(logits: torch.Tensor, expected: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
