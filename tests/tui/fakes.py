@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import deque
+from dataclasses import replace
 
 from engines.events import (
     Choice,
@@ -21,7 +22,7 @@ from engines.events import (
     Started,
     Trial,
 )
-from engines.request import Request
+from engines.request import LAWS, Request
 from spec_tui.session.client import LoadRequest
 
 ANSWER = (
@@ -53,6 +54,7 @@ def script(request: Request, text: str = ANSWER, seed: int = 1) -> list[Event]:
         temperature=request.temperature, top_p=request.top_p, top_k=request.top_k, seed=request.seed,
         max_new_tokens=request.max_new_tokens, model=READY.model, dtype=READY.dtype, device=READY.device,
         prompt=tuple(range(count)), conversation=request.conversation, draft_model=READY.draft_model,
+        lossless=LAWS[request.law].lossless,
     )
     reused = count - len(pieces(request.conversation[-1][1])) if len(request.conversation) > 1 else 0
     out: list[Event] = [
@@ -63,7 +65,7 @@ def script(request: Request, text: str = ANSWER, seed: int = 1) -> list[Event]:
         index += 1
         room = request.max_new_tokens
         event = _round(words, at, index, count, started.engine, dice, room)
-        out.append(event)
+        out.append(event if started.lossless else replace(event, bias=0.25))
         at += len(event.emitted)
     out.append(Finished("length" if len(words) == request.max_new_tokens else "stop", tuple(range(at)), "".join(words)))
     return out

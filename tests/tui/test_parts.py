@@ -287,57 +287,51 @@ def test_under_the_rejection_law_the_inspector_speaks_of_dice():
     assert "refused" in said and "max(0, p - q)" in said
 
 
-def explained(law: str, emitted: Emitted, lossless: bool) -> str:
+def explained(law: str, emitted: Emitted) -> str:
     """The inspector's words on a token of a round with two drafted siblings."""
     draft = Draft((1, 2), (-1, -1), ("a", "b"), (0.6, 0.3), (0, 0), (Origin("draft"),))
     path = (emitted.node,) if emitted.node >= 0 else ()
-    event = replace(a_round(draft, path, emitted), bias=None if lossless else 0.25)
-    started = next(e for e in script(Request((("user", "x"),), law=law), "x"))
+    started = script(Request((("user", "x"),), law=law), "x")[0]
+    event = replace(a_round(draft, path, emitted), bias=None if started.lossless else 0.25)
     first = Prefilled(1, 0, 0.1, Emitted(1, "So", "So", "target"), 1)
-    return str(explain(fold_all([replace(started, lossless=lossless), first, event]), 1))
+    return str(explain(fold_all([started, first, event]), 1))
 
 
 def test_the_inspector_explains_drawn_siblings():
     trials = (Trial(0, 0.1, 0.6, 0.9, False), Trial(0, 0.0, 0.6, 0.5, False), Trial(1, 0.4, 0.3, 0.2, True))
-    said = explained("rejection", Emitted(2, "b", "b", "accepted", 1, 0.3, trials=trials), True)
+    said = explained("rejection", Emitted(2, "b", "b", "accepted", 1, 0.3, trials=trials))
     assert "tried after 2 others" in said and "rejected, drawn again" in said and "what q leaves of it" in said
     assert "LOSSY" not in said and "bias" not in said
 
 
 def test_the_inspector_explains_redrawing():
     trials = (Trial(0, 0.5, 1.0, 0.9, False), Trial(0, 0.5, 1.0, 0.2, True), Trial(1, 0.3, 1.0, 0.1, True))
-    said = explained("redraw", Emitted(1, "a", "a", "accepted", 0, 0.5, trials=trials), False)
+    said = explained("redraw", Emitted(1, "a", "a", "accepted", 0, 0.5, trials=trials))
     assert "1 of 2 paths through it drew it" in said and "is 0.750 where the target has 0.500" in said
     assert said.count("LOSSY") >= 3 and "0.250 in this round" in said and "p/q" not in said
     missed = (Trial(0, 0.5, 1.0, 0.9, False),)
-    said = explained("redraw", Emitted(9, "z", "z", "corrected", -1, 0.2, trials=missed), False)
+    said = explained("redraw", Emitted(9, "z", "z", "corrected", -1, 0.2, trials=missed))
     assert "drawn anew" in said and "LOSSY" in said
 
 
 def test_the_inspector_explains_typical_acceptance():
     trials = (Trial(0, 0.5, 1.0, 0.09, True), Trial(1, 0.01, 1.0, 0.09, False))
-    said = explained("typical", Emitted(1, "a", "a", "accepted", 0, 0.5, trials=trials), False)
+    said = explained("typical", Emitted(1, "a", "a", "accepted", 0, 0.5, trials=trials))
     assert "gives it 0.500, above the threshold 0.090" in said and "as if it had probability 1" in said
     assert "dice 0" not in said and "refused" in said and "LOSSY" in said
-    said = explained("typical", Emitted(9, "z", "z", "corrected", -1, 0.2, trials=trials[1:]), False)
+    said = explained("typical", Emitted(9, "z", "z", "corrected", -1, 0.2, trials=trials[1:]))
     assert "Nothing that was drafted here passed" in said
 
 
 def test_long_lists_of_trials_are_cut():
     trials = (Trial(0, 0.5, 1.0, 0.9, False),) * 40
-    said = explained("redraw", Emitted(9, "z", "z", "corrected", -1, 0.2, trials=trials), False)
+    said = explained("redraw", Emitted(9, "z", "z", "corrected", -1, 0.2, trials=trials))
     assert "… 28 more" in said and len(said.splitlines()) < 35
-
-
-def lossy_run() -> RunState:
-    events = script(Request((("user", "hi"),), engine="draft", law="redraw", temperature=0.8), ANSWER)
-    return fold_all(replace(e, bias=0.25) if isinstance(e, Round) else e for e in events)
 
 
 @pytest.mark.parametrize("height", [6, 10, 14, 23, 40, 53])
 def test_a_lossy_run_is_marked_on_every_panel(height):
-    run = replace_started(lossy_run())
-    panel = SpeedPanel()
+    panel, run = SpeedPanel(), run_of(law="redraw")
     panel._run = run
     rows = flat(panel.rows(50, height))
     assert any("LOSSY: bias 0.250 a round" in row for row in rows) and all(cells(row) <= 50 for row in rows)
@@ -346,10 +340,6 @@ def test_a_lossy_run_is_marked_on_every_panel(height):
     tree = TreePanel()
     tree._run, tree._index = run, 3
     assert any("LOSSY: bias 0.250 in this round" in row for row in flat(tree.rows(40, max(height, 10))))
-
-
-def replace_started(run: RunState) -> RunState:
-    return replace(run, started=replace(run.started, lossless=False))
 
 
 def test_a_lossless_run_is_marked_nowhere():

@@ -1,0 +1,71 @@
+"""A law that is not lossless is marked on every screen that shows it, and the mark needs no colour."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Input
+
+from spec_tui.tui.widgets.field import Field
+
+
+def styled(session, word: str) -> list[str]:
+    """Style names of the transcript's words that contain this one."""
+    return [tok.style for line in session.chat.transcript._wrap.lines for tok in line.toks if word in tok.text]
+
+
+async def lossy_answer(s) -> None:
+    await s.ask("/law redraw")
+    await s.ask("/temp 0.8")
+    await s.ask("Tell me a story.")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_an_answer_under_a_lossy_law_is_marked(session, size):
+    async with session(size=size) as s:
+        await lossy_answer(s)
+        assert "LOSSY · Draft model" in s.shown and "LOSSY: bias 0.250 a round" in s.shown.replace("\n", " ")
+        assert styled(s, "LOSSY") == ["lossy", "lossy"]
+        style = s.chat.transcript.ink("lossy")
+        assert style.reverse and style.bold
+        top = s.chat.query_one("#top")
+        assert ("LOSSY", "lossy") in [span for row in top._rows for span in row]
+        panels = [*s.chat.query_one("#speed").text_rows(), *s.chat.query_one("#telemetry").text_rows()]
+        assert any("LOSSY" in row for row in panels)
+
+
+async def test_the_status_line_says_what_was_chosen(session):
+    async with session() as s:
+        await s.ask("/law typical")
+        assert s.status.startswith("law is typical LOSSY: keeps drafts that the target finds likely enough")
+        await s.ask("/law rejection")
+        assert "LOSSY" not in s.status
+
+
+async def test_nothing_is_marked_under_a_lossless_law(session):
+    async with session() as s:
+        await s.ask("/law rejection")
+        await s.ask("/temp 0.8")
+        await s.ask("Tell me a story.")
+        assert "LOSSY" not in s.shown and not any("LOSSY" in row for row in s.chat.query_one("#speed").text_rows())
+
+
+async def test_a_baseline_under_a_lossy_law_proves_nothing(session):
+    async with session() as s:
+        await lossy_answer(s)
+        await s.ask("/baseline", feed=3)
+        s.client.feed()
+        await s.settle()
+        assert "the redraw law is LOSSY: it keeps neither text nor distribution" in s.status
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_dialog_marks_the_choices(session, size):
+    async with session(size=size) as s:
+        await s.pilot.press("ctrl+e")
+        field = next(f for f in s.app.screen.query(Field) if f.option.name == "law")
+        field.query_one(Input).focus()
+        await s.pilot.pause()
+        hint = str(s.app.screen.query_one("#hint").content)
+        assert "LOSSY: redraw" in hint and "typical" in hint
+        shown = field.query_one(".range")
+        assert "LOSSY" in str(shown.content)
