@@ -97,6 +97,7 @@ def _chat_commands(screen: ChatScreen) -> Iterable[SystemCommand]:
     yield SystemCommand("Engine and options", "Choose the engine, its options, sampling", screen.action_engine)
     yield SystemCommand("Showcase", "Prompts that show something", screen.action_showcase)
     yield SystemCommand("Measure baseline", "Run the last prompt autoregressively", screen.action_baseline)
+    yield SystemCommand("Audit the answer", "Check every token against the plain model", screen.action_audit)
     yield SystemCommand("Ask again", "The last prompt with the same seed", screen.action_again)
     yield SystemCommand("New conversation", "Forget the turns so far", screen.action_new)
     for view in VIEWS:

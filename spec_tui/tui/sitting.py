@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engines.errors import SpecError
-from engines.events import Event, Failed, Finished, Loading, Ready, Started
+from engines.events import Audited, Auditing, Event, Failed, Finished, Loading, Ready, Started
 from engines.request import Request
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.session.state import BaselineKey, RunState, first_difference, fold
 from spec_tui.tui.settings import Settings
 
 Phase = Literal["loading", "ready", "failed", "dead"]
-Happening = Literal["loading", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline"]
+Happening = Literal["loading", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline",
+                    "auditing", "audited", "unaudited"]
 
 
 @dataclass(slots=True)
@@ -49,6 +50,8 @@ class Sitting:
         phase: loading, ready, failed (the model could not be loaded), dead (the engine process is gone).
         turns: the conversation; the last one may be running.
         measuring: the run of the baseline while it is measured, else None.
+        auditing: number of the turn whose answer is being audited, else None; ``audit_done`` is the share done.
+        audited: number of the turn that was audited last.
         same_text: of the last answer against its baseline: True, or the index of the first differing token.
         problem: the last failure, to be shown.
         restored: a prompt given back because its run could not answer it.
@@ -62,6 +65,9 @@ class Sitting:
         self.ready: Ready | None = None
         self.turns: list[Turn] = []
         self.measuring: Turn | None = None
+        self.auditing: int | None = None
+        self.audit_done = 0.0
+        self.audited: int | None = None
         self.baselines: dict[BaselineKey, Baseline] = {}
         self.same_text: dict[int, int | None] = {}
         self.problem: Failed | None = None
@@ -77,7 +83,7 @@ class Sitting:
 
     @property
     def busy(self) -> bool:
-        """A run is under way (an answer or a baseline)."""
+        """The engine is at work (on an answer, a baseline or an audit)."""
         return self._busy
 
     @property
@@ -92,7 +98,7 @@ class Sitting:
 
     @property
     def answering(self) -> bool:
-        return self._busy and self.measuring is None
+        return self._busy and self.measuring is None and self.auditing is None
 
     @property
     def last(self) -> Turn | None:
@@ -107,8 +113,7 @@ class Sitting:
         if self.phase == "failed":
             return "No model is loaded, so nothing can answer. ctrl+r tries again."
         if self._busy:
-            what = "measuring the baseline" if self.measuring else "answering"
-            return f"Still {what}: esc stops it. Your text is kept."
+            return f"{self.still} Your text is kept."
         if self.phase == "loading":
             if self.queued is not None:
                 return "One prompt is waiting for the model already. Your text is kept."
@@ -139,7 +144,7 @@ class Sitting:
     def measure_baseline(self) -> str:
         """Run the last prompt autoregressively, beside the conversation. Returns "" or why not."""
         if self._busy:
-            return "Still answering: esc stops it."
+            return self.still
         if self.phase != "ready":
             return "The engine is not ready."
         if not self.turns or not self.turns[-1].kept:
@@ -153,6 +158,26 @@ class Sitting:
         self._run(request)
         return ""
 
+    def audit(self, number: int | None = None) -> str:
+        """Check the answer of a turn, the last one by default, against the target. Returns "" or why not."""
+        if self._busy:
+            return self.still
+        if self.phase != "ready":
+            return "The engine is not ready."
+        number = len(self.turns) - 1 if number is None else number
+        answer = self.turns[number].run.answer if self.turns else None
+        if answer is None:
+            return "Ask something first: an audit checks an answer."
+        self.auditing, self.audit_done, self._busy = number, 0.0, True
+        self.client.audit(answer)
+        return ""
+
+    @property
+    def still(self) -> str:
+        """Why nothing new can begin, while the engine is at work."""
+        what = "answering" if self.answering else "auditing" if self.measuring is None else "measuring the baseline"
+        return f"Still {what}: esc stops it."
+
     def cancel(self) -> bool:
         """Stop what runs or waits; False if nothing did."""
         if self.queued is not None:
@@ -164,6 +189,7 @@ class Sitting:
 
     def restart(self) -> None:
         """A fresh engine; the conversation stays."""
+        self.auditing = self.measuring = None
         self.phase, self.problem, self.loading, self._busy = "loading", None, None, False
         if self.client.alive:
             self.client.load(self.load_request)
@@ -173,7 +199,7 @@ class Sitting:
     def new(self) -> str:
         """An empty conversation."""
         if self._busy:
-            return "Still answering: esc stops it."
+            return self.still
         self.turns.clear()
         self.same_text.clear()
         self.problem = None
@@ -212,6 +238,8 @@ class Sitting:
             return "loading"
         if isinstance(event, Ready):
             return self._became_ready(event)
+        if self.auditing is not None:
+            return self._heard_of_audit(event)
         target = self.measuring or self.last
         if isinstance(event, Failed) and not (self._busy and target):
             self.problem = event
@@ -227,6 +255,21 @@ class Sitting:
         if isinstance(event, Failed):
             return self._broke(target, event)
         return "began" if isinstance(event, Started) else "text"
+
+    def _heard_of_audit(self, event: Event) -> Happening:
+        if isinstance(event, Auditing):
+            self.audit_done = event.done
+            return "auditing"
+        if not isinstance(event, Audited | Failed):
+            return "text"
+        number, self.auditing, self._busy = self.auditing, None, False
+        if isinstance(event, Audited):
+            self.turns[number].run = fold(self.turns[number].run, event)
+            self.audited = number
+            return "audited"
+        if event.kind != "cancelled":
+            self.problem = event
+        return "unaudited"
 
     def _became_ready(self, event: Ready) -> Happening:
         self.phase, self.ready, self.loading, self.problem = "ready", event, None, None
@@ -265,7 +308,9 @@ class Sitting:
             self.problem = Failed("the engine process ended unexpectedly", "your conversation is kept")
         if self._busy:
             self._busy = False
-            if self.measuring is not None:
+            if self.auditing is not None:
+                self.auditing = None
+            elif self.measuring is not None:
                 self.measuring = None
             elif self.last is not None and self.last.run.failed is None:
                 self.last.run = fold(self.last.run, self.problem)

@@ -23,6 +23,7 @@ ACTIONS = {
     "new": ("", "start a new conversation"),
     "again": ("", "ask the last prompt again, same seed"),
     "baseline": ("", "measure the autoregressive rate with the last prompt"),
+    "audit": ("", "check the answer against the target, token by token"),
     "showcase": ("", "prompts that show something"),
     "view": (" | ".join(VIEWS), "colour tokens by this"),
     "help": ("", "all keys and commands"),

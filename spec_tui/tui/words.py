@@ -6,6 +6,7 @@ from pathlib import Path
 
 from engines.registry import find
 from engines.request import LAWS
+from spec_tui import verdict
 from spec_tui.text import LOSSY, lossy, one_line
 from spec_tui.tui import marks
 from spec_tui.tui.settings import changed, sampling_words
@@ -101,6 +102,8 @@ def status(sitting: Sitting, message: str) -> Row:
     if sitting.measuring is not None:
         return [(" ● ", "warn"), ("measuring the autoregressive baseline with the last prompt; "
                                   "not part of the conversation", "text"), ("  esc stops", "muted")]
+    if sitting.auditing is not None:
+        return _auditing(sitting)
     if message:
         return [("   ", "text"), *marks.spans(one_line(message), "text")]
     if sitting.answering:
@@ -112,6 +115,14 @@ def status(sitting: Sitting, message: str) -> Row:
     turns = sum(turn.kept for turn in sitting.turns)
     words = "ready" if not turns else f"ready · {turns} turn{'s' if turns > 1 else ''} in this conversation"
     return [(" ○ ", "muted"), (words, "muted")]
+
+
+def _auditing(sitting: Sitting) -> Row:
+    which = "the answer" if sitting.auditing == len(sitting.turns) - 1 else f"answer {sitting.auditing + 1}"
+    filled = bar(sitting.audit_done, 12)
+    return [(" ● ", "warn"), (f"auditing {which}: the plain model reads it again  ", "text"), (filled, "bar"),
+            ("·" * (12 - len(filled)), "track"), (f" {sitting.audit_done * 100:>3.0f} %", "muted"),
+            ("  esc stops", "muted")]
 
 
 def _loading(sitting: Sitting) -> Row:
@@ -159,17 +170,28 @@ def same_text(sitting: Sitting) -> str:
     return f"≠ differs from autoregressive decoding at token {at}"
 
 
-def badge(sitting: Sitting) -> str:
-    """The same in two words, with the speed-up."""
-    number, turn = len(sitting.turns) - 1, sitting.last
-    at = sitting.same_text[number]
+def closing(sitting: Sitting, number: int) -> tuple[str, tuple[str, str] | None]:
+    """The line below a closed answer with what was measured and found since: the baseline, the audit's badge."""
+    turn = sitting.turns[number]
+    line, _ = foot(turn)
+    if number in sitting.same_text:
+        line += f" · {badge(sitting, number)}"
+    if turn.run.audited is None:
+        return line, None
+    text, style = verdict.badge(turn.run.audited)
+    return line, (dotted([text]), style)
+
+
+def badge(sitting: Sitting, number: int) -> str:
+    """What the baseline says about an answer in two words, with the speed-up."""
+    turn, at = sitting.turns[number], sitting.same_text[number]
     if turn.request.law != "exact":
-        verdict = "texts not comparable"
+        same = "texts not comparable"
     else:
-        verdict = "same text ✓" if at is None else f"differs at token {at} ≠"
+        same = "same text ✓" if at is None else f"differs at token {at} ≠"
     rate, baseline = turn.run.metrics.tokens_per_second, sitting.baseline(turn.run)
     ratio = [f"×{rate / baseline.rate:.2f}"] if rate and baseline else []
-    return dotted([*ratio, verdict])
+    return dotted([*ratio, same])
 
 
 def legend(transcript: Transcript, answering: bool) -> Row:

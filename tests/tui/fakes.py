@@ -7,7 +7,10 @@ import re
 from collections import deque
 from dataclasses import replace
 
+from engines.answer import Answer
 from engines.events import (
+    Audited,
+    Auditing,
     Choice,
     Draft,
     Emitted,
@@ -122,12 +125,26 @@ def _speculate(words: list[str], at: int, dice: random.Random):
     return draft, tuple(path), tuple(emitted)
 
 
+def finding(answer: Answer, verdict: str, at: int | None = None, gap: float = 0.0) -> Audited:
+    """An audit that found this."""
+    drawn, gaps = verdict == "consistent", [0.0] * len(answer.tokens)
+    choices = [Choice(token, "x", 0.5) for token in answer.tokens]
+    if at is not None:
+        gaps[at], choices[at] = gap, Choice(4, " rather", 0.62)
+    return Audited(
+        verdict, at, None if at is None else gap, 0.0031, 0.0015, len(gaps), int(verdict == "tie"), int(at is not None),
+        tuple(choices), tuple(gaps), (None if drawn else 1.5,) * len(gaps), 0.2,
+    )
+
+
 class FakeClient:
     """An ``EngineClient`` under the test's control: ``feed(n)`` lets that many events of the run through."""
 
     def __init__(self, text: str = ANSWER, *, ready: Ready | Failed = READY, auto: bool = True) -> None:
         self.text, self.ready, self.auto = text, ready, auto
         self.requests: list[Request] = []
+        self.audits: list[Answer] = []
+        self.finds: tuple = ("identical",)  # what an audit finds, and where
         self.loads = self.restarts = self.cancels = 0
         self.closed = False
         self._alive = True
@@ -144,8 +161,15 @@ class FakeClient:
         self.requests.append(request)
         self._script = deque(script(request, self.text))
 
+    def audit(self, answer: Answer) -> None:
+        self.audits.append(answer)
+        self._script = deque([Auditing(0.25), Auditing(0.75), finding(answer, *self.finds)])
+
     def cancel(self) -> None:
         self.cancels += 1
+        if self._script and isinstance(self._script[-1], Audited):
+            self._script.clear()
+            self._out.append(Failed("the audit was stopped", "", "cancelled"))
         if self._script:
             done = self._script[-1]
             left = sum(len(e.emitted) for e in self._script if isinstance(e, Round))

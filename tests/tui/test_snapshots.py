@@ -25,9 +25,10 @@ async def still(app: SpecTui, pilot):
     return app.screen
 
 
-def picture(snap_compare, size, *, theme=None, feed=None, keys=(), prompt=PROMPT, commands=()) -> bool:
+def picture(snap_compare, size, *, theme=None, feed=None, keys=(), prompt=PROMPT, commands=(), finds=()) -> bool:
     """Compare the screen after these steps with the stored one."""
     client = FakeClient(ANSWER)
+    client.finds = finds
     app = SpecTui(client, LoadRequest(), theme=theme, initial_request_options=Request((), engine="draft"))
 
     async def steps(pilot) -> None:
@@ -42,7 +43,7 @@ def picture(snap_compare, size, *, theme=None, feed=None, keys=(), prompt=PROMPT
         await pilot.pause()
         for key in keys:
             await pilot.press(key)
-            if key == "b":
+            if key in ("a", "b"):
                 client.feed()
                 chat.pump()
             await pilot.pause()
@@ -77,6 +78,15 @@ def test_finished_with_baseline_and_cursor(snap_compare, size):
 @pytest.mark.parametrize("size", SIZES)
 def test_inspector(snap_compare, size):
     assert picture(snap_compare, size, keys=["escape", "left", "left_square_bracket", "enter"])
+
+
+def test_audited_with_a_bug(snap_compare):
+    assert picture(snap_compare, (120, 40), keys=["escape", "a"], finds=("BUG", 41, 2.31))
+
+
+def test_inspector_of_a_tie(snap_compare):
+    keys = ["escape", "a", "home", "right", "right", "right", "enter"]
+    assert picture(snap_compare, (80, 24), keys=keys, finds=("tie", 3, 0.0012))
 
 
 @pytest.mark.parametrize("size", SIZES)

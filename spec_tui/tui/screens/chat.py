@@ -11,6 +11,7 @@ from textual.widgets import Footer, Static, TextArea
 
 from engines.errors import SpecError
 from engines.events import Started
+from spec_tui import verdict
 from spec_tui.session.state import RunState
 from spec_tui.text import one_line
 from spec_tui.tui import marks, slash, words
@@ -89,7 +90,7 @@ class ChatScreen(ChatActions, Screen):
         if happened:
             self._tree_due = self._numbers_due = True
             self._draw_text(happened)
-        final = bool(happened - {"text", "loading"})
+        final = bool(happened - {"text", "loading", "auditing"})
         if final:
             self._settle(happened)
         if self._tree_due and (final or self._frame % TREE_EVERY == 0):
@@ -98,7 +99,7 @@ class ChatScreen(ChatActions, Screen):
         if self._numbers_due and (final or self._frame % NUMBERS_EVERY == 0):
             self._numbers_due = False
             self._draw_numbers()
-        if "loading" in happened:
+        if happened & {"loading", "auditing"}:
             self._draw_status()
         if self.sitting.downloading != self._downloading:
             self._downloading = self.sitting.downloading
@@ -132,10 +133,7 @@ class ChatScreen(ChatActions, Screen):
         """Something began or ended: put everything right once."""
         if "baseline" in happened and self.transcript.blocks and self.sitting.turns:
             self._message = words.same_text(self.sitting)
-            number = len(self.sitting.turns) - 1
-            if number in self.sitting.same_text:
-                foot, _ = words.foot(self.sitting.turns[number])
-                self.transcript.set_foot(number, f"{foot} · {words.badge(self.sitting)}")
+            self._put_foot(len(self.sitting.turns) - 1)
         if "began" in happened:
             self._message = ""  # what was said while the model loaded
         for event, here in ((self.sitting.ready, "ready" in happened), (self._started(), "began" in happened)):
@@ -146,8 +144,24 @@ class ChatScreen(ChatActions, Screen):
             self.prompt.put(text)
         if happened & {"dead", "failed", "broke", "finished"}:
             self._message = ""
+        if "audited" in happened:
+            self._show_verdict(self.sitting.audited)
+        if "unaudited" in happened:
+            self._message = "" if self.sitting.problem else "the audit was stopped"
         self.draw_all()
         self.refresh_bindings()
+
+    def _put_foot(self, number: int) -> None:
+        """What was measured and found goes below a closed answer."""
+        self.transcript.set_foot(number, *words.closing(self.sitting, number))
+
+    def _show_verdict(self, number: int) -> None:
+        """Badge, sentence, and on a BUG the cursor on its token."""
+        found = self.sitting.turns[number].run.audited
+        self._put_foot(number)
+        self._message = verdict.sentence(found)
+        if found.verdict == "BUG":
+            self.transcript.select((number, found.at))
 
     def _started(self) -> Started | None:
         return self.sitting.last.run.started if self.sitting.last else None
@@ -242,6 +256,7 @@ class ChatScreen(ChatActions, Screen):
         self._draw_top()
         actions = {
             "new": self.action_new, "again": self.action_again, "baseline": self.action_baseline,
+            "audit": self.action_audit,
             "showcase": self.action_showcase, "help": self.app.action_help, "quit": self.app.exit,
         }
         if outcome.action == "view":

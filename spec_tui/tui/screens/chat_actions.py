@@ -24,6 +24,8 @@ class ChatActions(Screen):
         Binding("v", "view", "View", id="chat.view", tooltip="Colour tokens by outcome, source, confidence, or not"),
         Binding("b", "baseline", "Baseline", id="run.baseline",
                 tooltip="Measure the autoregressive rate with the last prompt"),
+        Binding("a", "audit", "Audit", id="run.audit",
+                tooltip="Check every token of the answer (under the cursor, else the last) against the plain model"),
         Binding("y", "copy(False)", "Copy", id="chat.copy", show=False, tooltip="Copy the answer"),
         Binding("Y", "copy(True)", "Copy marked", id="chat.copy-marked", show=False,
                 tooltip="Copy the answer with corrections marked (CriticMarkup)"),
@@ -57,7 +59,8 @@ class ChatActions(Screen):
             self.prompt.put(text)
             self._message = ""
         else:
-            self._message = "stopping after this round"
+            at_work = "stopping the audit" if self.sitting.auditing is not None else "stopping after this round"
+            self._message = at_work if self.sitting.busy else "stopping the download"
         self._draw_status()
         self.refresh_bindings()
 
@@ -104,7 +107,7 @@ class ChatActions(Screen):
             self.draw_all()
             return
         if self.sitting.busy:
-            self.say("Still answering: esc stops it.")
+            self.say(self.sitting.still)
             return
         before = len(self.sitting.turns)
         refused = self.sitting.again()
@@ -119,6 +122,12 @@ class ChatActions(Screen):
 
     def action_baseline(self) -> None:
         self.say(self.sitting.measure_baseline())
+        self.draw_all()
+        self.refresh_bindings()
+
+    def action_audit(self) -> None:
+        cursor = self.transcript.cursor
+        self.say(self.sitting.audit(cursor[0] if cursor else None))
         self.draw_all()
         self.refresh_bindings()
 

@@ -27,6 +27,7 @@ NUMBERS = (
     ("M", "tokens a target forward gives on average; autoregressive decoding is exactly 1"),
     ("accepted", "share of the drafted tokens that were kept"),
     ("tokens/s", "by the engine's own clock, prefill apart; drawing is never in it"),
+    ("✓ ≈ ✗", "what an audit (a) found: all tokens are the target's own choice; a tie within rounding; a BUG"),
     ("×", "against autoregressive decoding with the same model and sampling, measured with b in this sitting"),
 )
 

@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from engines.events import Choice, Origin, Round
 from engines.tree import children
+from spec_tui import verdict
 from spec_tui.session.state import RunState, TokenState, origin_of
 from spec_tui.text import LOSSY, one_line, visible
 from spec_tui.tui import marks
@@ -75,6 +76,8 @@ def explain(run: RunState, index: int) -> Content:
     ]
     for name, words in facts(run, token, event):
         lines.append(Content.assemble((fit(name, NAME), "$tok-prompt"), marked(words)))
+    for name, words in verdict.of_token(run.audited, index, token.emitted.token) if run.audited else ():
+        lines.append(Content.assemble((fit(name, NAME), "$tok-prompt"), words))
     if token.emitted.top:
         lines += [Content(""), Content("the target's distribution here")]
         lines += [_choice(c, token) for c in token.emitted.top[:6]]

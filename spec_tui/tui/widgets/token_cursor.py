@@ -28,7 +28,7 @@ class TokenCursor(ScrollView):
         Binding("home", "jump(False)", "Start", id="token.home", show=False, tooltip="Go to the first token"),
         Binding("end", "jump(True)", "Follow", id="token.end", show=False,
                 tooltip="Go to the end and follow the text"),
-        Binding("enter", "inspect", "Inspect", id="token.inspect", tooltip="Why this token: who proposed it, "
+        Binding("enter", "inspect", "Why", id="token.inspect", tooltip="Why this token: who proposed it, "
                 "what the target chose"),
     ]
     class Selected(Message):

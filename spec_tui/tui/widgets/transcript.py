@@ -23,13 +23,15 @@ from spec_tui.tui.widgets.wrap import GUTTER, Line, Tok, Wrapper, cells
 
 @dataclass(slots=True)
 class Block:
-    """One turn as the transcript sees it: the prompt, a line above and one below the answer, the run."""
+    """One turn as the transcript sees it: the prompt, a line above and one below the answer, the run. ``badge`` is a
+    verdict behind the line below, with its style."""
 
     prompt: str
     head: str
     run: RunState
     foot: str = ""
     bad: bool = False
+    badge: tuple[str, str] | None = None
     shown: int = 0
     closed: bool = False
 
@@ -108,10 +110,11 @@ class Transcript(Inked, TokenCursor, can_focus=True):
             self._tail = tail
             self._changed(start)
 
-    def set_foot(self, number: int, foot: str) -> None:
+    def set_foot(self, number: int, foot: str, badge: tuple[str, str] | None = None) -> None:
         """Another closing line for an answer that is closed."""
-        if self.blocks[number].closed and self.blocks[number].foot != foot:
-            self.blocks[number].foot = foot
+        block = self.blocks[number]
+        if block.closed and (block.foot, block.badge) != (foot, badge):
+            block.foot, block.badge = foot, badge
             self.rewrap()
 
     def drop_last(self) -> None:
@@ -176,6 +179,9 @@ class Transcript(Inked, TokenCursor, can_focus=True):
                 wrap.start_line(at=(number, block.shown), copied=False)
             wrap.start_line(at=(number, block.shown), copied=False)
             wrap.push(_line(block.foot, "bad" if block.bad else "muted", number))
+            if block.badge is not None:
+                text, style = block.badge
+                wrap.push([Tok(" ·", "muted", number), Tok(" " + one_line(text), style, number)])
 
     def _changed(self, first: int) -> None:
         """Lines from this one on are to be drawn again; keep to the end if the view is there."""

@@ -1,0 +1,177 @@
+"""The audit on the chat screen: a key, a badge, the token where it matters."""
+
+from __future__ import annotations
+
+from engines.events import Audited, Failed
+from spec_tui import verdict
+from spec_tui.tui.screens.inspector import Inspector
+from tests.tui.fakes import FakeClient
+
+
+def style_of(session, text: str) -> str:
+    """The style of the badge in the answer's foot."""
+    lines = session.chat.transcript._wrap.lines
+    return next(tok.style for line in lines for tok in line.toks if text in tok.text.replace("\u00a0", " "))
+
+
+async def audited(s, *finds) -> Audited:
+    s.client.finds = finds
+    await s.pilot.press("escape", "a")
+    s.client.feed()
+    await s.settle()
+    return s.chat.sitting.last.run.audited
+
+
+async def test_the_verdict_is_a_badge_and_a_sentence(session):
+    async with session() as s:
+        await s.ask("one")
+        found = await audited(s, "identical")
+        run = s.chat.sitting.last.run
+        assert s.client.audits == [run.answer] and run.answer.tokens == tuple(t.emitted.token for t in run.tokens)
+        assert "✓ identical" in s.shown and style_of(s, "✓ identical") == "good"
+        assert s.status == verdict.sentence(found) and "its 136 tokens" in s.status
+        assert s.chat.transcript.cursor is None and not s.chat.sitting.busy
+        await s.pilot.resize_terminal(200, 60)
+        await s.settle()
+        assert "✓ identical" in s.shown, "it stays where the text is laid out anew"
+
+
+async def test_a_bug_is_jumped_to_and_explained(session):
+    async with session() as s:
+        await s.ask("one")
+        await audited(s, "BUG", 41, 2.31)
+        assert "✗ BUG at 41" in s.shown and style_of(s, "✗ BUG") == "bad"
+        assert s.chat.transcript.cursor == (0, 41) and "2.3 ahead" in s.status and "·rather" in s.status
+        assert "token 41" in s.chat.query_one("#answer-title").text_rows()[0]
+        await s.pilot.press("enter")
+        assert isinstance(s.app.screen, Inspector)
+        text = str(s.app.screen.query_one("#why").content)
+        assert "token 41 of the answer" in text and "✗ the target's choice is ·rather (0.620)" in text
+        assert "2.3; rounding explains only 0.0031" in text
+        await s.pilot.press("left")
+        assert "✓ the target's own choice, 1.5 ahead" in str(s.app.screen.query_one("#why").content)
+
+
+async def test_a_tie_tells_its_gap_and_leaves_the_view_alone(session):
+    async with session() as s:
+        await s.ask("one")
+        await audited(s, "tie", 41, 0.0012)
+        assert "≈ tie at 41 (gap 0.0012)" in s.shown and style_of(s, "≈ tie") == "warn"
+        assert s.chat.transcript.cursor is None
+        s.chat.transcript.select((0, 41))
+        await s.pilot.press("enter")
+        text = str(s.app.screen.query_one("#why").content)
+        assert "≈ a tie with the target's choice" in text and "0.0012; rounding explains 0.0031" in text
+
+
+async def test_dice_and_lossy_laws_have_words_of_their_own(session):
+    async with session(size=(200, 60)) as s:
+        await s.ask("one")
+        await audited(s, "consistent")
+        assert "✓ consistent" in s.shown and "keeps the distribution, not the text" in s.status
+        await s.pilot.press("left", "enter")
+        assert "can draw this token" in str(s.app.screen.query_one("#why").content)
+        await s.pilot.press("escape")
+        await audited(s, "lossy", 3, 1.5)
+        assert "≠ lossy (1 of 136)" in s.shown and "✓ consistent" not in s.shown
+        assert "by design; 1 of 136 tokens are not the target's choice" in s.status
+
+
+async def test_progress_is_shown_and_esc_stops(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("escape", "a")
+        s.client.feed(2)
+        await s.settle()
+        assert "auditing the answer" in s.status and " 75 %" in s.status and "esc stops" in s.status
+        await s.pilot.press("a")
+        assert "Still auditing" in s.chat._message and len(s.client.audits) == 1
+        await s.ask("two", feed=0)
+        assert len(s.client.requests) == 1 and s.chat.prompt.text == "two"
+        await s.pilot.press("escape")
+        await s.settle()
+        assert "the audit was stopped" in s.status and not s.chat.sitting.busy and s.notice == ""
+        assert "identical" not in s.shown and s.chat.sitting.last.run.audited is None
+        await s.pilot.press("enter")
+        assert len(s.client.requests) == 2, "the next turn goes as if nothing had been"
+
+
+async def test_it_works_on_the_turn_under_the_cursor_and_by_command(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.ask("zwei")
+        s.chat.transcript.select((0, 3))
+        s.chat.transcript.focus()
+        await s.pilot.press("a")
+        assert "auditing answer 1" in s.status
+        s.client.feed()
+        await s.settle()
+        turns = s.chat.sitting.turns
+        assert turns[0].run.audited and not turns[1].run.audited
+        assert s.shown.index("✓ identical") < s.shown.index("zwei")
+        s.chat.transcript.action_jump(True)
+        await s.ask("/audit")
+        assert turns[1].run.audited and s.shown.count("✓ identical") == 2
+        assert "Audit the answer" in [c.title for c in s.app.get_system_commands(s.chat)]
+
+
+async def test_the_badge_goes_with_its_answer_and_stays_beside_the_baseline(session):
+    async with session(size=(200, 60)) as s:
+        await s.ask("one")
+        await audited(s, "identical")
+        await s.pilot.press("b")
+        s.client.feed()
+        await s.settle()
+        assert "same text ✓ · ✓ identical" in s.shown.replace("·\n", "· ")
+        await s.pilot.press("ctrl+r")
+        s.client.feed()
+        await s.settle()
+        assert "identical" not in s.shown and "same text" not in s.shown
+
+
+async def test_without_an_answer_there_is_nothing_to_audit(session):
+    async with session() as s:
+        await s.pilot.press("escape", "a")
+        assert "Ask something first" in s.status and not s.client.audits
+        await s.ask("one", feed=5)
+        s.chat.transcript.focus()
+        await s.pilot.press("a")
+        assert "Still answering" in s.chat._message and not s.client.audits
+        await s.pilot.press("escape")
+        await s.settle()
+        await s.pilot.press("a")
+        assert s.client.audits[0].tokens, "a stopped answer can be audited"
+
+
+async def test_an_audit_that_fails_or_dies_is_said_and_over(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("escape", "a")
+        s.client._script.clear()
+        s.client.say(Failed("the audit failed: no memory", "try a shorter answer", "failed"))
+        await s.settle()
+        assert "The audit failed: no memory." in s.notice and not s.chat.sitting.busy
+        assert s.chat.sitting.last.run.failed is None, "the answer is as good as before"
+        await s.pilot.press("escape", "a")
+        s.client.die()
+        await s.settle()
+        assert s.chat.sitting.phase == "dead" and s.chat.sitting.auditing is None and s.chat.prompt.text == ""
+        await s.pilot.press("ctrl+r")
+        await s.settle()
+        await s.pilot.press("a")
+        s.client.feed()
+        await s.settle()
+        assert "✓ identical" in s.shown
+
+
+async def test_hostile_text_in_a_finding_is_harmless(session):
+    from engines.events import Choice
+
+    async with session(client=FakeClient()) as s:
+        await s.ask("one")
+        await audited(s, "BUG", 2, 5.0)
+        run = s.chat.sitting.last.run
+        bad = Choice(3, "\x1b]0;owned\x07\u202e[red]\n", 0.5)
+        object.__setattr__(run.audited, "choices", (bad,) * run.audited.checked)
+        said = verdict.sentence(run.audited) + str(verdict.of_token(run.audited, 2, 99))
+        assert not set(said) & {"\x1b", "\x07", "\u202e"}
