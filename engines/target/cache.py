@@ -78,9 +78,9 @@ class KVBuffer(Cache):
         if rows <= self.capacity:
             return
         self.capacity = -(-max(rows, self.capacity * 3 // 2) // _STEP) * _STEP
-        for i, old in enumerate(self._stores):
-            new = old.new_zeros(*old.shape[:3], self.capacity, old.shape[4])
-            new[..., : old.shape[3], :] = old
+        for i, old in enumerate(self._stores):  # slots that no layer took (keys or values of other shapes) go
+            new = old.new_zeros(self._used[i], *old.shape[1:3], self.capacity, old.shape[4])
+            new[..., : old.shape[3], :] = old[: self._used[i]]
             self._stores[i] = new
         for layer in self.layers:
             if layer.is_initialized:

@@ -22,6 +22,11 @@ class TransposedLinear(nn.Module):
         self.in_features, self.out_features, self.bias = linear.in_features, linear.out_features, linear.bias
         self.transposed = linear.weight.detach().t().contiguous()
 
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight as [out, in]: some families use it without calling the layer."""
+        return self.transposed.t()
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out = x @ self.transposed
         return out if self.bias is None else out + self.bias
@@ -34,6 +39,11 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features, self.bias = linear.in_features, linear.out_features, linear.bias
         self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().contiguous(), _ROWS_HINT)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight as [out, in], unpacked anew each time."""
+        return self.packed.to_dense()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")

@@ -27,15 +27,20 @@ def spans(config) -> dict[str, int | None] | None:
         None where the configuration has layers that these masks don't describe.
     """
     named = getattr(config, "layer_types", None)
-    found = {kind: getattr(config, name, None) for kind, name in SIZES.items()}
-    if named:
-        kinds = set(named)
-    else:
-        kinds = {next((kind for kind in SIZES if found[kind]), FULL)}
-        if kinds == {FULL} and _other_window(config):
-            return None
+    found = {kind: size_of(config, name) for kind, name in SIZES.items()}
+    kinds = set(named) if named else {next((kind for kind in SIZES if found[kind]), FULL)}
+    if not named and kinds == {FULL} and _other_window(config):
+        return None
     sizes = {kind: None if kind == FULL else found.get(kind) for kind in sorted(kinds)}
     return sizes if all(kind == FULL or type(size) is int for kind, size in sizes.items()) else None
+
+
+def size_of(config, name: str) -> int | None:
+    """A size by its name; None too where every layer has one of its own, which transformers answers with an error."""
+    try:
+        return getattr(config, name, None)
+    except RuntimeError:
+        return None
 
 
 def _other_window(config) -> bool:

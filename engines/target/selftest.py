@@ -14,7 +14,7 @@ import torch
 from transformers import DynamicCache
 
 from engines.errors import first_line
-from engines.target.masks import FULL, SIZES
+from engines.target.masks import FULL, SIZES, size_of
 from engines.target.model import CausalModel
 
 _PROMPT = 6  # tokens before the drafts
@@ -140,7 +140,7 @@ def _windows(model: CausalModel) -> Iterator[tuple[object, str, int]]:
         configs[id(text)] = text
     for config in configs.values():
         for name in names:
-            size = getattr(config, name, None)
+            size = size_of(config, name)
             if type(size) is int and size > _WINDOW:
                 yield config, name, size
 

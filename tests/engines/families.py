@@ -47,6 +47,11 @@ TREES = {
     "gpt_oss": ("gpt_oss", {"head_dim": 8, "num_local_experts": 4, **_MIXED}),
     "deepseek_v2": ("deepseek_v2", _MLA),
     "deepseek_v3": ("deepseek_v3", _MLA),
+    "longcat, which uses the weight of its router itself": ("longcat_flash", {
+        **{name: value for name, value in _MLA.items() if name not in ("n_group", "topk_group", "n_shared_experts")},
+        "num_layers": 2, "head_dim": 8, "v_head_dim": 8, "ffn_hidden_size": 64, "expert_ffn_hidden_size": 32,
+        "moe_topk": 2, "zero_expert_num": 2,
+    }),
     "llama4 with chunks": ("llama4_text", {
         "head_dim": 8, "attention_chunk_size": WINDOW, "num_local_experts": 2, "intermediate_size_mlp": 64,
         "layer_types": ["chunked_attention", "full_attention"], "no_rope_layers": [1, 0],

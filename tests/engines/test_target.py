@@ -25,6 +25,7 @@ from engines.target.model import CausalModel
 from engines.target.selftest import selftest
 from engines.target.tuning import Cost
 from tests.conftest import make_llama
+from tests.engines.families import TREES, make
 from tests.engines.toys import Scripted, Words, random_tree
 
 PROMPT = [5, 9, 2, 6, 5, 3, 5, 8]
@@ -151,6 +152,16 @@ def test_the_buffer_grows_and_keeps_its_rows(model, plain):
     assert_fresh(model, plain)
 
 
+def test_the_buffer_holds_no_more_than_its_layers_need():
+    """Keys and values of other widths, and layers of several shapes."""
+    for name in ("deepseek_v3", "gemma4 with shared keys"):
+        model = wrap(make(*TREES[name]), name, 1)
+        model.extend(PROMPT * 40)
+        rows = sum(layer.keys[0, :, 0].numel() + layer.values[0, :, 0].numel() for layer in model.cache.layers
+                   if layer.is_initialized)
+        assert sum(store[..., 0, :].numel() for store in model.cache._stores) == rows
+
+
 def test_truncate_beyond_the_end_is_refused():
     buffer = KVBuffer(1)
     with pytest.raises(ValueError):
@@ -164,6 +175,7 @@ def test_a_layout_changes_logits_by_rounding_only(layout, bias):
         pytest.skip(f"this torch has no {layout} linear layers")
     plain, other = make_llama(3, attention_bias=bias), make_llama(3, attention_bias=bias)
     assert lay_out(other, layout) == 2 * 7 + 1
+    torch.testing.assert_close(other.lm_head.weight, plain.lm_head.weight, atol=0, rtol=0)
     tokens = list(range(40))
     for n in (1, 7, 40):
         torch.testing.assert_close(reference(other, tokens[:n]), reference(plain, tokens[:n]), atol=2e-4, rtol=1e-3)
