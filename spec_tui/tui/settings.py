@@ -21,8 +21,8 @@ SAMPLING = (
     Option("top_p", 1.0, "Keep the likeliest tokens up to this probability together; above 0.", 0, 1),
     Option("top_k", 0, "Keep this many tokens; 0 keeps all.", 0),
     Option("seed", 0, "Same prompt, sampling and seed: same text, whatever the engine.", 0, 2**63 - 1),
-    Option("law", "exact", "Who decides. exact: noise, one text for all engines. rejection: dice, same distribution. "
-           "LOSSY: redraw (as REST's code), typical (Medusa).",
+    Option("law", "exact", "Who decides; redraw and typical are LOSSY. exact: by noise, one text for all engines. "
+           "rejection: by dice, same distribution.",
            choices=tuple(LAWS), lossy=tuple(name for name, law in LAWS.items() if not law.lossless)),
     Option("max_new_tokens", 256, "Longest answer, in tokens.", 1),
 )

@@ -65,7 +65,12 @@ async def test_the_dialog_marks_the_choices(session, size):
         field = next(f for f in s.app.screen.query(Field) if f.option.name == "law")
         field.query_one(Input).focus()
         await s.pilot.pause()
-        hint = str(s.app.screen.query_one("#hint").content)
-        assert "LOSSY: redraw" in hint and "typical" in hint
+        assert "redraw and typical are LOSSY" in str(s.app.screen.query_one("#hint").content)
         shown = field.query_one(".range")
-        assert "LOSSY" in str(shown.content)
+        assert "LOSSY" not in str(shown.content)[: shown.size.width]
+        field.query_one(Input).value = "typical"
+        await s.pilot.pause()
+        assert str(shown.content) == "LOSSY" and shown.content.spans, "it stands out"
+        field.query_one(Input).value = "exact"
+        await s.pilot.pause()
+        assert str(shown.content).startswith("exact | rejection")

@@ -17,6 +17,7 @@ from engines.events import Ready
 from engines.options import Option
 from engines.registry import EngineSpec, find, specs
 from spec_tui.text import LOSSY, one_line
+from spec_tui.tui.marks import STAND_OUT, marked
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.settings import SAMPLING, Settings, unavailable
 from spec_tui.tui.widgets.field import Field
@@ -62,7 +63,7 @@ class EngineScreen(SpecModal[Settings]):
     def _label(self, spec: EngineSpec) -> Content:
         missing = bool(unavailable(spec, self.ready))
         mark = (" not available" if missing else " lossless", "$tok-prompt") if missing or spec.lossless else (
-            f" {LOSSY} ", "$error bold reverse")
+            f" {LOSSY} ", STAND_OUT)
         return Content.assemble((spec.title, "$tok-prompt strike" if missing else "bold"), mark)
 
     async def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -92,7 +93,7 @@ class EngineScreen(SpecModal[Settings]):
 
     def on_field_explained(self, event: Field.Explained) -> None:
         hint = self.query_one("#hint", Static)
-        hint.update(one_line(event.words))
+        hint.update(marked(one_line(event.words)))
         hint.set_class(event.wrong, "wrong")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:

@@ -16,9 +16,9 @@ from spec_tui import verdict
 from spec_tui.session.state import RunState, TokenState, origin_of
 from spec_tui.text import LOSSY, one_line, visible
 from spec_tui.tui import marks
+from spec_tui.tui.marks import marked
 from spec_tui.tui.screens import trials
 from spec_tui.tui.screens.modal import Box, SpecModal
-from spec_tui.tui.screens.trials import marked
 from spec_tui.tui.sitting import Sitting
 from spec_tui.tui.widgets.strip_panel import bar, fit
 

@@ -8,22 +8,16 @@ from textual.content import Content
 from engines.events import Round, Trial
 from spec_tui.session.state import TokenState
 from spec_tui.text import LOSSY, visible
-from spec_tui.tui import marks
+from spec_tui.tui.marks import marked
 from spec_tui.tui.widgets.strip_panel import fit
 
 MOST = 12  # trials listed
-STAND_OUT = "bold reverse $error"
 
 _HEADINGS = {
     "rejection": "the dice of the rejection law, in the order tried: accepted when dice < p/q",
     "redraw": f"the dice of the redraw law, {LOSSY}: a throw for each path through a node; it hits when dice < p",
     "typical": f"typical acceptance, {LOSSY}: no dice, a draft is kept when p > threshold",
 }
-
-
-def marked(text: str) -> Content:
-    """A sentence in which LOSSY stands out."""
-    return Content.assemble(*((part, STAND_OUT if style == "lossy" else "") for part, style in marks.spans(text, "")))
 
 
 def fate(law: str, token: TokenState, who: str) -> str:

@@ -6,11 +6,14 @@ from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static
 
 from engines.errors import UsageProblem
 from engines.options import Option
+from spec_tui.text import LOSSY
+from spec_tui.tui.marks import marked
 
 
 class Field(Horizontal):
@@ -32,7 +35,7 @@ class Field(Horizontal):
     def compose(self) -> ComposeResult:
         yield Static(self.option.name, classes="name", markup=False)
         yield Input(self._value, select_on_focus=True, compact=True)
-        yield Static(limits(self.option), classes="range", markup=False)
+        yield Static(self._limits(), classes="range", markup=False)
 
     @property
     def value(self) -> int | float | bool | str:
@@ -63,8 +66,15 @@ class Field(Horizontal):
         self._complaint = words
         self._show()
 
+    def _limits(self) -> Content:
+        """The allowed values, or the mark of a chosen one that is lossy: there is no room for both."""
+        chosen = self.query_one(Input).value.strip() if self.is_mounted else self._value
+        return marked(LOSSY if chosen in self.option.lossy else limits(self.option))
+
     def _show(self) -> None:
         self.set_class(bool(self._complaint), "wrong")
+        if self.option.lossy:
+            self.query_one(".range", Static).update(self._limits())
         if self.has_focus_within:
             words = self._complaint or f"{self.option.help} Default {self.option.default}."
             self.post_message(self.Explained(words, bool(self._complaint)))
