@@ -41,7 +41,7 @@ class CausalModel:
         self.parameters = parameters or model.num_parameters()
         config = model.config.get_text_config(decoder=True)
         self.vocab_size: int = config.vocab_size
-        self.context_limit, self.remarks = _context(config, name)
+        self.context_limit, self.remarks = usable_context(config, name)
         self.device, self.dtype = model.device, model.dtype
         self.spans = spans(config)
         self.trees = self.spans is not None
@@ -170,7 +170,7 @@ def _shared_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
     return limit
 
 
-def _context(config, name: str) -> tuple[int, tuple[str, ...]]:
+def usable_context(config, name: str) -> tuple[int, tuple[str, ...]]:
     """Positions the model can be used with, and a remark where that is fewer than it was made for."""
     limit = next((n for attribute in _LIMITS if type(n := getattr(config, attribute, None)) is int and n > 0), 4096)
     switch = _longrope_switch(config)

@@ -20,8 +20,7 @@ from engines.target import tuning
 from engines.target.cache import KVBuffer
 from engines.target.layouts import LAYOUTS, available, lay_out
 from engines.target.loading import wrap
-from engines.target.masks import additive, spans
-from engines.target.model import CausalModel
+from engines.target.model import CausalModel, usable_context
 from engines.target.selftest import selftest
 from engines.target.tuning import Cost
 from tests.conftest import make_llama
@@ -254,52 +253,19 @@ def test_outcome_reaches_the_drafter(model):
     assert seen[1].context[-len(seen[1].emitted) :] == list(seen[1].emitted)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=st.integers(0, 10_000), length=st.integers(0, 9), fed=st.integers(0, 5), rows=st.integers(1, 9),
-    window=st.integers(1, 12), chunk=st.integers(1, 12),
-)
-def test_masks_say_what_each_row_sees(seed, length, fed, rows, window, chunk):
-    rng = random.Random(seed)
-    parents = [rng.randrange(-1, row) for row in range(fed + rows)]
-    paths: list[list[int]] = []
-    for row, parent in enumerate(parents):
-        paths.append([*(paths[parent] if parent >= 0 else []), row])
-    positions = [length + len(path) - 1 for path in paths]
-    seen = np.array([[j in path for j in range(fed + rows)] for path in paths])
-    sizes = {"full_attention": None, "sliding_attention": window, "chunked_attention": chunk}
-    built = additive(seen[fed:], positions, length, sizes, torch.float32)
-    for kind, mask in built.items():
-        assert mask.shape == (1, 1, rows, length + fed + rows)
-        for row in range(fed, fed + rows):
-            own = positions[row]
-            visible = {column for column in range(length)} | {length + j for j in paths[row]}
-            at = {column: column if column < length else positions[column - length] for column in visible}
-            if kind == "sliding_attention":
-                visible = {column for column in visible if own - at[column] < window}
-            if kind == "chunked_attention":
-                visible = {column for column in visible if at[column] // chunk == own // chunk}
-            assert {c for c in range(mask.shape[-1]) if mask[0, 0, row - fed, c] == 0} == visible
-    alone = additive(seen[fed:], positions, length, {"sliding_attention": window}, torch.float32)
-    assert torch.equal(alone, built["sliding_attention"]), "layers of one kind get one mask"
-
-
 @pytest.mark.parametrize(
-    ("config", "expected"),
+    ("config", "limit"),
     [
-        ({}, {"full_attention": None}),
-        ({"sliding_window": 8}, {"sliding_attention": 8}),
-        ({"sliding_window": None, "attention_chunk_size": 8}, {"chunked_attention": 8}),
-        ({"layer_types": ["full_attention"] * 2, "sliding_window": 8}, {"full_attention": None}),
-        (
-            {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8},
-            {"full_attention": None, "sliding_attention": 8},
-        ),
-        ({"layer_types": ["sliding_attention"], "sliding_window": None}, None),
-        ({"layer_types": ["full_attention", "of its own"]}, None),
-        ({"window_size": 8}, None),
-        ({"max_window_layers": 28, "sliding_window": None}, {"full_attention": None}),
+        ({"max_position_embeddings": 64}, 64),
+        ({"max_seq_len": 32}, 32),
+        ({}, 4096),
+        ({"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 16}}, 16),
+        ({"rope_parameters": {"rope_type": "longrope"}, "original_max_position_embeddings": 16}, 16),
+        ({"rope_parameters": {"full_attention": {"rope_type": "longrope", "original_max_position_embeddings": 8}}}, 8),
+        ({"max_position_embeddings": 8, "rope_parameters": {"rope_type": "longrope"}}, 8),
     ],
 )
-def test_the_kinds_of_layers_are_read_from_the_configuration(config, expected):
-    assert spans(SimpleNamespace(**config)) == expected
+def test_the_context_ends_where_positions_do_or_where_longrope_switches(config, limit):
+    found, remarks = usable_context(SimpleNamespace(**config), "m")
+    assert found == limit
+    assert len(remarks) == (limit < config.get("max_position_embeddings", 4096) and "rope_parameters" in config)
