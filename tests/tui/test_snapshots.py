@@ -91,7 +91,7 @@ def test_inspector_of_a_tie(snap_compare):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_engine_form(snap_compare, size):
-    assert picture(snap_compare, size, keys=["ctrl+e", "tab", "tab", "9", "9"])
+    assert picture(snap_compare, size, keys=["ctrl+e", *["tab"] * 4, "9", "9"])
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -107,6 +107,14 @@ def test_views(snap_compare, view):
 def test_views_without_colour(snap_compare, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     assert picture(snap_compare, (120, 40), commands=["/view source"])
+
+
+@pytest.mark.parametrize("size", SIZES[:2])
+@pytest.mark.parametrize("colour", ["colour", "no colour"])
+def test_lossy_law(snap_compare, size, colour, monkeypatch):
+    if colour == "no colour":
+        monkeypatch.setenv("NO_COLOR", "1")
+    assert picture(snap_compare, size, commands=["/law redraw", "/temp 0.8"])
 
 
 def test_contrast_theme(snap_compare):
