@@ -48,7 +48,7 @@ def load_pair(
         ModelUnavailable: a model is missing or unusable.
         UsageProblem: a named draft model with another vocabulary; a revision of what has none.
     """
-    name = _shipped("target") if names.model is None else names.model
+    name = shipped_target() if names.model is None else names.model
     source = locate(name, names.revision, terms, "target", progress)
     progress(Loading("loading the tokenizer", 0.1))
     load_config(source)
@@ -93,8 +93,9 @@ def _find_draft(
     return None, (problem + ": give --draft-model to use the draft engine",)
 
 
-def _shipped(role: str) -> str:
-    folder = sample_model(role)
+def shipped_target() -> str:
+    """The folder of the target that ships. Raises ModelUnavailable."""
+    folder = sample_model("target")
     if folder is None:
         raise ModelUnavailable("the sample models are missing", "reinstall spec-tui, or give --model")
     return str(folder)

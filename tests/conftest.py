@@ -86,3 +86,23 @@ def hub(monkeypatch, tmp_path):
 
     with played(monkeypatch, tmp_path / "cache") as hub:
         yield hub
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory):
+    """A model folder as transformers saves it."""
+    from tests.hub import save
+
+    return save(tmp_path_factory.mktemp("saved"))
+
+
+@pytest.fixture(scope="session")
+def crowded(saved):
+    """The same as on the hub, among files for other programs."""
+    useless = {
+        "README.md": b"# a card", ".gitattributes": b"x", "pytorch_model.bin": b"pickle" * 900, "model.gguf": b"g" * 99,
+        "onnx/model.onnx": b"o" * 900, "original/model.safetensors": b"m" * 900, "consolidated.safetensors": b"c" * 900,
+        "model.fp16.safetensors": b"v" * 900, "trainer_state.json": b"{}", "modeling_own.py": b"raise SystemExit",
+        "flax_model.msgpack": b"f" * 900, "tf_model.h5": b"t" * 900, "config_sentence_transformers.json": b"{}",
+    }
+    return {p.name: p.read_bytes() for p in saved.iterdir()} | useless

@@ -15,6 +15,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+NEEDED = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
+"""The files of a saved model that are needed beside its weights."""
+
 _LARGE = (".safetensors", ".bin", ".gguf", ".onnx")
 _BLOCK = 1 << 14
 
@@ -24,6 +27,15 @@ def digest(name: str, data: bytes) -> str:
     if name.endswith(_LARGE):
         return hashlib.sha256(data).hexdigest()
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def save(folder: Path, seed: int = 1, **changes: Any) -> Path:
+    """A random model with its tokenizer, saved."""
+    from tests.conftest import make_llama, make_tokenizer
+
+    make_llama(seed, **changes).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
 
 
 @dataclass

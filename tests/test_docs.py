@@ -37,8 +37,11 @@ def test_commands_have_the_options_that_are_shown(page):
             words = line.partition("spec-tui ")[2].partition("#")[0]
             if not words:
                 continue
-            name = words.split()[0]
-            command = group if name.startswith("-") else group.commands[name]
+            command = group
+            for word in words.split():
+                if word.startswith("-") or not getattr(command, "commands", None):
+                    break
+                command = command.commands[word]
             known = {option for parameter in command.params for option in parameter.opts}
             assert set(re.findall(r"--[a-z-]+", words)) <= known, line
 

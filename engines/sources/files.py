@@ -100,7 +100,7 @@ def missing(folder: Path, name: str, terms: Terms) -> list[str]:
     choice = choose(name, names, terms)
     lacking = [n for n in shards(folder, choice) if n not in names]
     if not any(_matches(n, _TOKENIZER) for n in names):
-        lacking.append("tokenizer")
+        lacking.append("a tokenizer")
     if terms.trust_remote_code:
         lacking += [f for f in _code(folder) if f not in names]
     return lacking

@@ -64,7 +64,8 @@ def load_config(source: Source) -> PreTrainedConfig:
     """The configuration of a causal language model; needs no weights.
 
     Raises:
-        ModelUnavailable: unreadable, another kind of model, or one that needs code of its own which is not trusted.
+        ModelUnavailable: unreadable, another kind of model, one that no cache of keys and values serves, or one that
+            needs code of its own which is not trusted.
     """
     transformers_logging.set_verbosity_error()
     config = _guarded(
@@ -79,6 +80,9 @@ def load_config(source: Source) -> PreTrainedConfig:
             f"{source.name} is not a causal language model (its type is {config.model_type})",
             "choose a decoder-only model such as a Llama, Qwen or Mistral",
         )
+    kind = AutoModelForCausalLM._model_mapping[type(config)] if not own_class else None
+    if isinstance(kind, type) and (reason := unfit(kind, config)):
+        raise _unusable(source.name, reason)
     return config
 
 
@@ -126,8 +130,12 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None) -> Causa
     except Exception as error:  # families need inputs that nobody can list, and say so in their own ways
         reason = f"a forward of tokens alone fails: {first_line(error)}"
     if reason:
-        raise ModelUnavailable(f"{name} cannot be decoded with here: {reason}", "choose another model")
+        raise _unusable(name, reason)
     return causal
+
+
+def _unusable(name: str, reason: str) -> ModelUnavailable:
+    return ModelUnavailable(f"{name} cannot be decoded with here: {reason}", "choose another model")
 
 
 def _located(source: Source | str) -> Source:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from engines.errors import UsageProblem
+from spec_tui.cli import model as model_commands
 from spec_tui.cli.application import open_application
 from spec_tui.cli.doctor import doctor
 from spec_tui.cli.engines import engines
@@ -71,4 +72,5 @@ app.command(
     epilog="Exit codes: 0, 1 failed run, 2 usage, 3 model unavailable, 130 interrupted.",
 )(run)
 app.command(short_help="List the engines and their options.")(engines)
+app.add_typer(model_commands.group, name="model", short_help="Look at models without loading them.")
 app.command(short_help="Say what works here and what is missing.")(doctor)

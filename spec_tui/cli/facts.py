@@ -9,9 +9,9 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from engines.samples import sample_model
+from engines import machine
+from engines.sources import at_hand, cache
 from spec_tui.cli.ansi import Ink
-from spec_tui.cli.models import cached, look_at
 from spec_tui.cli.probe import probe
 from spec_tui.session.log import log_path
 
@@ -25,15 +25,14 @@ _VARIABLES = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "HF_HOME", "HF_HUB
 def collect() -> dict[str, Any]:
     """Everything; takes as long as importing torch."""
     libraries = probe()
-    cache, models = cached()
     facts = {
         "versions": {"spec-tui": _version("spec-tui"), "python": platform.python_version()}
         | {name: _version(name) for name in _PACKAGES},
         "machine": _machine(),
         "libraries": libraries,
         "devices": _devices(libraries["torch"]),
-        "samples": [_sample(role) for role in ("target", "draft")],
-        "hub": {"cache": str(cache), "offline": _on("HF_HUB_OFFLINE"), "models": models},
+        "samples": list(at_hand.shipped()),
+        "hub": {"cache": str(cache.folder()), "offline": _on("HF_HUB_OFFLINE"), "models": at_hand.cached()},
         "datastores": [],
         "terminal": _terminal(),
         "logs": str(log_path("engine").parent),
@@ -51,21 +50,15 @@ def _version(package: str) -> str | None:
 
 def _machine() -> dict[str, Any]:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    total, free = machine.ram()
     return {
         "system": f"{platform.system()} {platform.release()}",
         "processor": platform.machine(),
         "cpus": os.cpu_count(),
         "usable_cpus": usable,
-        "memory_gb": _memory("SC_PHYS_PAGES"),
-        "free_memory_gb": _memory("SC_AVPHYS_PAGES"),
+        "memory_gb": None if total is None else round(total / 1e9, 1),
+        "free_memory_gb": None if free is None else round(free / 1e9, 1),
     }
-
-
-def _memory(pages: str) -> float | None:
-    try:
-        return round(os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE") / 1e9, 1)
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _devices(torch: dict[str, Any]) -> list[dict[str, Any]]:
@@ -76,13 +69,6 @@ def _devices(torch: dict[str, Any]) -> list[dict[str, Any]]:
     found = [{"device": "cpu", "detail": f"{torch['threads']} threads, {linear}"}]
     found += [{"device": f"cuda:{i}", "detail": name} for i, name in enumerate(torch["cuda"])]
     return found + ([{"device": "mps", "detail": "Apple GPU"}] if torch["mps"] else [])
-
-
-def _sample(role: str) -> dict[str, Any]:
-    folder = sample_model(role)
-    if folder is None:
-        return {"role": role, "path": None, "problem": "missing"}
-    return {"role": role, **look_at(folder)}
 
 
 def _terminal() -> dict[str, Any]:

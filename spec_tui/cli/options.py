@@ -7,13 +7,26 @@ from typing import Annotated
 
 import typer
 
+
+def complete_model(incomplete: str) -> list[str]:
+    """Hub ids in the cache that begin so, for the shell."""
+    from engines.sources import cache
+
+    return [name for name, _ in cache.models() if name.startswith(incomplete)]
+
+
 Model = Annotated[
     str | None,
-    typer.Option(metavar="DIR|HUB_ID", help="Target model. Default: the one that ships."),
+    typer.Option(
+        metavar="DIR|HUB_ID", help="Target model. Default: the one that ships.", autocompletion=complete_model
+    ),
 ]
 DraftModel = Annotated[
     str | None,
-    typer.Option(metavar="DIR|HUB_ID", help="Draft model. Default: the one that ships, if its tokens fit."),
+    typer.Option(
+        metavar="DIR|HUB_ID", help="Draft model. Default: the one that ships, if its tokens fit.",
+        autocompletion=complete_model,
+    ),
 ]
 Revision = Annotated[
     str | None,

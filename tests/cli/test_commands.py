@@ -12,7 +12,8 @@ import pytest
 
 from engines.registry import specs
 from engines.samples import sample_model
-from spec_tui.cli import facts, models, probe
+from engines.sources import at_hand
+from spec_tui.cli import facts, probe
 
 
 def test_bare_command_without_a_terminal(cli):
@@ -85,7 +86,7 @@ def test_doctor_as_text(cli, no_probe):
 
 def test_doctor_survives_what_is_broken(cli, no_probe, monkeypatch):
     no_probe["torch"] = {"works": False, "problem": "takes its process down (exit code -4)"}
-    monkeypatch.setattr(facts, "sample_model", lambda role: None)
+    monkeypatch.setattr(at_hand, "sample_model", lambda role: None)
     done = cli("doctor")
     assert done.code == 0
     assert "torch does not work (takes its process down" in " ".join(done.out.split())
@@ -118,10 +119,8 @@ def test_models_in_the_hub_cache(tmp_path, monkeypatch):
     encoder.mkdir(parents=True)
     (encoder / "config.json").write_text('{"architectures": ["BertModel"]}')
     (tmp_path / "models--empty--one").mkdir()
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    root, found = models.cached()
-    assert root == tmp_path
-    problems = {model["id"]: model["problem"] for model in found}
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    problems = {model["id"]: model["problem"] for model in at_hand.cached()}
     assert problems["some/model"] is None
     assert "damaged" in problems["cut/off"] and "no weights" in problems["no/weights"]
     assert set(problems) == {"some/model", "cut/off", "no/weights"}

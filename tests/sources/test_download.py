@@ -13,8 +13,7 @@ from engines.events import Loading
 from engines.sources import cache
 from engines.sources.files import Terms
 from engines.sources.source import locate
-from tests.hub import digest
-from tests.sources.conftest import NEEDED
+from tests.hub import NEEDED, digest
 
 NAME = "someone/tiny"
 WEIGHTS = "model.safetensors"

@@ -12,7 +12,7 @@ from engines import Request, load
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.events import Finished
 from tests.conftest import make_llama
-from tests.sources.conftest import save
+from tests.hub import save
 
 NAME = "someone/tiny"
 OWN = '''

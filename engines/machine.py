@@ -1,0 +1,32 @@
+"""The memory of this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def ram() -> tuple[int | None, int | None]:
+    """Bytes of main memory, and how many of them programs could still take; None where the system does not say."""
+    total = free = None
+    try:
+        page = os.sysconf("SC_PAGE_SIZE")
+        total, free = os.sysconf("SC_PHYS_PAGES") * page, os.sysconf("SC_AVPHYS_PAGES") * page
+        lines = Path("/proc/meminfo").read_text().splitlines()  # also counts what the system only caches
+        free = next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")), free)
+    except (AttributeError, ValueError, OSError):
+        pass
+    return total, free
+
+
+def gpus() -> list[tuple[str, str, int, int]]:
+    """Device, name, bytes of memory and free ones of each GPU that torch can use. Imports torch."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    found = []
+    for i in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(i)
+        found.append((f"cuda:{i}", torch.cuda.get_device_name(i), total, free))
+    return found

@@ -1,0 +1,112 @@
+"""``spec-tui model``: for people at 80 columns, for programs as JSON; and the flags on their way to the loader."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+import engines
+
+NAME = "someone/tiny"
+FLAGS = ("--revision", "v1", "--draft-model", "d", "--draft-revision", "v2", "--allow-pickle", "--trust-remote-code")
+
+
+def test_the_shipped_model_as_text(cli):
+    done = cli("model", "info")
+    assert done.code == 0 and done.err == ""
+    assert max(map(len, done.out.splitlines())) <= 80
+    text = " ".join(done.out.split())
+    for words in (
+        "LlamaForCausalLM (llama)", "12, hidden size 256, 4 heads of 64", "full: 12 layers", "1,024 tokens",
+        "11.6 M, stored as BF16", "chat template yes", "trees, as far as the configuration tells",
+        "bfloat16 23.2 MB 12.3 MB 12.6 MB 35.8 MB yes: ram", "✓ sample draft 1.65 M; the same tokens",
+    ):
+        assert words in text
+
+
+def test_the_shipped_model_as_json(cli):
+    found = json.loads(cli("model", "info", "--format", "json").out)
+    assert found["shape"]["layers"] == 12 and found["drafts"] == "trees" and found["where"] == "folder"
+    assert found["memory"][0]["dtype"] == "float32" and found["draft_models"][0]["fits"] is True
+
+
+def test_a_model_of_the_hub(cli, hub, crowded):
+    hub.publish(NAME, crowded, "v1", licence="mit\x1b[2J", gated=False)
+    done = cli("model", "info", NAME, "--revision", "v1", "--draft-model", NAME)
+    text = " ".join(done.out.split())
+    assert done.code == 3 and "has no revision main" in done.err, "the draft model's revision is its own"
+    done = cli("model", "info", NAME, "--revision", "v1", "--draft-model", NAME, "--draft-revision", "v1")
+    text = " ".join(done.out.split())
+    assert re.search(r"the hub, not downloaded, revision v1 \(commit [0-9a-f]{10}\)", text)
+    assert re.search(r"6 needed, 1\d\d kB \(safetensors\); 1\d\d kB to download", text)
+    assert "licence mit␛[2J" in text and "\x1b" not in done.out
+    assert "✓ someone/tiny" in text and "no smaller than the target" in text
+    assert "✗ sample draft 1.65 M; it has 8,192 tokens, the target 260" in text
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_what_will_be_refused_says_so_first(cli, hub, crowded):
+    hub.publish(NAME, {n: d for n, d in crowded.items() if not n.endswith("safetensors")})
+    lines = cli("model", "info", NAME).out.splitlines()
+    assert lines[1].split()[0] == "refused" and "--allow-pickle" in " ".join(lines[1:3])
+    assert "refused" not in cli("model", "info", NAME, "--allow-pickle").out
+
+
+@pytest.mark.parametrize(
+    "arguments, code, words",
+    [
+        (["info", "/no/such/folder"], 3, "there is no model folder"),
+        (["info", "no/such"], 3, "the hub has no model no/such"),
+        (["info", NAME, "--revision", "../x"], 2, "--revision takes"),
+        (["info", NAME, "--draft-model", "/no/such"], 3, "there is no model folder"),
+        ([], 2, "spec-tui model info"),
+        (["inform"], 2, "--help"),
+    ],
+)
+def test_mistakes_are_sentences(cli, hub, crowded, arguments, code, words):
+    hub.publish(NAME, crowded)
+    done = cli("model", *arguments)
+    assert (done.code, done.out) == (code, "") and words in done.err
+
+
+def test_the_models_at_hand(cli, hub, crowded):
+    from engines.sources.source import locate
+    from spec_tui.cli.options import complete_model
+
+    hub.publish(NAME, crowded)
+    locate(NAME).fetch_weights()
+    listed = json.loads(cli("model", "list", "--format", "json").out)
+    assert [m["name"] for m in listed] == ["sample target", "sample draft", NAME]
+    assert all(m["problem"] is None and m["parameters"] for m in listed)
+    assert "sample draft" in cli("model", "list").out
+    assert complete_model("some") == [NAME] and complete_model("x") == []
+
+
+def test_the_flags_reach_the_loader(cli, monkeypatch):
+    heard = {}
+    load = engines.load
+    monkeypatch.setattr(engines, "load", lambda **kwargs: heard.update(kwargs) or load(**kwargs))
+    assert cli("run", "hello", *FLAGS, "--max-new-tokens", "2").code == 0
+    asked = (heard["revision"], heard["draft_revision"], heard["allow_pickle"], heard["trust_remote_code"])
+    assert asked == ("v1", "v2", True, True)
+
+
+def test_the_flags_reach_the_application(cli, monkeypatch):
+    heard = []
+    monkeypatch.setattr("spec_tui.cli.app.open_application", lambda load, theme: heard.append(load) or 0)
+    assert cli(*FLAGS).code == 0
+    load = heard[0]
+    asked = (load.revision, load.draft_revision, load.allow_pickle, load.trust_remote_code)
+    assert asked == ("v1", "v2", True, True)
+
+
+def test_how_large_a_download_is_goes_to_stderr_also_in_a_pipe(capsys):
+    from engines.events import Loading
+    from spec_tui.cli.output import Status
+
+    with Status() as status:
+        status.show(Loading("downloading a/b: 6 files, 1.5 GB\x1b[2J", None, 10**9))
+        status.show(Loading("downloading 0.1 of 1.5 GB", 0.07, 10**9))
+    assert capsys.readouterr() == ("", "downloading a/b: 6 files, 1.5 GB␛[2J\n")

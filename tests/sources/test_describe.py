@@ -1,0 +1,210 @@
+"""``model info``: what is said of a model is what it is, without its weights being fetched or loaded."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from transformers import AutoTokenizer, DynamicCache
+
+from engines.errors import ModelUnavailable, UsageProblem
+from engines.samples import sample_model
+from engines.sources.files import Terms
+from engines.sources.vocabulary import difference, vocabulary
+from engines.target.describe import describe
+from engines.target.shape import Shape, memory, shape_of
+from tests.conftest import make_llama, make_tokenizer
+from tests.engines import families
+from tests.hub import NEEDED, save
+
+NAME = "someone/tiny"
+WEIGHTS = "model.safetensors"
+
+
+def config_of(kind: str, **changes) -> dict[str, bytes]:
+    """The files of a model of which only the configuration matters."""
+    from transformers import CONFIG_MAPPING
+
+    config = CONFIG_MAPPING[kind](**changes)
+    made = {"architectures": ["X"]} | {k: v for k, v in config.to_dict().items() if v is not None}
+    return {"config.json": json.dumps(made, default=str).encode()}
+
+
+FAMILIES = {**families.NAMED, **families.TREES, **families.CHAINS}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_kv_cache_is_as_large_as_said(family, tmp_path):
+    model, cache = families.make(*FAMILIES[family]), DynamicCache()
+    with torch.inference_mode():
+        model(torch.arange(1, 8)[None], past_key_values=cache, use_cache=True)
+    layers = [layer for layer in cache.layers if getattr(layer, "keys", None) is not None]
+    kept = sum(layer.keys.numel() + layer.values.numel() for layer in layers)
+    model.config.save_pretrained(tmp_path)
+    assert shape_of(tmp_path, model.config.get_text_config(decoder=True)).rows * 7 == kept
+
+
+def test_memory_at_each_dtype_and_where_it_fits():
+    shape = Shape("llama", context=256, rows=64)
+    found = {m.dtype: m for m in memory(shape, 1000, {"ram": 70_000, "gpus": [{"device": "cuda:0", "memory": 10}]})}
+    assert set(found) == {"float32", "bfloat16", "float16"}
+    full, half = found["float32"], found["bfloat16"]
+    assert (full.weights, full.cache, full.cache_per_1000) == (4000, 64 * 256 * 4, 64 * 1000 * 4)
+    assert (half.weights, half.cache, half.cache_per_1000) == (2000, 64 * 256 * 2, 64 * 1000 * 2)
+    assert full.fits == {"ram": True, "cuda:0": False}
+    assert memory(Shape("llama", context=256, rows=64), 20_000, {"ram": 70_000, "gpus": []})[0].fits == {"ram": False}
+    assert memory(Shape("llama", quantised="gptq"), 1000, {"ram": 1, "gpus": []}) == ()
+
+
+def test_a_folder(saved):
+    found = describe(str(saved))
+    model = make_llama(1)
+    assert found.parameters == model.num_parameters() and found.stored == {"F32": model.num_parameters()}
+    s = found.shape
+    assert (s.type, s.architecture, s.layers, s.hidden) == ("llama", "LlamaForCausalLM", 2, 32)
+    assert (s.heads, s.kv_heads, s.vocabulary, s.context, s.attention) == (4, 2, 260, 256, {"full": 2})
+    assert (found.where, found.drafts, found.problem, found.chat_template) == ("folder", "trees", None, True)
+    assert set(found.files) == NEEDED | {WEIGHTS} and found.to_download == 0
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_hub_id_is_described_without_its_weights(hub, crowded, saved, counted):
+    local = describe(str(saved))
+    numbers = {"BF16": 123, "F32": 77} if counted else None
+    commit = hub.publish(NAME, crowded, licence="apache-2.0", counted=numbers)
+    found = describe(NAME)
+    assert (found.where, found.licence, found.commit, found.gated) == ("hub", "apache-2.0", commit, False)
+    assert found.parameters == (200 if counted else local.parameters)
+    assert found.shape == local.shape and found.files == local.files
+    assert found.to_download == len(crowded[WEIGHTS])
+    assert hub.fetched() - {WEIGHTS} == NEEDED
+    assert [a.range for a in hub.got(WEIGHTS)] == ([] if counted else ["bytes=0-100000"])
+    hub.asked.clear()
+    again = describe(NAME)
+    assert not hub.fetched() - {WEIGHTS}, "what was fetched to describe it serves again"
+    assert again.shape == found.shape
+
+
+def test_a_cached_model_is_described_offline(hub, crowded, monkeypatch):
+    from engines.sources.source import locate
+
+    hub.publish(NAME, crowded, "v1")
+    locate(NAME, "v1").fetch_weights()
+    hub.asked.clear()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    found = describe(NAME, "v1")
+    assert (found.where, found.to_download, found.revision) == ("cache", 0, "v1") and hub.asked == []
+    with pytest.raises(ModelUnavailable, match="HF_HUB_OFFLINE"):
+        describe("other/model")
+    with pytest.raises(UsageProblem):
+        describe(NAME, "")
+
+
+def test_sharded_weights_are_counted_over_all_files(hub, crowded, tmp_path):
+    make_tokenizer().save_pretrained(tmp_path)
+    make_llama(1).save_pretrained(tmp_path, max_shard_size="40KB")
+    shards = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    hub.publish(NAME, {n: d for n, d in crowded.items() if n != WEIGHTS} | shards)
+    assert describe(NAME).parameters == make_llama(1).num_parameters()
+    assert describe(str(tmp_path)).parameters == make_llama(1).num_parameters()
+
+
+@pytest.mark.parametrize(
+    "kind, changes, drafts, attention, words",
+    [
+        ("gpt2", {"n_layer": 3}, "trees", {"full": 3}, None),
+        ("mistral", {"sliding_window": 64, "num_hidden_layers": 3}, "trees", {"window 64": 3}, None),
+        ("gemma3_text", {"sliding_window": 512, "num_hidden_layers": 7}, "trees", {"window 512": 6, "full": 1}, None),
+        ("mamba", {}, None, None, "running state"),
+        ("jamba", {}, None, None, "running state"),
+        ("t5", {}, None, None, "not a causal"),
+    ],
+)
+def test_trees_chains_or_refused_by_the_configuration(hub, crowded, kind, changes, drafts, attention, words):
+    hub.publish(NAME, crowded | config_of(kind, **changes))
+    found = describe(NAME)
+    assert found.drafts == drafts and found.shape.type == kind
+    assert words in found.problem if words else found.problem is None
+    if attention is not None:
+        assert found.shape.attention == attention
+    assert WEIGHTS not in {a.path.rpartition("/")[2] for a in hub.asked if a.range is None and a.method == "GET"}
+
+
+def test_an_encoder_is_suspected_by_what_it_was_saved_as(hub, crowded):
+    hub.publish(NAME, crowded | config_of("bert"))
+    assert any("perhaps an encoder" in remark for remark in describe(NAME).remarks)
+    hub.publish("someone/neox", crowded | config_of("gpt_neox", architectures=["GPTNeoXForCausalLM"]))
+    assert not describe("someone/neox").remarks
+
+
+def test_what_is_refused_is_described_with_the_way_out(hub, crowded, tmp_path):
+    pickled = {n: d for n, d in crowded.items() if not n.endswith("safetensors")}
+    hub.publish(NAME, pickled)
+    found = describe(NAME)
+    assert "pickled" in found.problem and "--allow-pickle" in found.hint
+    assert (found.parameters, found.weights, found.memory) == (None, "pickled", ())
+    assert describe(NAME, terms=Terms(allow_pickle=True)).problem is None
+    own = json.loads(crowded["config.json"]) | {"model_type": "own", "auto_map": {"AutoConfig": "modeling_own.Own"}}
+    hub.publish("someone/own", crowded | {"config.json": json.dumps(own).encode()})
+    found = describe("someone/own")
+    assert "code of its own" in found.problem and "--trust-remote-code" in found.hint
+    assert found.shape.type == "own" and "modeling_own.py" not in hub.fetched()
+
+
+def test_which_draft_models_fit_and_why_the_others_do_not(hub, crowded, tmp_path):
+    hub.publish(NAME, crowded)
+    save(tmp_path / "small", layers=1)
+    hub.publish("someone/small", tmp_path / "small")
+    save(tmp_path / "large", layers=5)
+    hub.publish("someone/large", tmp_path / "large")
+    tokenizer = json.loads(crowded["tokenizer.json"])
+    vocab = tokenizer["model"]["vocab"]
+    vocab["ZZ"] = vocab.pop("Ā")
+    hub.publish("someone/other", crowded | {"tokenizer.json": json.dumps(tokenizer).encode()})
+    for name in ("someone/small", "someone/large", "someone/other"):
+        describe(name)
+    found = describe(NAME, draft_model="someone/small")
+    by_name = {c.name: c for c in found.draft_models}
+    assert next(iter(by_name)) == "someone/small" and NAME not in by_name
+    small, large, other, sample = (
+        by_name[n] for n in ("someone/small", "someone/large", "someone/other", "sample draft")
+    )
+    assert (small.fits, small.origin, small.parameters) == (True, "named", make_llama(1, layers=1).num_parameters())
+    assert large.fits and "its weights" not in large.why and "no weights in safetensors" in large.why
+    assert other.fits is False and "1 of 260 tokens differ" in other.why
+    assert "'ZZ'" in other.why and "'Ā'" in other.why
+    assert sample.fits is False and sample.why == "it has 8,192 tokens, the target 260"
+    twin = describe(str(tmp_path / "small"), draft_model=str(tmp_path / "large")).draft_models[0]
+    assert twin.fits and "no smaller" in twin.why
+
+
+def test_vocabularies_are_read_as_the_tokenizer_has_them(tmp_path):
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    made = {
+        "unigram": models.Unigram([("<unk>", 0.0), ("a", -1.0), ("b", -2.0)], unk_id=0),
+        "wordpiece": models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]"),
+        "bpe": models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]),
+    }
+    folders = [sample_model("target")]
+    for name, model in made.items():
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model))
+        tokenizer.add_tokens(["<new>", "two words"])
+        tokenizer.add_special_tokens({"pad_token": "<pad>"})
+        tokenizer.save_pretrained(tmp_path / name)
+        folders.append(tmp_path / name)
+    for folder in folders:
+        found = vocabulary(folder)
+        assert found == AutoTokenizer.from_pretrained(folder).get_vocab() and difference(found, dict(found)) is None
+
+
+def test_tokenizers_that_cannot_be_compared_say_so(saved, tmp_path):
+    folder = save(tmp_path / "model")
+    (folder / "tokenizer.json").write_text("[]")
+    assert "damaged" in describe(str(saved), draft_model=str(folder)).draft_models[0].why
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer.model").write_bytes(b"sentencepiece")
+    named = describe(str(saved), draft_model=str(folder)).draft_models[0]
+    assert named.fits is None and "loading compares" in named.why
