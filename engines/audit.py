@@ -28,7 +28,7 @@ from engines.target.model import CausalModel
 from engines.target.plain import Stopped, Watch, stepwise, without_cache, work
 
 SAFETY = 2.0  # the answer was decoded in shapes that were not measured, and the largest of few values is no bound
-ULPS = 2  # of the largest logit, the least tolerance: two scores, each rounded by half a unit in each of two readings
+ULPS = 2  # units of the last place, the least tolerance: two scores, each half a unit off in each of two readings
 _CONTENDERS = 8  # best scores of a row whose differences are the noise
 _MEASURED = 64  # rows that noise is measured on, at least: rows of the prompt complete a short answer
 _SAME_PROB = 1e-5  # probabilities come from float32 sums
@@ -69,7 +69,7 @@ def audit(
         noise = _noise(judge, stepwise(target, read, rows, watch))
     except Stopped:
         return None
-    return _finding(answer, judge, noise, _floor(judge, target.dtype), label, perf_counter() - clock)
+    return _finding(answer, judge, noise, _bounds(judge, target.dtype), label, perf_counter() - clock)
 
 
 def _check(target: CausalModel, answer: Answer) -> None:
@@ -172,10 +172,13 @@ def _noise(judge: _Judge, tables) -> float:
     return max(judge.again(seen, row) for seen, row in zip(judge.seen, rows, strict=True))
 
 
-def _floor(judge: _Judge, dtype: torch.dtype) -> float:
-    """Units of the last place: of the logits in the model's dtype, of logits + Gumbel noise in float32."""
+def _bounds(judge: _Judge, dtype: torch.dtype) -> tuple[float, float]:
+    """The least and the largest tolerance. Least: units of the last place, of the logits in the model's dtype and of
+    logits + Gumbel noise in float32. Largest: what costs more than half of a number's digits is no rounding, whatever
+    the second reading says."""
     in_float32 = _ulp(judge.largest + judge.added, torch.float32)
-    return ULPS * (_ulp(judge.largest * judge.heat, dtype) / judge.heat + in_float32)
+    floor = ULPS * (_ulp(judge.largest * judge.heat, dtype) / judge.heat + in_float32)
+    return floor, judge.largest * torch.finfo(dtype).eps ** 0.5
 
 
 def _ulp(value: float, dtype: torch.dtype) -> float:
@@ -184,10 +187,12 @@ def _ulp(value: float, dtype: torch.dtype) -> float:
 
 
 def _finding(
-    answer: Answer, judge: _Judge, noise: float, floor: float, label: Callable[[int], str], seconds: float
+    answer: Answer, judge: _Judge, noise: float, bounds: tuple[float, float], label: Callable[[int], str],
+    seconds: float,
 ) -> Audited:
+    floor, ceiling = bounds
     seen = judge.seen[-len(answer.tokens) :]
-    tolerance = max(SAFETY * noise, floor)
+    tolerance = min(max(SAFETY * noise, floor), ceiling)
     bugs = [i for i, s in enumerate(seen) if s.gap > tolerance]
     differing = [i for i, s in enumerate(seen) if s.differs]
     at: int | None = None

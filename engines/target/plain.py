@@ -13,6 +13,7 @@ from time import perf_counter
 import numpy as np
 import torch
 from torch import nn
+from transformers import DynamicCache
 
 from engines.sampling import to_numpy
 from engines.target.model import CausalModel
@@ -107,7 +108,7 @@ def steps(rows: int, most: int) -> list[int]:
 def stepwise(model: CausalModel, tokens: Sequence[int], rows: int, watch: Watch) -> Iterator[np.ndarray]:
     """The same as ``without_cache`` by other sums: the text before the rows in one forward, then a few rows at a time,
     over a cache of transformers' own."""
-    cache, done = None, 0
+    cache, done = DynamicCache(), 0  # of no configuration: one that names a window may have none, and drop rows
     before = len(tokens) - rows
     for size in (*((before,) if before else ()), *steps(rows, spans(model, rows)[0])):
         where = torch.arange(done, done + size, device=model.device)[None]
@@ -116,7 +117,6 @@ def stepwise(model: CausalModel, tokens: Sequence[int], rows: int, watch: Watch)
                 input_ids=_ids(model, tokens[done : done + size]), position_ids=where, past_key_values=cache,
                 use_cache=True, logits_to_keep=1 if done < before else size,
             )
-        cache = out.past_key_values
         done += size
         if done > before:
             yield to_numpy(out.logits[0])

@@ -19,6 +19,7 @@ from engines.sampling import Sampling
 from engines.target import plain
 from engines.target.loading import wrap
 from tests.conftest import make_llama, make_tokenizer
+from tests.engines import families
 from tests.engines.auditor import Position, plain_logits, reaudit
 from tests.engines.test_lossless import IDS, TURNS, VARIANTS
 
@@ -173,6 +174,27 @@ def test_a_bug_wins_over_an_earlier_tie_and_is_found_behind_it():
     assert (found.verdict, found.at, found.differences) == ("tie", 7, 1)
     found = runtime.audit(tampered(text, 10, (text.tokens[10] + 1) % 256))
     assert (found.words, found.ties, found.choices[10].token) == ("BUG at 10", 1, text.tokens[10])
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gemma3", "gpt2", "mistral with window", "phi3 with window", "qwen3"])
+def test_any_family(family):
+    runtime = Runtime(wrap(families.make(*families.NAMED[family]), family), make_tokenizer())
+    for kw in SAMPLINGS[::3]:
+        answer = write(runtime, new=30, **kw)
+        assert runtime.audit(answer).verdict == "identical"
+        assert runtime.audit(tampered(answer, 9, (answer.tokens[9] + 1) % 256)).words == "BUG at 9"
+
+
+def test_a_second_reading_that_is_wrong_hides_no_bug(monkeypatch, tiny):
+    """transformers' cache drops rows of a model whose configuration names a window that it does not have; and whatever
+    else may be wrong with it, what it costs is no rounding."""
+    model = families.make(*families.CHAINS["llama that names a window and has none"])
+    named = Runtime(wrap(model, "named"), make_tokenizer())
+    assert named.audit(write(named, prompt=(("user", "abc " * 20),))).tolerance < 1e-3
+    answer = write(tiny)
+    monkeypatch.setattr("engines.audit.stepwise", lambda *args: (100 * t[:, ::-1] for t in plain.stepwise(*args)))
+    found = tiny.audit(tampered(answer, 9, (answer.tokens[9] + 1) % 256))
+    assert found.noise > 100 and found.tolerance < 0.1 and found.words == "BUG at 9"
 
 
 # -- dice and laws that are lossy by design ----------------------------------------------------------
