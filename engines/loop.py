@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 
 import numpy as np
+import torch
 
 from engines.drafters.base import Drafter, Outcome, Room
 from engines.errors import RunFailed
@@ -35,15 +36,21 @@ def decode(
     Raises:
         RunFailed: a drafter broke the draft tree's invariants, or the model gave nan or infinity.
     """
-    run = _Run(target, drafter, law, list(prompt), stop, words)
-    first = run.prefill(cancelled)
-    if first is None:
-        yield run.finish("cancelled")
-        return
-    yield first
-    while run.reason is None and not cancelled():
-        yield run.round()
-    yield run.finish(run.reason or "cancelled")
+    if drafter.wants_hidden and not target.show_hidden(True):
+        raise RunFailed(f"{target.name} does not show its last hidden state", "choose another engine")
+    try:
+        run = _Run(target, drafter, law, list(prompt), stop, words)
+        first = run.prefill(cancelled)
+        if first is None:
+            yield run.finish("cancelled")
+            return
+        yield first
+        while run.reason is None and not cancelled():
+            yield run.round()
+        yield run.finish(run.reason or "cancelled")
+    finally:
+        if drafter.wants_hidden:
+            target.show_hidden(False)
 
 
 class _Run:
@@ -72,7 +79,9 @@ class _Run:
             return None
         verdict = self.law.judge(DraftTree(), logits[None], len(self.context))
         emitted = self._commit(DraftTree(), verdict)
-        outcome = Outcome(self.context, self.prompt_length, DraftTree(), (), (emitted[0].token,), logits[None])
+        outcome = Outcome(
+            self.context, self.prompt_length, DraftTree(), (), (emitted[0].token,), logits[None], hidden=self._hidden()
+        )
         self.drafter.start(outcome)
         seconds = perf_counter() - clock
         return Prefilled(self.prompt_length, reused, seconds, emitted[0], self.target.length)
@@ -88,19 +97,23 @@ class _Run:
         )
         self.target.synchronize()
         verified = perf_counter()
+        hidden = self._hidden()
         verdict = self.law.judge(tree, logits, position)
         emitted = self._commit(tree, verdict)
         path = tuple(verdict.path)
         self.target.keep([0, *(node + 1 for node in path)])
         tokens = tuple(verdict.tokens)
         seconds = drafted - clock, verified - drafted
-        self.drafter.learn(Outcome(self.context, self.prompt_length, tree, path, tokens, logits, *seconds))
+        self.drafter.learn(Outcome(self.context, self.prompt_length, tree, path, tokens, logits, *seconds, hidden))
         self.rounds += 1
         shown = self._shown(tree)
         return Round(
             self.rounds, position, shown, path, emitted, *seconds,
             perf_counter() - verified, self.target.length, tree.note, verdict.bias,
         )
+
+    def _hidden(self) -> torch.Tensor | None:
+        return self.target.hidden if self.drafter.wants_hidden else None
 
     def _draft(self) -> DraftTree:
         """The drafter's tree, cut to what there is room for and to what the target can verify."""

@@ -36,6 +36,7 @@ class Outcome:
         path: accepted nodes, root to leaf.
         emitted: tokens added.
         logits: float [rows, vocabulary]: row 0 is the root, row i + 1 is node i; after the prefill, one row.
+        hidden: for drafters that ask for it, the target's last hidden states [rows, width] of the same rows; else None.
         draft_seconds, verify_seconds: what drafting and the forward took; 0 after the prefill.
     """
 
@@ -47,6 +48,7 @@ class Outcome:
     logits: torch.Tensor
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
+    hidden: torch.Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -77,9 +79,11 @@ class Drafter:
 
     Attributes:
         budget: set where the option ``budget`` is "auto".
+        wants_hidden: whether outcomes shall carry the target's last hidden states.
     """
 
     budget: Budget | None = None
+    wants_hidden = False
 
     def __init__(self, resources: Resources, budget: str = "paper") -> None:
         self.resources = resources

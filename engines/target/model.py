@@ -33,6 +33,8 @@ class CausalModel:
         spans: kinds and sizes of its attention layers (``masks.spans``).
         trees: whether branching drafts can be verified in one forward; else chains only.
         remarks: what a user should know about this model here.
+        hidden: while ``show_hidden`` is on, the last hidden states [rows, width] of the last forward, after the final
+            norm: what the language modelling head reads. Of a prefill, those of the last row.
     """
 
     def __init__(self, model: PreTrainedModel, name: str, parameters: int = 0, backend: str = "generic") -> None:
@@ -47,6 +49,8 @@ class CausalModel:
         self.trees = self.spans is not None
         self._cuts_logits = "logits_to_keep" in signature(model.forward).parameters
         self.cache = KVBuffer(config.num_hidden_layers)
+        self.hidden: torch.Tensor | None = None
+        self._watch = None
         self.tokens: list[int] = []
         self._pending: list[int] = []
         self._depths: list[int] = []
@@ -56,6 +60,19 @@ class CausalModel:
     def length(self) -> int:
         """Committed KV rows."""
         return self.cache.length
+
+    def show_hidden(self, on: bool) -> bool:
+        """Keep each forward's last hidden states in ``hidden``, or no more. Returns whether this model can."""
+        head = self.model.get_output_embeddings()
+        if self._watch is not None:
+            self._watch.remove()
+            self._watch, self.hidden = None, None
+        if on and head is not None:
+            self._watch = head.register_forward_pre_hook(self._note_hidden)
+        return head is not None
+
+    def _note_hidden(self, module, inputs) -> None:
+        self.hidden = inputs[0].reshape(-1, inputs[0].shape[-1])
 
     def extend(self, tokens: Sequence[int], cancelled: Callable[[], bool] = lambda: False) -> torch.Tensor | None:
         """Feed real tokens and commit them.

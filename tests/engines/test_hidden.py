@@ -1,0 +1,54 @@
+"""The last hidden states that retrieval reads are what the language modelling head reads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engines import Request
+from engines.drafters.base import Drafter
+from engines.events import Finished, Round
+from tests.engines.test_families import wrapped
+
+TURN = (("user", "Repeat: one two three one two three."),)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3", "gpt_neox", "phi3 with window", "opt"])
+def test_hidden_states_are_those_transformers_gives(name):
+    causal = wrapped(name)
+    tokens = [5, 9, 5, 7, 11, 3]
+    with torch.inference_mode():
+        states = causal.model(torch.tensor([tokens]), output_hidden_states=True).hidden_states[-1][0]
+    assert causal.show_hidden(True)
+    causal.extend(tokens[:3])
+    torch.testing.assert_close(causal.hidden[-1], states[2], atol=1e-4, rtol=1e-4)
+    causal.forward(tokens[3:], [-1, 0, 1])
+    torch.testing.assert_close(causal.hidden, states[3:], atol=1e-4, rtol=1e-4)
+    causal.show_hidden(False)
+    causal.drop()
+    causal.forward(tokens[3:4], [-1])
+    assert causal.hidden is None
+
+
+class Watcher(Drafter):
+    wants_hidden = True
+
+    def __init__(self, resources, **options):
+        super().__init__(resources)
+        self.seen = []
+
+    def start(self, outcome):
+        self.seen = [outcome.hidden]
+
+    def learn(self, outcome):
+        self.seen.append(outcome.hidden)
+
+
+def test_outcomes_carry_them_for_drafters_that_ask(tiny, monkeypatch):
+    made = []
+    monkeypatch.setattr("engines.registry.drafter_class", lambda _: lambda *a, **k: made.append(Watcher(*a)) or made[-1])
+    *events, finished = tiny.run(Request(TURN, "pld", max_new_tokens=20))
+    rounds = [e for e in events if isinstance(e, Round)]
+    assert isinstance(finished, Finished) and len(made[0].seen) == 1 + len(rounds)
+    assert all(hidden.shape == (1, tiny.target.model.config.hidden_size) for hidden in made[0].seen)
+    assert tiny.target.hidden is None, "the next run does not pay for it"
