@@ -38,6 +38,13 @@ class ModelUnavailable(SpecError):
     kind = "model"
 
 
+class DatastoreProblem(SpecError):
+    """A datastore that is not there, damaged, or made for another tokenizer, model or version of this program."""
+
+    exit_code = 3
+    kind = "datastore"
+
+
 def first_line(error: BaseException) -> str:
     """What an exception of another library says, in one line of at most 200 characters."""
     lines = str(error).strip().splitlines()

@@ -305,7 +305,8 @@ class Audited:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Something went wrong: a sentence, a way out, and the kind of ``errors.SpecError`` (usage, model, failed)."""
+    """Something went wrong: a sentence, a way out, and the kind of ``errors.SpecError`` (usage, model, datastore,
+    failed)."""
 
     message: str
     hint: str = ""

@@ -1,4 +1,4 @@
-"""Where the models that ship with the program lie: in the checkout, or inside the installed package."""
+"""Where the models and datastores that ship with the program lie: in the checkout, or inside the installed package."""
 
 from __future__ import annotations
 
@@ -11,5 +11,13 @@ def sample_model(name: str) -> Path | None:
     """Folder of a shipped model ("target" or "draft"), None where it is missing."""
     for folder in (_HERE / "_samples" / "models" / name, _HERE.parent / "sample_models" / name):
         if (folder / "config.json").is_file():
+            return folder
+    return None
+
+
+def sample_datastores() -> Path | None:
+    """Folder that holds the shipped datastores, None where there is none."""
+    for folder in (_HERE / "_samples" / "datastores", _HERE.parent / "sample_datastores"):
+        if folder.is_dir():
             return folder
     return None

@@ -12,8 +12,9 @@ import tempfile
 
 import pytest
 
-# What is measured here is not put beside what the user's own runs measured.
+# What is measured or built here is not put beside what the user's own runs measured and built.
 os.environ["SPEC_TUI_CACHE_DIR"] = tempfile.mkdtemp(prefix="spec-tui-tests-")
+os.environ["SPEC_TUI_DATA_DIR"] = tempfile.mkdtemp(prefix="spec-tui-tests-")
 
 SPECIAL = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
 TEMPLATE = (

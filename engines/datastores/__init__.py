@@ -1,0 +1,1 @@
+"""Datastores: folders of memory-mapped arrays that drafts are retrieved from; building and searching them."""

@@ -1,0 +1,293 @@
+"""The folder format: names, places, manifests, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.datastores import fingerprint, manifest, places
+from engines.datastores.manifest import File, Manifest, ModelMark
+from engines.datastores.store import Store, open_store
+from engines.datastores.workspace import workspace
+from engines.errors import DatastoreProblem, SpecError, UsageProblem
+
+PRINT = "f" * 64
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr(places, "sample_datastores", lambda: tmp_path / "shipped")
+    (tmp_path / "shipped").mkdir()
+    return tmp_path / "data" / "datastores"
+
+
+def describe(name, **changes):
+    base = dict(kind="sparse", tokenizer=PRINT, vocab_size=10, documents=1, tokens=3, created="2026-01-01")
+    return lambda files: Manifest(name=name, files=files, **(base | changes))
+
+
+def hold(name):
+    with workspace(name, {}):
+        pass
+
+
+def build(name, numbers=(1, 2, 3), replace=False, **changes):
+    with workspace(name, {"numbers": list(numbers)}, replace=replace) as place:
+        place.appending("numbers.bin").write(np.array(numbers, "<i4").tobytes())
+        place.appending("part/notes.txt").write(b"hello")
+        place.commit("numbers", None)
+        files = {"numbers.bin": ("<i4", (len(numbers),)), "part/notes.txt": None}
+        return place.finish(describe(name, **changes), files)
+
+
+def test_what_was_built_is_listed_found_read_and_removed(home):
+    assert places.listing() == []
+    folder = build("mine", parameters={"limit": 7})
+    [entry] = places.listing()
+    assert (entry.name, entry.folder, entry.problem, entry.shipped) == ("mine", home / "mine", "", False)
+    store = open_store("mine", PRINT)
+    assert store.array("numbers", "<i4").tolist() == [1, 2, 3] and store.bytes("part/notes.txt")[:] == b"hello"
+    assert store.manifest.parameters == {"limit": 7} and store.manifest.size == 17
+    assert not store.array("numbers").flags.writeable
+    store.verify()
+    assert sorted(p.name for p in folder.iterdir()) == ["manifest.json", "numbers.bin", "part"]
+    places.remove("mine")
+    assert places.listing() == [] and not folder.exists()
+
+
+@pytest.mark.parametrize("name", [
+    "", ".", "..", "../x", "a/b", "a\\b", "/etc", "a.b", "A", "é", "a ", "-a", "a-", "con", "lpt1", "a\n", "a\0",
+    "x" * 65, "١", "~", "x.partial", "C:",
+])  # fmt: skip
+def test_a_name_is_never_a_path(name):
+    for call in (places.check_name, places.find, places.remove, open_store, build):
+        with pytest.raises(UsageProblem, match="cannot be the name"):
+            call(name)
+
+
+def test_names_that_are_not_at_hand(home):
+    with pytest.raises(UsageProblem) as caught:
+        open_store("mine")
+    assert "none yet" in caught.value.hint
+    build("other")
+    with pytest.raises(UsageProblem) as caught:
+        places.remove("mine")
+    assert "other" in caught.value.hint
+
+
+def test_the_wrong_tokenizer_and_model_are_refused():
+    model = ModelMark("a/b", "x", 4)
+    build("mine")
+    build("deep", kind="dense", model=model)
+    with pytest.raises(DatastoreProblem, match="another tokenizer"):
+        open_store("mine", "0" * 64)
+    with pytest.raises(DatastoreProblem, match="no dense part"):
+        open_store("mine").check_model(model)
+    open_store("deep").check_model(ModelMark("renamed", "x", 4))
+    for other in (ModelMark("a/b", "y", 4), ModelMark("a/b", "x", 5), ModelMark("a/b", "x", 4, layer=2)):
+        with pytest.raises(DatastoreProblem, match="hidden states of a/b"):
+            open_store("deep").check_model(other)
+
+
+def test_a_newer_format_is_named_as_such(home):
+    file = build("mine") / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 2, "new": "field"}))
+    with pytest.raises(DatastoreProblem, match="has format 2") as caught:
+        open_store("mine")
+    assert "update" in caught.value.hint
+    assert "format 2" in places.listing()[0].problem
+
+
+@pytest.mark.parametrize("text", [
+    "", "null", "[]", "{}", "\0", '{"format": 1}', "[" * 100_000, '{"format": ' + "9" * 5000 + "}", '{"format": "1"}',
+])  # fmt: skip
+def test_garbage_is_no_manifest(home, text):
+    (build("mine") / "manifest.json").write_text(text)
+    with pytest.raises(DatastoreProblem):
+        open_store("mine")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_every_change_of_the_manifest_is_noticed(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("m") / "mine"
+    folder.mkdir()
+    manifest.write(folder, describe("mine", parameters={"a": [1, 2.5, None, "é"]})(()))
+    file = folder / "manifest.json"
+    content = bytearray(file.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    kind = data.draw(st.sampled_from(["flip", "cut", "insert"]))
+    if kind == "flip":
+        content[at] ^= data.draw(st.integers(1, 255))
+    elif kind == "cut":
+        del content[at:]
+    else:
+        content.insert(at, data.draw(st.integers(0, 255)))
+    before = manifest.read(folder)
+    file.write_bytes(content)
+    try:
+        assert manifest.read(folder) == before  # white space
+    except SpecError as error:
+        assert error.hint
+
+
+@pytest.mark.parametrize("damage, complaint", [
+    (lambda f: (f / "numbers.bin").unlink(), "numbers.bin is missing"),
+    (lambda f: (f / "numbers.bin").write_bytes(b"1234"), "has 4 bytes instead of 12"),
+    (lambda f: (f / "part" / "notes.txt").write_bytes(b"hello, world"), "has 12 bytes instead of 5"),
+    (lambda f: shutil.rmtree(f / "part"), "notes.txt is missing"),
+    (lambda f: ((f / "numbers.bin").unlink(), (f / "numbers.bin").mkdir()), "numbers.bin is missing"),
+    (lambda f: (f / "manifest.json").unlink(), "is no datastore"),
+])  # fmt: skip
+def test_damage_is_named(home, damage, complaint):
+    damage(build("mine"))
+    with pytest.raises(DatastoreProblem, match=complaint) as caught:
+        open_store("mine")
+    assert caught.value.hint
+    assert complaint in places.listing()[0].problem
+    places.remove("mine")
+    assert places.listing() == []
+
+
+def test_verify_finds_what_sizes_don_t_show(home):
+    folder = build("mine")
+    (folder / "numbers.bin").write_bytes(b"x" * 12)
+    seen = []
+    with pytest.raises(DatastoreProblem, match=r"damaged: numbers\.bin$"):
+        open_store("mine").verify(lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (17, 17)
+
+
+@pytest.mark.parametrize("changes", [
+    {"path": "../x"}, {"path": "/x"}, {"path": "a/../b"}, {"path": "manifest.json"}, {"path": "a/b/c"}, {"size": -1},
+    {"sha256": "x"}, {"dtype": "|O", "shape": (1,)}, {"dtype": "<i4", "shape": (2,)}, {"dtype": "<i4", "shape": (-1,)},
+    {"dtype": "<i4"}, {"shape": (1,)}, {"dtype": "<i4", "shape": (1, 1, 1, 1, 1)},
+])  # fmt: skip
+def test_files_that_a_manifest_cannot_name(changes):
+    with pytest.raises(ValueError):
+        File(**({"path": "a.bin", "size": 4, "sha256": PRINT} | changes))
+
+
+def test_an_array_is_what_it_has_to_be(home):
+    build("mine")
+    store = open_store("mine")
+    for name, dtype, ndim in (("numbers", "<i8", 1), ("numbers", None, 2), ("other", None, 1)):
+        with pytest.raises(DatastoreProblem):
+            store.array(name, dtype, ndim)
+    assert store.has("numbers") and not store.has("notes")
+
+
+def test_shipped_ones_are_found_and_stay(home, tmp_path):
+    build("mine").rename(tmp_path / "shipped" / "theirs")
+    assert [(e.name, e.shipped) for e in places.listing()] == [("theirs", True)]
+    open_store("theirs").verify()
+    with pytest.raises(UsageProblem, match="ships with"):
+        places.remove("theirs")
+    with pytest.raises(UsageProblem, match="ships with"):
+        build("theirs")
+
+
+def test_a_build_under_way_is_not_taken_for_a_store_and_holds_its_name(home):
+    with workspace("mine", {}) as place:
+        place.appending("numbers.bin").write(b"1")
+        [entry] = places.listing()
+        assert entry.unfinished and entry.manifest is None
+        with pytest.raises(UsageProblem, match="no datastore"):
+            open_store("mine")
+        for call in (places.remove, hold):
+            with pytest.raises(DatastoreProblem, match="being built"):
+                call("mine")
+    assert places.listing()[0].unfinished
+    places.remove("mine")
+    assert places.listing() == []
+
+
+def test_an_existing_store_gives_way_only_when_told_and_when_the_new_one_is_complete(home):
+    build("mine")
+    with pytest.raises(UsageProblem, match="there is a datastore"):
+        build("mine", (4,))
+    with pytest.raises(ZeroDivisionError), workspace("mine", {"numbers": [4]}, replace=True):
+        raise ZeroDivisionError
+    assert open_store("mine").array("numbers").tolist() == [1, 2, 3]
+    build("mine", (4,), replace=True)
+    assert open_store("mine").array("numbers").tolist() == [4]
+    assert sorted(p.name for p in home.iterdir() if not p.name.startswith(".")) == ["mine"]
+
+
+def test_what_was_not_committed_is_cut_off(home):
+    def attempt(stop):
+        with workspace("mine", {"v": 1}) as place:
+            begin = place.state("count") or 0
+            for n in range(begin, 10):
+                place.appending("numbers.bin").write(np.array([n], "<i4").tobytes())
+                if n == stop:
+                    raise InterruptedError
+                if n % 3 == 2:
+                    place.commit("count", n + 1)
+            return place.finish(describe("mine"), {"numbers.bin": ("<i4", (10,))})
+
+    for stop in (1, 4, 7, 9):
+        with pytest.raises(DatastoreProblem):
+            attempt(stop)
+    attempt(None)
+    assert open_store("mine").array("numbers").tolist() == list(range(10))
+
+
+def test_an_unfinished_build_of_something_else_is_not_gone_on_with(home):
+    with workspace("mine", {"v": 1}) as place:
+        place.commit("stage", 1)
+        created = place.created
+    with pytest.raises(UsageProblem, match="other sources"), workspace("mine", {"v": 2}):
+        pass
+    with workspace("mine", {"v": 1}) as place:
+        assert place.state("stage") == 1 and place.created == created and "going on" in place.remark
+    with workspace("mine", {"v": 2}, fresh=True) as place:
+        assert place.state("stage") is None
+
+
+@pytest.mark.parametrize("journal", ["", "{}", "[1]", "garbage", '{"identity": 1, "created": "", "lengths": 3}'])
+def test_a_damaged_journal_means_starting_over(home, journal):
+    with workspace("mine", {}) as place:
+        place.appending("numbers.bin").write(b"1234")
+        place.commit("stage", 1)
+    (home / "mine.partial" / "journal.json").write_text(journal)
+    with workspace("mine", {}) as place:
+        assert place.state("stage") is None and "damaged" in place.remark
+
+
+def test_a_file_shorter_than_the_journal_says_means_starting_over(home):
+    with workspace("mine", {}) as place:
+        place.appending("numbers.bin").write(b"1234")
+        place.commit("stage", 1)
+    (home / "mine.partial" / "numbers.bin").write_bytes(b"12")
+    with workspace("mine", {}) as place:
+        assert place.state("stage") is None
+
+
+def test_removing_a_link_leaves_what_it_leads_to(home, tmp_path):
+    build("mine").rename(tmp_path / "elsewhere")
+    (home / "mine").symlink_to(tmp_path / "elsewhere")
+    open_store("mine").verify()
+    places.remove("mine")
+    assert not (home / "mine").exists() and Store(tmp_path / "elsewhere")
+
+
+def test_a_fingerprint_is_of_the_meaning_of_ids(tokenizer):
+    from tests.conftest import make_tokenizer
+
+    mine = fingerprint.of_tokenizer(tokenizer)
+    assert mine == fingerprint.of_tokenizer(make_tokenizer(template=False))
+    words = tokenizer.get_vocab()
+    assert mine == fingerprint.of_vocabulary(dict(reversed(words.items())))
+    more = make_tokenizer()
+    more.add_tokens(["<new>"])
+    assert fingerprint.of_tokenizer(more) != mine and fingerprint.vocab_size(more) == 261
+    swapped = words | {"a": words["b"], "b": words["a"]}
+    assert fingerprint.of_vocabulary(swapped) != mine
+    assert fingerprint.of_vocabulary({"1 1 a": 1}) != fingerprint.of_vocabulary({"a": 1})
