@@ -37,7 +37,7 @@ def _lacking(folder: Path, config: dict[str, Any]) -> str | None:
     if not any("CausalLM" in name or "LMHead" in name for name in config.get("architectures") or ()):
         return _NOT_CAUSAL
     if not any(folder.glob("*.safetensors")):
-        return "no weights in safetensors"
+        return "no weights in safetensors" if any(folder.glob("*.bin")) else "no weights here, not downloaded"
     if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer_config.json")):
         return "no tokenizer"
     return None

@@ -66,7 +66,7 @@ def _judge(found: _Found, ours: dict[str, int] | str | None, target: int | None)
     if fits and found.parameters and target and found.parameters >= target:
         why += ", but it is no smaller than the target"
     if found.problem is not None:
-        why += f"; now it has {found.problem}" if found.problem.startswith("no ") else f"; {found.problem}"
+        why += f"; {found.problem}"
     return Candidate(found.name, found.origin, found.parameters, fits, why)
 
 

@@ -2,7 +2,7 @@
 report.
 
 Bytes go through plain HTTP into ``blobs/DIGEST.incomplete``; what lies there is continued with a Range request, by this
-or a later process. huggingface_hub's own download (since 2.0, with and without hf_xet) keeps no partial file when it is
+or a later process. huggingface_hub's own download (2.4, with and without hf_xet) keeps no partial file when it is
 interrupted, and can't be stopped between two reports; it is used for the last step only: linking a finished blob into
 the snapshot, as the platform allows.
 """

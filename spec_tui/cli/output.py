@@ -109,6 +109,7 @@ class Status:
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._downloading = False
 
     def __enter__(self) -> Status:
         self._write("loading ...")
@@ -116,10 +117,13 @@ class Status:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._write("")
+        if kind is KeyboardInterrupt and self._downloading:
+            narrate("what was downloaded stays: the same command goes on from there")
 
     def show(self, event: Loading) -> None:
         """Progress of loading. How large a download will be is said where nothing replaces it, in a pipe too."""
-        if event.bytes is not None and event.done is None:
+        self._downloading = event.bytes is not None
+        if self._downloading and event.done is None:
             self._write("")
             narrate(one_line(event.stage))
             return

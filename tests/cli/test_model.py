@@ -110,3 +110,14 @@ def test_how_large_a_download_is_goes_to_stderr_also_in_a_pipe(capsys):
         status.show(Loading("downloading a/b: 6 files, 1.5 GB\x1b[2J", None, 10**9))
         status.show(Loading("downloading 0.1 of 1.5 GB", 0.07, 10**9))
     assert capsys.readouterr() == ("", "downloading a/b: 6 files, 1.5 GB␛[2J\n")
+
+
+def test_an_interrupted_download_says_that_it_goes_on(capsys):
+    from engines.events import Loading
+    from spec_tui.cli.output import Status
+
+    for stage, said in ((Loading("downloading", 0.1, 10), True), (Loading("loading the weights", 0.2), False)):
+        with pytest.raises(KeyboardInterrupt), Status() as status:
+            status.show(stage)
+            raise KeyboardInterrupt
+        assert ("goes on from there" in capsys.readouterr().err) is said

@@ -1,0 +1,12 @@
+"""A loader for engine processes of tests: it really finds and downloads the model, and then needs no torch."""
+
+from __future__ import annotations
+
+from engines.events import Ready
+from engines.sources.source import locate
+from tests.session.fake_runtime import FakeRuntime
+
+
+def load(model, progress, revision=None, **_) -> FakeRuntime:
+    locate(model, revision, progress=progress).fetch_weights(progress)
+    return FakeRuntime(Ready(model, "float32", "cpu", 10, 260, 256, True))
