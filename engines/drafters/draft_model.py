@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 from typing import TYPE_CHECKING
 
 from engines.budget import LEVELS, kind_of
@@ -178,15 +180,21 @@ class DraftModel(Drafter):
         """The same level by level with drawn nodes, all of which are verified."""
         grown = DrawnTree(self.law, _ORIGIN, self.top_k, nodes, distinct=self.draw == "distinct")
         rows: dict[int, int] = {}
-        reach: list[float] = []
-        beam = [-1]
-        while beam and len(grown.tree) < nodes and self._goes_on(reach, most):
+        beam, levels = [-1], 0
+        while beam and len(grown.tree) < nodes and self._goes_on(self._reached(levels), most):
             found = grown.level(beam, self._after(context, grown.tree, beam, rows))
-            reach.append(grown.reach(found))
             beam = [i for i in found if grown.tree.tokens[i] not in self.ends]
+            levels += 1
         self.model.drop()
-        grown.tree.note = {"draft forwards": len(reach), "draw": self.draw, "draws": grown.count}
+        grown.tree.note = {"draft forwards": levels, "draw": self.draw, "draws": grown.count}
         return grown.tree
+
+    def _reached(self, levels: int) -> list[float]:
+        """The chance that a text comes past each of so many levels, by what has been seen. The drafter's probability of
+        what it drew says little about that: a draw is as good as its distribution."""
+        if self.budget is None:
+            return [1.0] * levels
+        return list(accumulate(self.budget.acceptance.chances(LEVELS, copied=False)[:levels], mul))
 
     def _not_drawn(self) -> dict[str, str]:
         """Why a tree was not drawn though the option asks for it."""
