@@ -1,7 +1,8 @@
 """Prompt lookup decoding: copy what followed the last n tokens where they occurred before.
 
 Source: Saxena, "Prompt Lookup Decoding" (2023), and the n-gram approach of the guide. Differences, each an option or a
-choice of ours: the longest whole match and then the latest is preferred (upstream takes the oldest), and several distinct matches can be merged into one tree. How much of the copy is verified is the budget's choice.
+choice of ours: the longest whole match and then the latest is preferred (upstream takes the oldest), and several
+distinct matches can be merged into one tree. How much of the copy is verified is the budget's choice.
 """
 
 from __future__ import annotations

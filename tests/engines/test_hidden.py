@@ -46,7 +46,8 @@ class Watcher(Drafter):
 
 def test_outcomes_carry_them_for_drafters_that_ask(tiny, monkeypatch):
     made = []
-    monkeypatch.setattr("engines.registry.drafter_class", lambda _: lambda *a, **k: made.append(Watcher(*a)) or made[-1])
+    make = lambda *a, **k: made.append(Watcher(*a)) or made[-1]  # noqa: E731
+    monkeypatch.setattr("engines.registry.drafter_class", lambda _: make)
     *events, finished = tiny.run(Request(TURN, "pld", max_new_tokens=20))
     rounds = [e for e in events if isinstance(e, Round)]
     assert isinstance(finished, Finished) and len(made[0].seen) == 1 + len(rounds)
