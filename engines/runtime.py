@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from time import perf_counter
@@ -139,6 +140,15 @@ class Runtime:
             return audit(self.target, answer, self.words.piece, cancelled, progress)
         except (RuntimeError, MemoryError, IndexError) as error:
             raise RunFailed(f"the audit failed: {first_line(error)}", "try a shorter answer") from error
+
+    def measure_price(self) -> None:
+        """Measure t(n) anew, whatever the file holds; ``ready`` says it."""
+        self.forget()
+        self.price = price(self.target, fresh=True)
+        self.draft_price = price(self.draft, fresh=True) if self.draft is not None else None
+        self.ready = replace(
+            self.ready, price=self.price.points, draft_price=self.draft_price.points if self.draft_price else ()
+        )
 
     def forget_acceptance(self) -> None:
         """Begin anew with what is known of drafts (to measure without what earlier runs taught)."""

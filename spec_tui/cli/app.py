@@ -22,6 +22,7 @@ from spec_tui.cli.options import (
     Revision,
     TrustRemoteCode,
 )
+from spec_tui.cli.price import price
 from spec_tui.cli.run import run
 from spec_tui.session.client import LoadRequest
 
@@ -73,4 +74,5 @@ app.command(
 )(run)
 app.command(short_help="List the engines and their options.")(engines)
 app.add_typer(model_commands.group, name="model", short_help="Look at models without loading them.")
+app.command(short_help="What verification costs here, and when drafts pay.")(price)
 app.command(short_help="Say what works here and what is missing.")(doctor)

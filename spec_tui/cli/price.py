@@ -1,0 +1,118 @@
+"""``spec-tui price``: what verification costs with these models on this machine, and what drafts must bring to pay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Option
+
+from engines.cost import CostCurve
+from engines.forecast import Forecast
+from spec_tui.cli.options import (
+    AllowPickle,
+    Device,
+    DraftModel,
+    DraftRevision,
+    Dtype,
+    Format,
+    Model,
+    OutputFormat,
+    Revision,
+    TrustRemoteCode,
+)
+from spec_tui.cli.run import load_decoder
+from spec_tui.session.client import LoadRequest
+from spec_tui.text import one_line
+
+_LENGTHS = (1, 3, 7, 15, 31, 63)  # drafted tokens: with the root as many rows as t(n) was measured at
+_FRESH = "Measure again, whatever was measured before."
+
+
+def price(
+    model: Model = None,
+    draft_model: DraftModel = None,
+    revision: Revision = None,
+    draft_revision: DraftRevision = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    allow_pickle: AllowPickle = False,
+    trust_remote_code: TrustRemoteCode = False,
+    fresh: Annotated[bool, Option("--fresh", help=_FRESH)] = False,
+    format: OutputFormat = Format.text,
+) -> Callable[[], int]:
+    """The price of verification: t(n), the time of a forward over n rows, and the acceptance at which drafts pay.
+
+    t(n) is measured when a model is loaded for the first time, and kept; --fresh measures it anew.
+    """
+
+    def execute() -> int:
+        load = LoadRequest(model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code)
+        decoder = load_decoder(load)
+        if fresh:
+            decoder.measure_price()
+        facts = facts_of(decoder.ready)
+        print(json.dumps(facts) if format is Format.json else "\n".join(lines(facts)))
+        return 0
+
+    return execute
+
+
+def facts_of(ready) -> dict[str, Any]:
+    """The object of ``--format json``; seconds, and shares between 0 and 1."""
+    curve = CostCurve(ready.price)
+    most = min(_LENGTHS[-1], ready.context_limit - 2)
+    drafters = {"lookup, drafting for next to nothing": Forecast(curve, most=most)}
+    if ready.draft_price:
+        token = ready.draft_price[0][1]
+        drafters["draft model, a chain"] = Forecast(curve, token, token, most=most)
+    return {
+        "model": ready.model, "dtype": ready.dtype, "device": ready.device, "backend": ready.backend,
+        "threads": ready.threads, "draft_model": ready.draft_model,
+        "price": [list(point) for point in ready.price], "draft_price": [list(point) for point in ready.draft_price],
+        "drafts": {name: _pays(forecast, most) for name, forecast in drafters.items()},
+    }
+
+
+def _pays(forecast: Forecast, most: int) -> dict[str, Any]:
+    return {
+        "at_best": forecast.at_best,
+        "sizes": [
+            {"tokens": n, "needs": forecast.needs(n), "acceptance_needed": forecast.acceptance_needed(n)}
+            for n in _LENGTHS if n <= most
+        ],
+    }
+
+
+def lines(facts: dict[str, Any]) -> list[str]:
+    """The same for people, at most 80 columns."""
+    name = "/".join(Path(facts["model"]).parts[-2:])
+    out = [
+        one_line(f"{name}, {facts['dtype']}, {facts['device']}, {facts['backend']}, threads: {facts['threads']}", 80),
+        "",
+        _row("rows verified, n", [f"{rows}" for rows, _ in facts["price"]]),
+        _row("t(n), ms", [f"{seconds * 1e3:.2f}" for _, seconds in facts["price"]]),
+        _row("t(n) / t(1)", [f"{seconds / facts['price'][0][1]:.2f}" for _, seconds in facts["price"]]),
+    ]
+    if facts["draft_price"]:
+        out += [_row("draft model, ms", [f"{seconds * 1e3:.2f}" for _, seconds in facts["draft_price"]])]
+    for name, pays in facts["drafts"].items():
+        sizes = pays["sizes"]
+        out += [
+            "",
+            f"{name}: up to x{pays['at_best']:.2f} autoregressive",
+            _row("tokens drafted", [f"{size['tokens']}" for size in sizes]),
+            _row("must yield a round", [f"{size['needs']:.2f}" for size in sizes]),
+            _row("acceptance to pay", [_share(size["acceptance_needed"]) for size in sizes]),
+        ]
+    return out
+
+
+def _row(name: str, cells: list[str]) -> str:
+    return f"  {name:<19}" + "".join(f"{cell:>8}" for cell in cells)
+
+
+def _share(value: float | None) -> str:
+    return "never" if value is None else f"{value:.0%}"

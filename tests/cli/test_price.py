@@ -1,0 +1,61 @@
+"""``spec-tui price``: the measured curve, and the acceptance that pays, checked by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import engines
+from tests.session import fake_runtime
+
+CHEAP, DEAR = ((1, 0.010), (2, 0.011), (8, 0.014), (64, 0.035)), ((1, 0.012),)
+
+
+@pytest.fixture
+def priced(cli, monkeypatch):
+    """The command on a decoder with these prices; ``--fresh`` gives it others."""
+    def load(*args, price=CHEAP, draft_price=((1, 0.002),), **kwargs):
+        decoder = fake_runtime.load(*args, **kwargs)
+        decoder.ready = replace(decoder.ready, price=price, draft_price=draft_price)
+        decoder.measure_price = lambda: setattr(decoder, "ready", replace(decoder.ready, price=((1, 0.5), (2, 0.5))))
+        return decoder
+
+    def run(*arguments, **kwargs):
+        monkeypatch.setattr(engines, "load", lambda *a, **k: load(*a, **k, **kwargs))
+        return cli("price", *arguments)
+
+    return run
+
+
+def test_numbers_are_those_of_the_curve(priced):
+    facts = json.loads(priced("--format", "json").out)
+    assert facts["price"] == [list(point) for point in CHEAP]
+    lookup, chain = facts["drafts"].values()
+    seven = next(size for size in lookup["sizes"] if size["tokens"] == 7)
+    assert seven["needs"] == pytest.approx(1.4)
+    share = seven["acceptance_needed"]
+    assert sum(share**n for n in range(8)) == pytest.approx(1.4, abs=1e-6)
+    assert next(s for s in chain["sizes"] if s["tokens"] == 7)["needs"] == pytest.approx((0.014 + 7 * 0.002) / 0.010)
+
+
+def test_what_can_never_pay_is_said(priced):
+    done = priced(draft_price=DEAR)
+    row = done.out.splitlines()[-1]
+    assert done.code == 0 and "acceptance to pay" in row and row.count("never") == 6
+    assert "up to x0." in done.out
+
+
+def test_without_a_draft_model_only_lookup_is_priced(priced):
+    facts = json.loads(priced("--format", "json", draft_price=()).out)
+    assert list(facts["drafts"]) == ["lookup, drafting for next to nothing"]
+
+
+def test_fresh_measures_again(priced):
+    assert json.loads(priced("--fresh", "--format", "json").out)["price"] == [[1, 0.5], [2, 0.5]]
+
+
+def test_text_fits_80_columns(priced):
+    done = priced()
+    assert max(map(len, done.out.splitlines())) <= 80 and "t(n) / t(1)" in done.out
