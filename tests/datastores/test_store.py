@@ -19,14 +19,6 @@ from engines.errors import DatastoreProblem, SpecError, UsageProblem
 PRINT = "f" * 64
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr(places, "sample_datastores", lambda: tmp_path / "shipped")
-    (tmp_path / "shipped").mkdir()
-    return tmp_path / "data" / "datastores"
-
-
 def describe(name, **changes):
     base = dict(kind="sparse", tokenizer=PRINT, vocab_size=10, documents=1, tokens=3, created="2026-01-01")
     return lambda files: Manifest(name=name, files=files, **(base | changes))
