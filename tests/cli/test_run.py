@@ -20,7 +20,7 @@ from tests.session.fake_runtime import HOSTILE
 STATS = {
     "new_tokens", "target_forwards", "drafted", "accepted", "acceptance_rate", "path_acceptance",
     "mean_generated_length", "tau", "tokens_per_second", "prefill_seconds", "decode_seconds", "draft_seconds",
-    "verify_seconds", "other_seconds", "bias",
+    "verify_seconds", "other_seconds", "break_even_length", "bias",
 }  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def test_an_unreadable_terminal_name_cannot_steer_it(cli):
         (["--prompt-file", "/"], 2, "is a folder"),
         ([""], 2, "the prompt is empty"),
         (["x", "--engine", "warp"], 2, "engines are: autoregressive, pld, draft"),
-        (["x", "--engine", "pld", "--set", "speed=9"], 2, "options of pld: max_ngram 1..64"),
+        (["x", "--engine", "pld", "--set", "speed=9"], 2, "max_ngram 1..64"),
         (["x", "--engine", "pld", "--set", "num_tokens=0"], 2, "num_tokens takes 1..256"),
         (["x", "--set", "num_tokens"], 2, "is not KEY=VALUE"),
         (["x", "--set", "=1"], 2, "is not KEY=VALUE"),
