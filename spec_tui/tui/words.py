@@ -120,7 +120,7 @@ def status(sitting: Sitting, message: str) -> Row:
 def _auditing(sitting: Sitting) -> Row:
     which = "the answer" if sitting.auditing == len(sitting.turns) - 1 else f"answer {sitting.auditing + 1}"
     filled = bar(sitting.audit_done, 12)
-    return [(" ● ", "warn"), (f"auditing {which}: the plain model reads it again  ", "text"), (filled, "bar"),
+    return [(" ● ", "warn"), (f"auditing {which} against the target  ", "text"), (filled, "bar"),
             ("·" * (12 - len(filled)), "track"), (f" {sitting.audit_done * 100:>3.0f} %", "muted"),
             ("  esc stops", "muted")]
 
