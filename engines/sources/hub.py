@@ -96,7 +96,7 @@ def _listing(name: str, revision: str | None) -> Listing:
     from huggingface_hub import HfApi, constants
 
     if not _answers():
-        raise _unreachable(name)
+        raise _unreachable(name, revision)
     found = HfApi(endpoint=constants.ENDPOINT).model_info(
         name, revision=revision, files_metadata=True, timeout=2 * _SECONDS
     )
@@ -162,14 +162,16 @@ def sentence(error: Exception, name: str, revision: str | None) -> ModelUnavaila
             "give a branch, a tag or a whole commit hash of its page on the hub",
         )
     if isinstance(error, errors.OfflineModeIsEnabled):
-        return ModelUnavailable(f"{name} is not in the local cache, and HF_HUB_OFFLINE is set", OFFLINE)
+        return ModelUnavailable(
+            f"{at(name, revision)} is not in the local cache, and HF_HUB_OFFLINE is set", OFFLINE
+        )
     if isinstance(error, errors.HFValidationError):
         return ModelUnavailable(f"{name!r} is neither a folder nor a hub id", "hub ids look like owner/name")
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status is not None:
         return _refused(name, status)
     if isinstance(error, errors.HTTPError):
-        return _unreachable(name)
+        return _unreachable(name, revision)
     return _local(error, name)
 
 
@@ -193,5 +195,10 @@ def _local(error: Exception, name: str) -> ModelUnavailable:
     return ModelUnavailable(f"{name} cannot be fetched: {type(error).__name__}: {first_line(error)}", AGAIN)
 
 
-def _unreachable(name: str) -> ModelUnavailable:
-    return ModelUnavailable(f"{name} is not in the local cache and the hub could not be reached", OFFLINE)
+def _unreachable(name: str, revision: str | None) -> ModelUnavailable:
+    return ModelUnavailable(f"{at(name, revision)} is not in the local cache and the hub could not be reached", OFFLINE)
+
+
+def at(name: str, revision: str | None) -> str:
+    """A model and its revision, in words."""
+    return f"{name} at revision {revision}" if revision else name

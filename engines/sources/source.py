@@ -160,6 +160,6 @@ def _complete(name: str, folder: Path, terms: Terms) -> Source:
 
 def _offline(name: str, revision: str | None, problem: ModelUnavailable | None) -> ModelUnavailable:
     if problem is None:
-        at = f" at revision {revision}" if revision else ""
-        return ModelUnavailable(f"{name}{at} is not in the local cache, and HF_HUB_OFFLINE is set", hub.OFFLINE)
+        what = hub.at(name, revision)
+        return ModelUnavailable(f"{what} is not in the local cache, and HF_HUB_OFFLINE is set", hub.OFFLINE)
     return ModelUnavailable(f"{problem.message}; HF_HUB_OFFLINE is set, so the hub is not asked", problem.hint)

@@ -275,7 +275,7 @@ def test_a_token_opens_a_gated_model_and_goes_nowhere_else(hub, crowded, monkeyp
 def test_a_hub_that_is_not_there_is_said_quickly(hub, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     begun = time.monotonic()
-    assert "could not be reached" in refused()
+    assert f"{NAME} at revision v1 is not in the local cache and the hub could not be reached" in refused(revision="v1")
     assert time.monotonic() - begun < 6
 
 
