@@ -44,7 +44,7 @@ def audit(
     Args:
         target: the model that wrote it.
         label: text of a token, for ``Audited.choices``.
-        cancelled: asked at every layer of the model.
+        cancelled: asked at every layer of the model and at every position.
         progress: told the share that is done, now and then.
 
     Returns:
@@ -59,12 +59,14 @@ def audit(
     read = answer.prompt + answer.tokens[:-1]  # the last token is chosen, not read
     more = min(len(answer.prompt) - 1, max(0, _MEASURED - len(answer.tokens)))
     rows = len(answer.tokens) + more
-    watch, judge = Watch(work(target, len(read), rows), cancelled, progress), _Judge(answer, target.vocab_size)
+    judge = _Judge(answer, target.vocab_size)
+    watch = Watch(work(target, len(read), rows) + rows, cancelled, progress)
     try:
         position = -more
         for table in without_cache(target, read, rows, watch):
             for row in table:
                 judge.see(position, row)
+                watch.add(1)  # a row of a large vocabulary takes as long as reading a token
                 position += 1
         noise = _noise(judge, stepwise(target, read, rows, watch))
     except Stopped:

@@ -28,7 +28,8 @@ class Row:
 
     def __init__(self, logits: np.ndarray, kept: np.ndarray, sampling: Sampling) -> None:
         self._logits, self._kept = logits.astype(np.float64), kept
-        self._edges = None if kept.all() else _Edges(self._logits, kept, sampling)
+        filtered = not sampling.greedy and (sampling.top_p < 1 or 0 < sampling.top_k < len(logits))
+        self._edges = _Edges(self._logits, kept, sampling) if filtered else None
 
     def to_choose(self, token: int, noise: np.ndarray | None) -> float:
         """The least d that makes ``token`` the kept one of largest logit + noise."""

@@ -346,7 +346,7 @@ def test_progress_rises_to_the_end(tiny, monkeypatch):
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from([(1.0, 0), (1.0, 3), (0.7, 0), (0.9, 5)]))
+@given(st.integers(0, 10**6), st.sampled_from([(1.0, 0), (1.0, 3), (0.7, 0), (0.9, 5), (0.999, 0)]))
 def test_less_noise_than_the_gap_explains_nothing(seed, filters):
     """Whatever moves scores by less than the gap (a difference of two by less), the token stays unchosen, ruled out,
     or otherwise rated."""
