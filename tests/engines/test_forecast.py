@@ -1,0 +1,105 @@
+"""Forecasts of other draft sizes: against simulated rounds, brute force and arithmetic done by hand."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.cost import CostCurve
+from engines.forecast import Forecast, chances
+
+FLAT = CostCurve(((1, 1.0), (64, 1.0)))
+LINEAR = CostCurve(((1, 1.0), (2, 2.0)))
+shares = st.floats(0.0, 1.0)
+prices = st.dictionaries(st.integers(1, 64), st.floats(1e-3, 1.0), min_size=1, max_size=7).map(
+    lambda found: CostCurve.fit(found.items()))
+forecasts = st.builds(
+    Forecast, price=prices, first=st.floats(0, 0.5), each=st.floats(0, 0.5), rows=st.floats(1, 4),
+    most=st.integers(1, 24), scale=st.floats(0.5, 2), other=st.floats(0, 0.1),
+    chances=st.lists(shares, min_size=1, max_size=6).map(tuple),
+)
+
+
+def test_by_hand():
+    cost = Forecast(CostCurve(((1, 10.0), (5, 14.0))), first=1.0, each=0.5, scale=2.0, other=2.0, most=4,
+                    chances=(0.5, 0.8))
+    assert cost.seconds(0) == 22 and cost.seconds(1) == 1 + 22 + 2 and cost.seconds(3) == 1 + 2 * 0.5 + 26 + 2
+    assert cost.needs(3) == pytest.approx(30 / 22)
+    assert cost.survival(3) == pytest.approx([0.5, 0.4, 0.32])  # the last chance holds beyond
+    assert cost.expected(3) == pytest.approx(2.22)
+    assert cost.speed_up(3) == pytest.approx(2.22 * 22 / 30)
+    assert cost.acceptance_needed(1) == pytest.approx(25 / 22 - 1, abs=1e-6)
+
+
+def test_free_verification_pays_from_nothing_and_best_is_everything():
+    free = Forecast(FLAT, most=8, chances=(0.5,))
+    assert free.best == 8 and free.pays_from == pytest.approx(0, abs=1e-6) and free.at_best == pytest.approx(9)
+
+
+def test_what_costs_a_forward_a_token_cannot_pay():
+    dear = Forecast(LINEAR, first=0.1, each=0.1, most=16, chances=(1.0,))
+    assert dear.best == 0 and dear.pays_from is None and dear.at_best < 1
+    assert all(dear.acceptance_needed(depth) is None for depth in range(1, 17))
+
+
+@settings(deadline=None, max_examples=60)
+@given(forecasts)
+def test_best_is_the_best_of_all(forecast):
+    speeds = [forecast.speed_up(depth) for depth in range(forecast.most + 1)]
+    assert speeds[0] == pytest.approx(1)
+    assert speeds[forecast.best] == pytest.approx(max(speeds))
+
+
+@settings(deadline=None, max_examples=60)
+@given(forecasts, st.integers(1, 24))
+def test_the_acceptance_needed_breaks_even(forecast, depth):
+    needed = forecast.acceptance_needed(depth)
+    if needed is None:
+        assert forecast.assuming(1.0).speed_up(depth) < 1
+    else:
+        assert forecast.assuming(needed).speed_up(depth) >= 1 - 1e-6
+        if needed > 1e-3:
+            assert forecast.assuming(needed - 1e-3).speed_up(depth) < 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(forecasts)
+def test_paying_at_all_is_paying_with_everything_accepted(forecast):
+    assert (forecast.pays_from is None) == (forecast.at_best < 1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=8))
+def test_chances_lie_between_what_was_seen(pairs):
+    tried, kept = [max(p) for p in pairs], [min(p) for p in pairs]
+    found = chances(tried, kept)
+    if not sum(tried):
+        assert found == ()
+        return
+    seen = [k / t for t, k in zip(tried, kept) if t]
+    assert len(found) == len(tried) and all(min(seen) - 1e-9 <= chance <= max(seen) + 1e-9 for chance in found)
+
+
+def test_chances_come_to_the_truth_and_lean_where_little_was_seen():
+    found = chances((4000, 2000, 2), (2000, 1800, 0))
+    assert found[0] == pytest.approx(0.5, abs=0.01) and found[1] == pytest.approx(0.9, abs=0.01)
+    assert 0.5 < found[2] < 0.9  # two failures are no proof
+    assert chances((10, 5), (5,))[1] < 0.5  # nothing accepted at the last depth
+
+
+def test_expected_tokens_are_those_of_simulated_rounds():
+    dice, truth, tried, kept = random.Random(5), (0.8, 0.5, 0.9), [0] * 3, [0] * 3
+    tokens, rounds = 0, 20_000
+    for _ in range(rounds):
+        depth = 0
+        while depth < 3:
+            tried[depth] += 1
+            if dice.random() >= truth[depth]:
+                break
+            kept[depth] += 1
+            depth += 1
+        tokens += depth + 1
+    forecast = Forecast(FLAT, chances=chances(tried, kept))
+    assert forecast.expected(3) == pytest.approx(tokens / rounds, abs=0.01)
