@@ -70,10 +70,12 @@ class Settings:
         return replace(self, engine=engine)
 
     def with_option(self, engine: str, name: str, value: Any) -> Settings:
-        """One option of an engine. Raises UsageProblem that states the range."""
-        given = {**self.given.get(engine, {}), name: value}
-        parsed = registry.find(engine).parse(given)
-        return replace(self, given={**self.given, engine: {n: parsed[n] for n in given}})
+        """One option of an engine; one at its default is as not given, so that it follows another budget. Raises
+        UsageProblem that states the range."""
+        given, spec = {**self.given.get(engine, {}), name: value}, registry.find(engine)
+        parsed = spec.parse(given)
+        defaults = spec.defaults(parsed)
+        return replace(self, given={**self.given, engine: {n: parsed[n] for n in given if parsed[n] != defaults[n]}})
 
     def with_sampling(self, name: str, value: Any) -> Settings:
         """One value of ``SAMPLING``. Raises UsageProblem that states the range."""

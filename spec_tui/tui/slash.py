@@ -24,6 +24,7 @@ ACTIONS = {
     "again": ("", "ask the last prompt again, same seed"),
     "baseline": ("", "measure the autoregressive rate with the last prompt"),
     "audit": ("", "check the answer against the target, token by token"),
+    "price": ("", "what verification costs, and whether drafting pays"),
     "showcase": ("", "prompts that show something"),
     "view": (" | ".join(VIEWS), "colour tokens by this"),
     "help": ("", "all keys and commands"),

@@ -36,9 +36,12 @@ ANSWER = (
     "which makes the merge stable.\n"
 )
 WRONG = (" then", " if", "(", " x", " of", " the", ")", ".", " was", "_")
+PRICE = ((1, 0.0121), (2, 0.0126), (4, 0.0130), (8, 0.0138), (16, 0.0155), (32, 0.0190), (64, 0.0262))
+DRAFT_PRICE = ((1, 0.00015), (64, 0.0004))
 READY = Ready(
     model="sample 12M", dtype="float32", device="cpu", parameters=12_000_000, vocab_size=8192, context_limit=1024,
     chat_template=True, draft_model="sample 2M", draft_parameters=2_000_000, seconds=0.4, backend="lean", threads=2,
+    price=PRICE, draft_price=DRAFT_PRICE,
 )
 
 
@@ -57,7 +60,7 @@ def script(request: Request, text: str = ANSWER, seed: int = 1) -> list[Event]:
         temperature=request.temperature, top_p=request.top_p, top_k=request.top_k, seed=request.seed,
         max_new_tokens=request.max_new_tokens, model=READY.model, dtype=READY.dtype, device=READY.device,
         prompt=tuple(range(count)), conversation=request.conversation, draft_model=READY.draft_model,
-        lossless=LAWS[request.law].lossless,
+        lossless=LAWS[request.law].lossless, price=PRICE, draft_price=DRAFT_PRICE,
     )
     reused = count - len(pieces(request.conversation[-1][1])) if len(request.conversation) > 1 else 0
     out: list[Event] = [
@@ -94,8 +97,15 @@ def _round(words: list[str], at: int, index: int, prompt: int, engine: str, dice
         draft, path, emitted = _speculate(words, at, dice)
     return Round(
         index, prompt + at, draft, path, emitted, 0.0009 if draft.tokens else 0.0, 0.0126 + 0.0002 * len(draft.tokens),
-        0.0002, prompt + at + len(path), {"match": 3, "hits": 2} if draft.tokens else {},
+        0.0002, prompt + at + len(path), _note(draft),
     )
+
+
+def _note(draft: Draft) -> dict:
+    """As of a draft that the budget pruned."""
+    if not draft.tokens:
+        return {}
+    return {"draft forwards": 5, "match": 3, "budget": f"{len(draft.tokens)} of 12", "expected": 2.4}
 
 
 def _speculate(words: list[str], at: int, dice: random.Random):

@@ -44,7 +44,7 @@ def test_settings_become_a_request_with_all_options():
     settings = Settings(system="Be brief.").with_engine("pld").with_option("pld", "max_ngram", "4")
     request = settings.with_sampling("temperature", "0.7").request((("user", "x"),), READY)
     assert request.conversation == (("system", "Be brief."), ("user", "x"))
-    assert request.options["max_ngram"] == 4 and request.options["num_tokens"] == 10
+    assert request.options["max_ngram"] == 4 and request.options["num_tokens"] == 32
     assert request.temperature == 0.7
     assert Settings.from_request(request).request((("user", "x"),), READY) == request
 
@@ -261,12 +261,13 @@ def test_every_binding_has_an_id_and_a_help_text():
     from spec_tui.tui.screens.help import HelpScreen
     from spec_tui.tui.screens.inspector import Inspector
     from spec_tui.tui.screens.modal import SpecModal
+    from spec_tui.tui.screens.price import PriceScreen
     from spec_tui.tui.screens.showcase import ShowcaseScreen
     from spec_tui.tui.widgets.prompt_box import PromptBox
     from spec_tui.tui.widgets.token_cursor import TokenCursor
 
     owners = (SpecTui, ChatActions, PromptBox, TokenCursor, TreePanel, EngineScreen, HelpScreen, Inspector,
-              SpecModal, ShowcaseScreen)
+              SpecModal, ShowcaseScreen, PriceScreen)
     ids = []
     for owner in owners:
         for binding in owner.__dict__["BINDINGS"]:

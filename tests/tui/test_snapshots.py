@@ -95,6 +95,21 @@ def test_engine_form(snap_compare, size):
 
 
 @pytest.mark.parametrize("size", SIZES)
+def test_price(snap_compare, size):
+    assert picture(snap_compare, size, keys=["f10"])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_price_before_a_run(snap_compare, size):
+    assert picture(snap_compare, size, prompt="", keys=["f10"])
+
+
+def test_price_if_less_were_accepted_without_colour(snap_compare, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert picture(snap_compare, (120, 40), keys=["f10", *["left"] * 8])
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_showcase(snap_compare, size):
     assert picture(snap_compare, size, prompt="", keys=["ctrl+o", "down", "down"])
 
@@ -139,6 +154,10 @@ def test_dead_engine(snap_compare):
         await pilot.pause()
 
     assert snap_compare(app, terminal_size=(120, 40), run_before=steps)
+
+
+def test_enlarged_speed_in_one_column(snap_compare):
+    assert picture(snap_compare, (80, 24), keys=["escape", "s"])
 
 
 def test_enlarged_tree_in_one_column(snap_compare):

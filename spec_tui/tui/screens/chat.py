@@ -9,12 +9,13 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Footer, Static, TextArea
 
+from engines.cost import CostCurve
 from engines.errors import SpecError
 from engines.events import Started
 from spec_tui import verdict
 from spec_tui.session.state import RunState
 from spec_tui.text import one_line
-from spec_tui.tui import marks, slash, words
+from spec_tui.tui import marks, price, slash, words
 from spec_tui.tui.screens.chat_actions import ChatActions
 from spec_tui.tui.sitting import Happening, Sitting
 from spec_tui.tui.widgets.lines import Lines, Sides
@@ -39,6 +40,7 @@ class ChatScreen(ChatActions, Screen):
         self._frame = 0
         self._downloading = False
         self._tree_due = self._numbers_due = False
+        self._at_load = price.AtLoad()
 
     # -- building -------------------------------------------------------------------------------
     def compose(self) -> ComposeResult:
@@ -176,18 +178,26 @@ class ChatScreen(ChatActions, Screen):
             return self.sitting.measuring.run, -1
         return (self.sitting.last.run if self.sitting.last else RunState()), -1
 
+    def shown_price(self) -> tuple[RunState, int, CostCurve | None, price.Outlook | None]:
+        """What the view of the price shows: run, round, t(n), and the outlook by the run's own numbers."""
+        run, index = self.shown_run()
+        ready, settings = self.sitting.ready, self.sitting.settings
+        return run, index, price.curve(run, ready), price.outlook_of(run, ready, settings)
+
     def _draw_tree(self) -> None:
         self.query_one(TreePanel).show_round(*self.shown_run())
 
     def _draw_numbers(self) -> None:
         sitting = self.sitting
-        run, _ = self.shown_run()
+        run, index = self.shown_run()
         baseline, limit = sitting.baseline(run), sitting.ready.context_limit if sitting.ready else None
         title = "measuring the baseline" if sitting.measuring is not None else ""
-        self.query_one(SpeedPanel).show_run(run, baseline, limit, title)
+        outlook = self._at_load(run, sitting.ready, sitting.settings)
+        self.query_one(SpeedPanel).show_run(
+            run, baseline, limit, title, index=index, curve=price.curve(run, sitting.ready), outlook=outlook)
         lines = self.query_one("#telemetry", Lines)
         if lines.is_on_screen_tree:
-            lines.show(*telemetry(run, baseline, limit, lines.size.width))
+            lines.show(*telemetry(run, baseline, limit, lines.size.width, outlook))
         self._draw_title()
 
     def _draw_top(self) -> None:
@@ -254,9 +264,10 @@ class ChatScreen(ChatActions, Screen):
         self.sitting.settings = outcome.settings
         self.say(outcome.message)
         self._draw_top()
+        self._draw_numbers()
         actions = {
             "new": self.action_new, "again": self.action_again, "baseline": self.action_baseline,
-            "audit": self.action_audit,
+            "audit": self.action_audit, "price": self.action_price,
             "showcase": self.action_showcase, "help": self.app.action_help, "quit": self.app.exit,
         }
         if outcome.action == "view":

@@ -38,6 +38,8 @@ class ChatActions(Screen):
         Binding("n", "ask_new", "New", id="chat.new", show=False, tooltip="Start a new conversation (press twice)"),
         Binding("t,f5", "panel('tree')", "Tree", id="chat.tree", show=False, tooltip="Show or hide the draft tree"),
         Binding("s,f8", "panel('speed')", "Speed", id="chat.speed", show=False, tooltip="Show or hide the speed panel"),
+        Binding("p,f10", "price", "Price", id="chat.price", show=False,
+                tooltip="What verification costs, and whether drafting pays"),
         Binding("m,f9", "enlarge", "Enlarge", id="chat.enlarge", show=False, tooltip="Enlarge the focused panel"),
         Binding("g", "ghosts", "Ghosts", id="chat.ghosts", show=False,
                 tooltip="Show or hide rejected drafts behind the text"),
@@ -202,6 +204,11 @@ class ChatActions(Screen):
             self.sitting.settings = settings
             self.say(f"next answer: {find(settings.resolved(self.sitting.ready)).title}")
             self._draw_top()
+
+    def action_price(self) -> None:
+        from spec_tui.tui.screens.price import PriceScreen
+
+        self.app.push_screen(PriceScreen(self.shown_price))
 
     def action_showcase(self) -> None:
         from spec_tui.tui.screens.showcase import ShowcaseScreen

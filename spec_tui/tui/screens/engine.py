@@ -80,7 +80,10 @@ class EngineScreen(SpecModal[Settings]):
         self.query_one("#options-title", Static).update(
             f"options of {spec.title}" if spec.options else f"{spec.title} has no options")
         values = self.settings.options(spec.id)
-        await form.mount_all([Field(option, values[option.name], classes="option") for option in spec.options])
+        defaults = spec.defaults(values)
+        await form.mount_all([
+            Field(option, values[option.name], defaults[option.name], classes="option") for option in spec.options
+        ])
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Another budget has other defaults: those that stand in the form follow it."""

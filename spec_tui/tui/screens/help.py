@@ -28,6 +28,8 @@ NUMBERS = (
     ("accepted", "share of the drafted tokens that were kept"),
     ("tokens/s", "by the engine's own clock, prefill apart; drawing is never in it"),
     ("✓ ≈ ✗", "what an audit (a) found: all tokens are the target's own choice; a tie within rounding; a BUG"),
+    ("t(n)", "time of a forward that verifies n rows, measured when the model is loaded"),
+    ("needs, makes", "tokens a round must yield to be as fast as autoregressive decoding; those it did yield"),
     ("×", "against autoregressive decoding with the same model and sampling, measured with b in this sitting"),
 )
 

@@ -17,6 +17,7 @@ from spec_tui.session.state import RunState, TokenState, origin_of
 from spec_tui.text import LOSSY, one_line, visible
 from spec_tui.tui import marks
 from spec_tui.tui.marks import marked
+from spec_tui.tui.price import budget_words
 from spec_tui.tui.screens import trials
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.sitting import Sitting
@@ -131,6 +132,10 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
         gained = len(event.emitted)
         plural = "s" if gained > 1 else ""
         yield "its round", f"{len(event.draft.tokens)} drafted, {depth} kept, {gained} token{plural} gained"
+        kept, expected = budget_words(event.note)
+        if kept or expected:
+            worth, tokens = f"{kept} worth verifying" if kept else "", f"{expected} tokens" if expected else ""
+            yield "its budget", ", ".join(filter(None, (worth, tokens)))
         if event.bias is not None:
             law = f", law {one_line(run.started.law, 20)}" if run.started is not None else ""
             yield "bias", f"{event.bias:.3f} in this round: {LOSSY}{law}"

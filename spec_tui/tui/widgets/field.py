@@ -26,10 +26,10 @@ class Field(Horizontal):
             super().__init__()
             self.words, self.wrong = words, wrong
 
-    def __init__(self, option: Option, value: Any, **kwargs) -> None:
+    def __init__(self, option: Option, value: Any, default: Any = None, **kwargs) -> None:
         super().__init__(**kwargs)
-        self.option = option
-        self._value = f"{value:g}" if isinstance(value, float) else str(value)
+        self.option, self.default = option, option.default if default is None else default
+        self._value = written(value)
         self._complaint = ""
 
     def compose(self) -> ComposeResult:
@@ -44,11 +44,12 @@ class Field(Horizontal):
 
     def put(self, value: Any) -> None:
         """Show this value."""
-        self.query_one(Input).value = f"{value:g}" if isinstance(value, float) else str(value)
+        self.query_one(Input).value = written(value)
 
     def follow(self, default: Any) -> None:
-        """A new default, for a field that shows one."""
-        if self.query_one(Input).value in {str(self.option.default), str(self.option.paper)}:
+        """Another default: a field that shows the one before takes it."""
+        before, self.default = self.default, default
+        if self.query_one(Input).value == written(before):
             self.put(default)
 
     def check(self) -> bool:
@@ -76,7 +77,7 @@ class Field(Horizontal):
         if self.option.lossy:
             self.query_one(".range", Static).update(self._limits())
         if self.has_focus_within:
-            words = self._complaint or f"{self.option.help} Default {self.option.default}."
+            words = self._complaint or f"{self.option.help} Default {written(self.default)}."
             self.post_message(self.Explained(words, bool(self._complaint)))
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -84,6 +85,11 @@ class Field(Horizontal):
 
     def on_descendant_focus(self) -> None:
         self._show()
+
+
+def written(value: Any) -> str:
+    """A value as it stands in a form."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def limits(option: Option) -> str:

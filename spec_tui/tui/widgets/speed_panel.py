@@ -1,15 +1,27 @@
-"""Where the time goes: tokens a second over the run, acceptance by depth, draft against verification."""
+"""Where the time goes: tokens a second over the run, what a round needs to pay and makes, the price of verification,
+acceptance by depth, draft against verification."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from engines.cost import CostCurve
 from spec_tui.session.state import RunState, rate_now, rates
 from spec_tui.text import LOSSY, lossy
 from spec_tui.tui.marks import SOURCES, spans
+from spec_tui.tui.price import Outlook
 from spec_tui.tui.sitting import Baseline
+from spec_tui.tui.widgets import price_rows
+from spec_tui.tui.widgets.lines import clip
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 
 DEPTHS = 5  # depths shown where there is little room
+# What there is beside the numbers, and in how many rows: the later ones give way first.
+STEPS = (
+    ("depths", 1), ("price", 5), ("plot", 1), ("depths", DEPTHS + 1), ("plot", 4), ("price", 7), ("plot", 6),
+    ("who", len(SOURCES) + 1), ("gains", 5), ("plot", 9), ("price", 10), ("depths", 2 * DEPTHS + 1), ("gains", 8),
+)
 
 
 class SpeedPanel(StripPanel, can_focus=True):
@@ -23,42 +35,46 @@ class SpeedPanel(StripPanel, can_focus=True):
         self._baseline: Baseline | None = None
         self._limit = 0
         self._title = ""
-        self._top = 0.0
+        self._index = -1
+        self._curve: CostCurve | None = None
+        self._outlook: Outlook | None = None
+        self._top = self._price_top = 0.0
         self._of: object = None
 
-    def show_run(self, run: RunState, baseline: Baseline | None, limit: int | None, title: str = "") -> None:
-        """Show this run, against that baseline; ``limit`` is the model's context length."""
+    def show_run(
+        self, run: RunState, baseline: Baseline | None, limit: int | None, title: str = "", *, index: int = -1,
+        curve: CostCurve | None = None, outlook: Outlook | None = None,
+    ) -> None:
+        """Show this run and round (-1: the last), against that baseline; ``limit`` is the model's context length,
+        ``curve`` t(n), ``outlook`` what its engine's drafts may bring."""
         self._run, self._baseline, self._limit, self._title = run, baseline, limit or 0, title
+        self._index, self._curve, self._outlook = index, curve, outlook
+        if self._of is not run.started:
+            self._of, self._top, self._price_top = run.started, 0.0, 0.0
         self.update_rows()
 
     def rows(self, width: int, height: int) -> list[Row]:
-        gap = 1 if height >= 24 else 0
-        parts = [self._headline(width), self._split(width), self._totals(width)]
-        spare = height - 1 - sum(len(part) + gap for part in parts) + gap
-
-        def take(part: list[Row]) -> list[Row]:
-            nonlocal spare
-            spare -= len(part) + gap
-            return part
-
-        tall = spare >= 36
-        need = 1 + gap if spare < DEPTHS + 5 + 2 * gap else DEPTHS + 1 + gap  # of the depths, which come first
-        plot = take(self._plot(width, max(2, min(8, spare - need - gap - 1)))) if spare >= need + gap + 3 else []
-        deep = min(spare - gap, 2 * DEPTHS + 1 if tall else DEPTHS + 1)
-        depth = take(self._depths(width, deep)) if spare > gap else []
-        who = take(self._sources(width)) if spare >= len(SOURCES) + 2 else []
-        gains = take(self._gains(width, min(6, spare - 3))) if spare >= 6 else []
+        gap = 1 if height >= 32 else 0
+        head, split, totals = self._headline(width), self._split(width), self._totals(width)
+        size = _share_out(height - 1 - sum(len(part) + gap for part in (head, split, totals)) + gap, gap)
+        draw: dict[str, Callable[[int, int], list[Row]]] = {
+            "plot": self._plot, "price": self._price, "gains": self._gains, "depths": self._depths,
+            "who": self._sources,
+        }
+        part = {name: draw[name](width, count) for name, count in size.items()}
         title = self._title or ("this run" if self._run.started else "")
         out: list[Row] = [title_row(width, "speed", title)]
-        for part in (parts[0], plot, gains, depth, parts[1], who, parts[2]):
-            if part:
-                out += [*part, *[[("", "text")]] * gap]
+        for rows in (head, part.get("plot"), part.get("price"), part.get("gains"), part.get("depths"), split,
+                     part.get("who"), totals):
+            if rows:
+                out += [*rows, *[[("", "text")]] * gap]
         return out[: len(out) - gap]
 
     def _headline(self, width: int) -> list[Row]:
         rate = self._run.metrics.tokens_per_second
         row: list[Span] = [(f"{number(rate, 7, 1)}", "strong"), (" tokens/s   ", "text")]
-        return [row + speed_up(self._run, self._baseline), *self._lossy()]
+        pays = price_rows.break_even(self._run, self._outlook, width)
+        return [row + speed_up(self._run, self._baseline), clip(pays, width), *self._lossy()]
 
     def _lossy(self) -> list[Row]:
         """The bias of a run that is not lossless."""
@@ -66,10 +82,11 @@ class SpeedPanel(StripPanel, can_focus=True):
             return []
         return [[*spans(lossy(self._run.metrics.bias), "strong"), ("   lossless is 0", "muted")]]
 
-    def _plot(self, width: int, height: int) -> list[Row]:
+    def _plot(self, width: int, room: int) -> list[Row]:
         series = rates(self._run, max(8, width - 8))
-        if self._of is not self._run.started:
-            self._of, self._top = self._run.started, 0.0
+        if room == 1:
+            return [[("  rate ", "muted"), (fit(spark(series), width - 8), "bar")]]
+        height = room - 1
         base = self._baseline.rate if self._baseline else 0.0
         self._top = max(self._top, nice_top(max([*series, base, 1.0])))
         lines = columns(series, self._top, height) if series else [""] * height
@@ -84,6 +101,17 @@ class SpeedPanel(StripPanel, can_focus=True):
         seconds = f" {self._run.clock[-1]:.1f} s" if self._run.clock else ""
         out.append([("    0 ┼", "muted"), ("─" * max(0, width - 8 - len(seconds)), "rule"), (seconds, "muted")])
         return out
+
+    def _price(self, width: int, room: int) -> list[Row]:
+        """t(n) with the forward of the round shown on it."""
+        run, curve = self._run, self._curve
+        if curve is None:
+            return [[("t(n)  ", "text"), ("not measured yet", "muted")], *[[("", "text")]] * (room - 1)]
+        event = run.rounds[self._index] if run.rounds else None
+        self._price_top = max(self._price_top, price_rows.cost_top(curve, event.verify_seconds if event else 0.0))
+        title: Row = [("t(n), ms  ", "text"), *price_rows.this_round(event), (" ", "text"),
+                      price_rows.of_curve(run.metrics.verify_scale)]
+        return [clip(title, width), *price_rows.cost_plot(curve, self._price_top, width - 1, room - 2, event)]
 
     def _depths(self, width: int, room: int) -> list[Row]:
         if room < DEPTHS:
@@ -128,7 +156,7 @@ class SpeedPanel(StripPanel, can_focus=True):
             ])
         return out
 
-    def _sources(self, width: int) -> list[Row]:
+    def _sources(self, width: int, room: int) -> list[Row]:
         counts = self._run.metrics.sources
         total = sum(counts.values())
         out: list[Row] = [[("who proposed the text", "text")]]
@@ -141,10 +169,11 @@ class SpeedPanel(StripPanel, can_focus=True):
                     ("  ", "text"), (words, f"by-{name}"), (" " * (15 - len(words)), "text"), (filled, "bar"),
                     ("·" * (length - len(filled)), "track"), (f" {percent(count / total)}", "text"),
                 ])
-        return out + [[("", "text")]] * (len(SOURCES) + 1 - len(out))
+        return out + [[("", "text")]] * (room - len(out))
 
-    def _gains(self, width: int, height: int) -> list[Row]:
+    def _gains(self, width: int, room: int) -> list[Row]:
         """Tokens gained by each of the last rounds, one column a round."""
+        height = room - 2
         last = [len(r.emitted) for r in self._run.rounds[-(width - 8) :]]
         top = max([*last, 4])
         lines = columns(last, top, height)
@@ -169,6 +198,16 @@ class SpeedPanel(StripPanel, can_focus=True):
         ]
 
 
+def _share_out(spare: int, gap: int) -> dict[str, int]:
+    """Rows for each part, by the order of ``STEPS``; a part takes ``gap`` rows more."""
+    size: dict[str, int] = {}
+    for name, count in STEPS:
+        more = count - size[name] if name in size else count + gap
+        if more <= spare:
+            size[name], spare = count, spare - more
+    return size
+
+
 def speed_up(run: RunState, baseline: Baseline | None) -> list[Span]:
     """The ratio to the autoregressive rate of this sitting, or that there is none."""
     rate = run.metrics.tokens_per_second
@@ -190,7 +229,9 @@ def percent(share: float | None) -> str:
     return "   — " if share is None else f"{share * 100:>3.0f} %"
 
 
-def telemetry(run: RunState, baseline: Baseline | None, limit: int | None, width: int) -> list[Row]:
+def telemetry(
+    run: RunState, baseline: Baseline | None, limit: int | None, width: int, outlook: Outlook | None = None
+) -> list[Row]:
     """The two lines that stand for the panels where there is no room for them."""
     m = run.metrics
     last = run.rounds[-1] if run.rounds else None
@@ -201,13 +242,11 @@ def telemetry(run: RunState, baseline: Baseline | None, limit: int | None, width
     first: Row = [*speed, *ratio, (f" {line} ", "bar"), ("│ accepted ", "muted"), (percent(m.acceptance_rate), "text"),
                   ("  M ", "muted"), (number(m.mean_generated_length, 5, 2), "text"), ("  KV ", "muted"),
                   (f"{run.cache_length}" + (f"/{limit}" if limit else ""), "text")]
-    rounds = m.target_forwards or 1
     drafted, kept = (len(last.draft.tokens), len(last.path)) if last else (0, 0)
-    second: Row = [
-        *_round_or_bias(run), (f"  drafted {drafted:>3}  kept {kept:>2}  │ ", "muted"),
-        (f"draft{m.draft_seconds / rounds * 1000:>6.1f}  verify{m.verify_seconds / rounds * 1000:>6.1f}"
-         f"  other{m.other_seconds / rounds * 1000:>5.1f} ms", "muted"),
-    ]
+    second = [*_round_or_bias(run)]
+    if width >= 78:
+        second.append((f"  drafted {drafted:>3}  kept {kept:>2}", "muted"))
+    second += [(" │ ", "muted"), *price_rows.break_even(run, outlook, 0)]
     return [first, second]
 
 

@@ -13,6 +13,7 @@ from engines.tree import children, depths
 from spec_tui.session.state import RunState, origin_of
 from spec_tui.text import LOSSY, one_line, visible
 from spec_tui.tui.marks import LETTERS, spans
+from spec_tui.tui.price import budget_words
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
 from spec_tui.tui.widgets.wrap import cells
 
@@ -67,13 +68,15 @@ class TreePanel(StripPanel, can_focus=True):
         return [head, *body, *foot]
 
     def _foot(self, event: Round, width: int) -> list[Row]:
-        drafted = len(event.draft.tokens)
+        drafted, (kept, expected) = len(event.draft.tokens), budget_words(event.note)
         if drafted:
             deepest = max(depths(event.draft.parents))
-            words = f"{drafted:>3} drafted  {len(event.path):>2} kept  depth {deepest:>2}"
+            words = f"{drafted:>3} drafted  {len(event.path):>2} kept  depth {deepest:>2}  {expected}"
         else:
             words = "nothing drafted in this round"
-        note = " · ".join(f"{one_line(str(k))} {_scalar(v)}" for k, v in event.note.items() if v is not None)
+        others = {k: v for k, v in event.note.items() if v is not None and k not in ("budget", "expected")}
+        notes = [f"{kept} worth verifying"] if kept else []
+        note = " · ".join([*notes, *(f"{one_line(str(k))} {_scalar(v)}" for k, v in others.items())])
         rows: list[Row] = [[(fit(words, width), "muted")]]
         if note:
             rows.append([(fit(note, width), "muted")])

@@ -1,0 +1,64 @@
+"""The price of verification as a screen of its own; it follows the run that is shown behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+
+from engines.cost import CostCurve
+from spec_tui.session.state import RunState
+from spec_tui.tui.price import Outlook
+from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.widgets.price_panel import PricePanel
+
+EVERY = 0.25  # seconds between two looks at the run
+STEP, FIRST = 0.05, 0.7  # of an assumed acceptance; where nothing was measured
+
+Look = Callable[[], tuple[RunState, int, CostCurve | None, Outlook | None]]
+
+
+class PriceScreen(SpecModal[None]):
+    """Shows what ``look`` gives: a run, the round of interest, t(n), the outlook."""
+
+    CSS_PATH: ClassVar = ["modal.tcss", "price.tcss"]
+    BINDINGS: ClassVar = [
+        Binding("left", "assume(-1)", "Less", id="price.less", tooltip="Assume that less is accepted"),
+        Binding("right", "assume(1)", "More", id="price.more", tooltip="Assume that more is accepted"),
+        Binding("0", "measured", "Measured", id="price.measured", tooltip="Acceptance as measured"),
+        Binding("p,f10,q", "close", "Close", id="price.close", show=False, tooltip="Close"),
+    ]
+
+    def __init__(self, look: Look) -> None:
+        super().__init__()
+        self._look = look
+
+    def compose(self) -> ComposeResult:
+        with Box("the price of verification", "← → assume another acceptance · 0 as measured · esc closes"):
+            yield PricePanel(id="price")
+
+    def on_mount(self) -> None:
+        self.panel = self.query_one(PricePanel)
+        self.panel.focus()
+        self._draw()
+        self.set_interval(EVERY, self._draw)
+
+    def _draw(self) -> None:
+        self.panel.show_price(*self._look())
+
+    def action_assume(self, step: int) -> None:
+        """Another twentieth more or less than what is assumed, or was measured."""
+        run, _, _, outlook = self._look()
+        if outlook is None:
+            return
+        tried, now = sum(run.metrics.depth_tried), self.panel.assumed
+        if now is None:
+            now = sum(run.metrics.depth_accepted) / tried if outlook.forecast.chances else FIRST - step * STEP
+        self.panel.assumed = min(1.0, max(0.0, round(now / STEP + step) * STEP))
+        self._draw()
+
+    def action_measured(self) -> None:
+        self.panel.assumed = None
+        self._draw()

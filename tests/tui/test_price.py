@@ -1,0 +1,414 @@
+"""The price of verification on the screen: the break-even row, t(n), the view of the price, what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from textual.widgets import Input
+
+from engines.cost import CostCurve
+from engines.events import Ready, Round
+from engines.registry import find, specs
+from engines.request import Request
+from spec_tui.session.state import RunState, fold_all
+from spec_tui.tui import price
+from spec_tui.tui.screens.engine import EngineScreen
+from spec_tui.tui.screens.inspector import explain
+from spec_tui.tui.screens.price import PriceScreen
+from spec_tui.tui.settings import Settings
+from spec_tui.tui.widgets import price_rows
+from spec_tui.tui.widgets.price_panel import PricePanel
+from spec_tui.tui.widgets.price_rows import break_even, column_of, cost_plot, cost_top
+from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
+from spec_tui.tui.widgets.tree_panel import TreePanel
+from spec_tui.tui.widgets.wrap import cells
+from tests.tui.fakes import ANSWER, DRAFT_PRICE, PRICE, READY, script
+
+CURVE = CostCurve(PRICE)
+DEAR = replace(READY, draft_price=((1, 0.05), (64, 0.06)))
+
+
+def events_of(engine: str = "draft", **options) -> list:
+    return script(Request((("user", "hi"),), engine=engine, options=find(engine).parse(options)), ANSWER)
+
+
+def run_of(engine: str = "draft", slower: float = 1.0, dear: bool = False, **options) -> RunState:
+    """A run; ``slower`` stretches the time of its rounds beyond what one row takes."""
+    events = events_of(engine, **options)
+    if dear:
+        events[0] = replace(events[0], draft_price=DEAR.draft_price)
+    return fold_all(replace(e, draft_seconds=e.draft_seconds * slower) if isinstance(e, Round) else e for e in events)
+
+
+def of(run: RunState, ready: Ready = READY, settings: Settings | None = None) -> price.Outlook | None:
+    return price.outlook_of(run, ready, settings or Settings())
+
+
+def flat(rows) -> list[str]:
+    return ["".join(text for text, _ in row) for row in rows]
+
+
+def words(row) -> str:
+    return flat([row])[0]
+
+
+# -- the break-even row -------------------------------------------------------------------------------
+
+
+def test_a_run_says_what_a_round_needs_makes_and_whether_that_pays():
+    run = run_of()
+    even = run.metrics.break_even
+    said = words(break_even(run, of(run), 49))
+    assert said == f"✓ needs{even.needs:6.2f}, makes{even.makes:6.2f} a round: pays ×{even.speed_up:.2f}"
+    slow = run_of(slower=60)
+    assert words(break_even(slow, of(slow), 49)).startswith("✗ needs") and not slow.metrics.break_even.pays
+    assert words(break_even(slow, of(slow), 49)).endswith("does not pay")
+
+
+@pytest.mark.parametrize("run", [run_of(), run_of(slower=60), run_of(slower=900, dear=True), RunState()],
+                         ids=["pays", "does not", "cannot", "before"])
+@pytest.mark.parametrize("ready", [READY, DEAR], ids=["cheap", "dear"])
+def test_the_row_fits_forty_columns(run, ready):
+    assert cells(words(break_even(run, of(run, ready), 40))) <= 40
+
+
+def test_the_row_does_not_move_while_it_streams():
+    """The numbers stand in the same columns, whether it pays or not."""
+    events, places = events_of(), set()
+    for slower in (1, 60):
+        for stop in range(4, len(events), 6):
+            run = fold_all(replace(e, draft_seconds=e.draft_seconds * slower) if isinstance(e, Round) else e
+                           for e in events[:stop])
+            row = words(break_even(run, of(run), 49))
+            places.add((row.index("makes"), row.index(" a round")))
+    assert len(places) == 1
+
+
+def test_engines_that_cannot_pay_are_told_so_before_and_after():
+    before = words(break_even(RunState(), of(RunState(), DEAR), 49))
+    assert before.startswith("✗ cannot pay") and "with all accepted" in before
+    run = run_of(slower=900, dear=True)
+    assert words(break_even(run, of(run), 49)).endswith("cannot pay")
+    said = price.conclusion(of(RunState(), DEAR))
+    assert "cannot pay" in said and "413 % of the target's" in said
+
+
+def test_a_run_that_pays_is_not_contradicted_by_the_load():
+    run = run_of(dear=True)  # by the price at load hopeless, by its own times not
+    found = price.outlook(run.started, run.started.engine, run.started.options)
+    assert price.pays_from(found.forecast) is None
+    assert "pays ×" in words(break_even(run, found, 49))
+
+
+def test_before_a_run_the_row_says_what_it_takes_and_nothing_is_invented():
+    found = of(RunState())
+    assert words(break_even(RunState(), found, 49)) == f"○ pays from {price.share(found.forecast.pays_from)} " \
+                                                        "acceptance a token"
+    assert "not measured yet" in words(break_even(RunState(), None, 49))
+    assert "not measured yet" in price.conclusion(found)
+    baseline = run_of("autoregressive")
+    assert words(break_even(baseline, of(baseline), 49)) == "○ drafts nothing: one token a round"
+
+
+def test_old_traces_without_a_price_say_that_it_is_not_known():
+    events = events_of()
+    run = fold_all([replace(events[0], price=()), *events[1:]])
+    assert of(run) is None and "t(n) is not known" in words(break_even(run, None, 49))
+
+
+# -- the outlook ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slower", [0.1, 1, 7])
+def test_the_forecast_at_the_runs_own_size_is_the_runs_own_time(slower):
+    """Every fake round that drafts has 5 forwards; scaled to this run's times they take what drafting took."""
+    run = run_of(slower=slower)
+    f, m = of(run).forecast, run.metrics
+    assert f.first + 4 * f.each == pytest.approx(m.draft_seconds / sum(bool(r.draft.tokens) for r in run.rounds))
+    assert f.scale == m.verify_scale and f.other == pytest.approx(m.other_seconds / m.target_forwards)
+    assert f.seconds(0) / f.needs(0) == pytest.approx(m.verify_scale * CURVE.at(1) + f.other)
+
+
+def test_a_draft_model_costs_a_forward_a_token_and_a_tree_a_wide_one_a_level():
+    cheap = CostCurve(DRAFT_PRICE)
+    chain = price.outlook(READY, "draft", find("draft").parse({}))
+    assert (chain.unit, chain.paper, chain.forecast.first, chain.forecast.each) == (
+        "token", 5, cheap.at(1), cheap.at(1))
+    tree = price.outlook(READY, "draft", find("draft").parse({"shape": "tree", "top_k": 8}))
+    assert (tree.unit, tree.paper, tree.forecast.first, tree.forecast.each) == ("level", 5, cheap.at(1), cheap.at(8))
+    assert tree.published.rows * tree.paper == 60 and tree.published.each == pytest.approx(cheap.at(10))
+    assert "published tree" in price.conclusion(tree, 0.9)
+
+
+def test_looking_up_costs_what_it_was_measured_to_cost():
+    run = run_of("pld")
+    found = of(run)
+    assert found.forecast.first == pytest.approx(run.metrics.draft_seconds / len(run.rounds))
+    assert found.paper == 10 and found.forecast.most == 32 and found.dear is None and not found.forecast.each
+    assert not of(RunState(), READY, Settings(engine="pld")).forecast.first
+
+
+def test_every_engine_has_an_outlook_or_drafts_nothing():
+    for spec in specs():
+        found = price.outlook(READY, spec.id, spec.parse({}))
+        assert (found is None) == (not spec.options)
+        if found is not None:
+            assert price.conclusion(found) and price.conclusion(found, 0.5)
+
+
+def test_the_conclusion_names_what_is_best_by_the_same_numbers():
+    found = of(run_of())
+    f = found.forecast
+    said = price.conclusion(found)
+    assert f"drafts of {f.best} tokens: ×{f.speed_up(f.best):.2f}" in said
+    assert f"The published 5 would make ×{f.speed_up(5):.2f}" in said
+    assert ("nothing that deep" in said) == (f.best > len(f.chances))
+    assert "no drafts at all" in price.conclusion(found, 0.01)
+    assert price.conclusion(found, 0.9).startswith("With 90 % acceptance a token")
+
+
+def test_at_load_is_made_anew_for_other_settings_only():
+    at_load, settings = price.AtLoad(), Settings()
+    first = at_load(RunState(), READY, settings)
+    assert at_load(RunState(), READY, settings) is first
+    assert at_load(RunState(), READY, settings.with_engine("pld")).engine == "Prompt lookup"
+    run = run_of()
+    assert at_load(run, READY, settings) is at_load(run_of_more(run), READY, settings)
+    assert not at_load(run, READY, settings).forecast.chances
+
+
+def run_of_more(run: RunState) -> RunState:
+    return replace(run, finished=None)
+
+
+def test_notes_from_a_file_are_only_numbers_where_numbers_belong():
+    bad = {"budget": "\x1b[31m9 of 9", "expected": "lots", "draft forwards": float("nan")}
+    events = [replace(e, note=bad) if isinstance(e, Round) else e for e in events_of()]
+    run = fold_all(events)
+    assert price.seen(run.rounds).forwards == 0 and price.seen(run.rounds).judged == 0
+    assert "\x1b" not in "".join(price.budget_words(bad)) and of(run).forecast.first > 0
+
+
+# -- plots ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [20, 41, 69, 190])
+@pytest.mark.parametrize("height", [1, 3, 12])
+def test_the_curve_is_to_scale_and_the_round_is_on_it(width, height):
+    run = run_of()
+    event = run.rounds[-1]
+    top = cost_top(CURVE, event.verify_seconds)
+    assert top >= CURVE.at(64) * 1000
+    rows = flat(cost_plot(CURVE, top, width, height, event))
+    assert len(rows) == height + 1 and all(len(row) == width for row in rows)
+    room, bare = width - price_rows.LABEL, flat(cost_plot(CURVE, top, width, height))
+    for rows_verified in (1, 8, 32, 64):
+        column = column_of(rows_verified, room)
+        at = 1 + column * 63 / (room - 1)
+        full = sum(" ▁▂▃▄▅▆▇█".index(row[price_rows.LABEL + column]) for row in bare[:height])
+        assert full == pytest.approx(CURVE.at(at) * 1000 / top * height * 8, abs=0.51)
+    y = next(y for y, row in enumerate(rows) if "◆" in row)
+    assert rows[y].index("◆") - price_rows.LABEL == column_of(1 + len(event.draft.tokens), room)
+    assert height - 1 - y == int(event.verify_seconds * 1000 / top * height)
+
+
+def test_a_forward_far_off_the_curve_neither_flattens_it_nor_gets_lost():
+    event = replace(run_of().rounds[-1], verify_seconds=1.0)
+    top = cost_top(CURVE, 1.0)
+    assert top <= 3 * CURVE.at(64) * 1000 and "▲" in flat(cost_plot(CURVE, top, 60, 5, event))[0]
+
+
+def test_a_round_beyond_the_axis_stands_at_its_end():
+    assert column_of(200, 50) == column_of(64, 50) == 49
+
+
+# -- panels --------------------------------------------------------------------------------------------
+
+
+def panel_of(run: RunState, found: price.Outlook | None = None) -> PricePanel:
+    panel = PricePanel()
+    panel._run, panel._curve, panel._seen = run, price.curve(run, READY), price.seen(run.rounds)
+    panel._outlook = found or of(run)
+    return panel
+
+
+@pytest.mark.parametrize("size", [(56, 14), (76, 22), (116, 38), (196, 58)])
+@pytest.mark.parametrize("assumed", [None, 0.0, 0.45, 1.0])
+def test_the_view_fits_every_size(size, assumed):
+    for run in (RunState(), run_of(), run_of("pld"), run_of("autoregressive"), run_of(shape="tree"),
+                run_of(slower=900, dear=True)):
+        panel = panel_of(run)
+        panel.assumed = assumed
+        rows = flat(panel.rows(*size))
+        assert len(rows) <= size[1] and all(cells(row) <= size[0] for row in rows)
+        assert any("t(n)" in row for row in rows)
+
+
+def table_of(panel: PricePanel, width: int = 116) -> dict[str, list[str]]:
+    rows = flat(panel.rows(width, 38))
+    start = next(y for y, row in enumerate(rows) if row.startswith(("tokens drafted", "levels drafted")))
+    return {row[:18].strip(): row[18:].replace("★", " ").replace("P", " ").split() for row in rows[start : start + 8]}
+
+
+def test_the_table_holds_the_forecast():
+    run = run_of()
+    found, table = of(run), table_of(panel_of(run))
+    sizes, f = [int(n) for n in table["tokens drafted"]], found.forecast
+    assert {1, found.paper, f.best, f.most} <= set(sizes) and sizes == sorted(sizes)
+    assert table["needs tokens"] == [f"{f.needs(n):.2f}" for n in sizes]
+    assert table["expected tokens"] == [f"{f.expected(n):.2f}" for n in sizes]
+    assert table["expected speed"] == [f"×{f.speed_up(n):.2f}" for n in sizes]
+    assert table["of judged"][:5] == [str(n) for n in run.metrics.depth_tried[:5]]
+
+
+def test_before_a_run_the_table_has_dashes_for_what_is_not_measured():
+    table = table_of(panel_of(RunState()))
+    assert set(table["expected speed"]) == set(table["expected tokens"]) == set(table["of judged"]) == {"—"}
+    assert "—" not in table["needs tokens"]
+
+
+def test_what_if_changes_the_expectation_and_nothing_that_was_seen():
+    panel = panel_of(run_of())
+    before = table_of(panel)
+    panel.assumed = 0.3
+    after = table_of(panel)
+    same = {"tokens drafted", "of judged", "ms a round", "needs tokens"}
+    assert all(before[name][:5] == after[name][:5] for name in same)
+    assert before["expected speed"] != after["expected speed"]
+
+
+@pytest.mark.parametrize("height", [14, 18, 22, 30, 53])
+def test_the_speed_panel_shows_t_of_n_before_and_during_a_run(height):
+    for run, mark in ((RunState(), "measured at load"), (run_of(), "◆")):
+        panel = SpeedPanel()
+        panel._run, panel._curve, panel._outlook = run, CURVE, of(run)
+        rows = flat(panel.rows(49, height))
+        assert len(rows) <= height and any("t(n)" in row and mark in row for row in rows) == (height > 14)
+        assert rows[2].startswith(("✓", "○"))
+
+
+def test_the_scale_of_a_slow_run_is_said():
+    events = [replace(e, verify_seconds=e.verify_seconds * 1.5) if isinstance(e, Round) else e for e in events_of()]
+    run = fold_all(events)
+    assert price_rows.of_curve(run.metrics.verify_scale) == (f"×{run.metrics.verify_scale:.2f} of the curve", "warn")
+    assert price_rows.of_curve(1.02)[1] == "muted"
+
+
+def test_telemetry_has_the_break_even_in_sixty_columns():
+    run = run_of()
+    for width in (60, 78, 99):
+        rows = flat(telemetry(run, None, 1024, width, of(run)))
+        assert "✓ needs" in rows[1] and "pays ×" in rows[1] and cells(rows[1]) <= width
+
+
+def test_the_budget_is_told_in_tree_and_inspector():
+    run = run_of()
+    panel = TreePanel()
+    panel._run, panel._index = run, len(run.rounds) - 1
+    foot = flat(panel.rows(49, 12))[-2:]
+    drafted = len(run.rounds[-1].draft.tokens)
+    assert "expected 2.40" in foot[0] and foot[1].startswith(f"{drafted} of 12 worth verifying")
+    assert f"{drafted} of 12 worth verifying, expected 2.40 tokens" in str(explain(run, len(run.tokens) - 1))
+
+
+# -- the application -----------------------------------------------------------------------------------
+
+
+def shown(screen) -> str:
+    return "\n".join(screen.query_one(PricePanel).text_rows())
+
+
+@pytest.mark.parametrize("way", ["p", "f10", "/price"])
+async def test_the_view_opens_by_key_and_command_and_closes(session, way):
+    async with session() as s:
+        await s.ask("hi")
+        if way == "p":
+            await s.pilot.press("escape")
+        if way.startswith("/"):
+            s.chat.prompt.put(way)
+            await s.pilot.press("enter")
+        else:
+            await s.pilot.press(way)
+        await s.pilot.pause()
+        assert isinstance(s.app.screen, PriceScreen) and "✓ needs" in shown(s.app.screen)
+        await s.pilot.press("escape")
+        assert s.app.screen is s.chat
+
+
+async def test_arrows_assume_and_zero_measures_again(session):
+    async with session() as s:
+        await s.ask("hi")
+        await s.pilot.press("f10")
+        measured = shown(s.app.screen)
+        await s.pilot.press("left", "left")
+        panel, m = s.app.screen.query_one(PricePanel), s.chat.sitting.last.run.metrics
+        rate = sum(m.depth_accepted) / sum(m.depth_tried)
+        assert panel.assumed == pytest.approx(round(rate / 0.05) * 0.05 - 0.1) and "With " in shown(s.app.screen)
+        await s.pilot.press(*["right"] * 30)
+        assert panel.assumed == 1.0
+        await s.pilot.press("0")
+        assert panel.assumed is None and shown(s.app.screen) == measured
+
+
+async def test_the_view_follows_the_run(session):
+    async with session() as s:
+        await s.ask("hi", feed=6)
+        await s.pilot.press("f10")
+        first = shown(s.app.screen)
+        s.client.feed(8)
+        await s.settle()
+        s.app.screen._draw()
+        assert shown(s.app.screen) != first
+
+
+async def test_before_a_run_the_view_speaks_of_the_next_answer(session):
+    async with session(request=Request((), engine="pld")) as s:
+        await s.pilot.press("f10")
+        assert "Prompt lookup" in shown(s.app.screen) and "not measured yet" in shown(s.app.screen)
+        await s.pilot.press("right")
+        assert "With 70 % acceptance" in shown(s.app.screen)
+
+
+async def form(session, options: dict, keys: list[str]):
+    """The engine dialog's fields before and after the keys, and the settings it gave."""
+    async with session(request=Request((), engine="draft", options=options)) as s:
+        await s.pilot.press("ctrl+e")
+        await s.pilot.pause()
+        before = values(s.app.screen)
+        await s.pilot.press("tab", *keys)
+        await s.pilot.pause()
+        after = values(s.app.screen)
+        await s.pilot.press("enter")
+        await s.pilot.pause()
+        return before, after, s.chat.sitting.settings
+
+
+def values(screen) -> dict[str, str]:
+    assert isinstance(screen, EngineScreen)
+    return {field.option.name: field.query_one(Input).value for field in screen.query("#options Field")}
+
+
+async def test_another_budget_brings_its_sizes_and_leaves_what_was_set(session):
+    before, after, settings = await form(session, {"num_tokens": 7}, [*"paper"])
+    assert before["num_tokens"] == after["num_tokens"] == "7" and (before["depth"], after["depth"]) == ("8", "5")
+    assert settings.summary(READY).startswith("Draft model · budget paper · num_tokens 7 · exact")
+    after = await form(session, {"budget": "paper"}, [*"auto"])
+    assert after[1]["num_tokens"] == "12" and after[2].summary(READY).startswith("Draft model · exact")
+
+
+async def test_opening_the_form_changes_nothing_even_where_a_value_is_the_other_budgets_default(session):
+    before, _, settings = await form(session, {"budget": "paper", "num_tokens": 12}, [])
+    assert before["num_tokens"] == "12" and settings.options("draft")["num_tokens"] == 12
+
+
+async def test_after_the_form_a_command_still_switches_all_sizes(session):
+    _, _, settings = await form(session, {}, [])
+    paper = settings.with_option("draft", "budget", "paper")
+    assert paper.options("draft") == find("draft").parse({"budget": "paper"})
+
+
+async def test_the_head_of_an_answer_names_the_budget(session):
+    async with session(request=Request((), engine="pld", options={"budget": "paper"})) as s:
+        await s.ask("hi")
+        assert "Prompt lookup · budget paper · exact" in s.shown
