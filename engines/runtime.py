@@ -113,9 +113,9 @@ class Runtime:
         )
         drafter = registry.drafter_class(spec.id)(resources, **options)
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
-        warnings += (remark,) if (remark := drafter.remark()) else ()
+        remarks = (remark,) if (remark := drafter.remark()) else ()
         limit, clipped = self._room(len(prompt), request.max_new_tokens, len(request.conversation))
-        yield self._started(request, spec, options, law.lossless, prompt, warnings + clipped)
+        yield self._started(request, spec, options, law.lossless, prompt, warnings + clipped + remarks)
         stop = Stop(self.end_tokens, limit)
         try:
             yield from decode(self.target, drafter, law, prompt, stop, self.words, cancelled)

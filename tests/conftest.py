@@ -61,7 +61,10 @@ def tokenizer():
 
 @pytest.fixture(scope="session")
 def tiny():
-    """A runtime on a tiny random target and a draft that agrees with it now and then (its first layer)."""
+    """A runtime on a tiny random target and a draft that agrees with it now and then (its first layer). No clock
+    decides what it drafts."""
+    from engines import runtime
+    from engines.cost import CostCurve
     from engines.runtime import Runtime
     from engines.target.loading import wrap
 
@@ -69,7 +72,10 @@ def tiny():
     draft = make_llama(1, layers=3)
     draft.model.layers = draft.model.layers[:2]
     draft.config.num_hidden_layers = 2
-    return Runtime(wrap(target, "tiny-target"), make_tokenizer(), wrap(draft, "tiny-draft"))
+    with pytest.MonkeyPatch.context() as patch:
+        prices = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5))), "tiny-draft": CostCurve(((1, 0.1), (64, 0.2)))}
+        patch.setattr(runtime, "price", lambda model: prices[model.name])
+        return Runtime(wrap(target, "tiny-target"), make_tokenizer(), wrap(draft, "tiny-draft"))
 
 
 @pytest.fixture(scope="session")
