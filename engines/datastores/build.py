@@ -127,15 +127,16 @@ def write_tokens(
 
 
 def _batches(documents: Iterator[tuple[Document, Any]]) -> Iterator[list[tuple[Document, Any]]]:
-    """Documents by the batch, about ``_BATCH`` characters each."""
+    """Documents by the batch: about ``_BATCH`` characters, or what came in the time between commits (answers that a
+    model writes come slowly)."""
     batch: list[tuple[Document, Any]] = []
-    size = 0
-    for entry in documents:
-        batch.append(entry)
-        size += len(entry[0].text or "") + 4 * len(entry[0].tokens or ())
-        if size >= _BATCH:
+    size, begun = 0, time.monotonic()
+    for document, resume in documents:
+        batch.append((document, resume))
+        size += len(document.text or "") if document.tokens is None else 4 * len(document.tokens)
+        if size >= _BATCH or time.monotonic() - begun > _EVERY:
             yield batch
-            batch, size = [], 0
+            batch, size, begun = [], 0, time.monotonic()
     if batch:
         yield batch
 

@@ -55,7 +55,7 @@ class Continuations:
         """Those of one match, in order already."""
         rows = len(positions)
         matched = np.full(rows, match.length, np.int32)
-        return cls(tokens.astype(np.int32), positions, matched, match.count, np.zeros(rows, np.int32))
+        return cls(tokens.astype(np.int32, copy=False), positions, matched, match.count, np.zeros(rows, np.int32))
 
 
 class Lookup(Protocol):

@@ -84,13 +84,14 @@ class SparseStore:
 
     def continuations(self, match: Match, length: int = 10, limit: int = 5000) -> Continuations:
         """See ``Lookup``."""
-        first = int(match.where)
-        positions = self._suffixes[first + spread(match.count, limit)].astype(np.int64) + match.length
-        last = len(self._tokens) - 1  # a separator; bounds hold in a damaged suffix array too
-        where = np.clip(positions[:, None] + np.arange(length), 0, last)
-        tokens = self._tokens[where].byteswap().astype(np.int64)
-        ended = np.logical_or.accumulate(tokens >= self.vocab_size, axis=1)
-        return Continuations.of(np.where(ended, END, tokens), positions, match)
+        begin = int(match.where)
+        positions = self._suffixes[begin + spread(match.count, limit)].astype(np.int64) + match.length
+        where = positions + np.arange(length)[:, None]  # column by column: the trie reads them so
+        raw = self._tokens.take(where, mode="clip").byteswap(inplace=True)  # the last is a separator
+        tokens, over = raw.astype(np.int32), raw >= self.vocab_size
+        if over.any():
+            tokens[np.logical_or.accumulate(over, axis=0)] = END
+        return Continuations.of(tokens.T, positions, match)
 
     def _query(self, context: Sequence[int], n_max: int) -> bytes:
         """The last tokens as bytes; those up to one that no document can hold are left out."""

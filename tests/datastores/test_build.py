@@ -1,0 +1,267 @@
+"""Building: the same bytes however often it is interrupted, the right lines, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engines.datastores import build as building
+from engines.datastores import manifest, places
+from engines.datastores.build import build_sparse, suffix_array
+from engines.datastores.corpus import Document, Encoder, Joined
+from engines.datastores.estimate import estimate
+from engines.datastores.sources import files
+from engines.datastores.sparse import SparseStore
+from engines.datastores.store import open_store
+from engines.errors import DatastoreProblem, UsageProblem
+from tests.datastores.conftest import Ids, Vocabulary
+
+ROOT = Path(__file__).parents[2]
+TEXTS = [
+    "def f(x):\n    return x\n\n\nprint(f(1))\n", "été\n日本\n\nend", "\n\nafter two", "one line", "a\r\nb\r\n",
+    "<|end|> text\n",
+    *(f"file {n}\n" * n for n in range(2, 9)),
+]  # fmt: skip
+
+
+class Stop(Exception):
+    """The user's ctrl+c."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Text files."""
+    root = tmp_path / "texts"
+    root.mkdir()
+    for n, text in enumerate(TEXTS):
+        (root / f"{n:02}.txt").write_bytes(text.encode())
+    return root
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Small batches, each committed."""
+    monkeypatch.setattr(building, "_BATCH", 20)
+    monkeypatch.setattr(building, "_EVERY", -1.0)
+
+
+def content(folder):
+    """Every file of a datastore, and its manifest but for the time."""
+    data = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.name != manifest.FILE}
+    return data, dataclasses.replace(manifest.read(folder), created="", name="")
+
+
+def stopping(at):
+    """A progress that stops the build at its ``at``-th word."""
+    count = iter(range(10**6))
+
+    def progress(step):
+        if next(count) == at:
+            raise Stop
+
+    return progress
+
+
+def interrupted(name, corpus, tokenizer, at, **options):
+    """The same build begun again and again, each attempt stopped a few steps in; how often it was."""
+    for attempt in range(1000):
+        try:
+            build_sparse(name, corpus, tokenizer, progress=stopping(at + attempt // 3), **options)
+            return attempt
+        except Stop:
+            assert [e.unfinished for e in places.listing() if e.name == name] == [True]
+    raise AssertionError("never done")
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3, 5, 8])
+def test_interrupted_builds_give_the_same_bytes(folder, tokenizer, often, at):
+    corpus = files([folder])
+    whole = content(build_sparse("whole", corpus, tokenizer).folder)
+    assert interrupted("cut", corpus, tokenizer, at) > 2
+    assert content(places.find("cut")) == whole
+    open_store("cut", Encoder(tokenizer).fingerprint).verify()
+
+
+def test_the_same_bytes_where_little_was_committed_and_in_other_batches(folder, tokenizer, monkeypatch):
+    corpus = files([folder])
+    whole = content(build_sparse("whole", corpus, tokenizer).folder)
+    monkeypatch.setattr(building, "_BATCH", 30)
+    assert interrupted("cut", corpus, tokenizer, 4)
+    assert content(places.find("cut")) == whole
+
+
+KILLED = """
+import os, sys
+from engines.datastores import build
+from tests.datastores.conftest import Ids, Vocabulary
+build._BATCH, build._EVERY, steps = 20, -1.0, iter(range(%d))
+def progress(step):
+    if next(steps, None) is None:
+        os._exit(9)  # nothing is closed, flushed or unlocked
+build.build_sparse("cut", Ids([[n %% 5] * 30 for n in range(20)]), Vocabulary(5), progress=progress)
+"""
+
+
+def test_a_build_that_was_killed_is_taken_up(often):
+    corpus, tokenizer = Ids([[n % 5] * 30 for n in range(20)]), Vocabulary(5)
+    whole = content(build_sparse("whole", corpus, tokenizer).folder)
+    for steps in (5, 11):
+        assert subprocess.run([sys.executable, "-c", KILLED % steps], cwd=ROOT).returncode == 9
+        assert places.listing()[0].unfinished
+    seen = []
+    build_sparse("cut", corpus, tokenizer, progress=seen.append)
+    assert seen[0].done > 10
+    assert content(places.find("cut")) == whole
+
+
+def test_joined_corpora_are_taken_up_inside_any_of_them(tmp_path, folder, tokenizer, often):
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "z.txt").write_text("more\n" * 20)
+    corpus = Joined([files([folder]), Ids([[1, 2, 3], [4] * 40]), files([tmp_path / "more"])])
+    store = build_sparse("whole", corpus, tokenizer)
+    interrupted("cut", corpus, tokenizer, 2)
+    assert content(places.find("cut")) == content(store.folder)
+    documents = SparseStore(store).documents
+    sources = [documents.place(documents.bounds(n)[0]).source for n in range(len(documents))]
+    assert sources[-3:] == ["document 0", "document 1", "more/z.txt"] and corpus.total is None
+
+
+@pytest.mark.parametrize("limit", [1, 7, 50, 100, 10**6])
+def test_a_limit_is_kept_to_the_token(folder, tokenizer, often, limit):
+    corpus = files([folder])
+    all_ = build_sparse("all", corpus, tokenizer).array("tokens")
+    store = build_sparse("some", corpus, tokenizer, limit=limit)
+    kept = all_[all_ != 0xFFFF][:limit]
+    assert store.manifest.tokens == len(kept) == min(limit, (all_ != 0xFFFF).sum())
+    tokens = store.array("tokens")
+    assert tokens[tokens != 0xFFFF].tolist() == kept.tolist() and tokens[-1] == 0xFFFF
+    interrupted("cut", corpus, tokenizer, 1, limit=limit)
+    assert content(places.find("cut")) == content(store.folder)
+
+
+def test_every_token_has_its_document_and_line(folder, tokenizer):
+    store = SparseStore(build_sparse("mine", files([folder]), tokenizer))
+    sizes = []
+    for n, text in enumerate(TEXTS):
+        text = text.replace("\r\n", "\n")
+        begin, end = store.documents.bounds(n)
+        sizes.append(end - begin)
+        written = text.encode()
+        assert end - begin == len(written)  # a token is a byte
+        for i in range(len(written)):
+            place = store.documents.place(begin + i)
+            assert (place.document, place.source, place.offset) == (n, f"texts/{n:02}.txt", i)
+            assert place.line == 1 + written[:i].count(b"\n")
+        ids, at = store.documents.passage(begin, 5, 10**6)
+        assert at == 0 and tokenizer.decode(ids) == text
+    assert len(store) == sum(sizes) == store.store.manifest.tokens
+
+
+def test_lines_of_tokens_that_span_lines(tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    text = "def f(x):\n\n\n        return {\n            'a': 1,\n        }\n\n\nclass A:\n    pass\n"
+    bpe, alphabet = Tokenizer(models.BPE()), pre_tokenizers.ByteLevel.alphabet()
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.train_from_iterator([text] * 9, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet))
+    (tmp_path / "a.py").write_text(text)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe)
+    store = SparseStore(build_sparse("mine", files([tmp_path / "a.py"]), tokenizer))
+    begins = [begin for begin, _ in bpe.encode(text).offsets]
+    lines = [store.documents.place(i).line for i in range(len(store))]
+    assert lines == [1 + text[:b].count("\n") for b in begins] and len(store) < len(text) / 3
+
+
+def test_what_looks_like_a_special_token_is_text(tokenizer):
+    [found] = Encoder(tokenizer)([Document("x", "<|end|>a")])
+    assert len(found.tokens) == 8 and 0 not in found.tokens
+    assert tokenizer("<|end|>a")["input_ids"][0] == 0, "read as one without the precaution"
+
+
+def test_the_suffix_array_is_in_order():
+    rng = np.random.default_rng(0)
+    for vocab_size, used in ((3, 3), (300, 300), (70_000, 40), (70_000, 70_000)):
+        tokens = rng.choice(rng.choice(vocab_size, used, False), 400).astype(">u4")
+        tokens[rng.random(400) < 0.1] = 0xFFFFFFFF
+        tokens[-1] = 0xFFFFFFFF
+        numbers = tokens.tolist()
+        kept = (tokens != 0xFFFFFFFF).sum()
+        assert suffix_array(tokens, vocab_size)[:kept].tolist() == sorted(range(400), key=lambda i: numbers[i:])[:kept]
+
+
+def test_progress_tells_rate_and_time_left(folder, tokenizer, often):
+    seen = []
+    corpus = files([folder], progress=seen.append)
+    assert seen[-1].stage == "reading" and seen[-1].done == len(TEXTS)
+    build_sparse("mine", corpus, tokenizer, progress=seen.append)
+    assert list(dict.fromkeys(s.stage for s in seen)) == ["reading", "tokens", "suffix array", "checksums"]
+    tokens = [s for s in seen if s.stage == "tokens"]
+    assert tokens[0].done == 0 and tokens[-1].done == tokens[-1].total == sum(len(t.encode()) for t in TEXTS)
+    assert tokens[-1].rate > 0 and tokens[-1].left == 0
+    assert all(a.done <= b.done for a, b in pairwise(tokens))
+
+
+def test_an_estimate_is_near_what_comes_out(folder, tokenizer):
+    corpus, encoder = files([folder]), Encoder(tokenizer)
+    guess, store = estimate(corpus, encoder), build_sparse("mine", corpus, tokenizer)
+    assert abs(guess.tokens / store.manifest.tokens - 1) < 0.1
+    assert 0.5 < guess.size / store.manifest.size < 1.5 and guess.seconds > 0 and guess.memory > guess.size
+    half = estimate(corpus, encoder, limit=guess.tokens // 2)
+    assert abs(half.tokens / guess.tokens - 0.5) < 0.01 and half.size < guess.size
+
+
+def test_what_cannot_be_built(folder, tokenizer, monkeypatch):
+    with pytest.raises(UsageProblem, match="no text"):
+        build_sparse("mine", Ids([[], []]), Vocabulary(3))
+    with pytest.raises(DatastoreProblem, match="not in the vocabulary"):
+        build_sparse("other", Ids([[1, 7]]), Vocabulary(3))
+    with pytest.raises(DatastoreProblem, match="not in the vocabulary"):
+        build_sparse("negative", Ids([[1, -1]]), Vocabulary(3))
+    monkeypatch.setattr(building, "MOST_TOKENS", 9)
+    with pytest.raises(DatastoreProblem, match="at most 9 tokens") as caught:
+        build_sparse("big", Ids([[1] * 4, [1] * 4]), Vocabulary(3))
+    assert "--limit" in caught.value.hint
+    build_sparse("fits", Ids([[1] * 4, [1] * 3]), Vocabulary(3))
+    monkeypatch.setitem(sys.modules, "pydivsufsort", None)
+    with pytest.raises(DatastoreProblem, match="not installed"):
+        build_sparse("without", Ids([[1]]), Vocabulary(3))
+
+
+def test_a_full_disk_is_said_and_the_build_taken_up_afterwards(folder, tokenizer, often, monkeypatch):
+    corpus = files([folder])
+    whole = content(build_sparse("whole", corpus, tokenizer).folder)
+    room = iter(range(20))
+
+    def fsync(_):
+        if next(room, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(DatastoreProblem, match="No space left") as caught:
+        build_sparse("mine", corpus, tokenizer)
+    assert "SPEC_TUI_DATA_DIR" in caught.value.hint
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    assert content(build_sparse("mine", corpus, tokenizer).folder) == whole
+
+
+def test_changed_sources_are_not_mixed(folder, tokenizer, often):
+    corpus = files([folder])
+    with pytest.raises(Stop):
+        build_sparse("mine", corpus, tokenizer, progress=stopping(3))
+    (folder / "11.txt").write_text("other")
+    with pytest.raises(DatastoreProblem, match=r"11\.txt has changed"):
+        build_sparse("mine", corpus, tokenizer)
+    with pytest.raises(UsageProblem, match="other sources") as caught:
+        build_sparse("mine", files([folder]), tokenizer)
+    assert "--fresh" in caught.value.hint
+    store = build_sparse("mine", files([folder]), tokenizer, fresh=True)
+    assert content(store.folder) == content(build_sparse("again", files([folder]), tokenizer).folder)

@@ -1,0 +1,115 @@
+"""What is chosen among continuations, against a trie by definition."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.datastores.continuations import END, Continuations, Match, in_order
+from engines.datastores.trie import drawn, heaviest
+
+paths = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), max_size=40)
+
+
+def found(lists, length=5):
+    tokens = np.array([row + [END] * (length - len(row)) for row in lists], np.int32).reshape(len(lists), length)
+    tokens = tokens[in_order(tokens)]
+    return Continuations.of(tokens, np.arange(len(tokens)), Match(1, len(tokens), None))
+
+
+def prefixes(rows):
+    """Weight of every prefix (REST's Algorithm 2, lines 2-7)."""
+    return Counter(tuple(row[: n + 1]) for row in rows for n in range(len(row)))
+
+
+def nodes_of(nodes):
+    """Path of each node."""
+    above = []
+    for token, parent in zip(nodes.tokens, nodes.parents):
+        above.append((*(above[parent] if parent >= 0 else ()), token))
+    return above
+
+
+def check_shape(nodes, rows):
+    """Parents first, depth first, siblings distinct and the heavier first; rows are of the node's own."""
+    above = nodes_of(nodes)
+    assert len(set(above)) == len(above)
+    for i, (parent, path) in enumerate(zip(nodes.parents, above)):
+        assert -1 <= parent < i
+        assert rows[nodes.rows[i]][: len(path)] == list(path)
+        if parent >= 0 and parent != i - 1:  # a later child: everything since is below an earlier, heavier one
+            first = parent + 1
+            assert nodes.counts[first] >= nodes.counts[i]
+            assert all(p[: len(above[parent])] == above[parent] for p in above[parent:i])
+        if parent == i - 1 and parent >= 0:
+            assert nodes.rows[parent] == nodes.rows[i]
+    children = {p: [i for i, q in enumerate(nodes.parents) if q == p] for p in {*nodes.parents}}
+    for siblings in children.values():
+        counts = [nodes.counts[i] for i in siblings]
+        assert counts == sorted(counts, reverse=True)
+
+
+@settings(max_examples=250, deadline=None)
+@given(paths, st.integers(0, 60))
+def test_the_heaviest_nodes_are_those_of_a_heap(lists, count):
+    here = found(lists)
+    nodes = heaviest(here, count)
+    weights = prefixes(lists)
+    best = heapq.nsmallest(count, weights, key=lambda p: (-weights[p], len(p), p))
+    assert dict(zip(nodes_of(nodes), nodes.counts)) == {p: weights[p] for p in best}
+    assert len(nodes) == len(best) and nodes.total == len(lists)
+    check_shape(nodes, here.tokens.tolist())
+    for path, prob in zip(nodes_of(nodes), nodes.probs):
+        assert prob == weights[path] / (weights[path[:-1]] if len(path) > 1 else len(lists))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_heaviest_nodes_of_many_long_continuations(seed):
+    rng = np.random.default_rng(seed)
+    lists = [(rng.geometric(0.25, 10) - 1).tolist()[: rng.integers(1, 11)] for _ in range(3000)]
+    weights = prefixes(lists)
+    nodes = heaviest(found(lists, 10), 64)
+    best = sorted(weights, key=lambda p: (-weights[p], len(p), p))[:64]
+    assert dict(zip(nodes_of(nodes), nodes.counts)) == {p: weights[p] for p in best}
+
+
+def test_siblings_of_one_weight_are_in_order_of_tokens():
+    nodes = heaviest(found([[3], [1], [2, 2], [2, 1], [0]]), 10)
+    assert nodes_of(nodes) == [(2,), (2, 1), (2, 2), (0,), (1,), (3,)]
+    assert nodes.probs == [2 / 5, 1 / 2, 1 / 2, 1 / 5, 1 / 5, 1 / 5]
+
+
+def test_a_heavy_path_comes_from_one_passage():
+    nodes = heaviest(found([[1, 1], [1, 2, 3], [1, 2, 4], [1, 2, 4]]), 4)
+    assert nodes_of(nodes) == [(1,), (1, 2), (1, 2, 4), (1, 1)]
+    assert nodes.rows == [2, 2, 2, 0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(paths, st.integers(0, 30), st.integers(0, 5), st.one_of(st.none(), st.integers(1, 8)))
+def test_drawn_continuations(lists, count, seed, sequences):
+    here = found(lists)
+    rows = [[t for t in row if t != END] for row in here.tokens.tolist()]
+    nodes = drawn(here, count, seed, sequences)
+    assert nodes == drawn(here, count, seed, sequences)
+    order = np.random.default_rng(seed).permutation(len(rows))[:sequences]
+    taken = []
+    for row in order if count else ():  # whole ones while they fit, then what fits of the next
+        fits = next((n for n in range(len(rows[row]), -1, -1) if len(prefixes([*taken, rows[row][:n]])) <= count), 0)
+        taken.append(rows[row][:fits])
+        if len(prefixes(taken)) == count:
+            break
+    assert dict(zip(nodes_of(nodes), nodes.counts)) == prefixes(taken)
+    assert nodes.total == len(taken)
+    check_shape(nodes, here.tokens.tolist())
+
+
+def test_drawing_is_random_and_every_continuation_can_come_first():
+    here = found([[n] for n in range(4)])
+    first = Counter(drawn(here, 1, seed).tokens[0] for seed in range(400))
+    assert set(first) == {0, 1, 2, 3} and min(first.values()) > 60
