@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
 
 from engines.errors import RunFailed, UsageProblem
 
-SAMPLE = 1_000_000  # hidden states that the statistics are taken from, as in the paper
-_BLOCK = 8192  # rows in float64 at a time
-_EPSILON = 1e-6  # of the mean variance, the paper's epsilon without a scale
+BLOCK = 4096  # rows that are worked on together
+_EPSILON = 1e-10  # of the mean variance: the paper's epsilon, whatever the scale
 _TINY = 1e-12
 _HALF = np.float32(65504)  # largest float16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """What is done to a hidden state (the build options of the paper's Table 2 and section 5.2).
 
@@ -24,6 +25,9 @@ class Recipe:
         dims: principal components kept, 0 for no PCA.
         z_norm: mean 0 and deviation 1 in every dimension first. PCA centres in any case.
         unit_norm: length 1 at the end, so that dot products are cosines.
+
+    Raises:
+        UsageProblem: fewer than 0 dimensions.
     """
 
     dims: int = 64
@@ -32,21 +36,21 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.dims < 0:
-            raise UsageProblem(f"{self.dims} principal components can't be kept", "use 0 for no PCA, or 64")
+            raise UsageProblem(f"{self.dims} principal components can't be kept", "keep 64, or use 0 for no PCA")
 
     def width(self, hidden: int) -> int:
-        """Dimensions of a key made from so many dimensions of a hidden state."""
+        """Dimensions of a key that is made of so many dimensions of a hidden state."""
         return min(self.dims, hidden) or hidden
 
 
 class Reduction:
-    """The fitted map from hidden states to keys, one matrix product: the z-norm is folded into it.
+    """The map from hidden states to keys. The deviation is folded into the matrix of the PCA.
 
     Args:
         recipe: what is done.
-        mean, deviation: float [H], of the sample; 0 and 1 where the recipe has no use for them.
-        components: float [H, d], principal components as columns, or None for no PCA.
-        explained: float [d], share of the variance each component explains (the paper's Fig. 5).
+        mean, deviation: [H], of the sample; 0 and 1 where the recipe has no use for them.
+        components: [H, d], principal components as columns, None for no PCA.
+        explained: [d], share of the variance that each of them explains (the paper's Fig. 5).
     """
 
     def __init__(
@@ -54,87 +58,87 @@ class Reduction:
         explained: np.ndarray | None = None,
     ) -> None:
         self.recipe = recipe
-        self.mean, self.deviation = np.asarray(mean, np.float32), np.asarray(deviation, np.float32)
-        self.components = None if components is None else np.asarray(components, np.float32)
-        self.explained = np.zeros(0, np.float32) if explained is None else np.asarray(explained, np.float32)
-        scale = 1 / self.deviation.astype(np.float64)
-        if self.components is None:
-            self._matrix, offset = None, -self.mean * scale
-            self._scale = scale.astype(np.float32)
-        else:
-            folded = self.components * scale[:, None]
-            self._matrix, offset = np.ascontiguousarray(folded, np.float32), -self.mean.astype(np.float64) @ folded
-        self._offset = offset.astype(np.float32)
+        self._arrays = {"mean": mean, "deviation": deviation}
+        if components is not None:
+            self._arrays |= {"components": components, "explained": explained}
+        self._arrays = {name: np.asarray(array, np.float32) for name, array in self._arrays.items()}
+        scale = 1 / self._arrays["deviation"].astype(np.float64)
+        folded = scale if components is None else self._arrays["components"] * scale[:, None]
+        self._mean, self._folded = self._arrays["mean"], np.ascontiguousarray(folded, np.float32)
+        self.hidden, self.width = len(self._mean), self._folded.shape[-1]
 
     @property
-    def hidden(self) -> int:
-        """Dimensions of a hidden state, H."""
-        return len(self.mean)
+    def explained(self) -> np.ndarray:
+        """Share of the variance that each dimension of a key explains, float32 [d]; empty without PCA."""
+        return self._arrays.get("explained", np.zeros(0, np.float32))
 
     @property
-    def width(self) -> int:
-        """Dimensions of a key, d."""
-        return len(self._offset)
-
-    def __call__(self, hidden: np.ndarray) -> np.ndarray:
-        """Keys float32 [n, d] of hidden states [n, H], or one [d] of one [H].
-
-        Raises:
-            RunFailed: the hidden states are not finite, or of another width than those this was fitted on.
-        """
-        if hidden.shape[-1] != self.hidden:
-            raise RunFailed(
-                f"hidden states have {hidden.shape[-1]} dimensions, these keys were made from {self.hidden}",
-                "use the model the datastore was built with, or build it for this one",
-            )
-        hidden = hidden.astype(np.float32, copy=False)
-        keys = hidden * self._scale if self._matrix is None else hidden @ self._matrix
-        keys += self._offset
-        if self.recipe.unit_norm:
-            keys /= np.maximum(np.sqrt((keys * keys).sum(-1, keepdims=True)), _TINY)
-        _demand_finite(keys)
-        return keys
+    def checksum(self) -> str:
+        """Of what it does: 64 hexadecimal digits."""
+        digest = sha256(repr(self.recipe).encode())
+        for name, array in self._arrays.items():
+            digest.update(name.encode() + array.tobytes())
+        return digest.hexdigest()
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What a folder keeps of it, float32 by name."""
-        found = {"mean": self.mean, "deviation": self.deviation}
-        if self.components is not None:
-            found |= {"components": self.components, "explained": self.explained}
-        return found
+        """All that it is made of, float32 by name; ``of`` takes it back."""
+        return dict(self._arrays)
 
     @classmethod
-    def of(cls, recipe: Recipe, arrays: dict[str, np.ndarray]) -> Reduction:
-        """The map that ``arrays`` kept."""
-        return cls(
-            recipe, arrays["mean"], arrays["deviation"], arrays.get("components"), arrays.get("explained")
-        )
+    def of(cls, recipe: Recipe, arrays: Mapping[str, np.ndarray]) -> Reduction:
+        """From ``arrays``."""
+        return cls(recipe, *(arrays.get(name) for name in ("mean", "deviation", "components", "explained")))
+
+    def __call__(self, hidden: np.ndarray) -> np.ndarray:
+        """Keys float32 [n, d] of hidden states [n, H]. Raises RunFailed: not finite, or of another width."""
+        keys = self._map(hidden)
+        if self.recipe.unit_norm:
+            keys /= np.maximum(np.sqrt(np.einsum("nd,nd->n", keys, keys)), _TINY)[:, None]
+        if not np.isfinite(keys).all():
+            raise _not_finite()
+        return keys
+
+    def one(self, hidden: np.ndarray) -> np.ndarray:
+        """The key float32 [d] of one hidden state [H], quickly. Raises as ``__call__``."""
+        key = self._map(hidden)
+        size = math.sqrt(key @ key)
+        if not math.isfinite(size):
+            raise _not_finite()
+        return key / np.float32(max(size, _TINY)) if self.recipe.unit_norm else key
+
+    def _map(self, hidden: np.ndarray) -> np.ndarray:
+        if hidden.shape[-1] != self.hidden:
+            raise RunFailed(
+                f"hidden states of {hidden.shape[-1]} dimensions, for keys that were made of {self.hidden}",
+                "use the model that the datastore was built with, or build it for this one",
+            )
+        centred = hidden.astype(np.float32, copy=False) - self._mean  # before the product: means can be large
+        return centred @ self._folded if self._folded.ndim == 2 else centred * self._folded
 
 
-def fit(sample: np.ndarray, recipe: Recipe) -> Reduction:
-    """Mean, deviation and principal components of a sample of hidden states.
+def fit(sample: Iterable[np.ndarray], recipe: Recipe) -> Reduction:
+    """Mean, deviation and principal components of a sample of hidden states, read once.
 
-    One pass: the covariance in float64, from which the z-norm's correlation follows. Components are ordered by
-    variance, the largest entry of each is positive, so that the same sample gives the same keys.
+    Covariance and eigenvectors are in float64; the correlations that PCA after a z-norm needs follow from it. The
+    largest entry of each component is positive, so that the same sample gives the same keys.
 
     Args:
-        sample: float [n, H], memory-mapped or not, n >= 1.
+        sample: blocks [n, H] of any lengths, at least one row together. It has to be random: the first documents of
+            a corpus are not what the others are.
 
     Raises:
         RunFailed: an empty sample, or hidden states that are not finite.
     """
-    count, width = sample.shape
-    if not count:
-        raise RunFailed("there are no hidden states to fit the datastore's keys on", "build it from more text")
     mean, covariance = moments(sample)
-    variance = np.diagonal(covariance).copy()
+    width = len(mean)
+    variance = np.diagonal(covariance)
     deviation = np.ones(width)
     if recipe.z_norm:
         deviation = np.sqrt(variance + _EPSILON * variance.mean())
         deviation[deviation == 0] = 1
     if not recipe.dims:
         return Reduction(recipe, mean if recipe.z_norm else np.zeros(width), deviation)
-    covariance /= np.outer(deviation, deviation)
-    variances, vectors = np.linalg.eigh(covariance)
+    variances, vectors = np.linalg.eigh(covariance / np.outer(deviation, deviation))
     keep = recipe.width(width)
     variances, vectors = np.maximum(variances[::-1], 0), vectors[:, ::-1][:, :keep]
     largest = np.abs(vectors).argmax(0)
@@ -142,71 +146,40 @@ def fit(sample: np.ndarray, recipe: Recipe) -> Reduction:
     return Reduction(recipe, mean, deviation, vectors, variances[:keep] / max(variances.sum(), _TINY))
 
 
-def moments(sample: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean [H] and covariance [H, H] of the rows of a sample, float64, in one pass around its first rows' mean."""
-    width = sample.shape[1]
-    about = sample[:_BLOCK].astype(np.float64).mean(0)
-    total, products = np.zeros(width), np.zeros((width, width))
-    for start in range(0, len(sample), _BLOCK):
-        rows = sample[start : start + _BLOCK].astype(np.float64) - about
-        _demand_finite(rows)
+def moments(sample: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean [H] and covariance [H, H] of blocks of rows, float64, in one pass. Sums are about the mean of the first
+    rows: about zero, large means would leave nothing of small variances. Raises as ``fit``."""
+    count, about, total, products = 0, None, None, None
+    for rows in sample:
+        if not len(rows):
+            continue
+        rows = rows.astype(np.float64)
+        if about is None:
+            about, width = rows.mean(0), rows.shape[1]
+            total, products = np.zeros(width), np.zeros((width, width))
+        rows -= about
+        count += len(rows)
         total += rows.sum(0)
         products += rows.T @ rows
-    off = total / len(sample)
-    return about + off, products / len(sample) - np.outer(off, off)
+    if about is None:
+        raise RunFailed("there are no hidden states to make keys of", "build the datastore from more text")
+    if not (np.isfinite(total).all() and np.isfinite(products).all()):
+        raise _not_finite()
+    off = total / count
+    return about + off, products / count - np.outer(off, off)
 
 
-class Reservoir:
-    """A uniform random sample of a stream of hidden states, of which only the sample is kept (Vitter's Algorithm R).
-
-    The sample depends on the seed and the order of the rows, not on how they come in batches.
-    """
-
-    def __init__(self, width: int, limit: int = SAMPLE, seed: int = 0) -> None:
-        self._rows = np.empty((0, width), np.float16)
-        self._limit, self._random = limit, np.random.default_rng(seed)
-        self.seen = 0
-
-    def add(self, hidden: np.ndarray) -> None:
-        """More rows of the stream, float [n, H]."""
-        free = max(0, self._limit - self.seen)
-        first, rest = hidden[:free], hidden[free:]
-        if len(first):
-            self._grow(self.seen + len(first))
-            self._rows[self.seen : self.seen + len(first)] = to_half(first)
-            self.seen += len(first)
-        if len(rest):
-            places = self._random.integers(0, np.arange(self.seen, self.seen + len(rest)) + 1)
-            self.seen += len(rest)
-            for row in np.flatnonzero(places < self._limit):
-                self._rows[places[row]] = to_half(rest[row])
-
-    @property
-    def sample(self) -> np.ndarray:
-        """float16 [min(seen, limit), H]."""
-        return self._rows[: min(self.seen, self._limit)]
-
-    def _grow(self, rows: int) -> None:
-        if rows > len(self._rows):
-            larger = np.empty((min(self._limit, max(rows, 2 * len(self._rows))), self._rows.shape[1]), np.float16)
-            larger[: len(self._rows)] = self._rows
-            self._rows = larger
-
-
-def fit_stream(batches: Iterable[np.ndarray], recipe: Recipe, limit: int = SAMPLE, seed: int = 0) -> Reduction:
-    """``fit`` on a random sample of a stream of hidden states, each float [n, H]."""
-    reservoir: Reservoir | None = None
-    for batch in batches:
-        reservoir = reservoir or Reservoir(batch.shape[1], limit, seed)
-        reservoir.add(batch)
-    return fit(reservoir.sample if reservoir else np.empty((0, 1)), recipe)
+def blocks(rows: np.ndarray, chosen: np.ndarray | None = None) -> Iterator[np.ndarray]:
+    """The rows of an array, or some of them by number, in blocks."""
+    for start in range(0, len(rows) if chosen is None else len(chosen), BLOCK):
+        part = slice(start, start + BLOCK)
+        yield rows[part] if chosen is None else rows[chosen[part]]
 
 
 def to_half(values: np.ndarray) -> np.ndarray:
-    """float16, what is too large for it cut to its largest; not-a-number stays."""
+    """float16; what is too large for it becomes its largest."""
     return np.clip(values, -_HALF, _HALF).astype(np.float16)
 
 
-def _demand_finite(values: np.ndarray) -> None:
-    if not np.isfinite(values.sum()):
-        raise RunFailed("the model's hidden states are not finite", "load the model in float32 or bfloat16")
+def _not_finite() -> RunFailed:
+    return RunFailed("the model's hidden states are not finite", "load the model in float32 or bfloat16")
