@@ -94,9 +94,11 @@ def write_tokens(
     """Stage 1: tokens, and the table of documents (``documents.Documents``). Documents without tokens are left out.
 
     Raises:
-        UsageProblem: the corpus has no tokens.
+        UsageProblem: the corpus has no tokens, or none are wanted.
         DatastoreProblem: more than ``MOST_TOKENS``; a token that the vocabulary lacks.
     """
+    if limit is not None and limit < 1:
+        raise UsageProblem(f"a limit of {limit} tokens leaves nothing to build", "use --limit of at least 1")
     counts = Counts(**(place.state("tokens") or {}))
     report, committed = Reporter("tokens", corpus.unit, progress, counts.done), time.monotonic()
     report.at(counts.done, corpus.total)

@@ -7,11 +7,12 @@ interrupted writes the bytes that it would have written anyway.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -21,7 +22,8 @@ from engines.datastores import places
 from engines.datastores.manifest import File, Manifest
 from engines.errors import DatastoreProblem, UsageProblem
 
-_JOURNAL = "journal.json"
+_JOURNAL = "journal"
+_DISK = {errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, getattr(errno, "EDQUOT", 0)}
 _CHUNK = 1 << 22
 
 
@@ -57,13 +59,18 @@ class Workspace:
     def __init__(self, name: str, identity: dict[str, Any]) -> None:
         self.name, self.folder = name, places.home() / (name + places.PARTIAL)
         self.remark = ""
-        self._identity = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        self._identity = _digest(json.dumps(identity, sort_keys=True))
         self._journal: dict[str, Any] = {}
         self._open: dict[str, IO[bytes]] = {}
 
     @property
     def created(self) -> str:
         return self._journal["created"]
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was committed."""
+        return bool(self._journal.get("stages"))
 
     def state(self, stage: str) -> Any:
         """What the last ``commit`` of a stage noted, None if there was none."""
@@ -90,7 +97,8 @@ class Workspace:
     def close(self) -> None:
         """Close the open files; what was not committed is cut off when they are opened again."""
         for stream in self._open.values():
-            stream.close()
+            with suppress(OSError):  # a full disk, of what doesn't matter
+                stream.close()
         self._open.clear()
 
     def finish(self, manifest: Callable[[tuple[File, ...]], Manifest], files: dict[str, tuple[str, tuple] | None],
@@ -102,6 +110,8 @@ class Workspace:
             files: what belongs to the datastore: path -> (dtype, shape), or None where it is no array.
             progress: told the bytes read and their total; what it raises leaves this method.
         """
+        for stream in self._open.values():
+            stream.flush()
         self.close()
         sizes = {path: (self.folder / path).stat().st_size for path in files}
         total, done, listed = sum(sizes.values()), 0, []
@@ -157,18 +167,20 @@ class Workspace:
     def _read_journal(self) -> dict[str, Any]:
         """What is on the disk, {} if it is not all there."""
         try:
-            found = json.loads((self.folder / _JOURNAL).read_text("utf-8"))
-            whole = isinstance(found["identity"], str) and datetime.fromisoformat(found["created"]) and all(
-                isinstance(n, int) and (self.folder / path).stat().st_size >= n for path, n in found["lengths"].items()
-            )
-            return found if whole and isinstance(found["stages"], dict) else {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            checksum, _, text = (self.folder / _JOURNAL).read_text("utf-8").partition("\n")
+            if checksum != _digest(text):
+                return {}
+            found = json.loads(text)
+            sizes = {path: (self.folder / path).stat().st_size for path in found["lengths"]}
+            return found if all(sizes[path] >= n for path, n in found["lengths"].items()) else {}
+        except (OSError, ValueError):
             return {}
 
     def _write_journal(self) -> None:
         temporary = self.folder / f"{_JOURNAL}.new"
         with open(temporary, "w", encoding="utf-8") as stream:
-            json.dump(self._journal, stream)
+            text = json.dumps(self._journal)
+            stream.write(f"{_digest(text)}\n{text}")
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, self.folder / _JOURNAL)
@@ -176,7 +188,8 @@ class Workspace:
 
 @contextmanager
 def workspace(name: str, identity: dict[str, Any], fresh: bool = False, replace: bool = False) -> Iterator[Workspace]:
-    """The place to build a datastore in, this process alone; an interrupted build of the same is taken up.
+    """The place to build a datastore in, this process alone; an interrupted build of the same is taken up. One that was
+    left before anything was committed leaves nothing.
 
     Args:
         name: of the datastore.
@@ -196,9 +209,14 @@ def workspace(name: str, identity: dict[str, Any], fresh: bool = False, replace:
             place.begin(fresh)
             yield place
         except OSError as error:
-            raise _unwritable(error) from error
+            ours = str(error.filename or "").startswith(str(place.folder))
+            if ours or error.errno in _DISK:  # not a pipe that progress was written to, nor a download
+                raise _unwritable(error) from error
+            raise
         finally:
             place.close()
+            if not place.begun:
+                places.discard(place.folder)
 
 
 def _check_free(name: str, replace: bool) -> None:
@@ -207,6 +225,10 @@ def _check_free(name: str, replace: bool) -> None:
         raise UsageProblem(f"a datastore that ships with the program is called {name}", "choose another name")
     if taken and not replace:
         raise UsageProblem(f"there is a datastore {name}", "choose another name, remove it first, or use --replace")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _sync(path: Path) -> None:

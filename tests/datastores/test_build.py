@@ -77,7 +77,7 @@ def interrupted(name, corpus, tokenizer, at, **options):
             build_sparse(name, corpus, tokenizer, progress=stopping(at + attempt // 3), **options)
             return attempt
         except Stop:
-            assert [e.unfinished for e in places.listing() if e.name == name] == [True]
+            assert all(e.unfinished for e in places.listing() if e.name == name)
     raise AssertionError("never done")
 
 
@@ -222,6 +222,8 @@ def test_an_estimate_is_near_what_comes_out(folder, tokenizer):
 def test_what_cannot_be_built(folder, tokenizer, monkeypatch):
     with pytest.raises(UsageProblem, match="no text"):
         build_sparse("mine", Ids([[], []]), Vocabulary(3))
+    with pytest.raises(UsageProblem, match="limit of -1"):
+        build_sparse("mine", Ids([[1, 2]]), Vocabulary(3), limit=-1)
     with pytest.raises(DatastoreProblem, match="not in the vocabulary"):
         build_sparse("other", Ids([[1, 7]]), Vocabulary(3))
     with pytest.raises(DatastoreProblem, match="not in the vocabulary"):

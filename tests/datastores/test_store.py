@@ -219,13 +219,13 @@ def test_what_was_not_committed_is_cut_off(home):
             for n in range(begin, 10):
                 place.appending("numbers.bin").write(np.array([n], "<i4").tobytes())
                 if n == stop:
-                    raise InterruptedError
+                    raise KeyboardInterrupt
                 if n % 3 == 2:
                     place.commit("count", n + 1)
             return place.finish(describe("mine"), {"numbers.bin": ("<i4", (10,))})
 
     for stop in (1, 4, 7, 9):
-        with pytest.raises(DatastoreProblem):
+        with pytest.raises(KeyboardInterrupt):
             attempt(stop)
     attempt(None)
     assert open_store("mine").array("numbers").tolist() == list(range(10))
@@ -243,14 +243,25 @@ def test_an_unfinished_build_of_something_else_is_not_gone_on_with(home):
         assert place.state("stage") is None
 
 
-@pytest.mark.parametrize("journal", ["", "{}", "[1]", "garbage", '{"identity": 1, "created": "", "lengths": 3}'])
-def test_a_damaged_journal_means_starting_over(home, journal):
+@pytest.mark.parametrize("damage", [
+    lambda b: b"", lambda b: b[:-1], lambda b: b"{}", lambda b: b.replace(b": 4", b": 3"), lambda b: b + b"\xff",
+])  # fmt: skip
+def test_a_damaged_journal_means_starting_over(home, damage):
     with workspace("mine", {}) as place:
         place.appending("numbers.bin").write(b"1234")
         place.commit("stage", 1)
-    (home / "mine.partial" / "journal.json").write_text(journal)
+    journal = home / "mine.partial" / "journal"
+    journal.write_bytes(damage(journal.read_bytes()))
     with workspace("mine", {}) as place:
         assert place.state("stage") is None and "damaged" in place.remark
+
+
+def test_only_the_disk_s_own_errors_are_said_to_be_the_disk_s(home):
+    with pytest.raises(BrokenPipeError), workspace("mine", {}):
+        raise BrokenPipeError
+    with pytest.raises(DatastoreProblem, match="cannot be written"), workspace("mine", {}) as place:
+        shutil.rmtree(place.folder)
+        place.appending("numbers.bin")
 
 
 def test_a_file_shorter_than_the_journal_says_means_starting_over(home):
