@@ -77,10 +77,13 @@ class Acceptance:
             out.append(min(chance, _CERTAIN))
         return out
 
-    def honesty(self, kind: Kind) -> list[float]:
-        """For each depth the factor by which the drafter's own probabilities come true."""
-        counts, factor, out = self._counts.get(kind, _NOTHING), 1.0, []
+    def honesty(self, kind: Kind, copied: bool = False) -> list[float]:
+        """For each column the factor by which the drafter's own probabilities come true: expected to be 1, and of
+        copies, whose probabilities are shares of what followed elsewhere, to come to 1 with the length of the match."""
+        counts, factor, out = self._counts.get(kind, _NOTHING), 1 / 3 if copied else 1.0, []
         for column in range(_COLUMNS):
+            if copied and column and factor < 1:
+                factor = 1 - (1 - factor) * (column + 2) / (column + 3)
             factor = (counts.kept[column] + _STRENGTH * factor) / (counts.foretold[column] + _STRENGTH)
             out.append(factor)
         return out
@@ -96,10 +99,10 @@ class Acceptance:
         accepted = {-1, *path}
         for node, (parent, depth) in enumerate(zip(tree.parents, tree.depths())):
             if parent in accepted:
-                rank = tree.origin[node]
+                rank, prob = tree.origin[node], tree.probs[node]
                 origin = tree.origins[rank]
-                column = _column(origin.match, depth)
-                self._of(kind_of(origin, rank)).add(column, node in accepted, tree.probs[node])
+                kind = kind_of(origin, rank if prob is None else 0)
+                self._of(kind).add(_column(origin.match, depth), node in accepted, prob)
 
     def _of(self, kind: Kind) -> Counts:
         return self._counts.setdefault(kind, Counts())
@@ -157,7 +160,7 @@ class Budget:
 
         Only for drafts whose nodes are point masses: leaving out a node that dice chose would bias the rejection law.
         """
-        self._seen += [kind_of(origin, rank) for rank, origin in enumerate(tree.origins)]
+        self._seen += {kind_of(origin, rank) for i, origin in enumerate(tree.origins) for rank in (0, i)}
         if not len(tree):
             return tree
         values = self.values(tree)
@@ -174,18 +177,18 @@ class Budget:
     def values(self, tree: DraftTree) -> list[float]:
         """For each node the probability that it is accepted, by the drafter's own belief as far as that came true, or
         by what is known of its kind where the drafter has none. Never above its parent's."""
-        chances = [
-            self.acceptance.chances(kind_of(origin, rank), origin.match is not None)
-            for rank, origin in enumerate(tree.origins)
-        ]
-        honesty = [self.acceptance.honesty(kind_of(origin, rank)) for rank, origin in enumerate(tree.origins)]
+        tables: dict[object, list[float]] = {}
         values: list[float] = []
         for node, (parent, depth) in enumerate(zip(tree.parents, tree.depths())):
             rank, prob = tree.origin[node], tree.probs[node]
-            if prob is None:
-                chance = chances[rank][_column(tree.origins[rank].match, depth)]
-            else:
-                chance = min(prob * honesty[rank][_column(0, depth)], _CERTAIN)
+            origin = tree.origins[rank]
+            kind, copied = kind_of(origin, rank if prob is None else 0), origin.match is not None
+            known = self.acceptance.chances if prob is None else self.acceptance.honesty
+            key = (kind, copied, prob is None)
+            if key not in tables:
+                tables[key] = known(kind, copied)
+            factor = tables[key][_column(origin.match, depth)]
+            chance = factor if prob is None else min(prob * factor, _CERTAIN)
             values.append(chance * (values[parent] if parent >= 0 else 1.0))
         return values
 

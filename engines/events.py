@@ -15,17 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
 from engines import codec
+from engines.parts import Choice, Draft, Emitted, Kind, Origin, Passage, Retrieval, Source, Trial
 
 SCHEMA = 1
 
-Kind = Literal["accepted", "corrected", "bonus", "target"]
-"""Fate of an emitted token. accepted: drafted, and the target agrees. corrected: the target's token after a mismatch.
-bonus: the target's token after a path accepted to its end. target: the target's token where nothing was drafted
-(the first token, and every token of autoregressive decoding)."""
-
-Source = Literal["prompt", "output", "draft", "retrieval", "target"]
-"""Who proposed a token: copied from the prompt, copied from the text generated so far, a draft model, a datastore,
-or the target itself."""
+__all__ = [
+    "SCHEMA", "Audited", "Auditing", "Choice", "Draft", "Emitted", "Event", "Failed", "Finding", "Finished", "Kind",
+    "Loading", "Origin", "Passage", "Prefilled", "Ready", "Reason", "Retrieval", "Round", "Source", "Started", "Trial",
+    "from_json", "to_json",
+]
 
 Reason = Literal["stop", "length", "cancelled"]
 
@@ -34,101 +32,6 @@ Finding = Literal["identical", "tie", "BUG", "consistent", "lossy"]
 score is as good within rounding. BUG: rounding does not explain it. consistent (rejection above temperature 0, which
 keeps the distribution, not the text): every token is one the target may draw, with the probability that was recorded.
 lossy: law or engine changes the target's distribution by design."""
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where drafted nodes come from.
-
-    Attributes:
-        source: see ``Source``.
-        place: index of the first copied token in the context (PLD) or in the document (retrieval).
-        document: name of the document (retrieval).
-        match: length in tokens of the suffix that was matched.
-    """
-
-    source: Source
-    place: int | None = None
-    document: str | None = None
-    match: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """The draft tree of a round, as shown; columns of equal length, one entry a node, parents before children.
-
-    Attributes:
-        tokens: token ids.
-        parents: index of the parent node, -1 for a child of the root (the last emitted token).
-        pieces: each token's text alone, for labels (special and partial tokens are named, e.g. ``<0xE4>``).
-        probs: the drafter's probability of the token given its parent, or None where the drafter has none.
-        origin: index into ``origins`` for each node.
-        origins: the distinct origins.
-    """
-
-    tokens: tuple[int, ...] = ()
-    parents: tuple[int, ...] = ()
-    pieces: tuple[str, ...] = ()
-    probs: tuple[float | None, ...] = ()
-    origin: tuple[int, ...] = ()
-    origins: tuple[Origin, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A token the target might have chosen: id, its text alone, its probability under the law's distribution."""
-
-    token: int
-    piece: str
-    prob: float
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One trial of a drafted node: target and draft probability of its token, the dice, the verdict.
-
-    Accepted when ``dice < target_prob / draft_prob``; under ``rejection`` ``target_prob`` is of the residual
-    distribution after earlier siblings were rejected. Under ``redraw`` a node has a trial for each path through it, and
-    under ``typical`` the threshold stands in the place of the dice.
-    """
-
-    node: int
-    target_prob: float
-    draft_prob: float
-    dice: float
-    accepted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Emitted:
-    """One token of the answer and why it was chosen.
-
-    Attributes:
-        token: token id.
-        text: what this token adds to the answer's text ("" for special tokens and unfinished characters). The
-            concatenation over a run is exactly ``Finished.text``.
-        piece: the token's own label.
-        kind: its fate.
-        node: index in ``Round.draft`` of the node that carried it, -1 if the target wrote it.
-        prob: target's probability of the token (under the law's temperature and filters; at temperature 0 the
-            plain softmax).
-        gap: difference of the two best scores that the law compared at this position (logits; at temperature > 0
-            logits/temperature + noise). None under laws other than ``exact``: they compare nothing.
-        noise: the Gumbel noise of the chosen token, None at temperature 0 and under other laws.
-        top: the target's most probable tokens here, best first.
-        trials: what a law with dice or a threshold tried at this position, in order.
-    """
-
-    token: int
-    text: str
-    piece: str
-    kind: Kind
-    node: int = -1
-    prob: float = 1.0
-    gap: float | None = None
-    noise: float | None = None
-    top: tuple[Choice, ...] = ()
-    trials: tuple[Trial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +47,8 @@ class Loading:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A model is loaded. ``draft_model`` is None where there is none that fits; ``warnings`` says why. ``price`` is
-    t(n) of the target as (rows, seconds), ``draft_price`` that of the draft model (``engines.cost.CostCurve``)."""
+    t(n) of the target as (rows, seconds), ``draft_price`` that of the draft model (``engines.cost.CostCurve``).
+    ``datastores`` are those at hand that fit the model, as "name" or "name (dense)"."""
 
     model: str
     dtype: str
@@ -161,6 +65,7 @@ class Ready:
     warnings: tuple[str, ...] = ()
     price: tuple[tuple[int, float], ...] = ()
     draft_price: tuple[tuple[int, float], ...] = ()
+    datastores: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +74,8 @@ class Started:
 
     ``lossless`` is False only for laws or engines that change the target's distribution by design.
     ``prompt`` / ``prompt_pieces`` are the context's token ids and labels; ``conversation`` is the text they came from
-    (role, content), with role "raw" for a prompt without chat template. ``price`` and ``draft_price`` as in ``Ready``.
+    (role, content), with role "raw" for a prompt without chat template. ``price`` and ``draft_price`` as in ``Ready``;
+    ``datastores`` are those that the engine searches.
     """
 
     engine: str
@@ -194,6 +100,7 @@ class Started:
     schema: int = SCHEMA
     price: tuple[tuple[int, float], ...] = ()
     draft_price: tuple[tuple[int, float], ...] = ()
+    datastores: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +136,7 @@ class Round:
         note: the drafter's remarks for display (match length, hits, forwards, ...), JSON scalars.
         bias: of a lossy law: total variation distance, 0..1, between what the law makes of this round's first token,
             given this draft, and the target's distribution. None for lossless laws.
+        retrieval: the lookup behind the draft; None for engines that don't retrieve.
     """
 
     index: int
@@ -242,6 +150,7 @@ class Round:
     cache_length: int
     note: dict[str, Any] = field(default_factory=dict)
     bias: float | None = None
+    retrieval: Retrieval | None = None
 
 
 @dataclass(frozen=True, slots=True)

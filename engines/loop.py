@@ -109,7 +109,7 @@ class _Run:
         shown = self._shown(tree)
         return Round(
             self.rounds, position, shown, path, emitted, *seconds,
-            perf_counter() - verified, self.target.length, tree.note, verdict.bias,
+            perf_counter() - verified, self.target.length, tree.note, verdict.bias, tree.retrieval,
         )
 
     def _hidden(self) -> torch.Tensor | None:
@@ -169,7 +169,7 @@ class _Run:
     def _shown(self, tree: DraftTree) -> Draft:
         return Draft(
             tuple(tree.tokens), tuple(tree.parents), tuple(self.words.piece(t) for t in tree.tokens),
-            tuple(tree.probs), tuple(tree.origin), tuple(tree.origins),
+            tuple(tree.probs), tuple(tree.origin), tuple(tree.origins), tuple(tree.also),
         )
 
     def finish(self, reason: Reason) -> Finished:

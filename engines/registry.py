@@ -10,7 +10,7 @@ from typing import Any
 from engines.errors import UsageProblem
 from engines.options import Option
 
-_MODULES = ("autoregressive", "pld", "draft_model")
+_MODULES = ("autoregressive", "pld", "draft_model", "rest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class EngineSpec:
         summary: one sentence on how it drafts.
         source: paper or origin of the method.
         options: its options, in display order.
-        needs: what must be at hand ("draft model"), empty if nothing.
+        needs: what must be at hand ("draft model", "datastore", "dense datastore"), empty if nothing.
         lossless: under the lossless laws the text follows the target's distribution exactly.
     """
 

@@ -42,6 +42,7 @@ class Request:
         law: one of ``LAWS``.
         temperature, top_p, top_k: sampling; temperature 0 is greedy, top_k 0 is no filter.
         seed: with ``exact``, text depends on prompt, sampling and seed only.
+        datastores: names of those to search; none takes the ones that ship and fit the model.
     """
 
     conversation: tuple[tuple[str, str], ...]
@@ -54,6 +55,7 @@ class Request:
     seed: int = 0
     max_new_tokens: int = 256
     raw: bool = False
+    datastores: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raises UsageProblem, naming the range, where a value is outside of it."""
@@ -76,7 +78,8 @@ class Request:
     def from_dict(cls, data: dict[str, Any]) -> Request:
         """The inverse of ``to_dict`` after a trip through JSON."""
         turns = tuple((str(role), str(content)) for role, content in data["conversation"])
-        return cls(**{**data, "conversation": turns})
+        stores = tuple(str(name) for name in data.get("datastores", ()))
+        return cls(**{**data, "conversation": turns, "datastores": stores})
 
 
 def _within(

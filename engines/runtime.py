@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from time import perf_counter
 
 import torch
@@ -17,6 +18,9 @@ from engines import registry
 from engines.answer import Answer
 from engines.audit import audit
 from engines.budget import Acceptance, Budget
+from engines.datastores.fingerprint import of_tokenizer
+from engines.datastores.manifest import ModelMark
+from engines.datastores.shelf import Shelf
 from engines.drafters.base import Resources
 from engines.errors import RunFailed, SpecError, UsageProblem, first_line
 from engines.events import Audited, Event, Loading, Ready, Started
@@ -50,6 +54,10 @@ class Runtime:
         self.price = price(target)
         self.draft_price = price(draft) if draft is not None else None
         self._acceptance: dict[str, Acceptance] = {}
+        self.mark = ModelMark(
+            Path(target.name).name, target.fingerprint, target.model.config.get_text_config(decoder=True).hidden_size
+        )
+        self.shelf = Shelf(of_tokenizer(tokenizer), self.mark)
         self.end_tokens = _end_tokens(target, tokenizer)
         for model, words in ((target, "drafts are cut to their first path"), (draft, "it drafts chains")):
             if model is not None:
@@ -59,7 +67,7 @@ class Runtime:
             target.name, _name(target.dtype), str(target.device), target.parameters, target.vocab_size,
             target.context_limit, bool(tokenizer.chat_template), draft.name if draft else None,
             draft.parameters if draft else None, seconds, target.backend, torch.get_num_threads(), warnings,
-            self.price.points, self.draft_price.points if self.draft_price else (),
+            self.price.points, self.draft_price.points if self.draft_price else (), self.shelf.titles(),
         )
 
     @classmethod
@@ -109,13 +117,15 @@ class Runtime:
         law = make_law(request.law, sampling, request.seed, self.target.vocab_size)
         resources = Resources(
             law, self.target.vocab_size, self.draft, self.end_tokens, self.target.trees,
-            self._budget(request, f"{spec.id} {options}"), self.draft_price,
+            self._budget(request, f"{spec.id} {options}"), self.draft_price, self.shelf, self.words,
+            request.datastores,
         )
         drafter = registry.drafter_class(spec.id)(resources, **options)
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
         remarks = (remark,) if (remark := drafter.remark()) else ()
         limit, clipped = self._room(len(prompt), request.max_new_tokens, len(request.conversation))
-        yield self._started(request, spec, options, law.lossless, prompt, warnings + clipped + remarks)
+        notes = warnings + clipped + remarks
+        yield self._started(request, spec, options, law.lossless, prompt, notes, drafter.datastores)
         stop = Stop(self.end_tokens, limit)
         try:
             yield from decode(self.target, drafter, law, prompt, stop, self.words, cancelled)
@@ -185,7 +195,7 @@ class Runtime:
             return room, ()
         return room, (f"the context of {limit} leaves room for {room} of {wanted} new tokens",)
 
-    def _started(self, request, spec, options, lossless, prompt, warnings) -> Started:
+    def _started(self, request, spec, options, lossless, prompt, warnings, datastores) -> Started:
         raw = request.raw or not self.tokenizer.chat_template
         turns = tuple(("raw" if raw else role, content) for role, content in request.conversation)
         return Started(
@@ -193,7 +203,7 @@ class Runtime:
             request.max_new_tokens, self.ready.model, self.ready.dtype, self.ready.device, tuple(prompt),
             tuple(self.words.piece(t) for t in prompt), turns, self.ready.draft_model,
             lossless and spec.lossless, _versions(), _machine(), warnings,
-            price=self.ready.price, draft_price=self.ready.draft_price,
+            price=self.ready.price, draft_price=self.ready.draft_price, datastores=datastores,
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engines.events import Origin
+from engines.events import Origin, Retrieval
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,6 +44,8 @@ class DraftTree:
         distinct: siblings were drawn without replacement, each from its parent's distribution without the earlier ones.
         draws: by parent, its children in the order they were drawn, with repeats. None where each was drawn once.
         note: remarks for display (match length, hits, ...): JSON scalars.
+        also: of a fused tree, each node's second origin, -1 for none; empty for all others.
+        retrieval: the lookup behind it, for display.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -55,10 +57,16 @@ class DraftTree:
     distinct: bool = False
     draws: dict[int, list[int]] | None = None
     note: dict[str, Any] = field(default_factory=dict)
+    also: list[int] = field(default_factory=list)
+    retrieval: Retrieval | None = None
     _known: dict[tuple[int, int], int] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def __contains__(self, child: tuple[int, int]) -> bool:
+        """Whether a (parent, token) was added."""
+        return child in self._known
 
     def add(self, token: int, parent: int, prob: float | None, origin: int) -> int:
         """Append a node, or find the sibling that already carries the token. Returns its index."""
@@ -141,6 +149,8 @@ class DraftTree:
             self.distinct,
             {index[p]: [index[n] for n in nodes] for p, nodes in draws.items()} if draws is not None else None,
             self.note,
+            [self.also[i] for i in keep] if self.also else [],
+            self.retrieval,
         )
 
     def check(self, vocab_size: int) -> None:

@@ -54,6 +54,38 @@ def make_llama(seed: int, vocab_size: int = 260, hidden: int = 32, layers: int =
     return LlamaForCausalLM(config).eval()
 
 
+TEXTS = (
+    "Repeat: the cat sat on the mat, the cat sat on the hat, and the hat sat on the cat.",
+    "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n",
+    "Write a Python function that adds two numbers. one two three one two three one two four.",
+    "xxxx aaaa bbbb 0000 1111 the quick brown fox; the slow brown fox; the fox",
+)
+
+
+class Texts:
+    """A corpus of a few texts."""
+
+    unit = "documents"
+
+    def __init__(self, texts=TEXTS):
+        self.texts, self.total, self.identity = texts, len(texts), {"kind": "texts", "texts": list(texts)}
+
+    def documents(self, resume=None):
+        from engines.datastores.corpus import Document
+
+        for i in range(resume or 0, len(self.texts)):
+            yield Document(f"text {i}", text=self.texts[i], line=1), i + 1
+
+
+def stock(name: str, tokenizer) -> None:
+    """Build a small sparse datastore for a tokenizer, once."""
+    from engines.datastores import places
+    from engines.datastores.build import build_sparse
+
+    if all(entry.name != name for entry in places.listing()):
+        build_sparse(name, Texts(), tokenizer)
+
+
 @pytest.fixture(scope="session")
 def tokenizer():
     return make_tokenizer()
@@ -68,6 +100,7 @@ def tiny():
     from engines.runtime import Runtime
     from engines.target.loading import wrap
 
+    stock("tiny-texts", make_tokenizer())
     target = make_llama(1, layers=3)
     draft = make_llama(1, layers=3)
     draft.model.layers = draft.model.layers[:2]
@@ -83,7 +116,9 @@ def sample():
     """The shipped pair."""
     from engines import load
 
-    return load()
+    runtime = load()
+    stock("sample-texts", runtime.tokenizer)
+    return runtime
 
 
 @pytest.fixture

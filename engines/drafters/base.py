@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
     from engines.budget import Budget
     from engines.cost import CostCurve
+    from engines.datastores.shelf import Shelf
     from engines.laws import Law
     from engines.target.model import CausalModel
+    from engines.text import Detokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,9 @@ class Resources:
         branches: whether the target can verify more than one path.
         budget: how much is worth drafting (``engines.budget.Budget``); None leaves drafts at the sizes of the options.
         draft_price: t(n) of the draft model.
+        shelf: the datastores of this run (``engines.datastores.shelf.Shelf``).
+        words: tokens as text, for display.
+        datastores: names of those to search; none takes the shelf's default.
     """
 
     law: Law
@@ -72,6 +77,9 @@ class Resources:
     branches: bool = True
     budget: Budget | None = None
     draft_price: CostCurve | None = None
+    shelf: Shelf | None = None
+    words: Detokenizer | None = None
+    datastores: tuple[str, ...] = ()
 
 
 class Drafter:
@@ -80,10 +88,12 @@ class Drafter:
     Attributes:
         budget: set where the option ``budget`` is "auto".
         wants_hidden: whether outcomes shall carry the target's last hidden states.
+        datastores: names of those it searches.
     """
 
     budget: Budget | None = None
     wants_hidden = False
+    datastores: tuple[str, ...] = ()
 
     def __init__(self, resources: Resources, budget: str = "paper") -> None:
         self.resources = resources

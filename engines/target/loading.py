@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from engines.errors import ModelUnavailable, UsageProblem, first_line
 from engines.sources.files import auto_map
 from engines.sources.source import Source, locate
+from engines.target.mark import fingerprint
 from engines.target.model import CausalModel
 from engines.target.selftest import selftest, unfit
 from engines.target.tuning import tune
@@ -121,9 +122,9 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None) -> Causa
     reason = unfit(type(model), model.config)
     try:
         if not reason:
-            parameters = model.num_parameters()
+            parameters, mark = model.num_parameters(), fingerprint(model)
             backend = tune(model, threads) if model.device.type == "cpu" else "generic"
-            causal = CausalModel(model, name, parameters, backend)
+            causal = CausalModel(model, name, parameters, backend, mark)
             reason = selftest(causal)
     except (MemoryError, torch.OutOfMemoryError):
         reason = "there is no memory left for a forward"

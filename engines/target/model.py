@@ -29,6 +29,7 @@ class CausalModel:
         vocab_size: width of the logits.
         parameters: their number, tied ones counted once.
         backend: which forward runs, in words.
+        fingerprint: of the weights (``mark.fingerprint``); "" where it was not taken.
         context_limit: positions the model was made for.
         spans: kinds and sizes of its attention layers (``masks.spans``).
         trees: whether branching drafts can be verified in one forward; else chains only.
@@ -37,9 +38,11 @@ class CausalModel:
             norm: what the language modelling head reads. Of a prefill, those of the last row.
     """
 
-    def __init__(self, model: PreTrainedModel, name: str, parameters: int = 0, backend: str = "generic") -> None:
+    def __init__(
+        self, model: PreTrainedModel, name: str, parameters: int = 0, backend: str = "generic", fingerprint: str = ""
+    ) -> None:
         self.model = model.eval()
-        self.name, self.backend = name, backend
+        self.name, self.backend, self.fingerprint = name, backend, fingerprint
         self.parameters = parameters or model.num_parameters()
         config = model.config.get_text_config(decoder=True)
         self.vocab_size: int = config.vocab_size

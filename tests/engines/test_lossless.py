@@ -11,6 +11,9 @@ from engines.events import Finished, Round
 VARIANTS = [
     ("pld", {}),
     ("pld", {"num_candidates": 4, "max_ngram": 5}),
+    ("rest", {"n_min": 1}),
+    ("rest", {"budget": "paper", "n_min": 1, "samples": 7}),
+    ("rest", {"n_min": 1, "select": "random", "nodes": 9}),
     ("draft", {}),
     ("draft", {"num_tokens": 9, "confidence": 0.0}),
     ("draft", {"shape": "tree"}),

@@ -1,0 +1,103 @@
+"""REST: what followed the longest suffix of the context in a datastore, as the heaviest nodes of a trie.
+
+Source: He et al. 2024, "REST: Retrieval-Based Speculative Decoding": Algorithm 1 (retrieval), Algorithm 2 (selection).
+Differences from the published code: the exact top nodes with deterministic ties; large match sets are sampled at equal
+strides instead of taking the first in lexicographic order; a miss drafts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from engines.drafters.base import Drafter, Outcome, Resources, Room
+from engines.drafters.passages import Passages
+from engines.errors import UsageProblem
+from engines.events import Retrieval
+from engines.options import BUDGET, Option
+from engines.registry import EngineSpec
+from engines.tree import DraftTree
+
+if TYPE_CHECKING:
+    from engines.datastores.continuations import Continuations
+    from engines.datastores.sparse import SparseStore
+
+SPEC = EngineSpec(
+    id="rest",
+    title="REST",
+    summary="Looks up the longest suffix of the text in a datastore and drafts the trie of what followed it there.",
+    source="He et al. 2024 (REST), algorithms 1 and 2",
+    options=(
+        BUDGET,
+        Option("nodes", 64, "Most nodes of the trie that are drafted (the paper's c).", 1, 256),
+        Option("length", 10, "Tokens of a continuation.", 1, 64),
+        Option("n_max", 16, "Longest suffix looked for, in tokens.", 1, 64),
+        Option("n_min", 2, "Shortest suffix that counts as a match.", 1, 64),
+        Option("select", "trie", "The heaviest nodes of the trie, or random continuations (Table 3).",
+               choices=("trie", "random")),
+        Option("samples", 5000, "Most continuations looked at, at equal strides over all of a match.", 1, 100_000),
+    ),
+    needs=("datastore",),
+)
+
+
+class Rest(Drafter):
+    """Retrieval by exact match from one or several datastores: the longest match of all wins."""
+
+    def __init__(
+        self, resources: Resources, *, budget: str, nodes: int, length: int, n_max: int, n_min: int, select: str,
+        samples: int,
+    ) -> None:
+        super().__init__(resources, budget)
+        if n_min > n_max:
+            raise UsageProblem(f"n_min={n_min} is above n_max={n_max}", "set n_min to at most n_max")
+        self.stores: list[SparseStore] = resources.shelf.sparse(resources.datastores)
+        self.datastores = tuple(store.name for store in self.stores)
+        self.nodes, self.length, self.n_max, self.n_min = nodes, length, n_max, n_min
+        self.select, self.samples = select, samples
+
+    def start(self, outcome: Outcome) -> None:
+        """Touch the datastores, so that reading them from disk counts as prefill and not as drafting."""
+        self._lookup(outcome.context, 1)
+
+    def propose(self, context: Sequence[int], room: Room) -> DraftTree:
+        from engines.datastores.trie import drawn, heaviest
+
+        clock = perf_counter()
+        found, stores = self._lookup(context, min(self.length, room.depth))
+        seconds = perf_counter() - clock
+        if found is None:
+            return DraftTree(retrieval=Retrieval(seconds, 0), note={"match": 0})
+        nodes = min(self.nodes, room.nodes)
+        chosen = heaviest(found, nodes) if self.select == "trie" else drawn(found, nodes, (len(context), self.nodes))
+        tree = self._tree(found, stores, chosen, seconds)
+        return self.budget.prune(tree) if self.budget else tree
+
+    def _lookup(self, context: Sequence[int], length: int) -> tuple[Continuations | None, list[SparseStore]]:
+        """What followed the longest match; where several datastores have it, all of them together."""
+        from engines.datastores.continuations import merge
+
+        matches = [(store, store.longest(context, self.n_max, self.n_min)) for store in self.stores]
+        longest = max((match.length for _, match in matches if match), default=0)
+        best = [(store, match) for store, match in matches if match and match.length == longest]
+        if not best:
+            return None, []
+        parts = [store.continuations(match, length, self.samples) for store, match in best]
+        return (parts[0] if len(parts) == 1 else merge(parts)), [store for store, _ in best]
+
+    def _tree(self, found: Continuations, stores: list[SparseStore], chosen, seconds: float) -> DraftTree:
+        passages = Passages(self.resources.words)
+        match = int(found.matched[0])
+        origin = [
+            passages.origin(stores[found.stores[row]], int(found.positions[row]), match, count)
+            for row, count in zip(chosen.rows, chosen.counts)
+        ]
+        retrieval = Retrieval(seconds, match, found.total, len(found), (), tuple(passages.passages))
+        return DraftTree(
+            chosen.tokens, chosen.parents, chosen.probs, origin, passages.origins, retrieval=retrieval,
+            note={"match": match, "hits": found.total},
+        )
+
+
+DRAFTER = Rest

@@ -1,0 +1,161 @@
+"""What events are made of: origins of drafted tokens, the draft tree as shown, emitted tokens and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["accepted", "corrected", "bonus", "target"]
+"""Fate of an emitted token. accepted: drafted, and the target agrees. corrected: the target's token after a mismatch.
+bonus: the target's token after a path accepted to its end. target: the target's token where nothing was drafted
+(the first token, and every token of autoregressive decoding)."""
+
+Source = Literal["prompt", "output", "draft", "retrieval", "target"]
+"""Who proposed a token: copied from the prompt, copied from the text generated so far, a draft model, a datastore,
+or the target itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where drafted nodes come from.
+
+    Attributes:
+        source: see ``Source``.
+        place: index of the first copied token in the context (PLD) or in the document (retrieval).
+        document: name of the document (retrieval).
+        match: length in tokens of the suffix that was matched.
+        datastore, line: name of the datastore, and the line in the document's source (retrieval).
+        passage: index into ``Retrieval.passages`` of the round, where the passage is among them.
+    """
+
+    source: Source
+    place: int | None = None
+    document: str | None = None
+    match: int | None = None
+    datastore: str | None = None
+    line: int | None = None
+    passage: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A place in a datastore that a draft came from.
+
+    Attributes:
+        datastore, document, line: where it is; line is None where the source has no lines.
+        before, after: its text, before and after the point that matched the end of the context.
+        weight: of retrieval by exact match: how many of the continuations begin like the first drafted tokens of this
+            one; of retrieval by meaning: the similarity of the keys.
+    """
+
+    datastore: str
+    document: str
+    line: int | None
+    before: str
+    after: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieval:
+    """What a round's lookup in datastores brought.
+
+    Attributes:
+        seconds: of the lookup, the tree not built yet.
+        match: tokens of the longest suffix that was found; None for retrieval by meaning, 0 where nothing was found.
+        hits: occurrences of the suffix, or neighbours that passed the filter; ``used`` of them made the draft.
+        scores: of retrieval by meaning, similarities of the nearest neighbours, the best first.
+        passages: some of the places, the most important first.
+        pruned: of a fused draft, first tokens of retrieved branches that were cut off, and how many nodes hung there.
+        fused: nodes that both drafters proposed.
+    """
+
+    seconds: float
+    match: int | None = None
+    hits: int = 0
+    used: int = 0
+    scores: tuple[float, ...] = ()
+    passages: tuple[Passage, ...] = ()
+    pruned: tuple[tuple[str, int], ...] = ()
+    fused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The draft tree of a round, as shown; columns of equal length, one entry a node, parents before children.
+
+    Attributes:
+        tokens: token ids.
+        parents: index of the parent node, -1 for a child of the root (the last emitted token).
+        pieces: each token's text alone, for labels (special and partial tokens are named, e.g. ``<0xE4>``).
+        probs: the drafter's probability of the token given its parent, or None where the drafter has none.
+        origin: index into ``origins`` for each node.
+        origins: the distinct origins.
+        also: of a fused tree, for each node the index of its second origin, -1 where only one drafter proposed it;
+            empty for all others.
+    """
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    pieces: tuple[str, ...] = ()
+    probs: tuple[float | None, ...] = ()
+    origin: tuple[int, ...] = ()
+    origins: tuple[Origin, ...] = ()
+    also: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A token the target might have chosen: id, its text alone, its probability under the law's distribution."""
+
+    token: int
+    piece: str
+    prob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One trial of a drafted node: target and draft probability of its token, the dice, the verdict.
+
+    Accepted when ``dice < target_prob / draft_prob``; under ``rejection`` ``target_prob`` is of the residual
+    distribution after earlier siblings were rejected. Under ``redraw`` a node has a trial for each path through it, and
+    under ``typical`` the threshold stands in the place of the dice.
+    """
+
+    node: int
+    target_prob: float
+    draft_prob: float
+    dice: float
+    accepted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """One token of the answer and why it was chosen.
+
+    Attributes:
+        token: token id.
+        text: what this token adds to the answer's text ("" for special tokens and unfinished characters). The
+            concatenation over a run is exactly ``Finished.text``.
+        piece: the token's own label.
+        kind: its fate.
+        node: index in ``Round.draft`` of the node that carried it, -1 if the target wrote it.
+        prob: target's probability of the token (under the law's temperature and filters; at temperature 0 the
+            plain softmax).
+        gap: difference of the two best scores that the law compared at this position (logits; at temperature > 0
+            logits/temperature + noise). None under laws other than ``exact``: they compare nothing.
+        noise: the Gumbel noise of the chosen token, None at temperature 0 and under other laws.
+        top: the target's most probable tokens here, best first.
+        trials: what a law with dice or a threshold tried at this position, in order.
+    """
+
+    token: int
+    text: str
+    piece: str
+    kind: Kind
+    node: int = -1
+    prob: float = 1.0
+    gap: float | None = None
+    noise: float | None = None
+    top: tuple[Choice, ...] = ()
+    trials: tuple[Trial, ...] = ()

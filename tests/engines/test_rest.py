@@ -1,0 +1,133 @@
+"""REST against its two algorithms written down naively."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engines import Request, UsageProblem
+from engines.datastores import places
+from engines.drafters.base import Outcome, Resources, Room
+from engines.drafters.rest import SPEC, Rest
+from engines.events import Round
+from engines.tree import DraftTree
+from tests.datastores.conftest import sparse
+
+
+class Here:
+    """A shelf that holds these."""
+
+    def __init__(self, *stores):
+        self.stores = list(stores)
+
+    def sparse(self, names):
+        return self.stores
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(places, "sample_datastores", lambda: None)
+
+
+def propose(context, *stores, room=Room(100, 500), **options) -> DraftTree:
+    drafter = Rest(Resources(None, 10, shelf=Here(*stores)), **SPEC.parse({"budget": "paper", **options}))
+    return drafter.propose(context, room)
+
+
+def retrieve(documents, context, n_max, n_min, length):
+    """Algorithm 1: the longest suffix that occurs, and all that follows its occurrences."""
+    for n in range(min(n_max, len(context)), n_min - 1, -1):
+        suffix = list(context[len(context) - n :])
+        found = [
+            tuple(d[i + n : i + n + length]) for d in documents for i in range(len(d) - n) if list(d[i : i + n]) == suffix
+        ]
+        if found:
+            return n, found
+    return 0, []
+
+
+def heaviest(found, c):
+    """Algorithm 2: the c heaviest prefixes, the shallower first, then in order of token ids."""
+    counts = Counter(t[: i + 1] for t in found for i in range(len(t)))
+    return set(sorted(counts, key=lambda prefix: (-counts[prefix], len(prefix), prefix))[:c])
+
+
+def paths_of(tree) -> list[tuple]:
+    above: list[tuple] = []
+    for token, parent in zip(tree.tokens, tree.parents):
+        above.append((*(above[parent] if parent >= 0 else ()), token))
+    return above
+
+
+documents = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=20), min_size=1, max_size=4)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(documents, st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(1, 3), st.integers(1, 5),
+       st.integers(1, 12))
+def test_drafts_what_the_two_algorithms_give(texts, context, n_min, length, c):
+    tree = propose(context, sparse(texts, 4), n_min=n_min, n_max=5, length=length, nodes=c)
+    match, found = retrieve(texts, context, 5, n_min, length)
+    assert set(paths_of(tree)) == heaviest(found, c) and len(tree) == len(set(paths_of(tree)))
+    assert (tree.retrieval.match, tree.retrieval.hits) == (match, len(found))
+    counts = Counter(t[: i + 1] for t in found for i in range(len(t)))
+    for path, prob in zip(paths_of(tree), tree.probs):
+        assert prob == pytest.approx(counts[path] / (counts[path[:-1]] if len(path) > 1 else len(found)))
+
+
+def test_the_longest_match_of_several_datastores_wins_and_equal_ones_are_merged():
+    near, far = sparse([[1, 2, 3, 5]], 10, "near"), sparse([[2, 3, 6], [2, 3, 6]], 10, "far")
+    assert paths_of(propose([1, 2, 3], near, far)) == [(5,)]
+    tree = propose([0, 2, 3], near, far)
+    assert set(paths_of(tree)) == {(5,), (6,)}
+    assert {(tree.origins[o].datastore, t) for o, t in zip(tree.origin, tree.tokens)} == {("near", 5), ("far", 6)}
+
+
+def test_a_node_says_where_it_came_from():
+    tree = propose([7, 1, 2], sparse([[9, 9], [1, 2, 3, 4]], 10, "one"))
+    origin = tree.origins[tree.origin[0]]
+    assert (origin.source, origin.datastore, origin.document, origin.place, origin.match) == (
+        "retrieval", "one", "document 1", 2, 2)
+    passage = tree.retrieval.passages[origin.passage]
+    assert (passage.datastore, passage.document, passage.weight) == ("one", "document 1", 1)
+
+
+def test_a_miss_drafts_nothing_and_room_is_kept():
+    store = sparse([[1, 2, 3, 4, 5, 6, 7]], 10)
+    assert len(propose([9, 9], store)) == 0
+    assert max(propose([1, 2], store, room=Room(2, 500)).depths()) == 2
+    assert len(propose([1, 2], store, room=Room(100, 3))) == 3
+
+
+def test_the_order_of_the_range_is_checked():
+    with pytest.raises(UsageProblem, match="n_min=9 is above n_max=3"):
+        propose([1], sparse([[1, 2]], 10), n_min=9, n_max=3)
+
+
+def test_a_new_run_reads_the_store_before_the_clock_of_drafting_starts():
+    drafter = Rest(Resources(None, 10, shelf=Here(sparse([[1, 2, 3]], 10))), **SPEC.parse({}))
+    drafter.start(Outcome([1, 2], 2, DraftTree(), (), (2,), None))
+
+
+def test_without_a_fitting_datastore_the_run_is_refused_with_the_way_out(tiny):
+    with pytest.raises(UsageProblem, match="no datastore of this model's tokenizer") as refused:
+        next(tiny.run(Request((("user", "x"),), "rest")))
+    assert "spec-tui datastore build" in refused.value.hint
+    with pytest.raises(UsageProblem, match="nowhere"):
+        next(tiny.run(Request((("user", "x"),), "rest", datastores=("nowhere",))))
+
+
+def test_rounds_carry_the_lookup(sample, monkeypatch):
+    monkeypatch.setattr(sample.shelf, "sparse", lambda names: [
+        sparse([sample.tokenizer("def add(a, b):\n    return a + b\n")["input_ids"]], len(sample.tokenizer), "adds")
+    ])
+    request = Request((("user", "Write a Python function that adds two numbers."),), "rest", {"n_min": 1})
+    started, *events = sample.run(request)
+    assert started.datastores == ("adds",)
+    looked = [e for e in events if isinstance(e, Round) and e.retrieval.match]
+    assert looked and all("retrieval" == o.source for e in looked for o in e.draft.origins)
+    assert any("return" in p.after or "add" in p.before for e in looked for p in e.retrieval.passages)
