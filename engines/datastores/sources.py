@@ -101,13 +101,17 @@ def files(
 
 def standard_library(progress: Progress = quiet) -> Files:
     """The modules of the standard library of the Python that runs this, without their tests. Raises UsageProblem."""
-    label = f"python{sys.version_info.major}.{sys.version_info.minor}"
     root = Path(sysconfig.get_path("stdlib"))
 
     def module(parts: tuple[str, ...]) -> bool:
         return parts[-1].endswith(".py") and not _NOT_LIBRARY.intersection(parts)
 
-    return _choose([(root, label)], LARGEST, module, progress)
+    return _choose([(root, library_name())], LARGEST, module, progress)
+
+
+def library_name() -> str:
+    """What the standard library of this Python is called among sources."""
+    return f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def _choose(roots: list[tuple[Path, str]], largest: int, keep: Keep, progress: Progress) -> Files:

@@ -1,0 +1,230 @@
+"""A datastore to be built, as plain data: where its text comes from, and what is made of it.
+
+Sources are files and folders, ``python-stdlib``, ``hf:DATASET[:SPLIT][:COLUMN]`` and ``model-answers``; a file that is
+called like one of these is meant by ``./NAME``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engines.datastores import places
+from engines.datastores.ann import choose
+from engines.datastores.corpus import Corpus, Encoder, Joined
+from engines.datastores.pace import Progress, quiet
+from engines.datastores.reduce import Recipe
+from engines.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from engines.datastores.store import Store
+    from engines.runtime import Runtime
+
+KINDS = ("sparse", "dense", "both")
+STANDARD_LIBRARY, ANSWERS, HUB = "python-stdlib", "model-answers", "hf:"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is wanted.
+
+    Attributes:
+        name: of the datastore.
+        sources: at least one; ``model-answers`` stands alone.
+        kind: sparse, dense or both.
+        prompts: file of prompts, for ``model-answers``.
+        answers, temperature, max_new_tokens, engine, system: see ``answers.Sampled``.
+        limit: tokens at most, None for all.
+        recipe, index, sample: of a dense part; see ``reduce.Recipe`` and ``dense_build.DenseBuilder``.
+        window: tokens of a text that are read together at most, None for the usual number.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    kind: str = "sparse"
+    prompts: str | None = None
+    answers: int = 1
+    temperature: float = 0.0
+    max_new_tokens: int = 256
+    engine: str = ""
+    system: str = ""
+    limit: int | None = None
+    recipe: Recipe = field(default_factory=Recipe)
+    index: str = "auto"
+    sample: int = 1_000_000
+    window: int | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether the model writes the text."""
+        return ANSWERS in self.sources
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether more than a tokenizer is needed."""
+        return self.answered or self.kind != "sparse"
+
+    def check(self) -> None:
+        """What can be said before anything is loaded. Raises UsageProblem."""
+        places.check_name(self.name)
+        if not self.sources:
+            raise UsageProblem("nothing to build from", f"name files or folders, {STANDARD_LIBRARY}, {HUB}DATASET or "
+                               f"{ANSWERS}: --from")  # fmt: skip
+        if self.kind not in KINDS:
+            raise UsageProblem(f"there is no kind {self.kind!r}", f"kinds are: {', '.join(KINDS)}")
+        if self.answered and len(self.sources) > 1:
+            raise UsageProblem(f"{ANSWERS} stands alone", "build two datastores and use them together")
+        if self.answered and self.prompts is None:
+            raise UsageProblem(f"{ANSWERS} needs questions to answer", "give a file of prompts: --prompts FILE")
+        if not self.answered and (self.prompts is not None or self.answers != 1 or self.temperature or self.system):
+            raise UsageProblem(f"prompts, answers, temperature and system are for {ANSWERS}", f"--from {ANSWERS}")
+        for name, value, least in (("limit", self.limit, 1), ("sample", self.sample, 1), ("window", self.window, 4)):
+            if value is not None and value < least:
+                raise UsageProblem(f"{name} {value} is out of range", f"--{name} is at least {least}")
+        choose(self.index, 0)
+        if self.answered:
+            self.sampled().request("x").check()
+
+    def sampled(self) -> Any:
+        """How answers are made, an ``answers.Sampled``. Raises UsageProblem."""
+        from engines.datastores.answers import Sampled
+
+        return Sampled(self.answers, self.temperature, self.max_new_tokens, self.engine, self.system)
+
+
+def corpus_of(order: Order, runtime: Runtime | None = None, progress: Progress = quiet) -> Corpus:
+    """The text of an order.
+
+    Args:
+        runtime: where the model answers.
+
+    Raises:
+        UsageProblem: a source that there is not, or that holds no text.
+        ModelUnavailable: a dataset of the hub that can't be had.
+    """
+    if order.answered:
+        from engines.datastores.answers import Answers, read_prompts
+
+        assert runtime is not None
+        return Answers(runtime, read_prompts(Path(order.prompts)), order.sampled(), runtime.mark.fingerprint)
+    parts: list[Corpus] = []
+    paths: list[Path] = []
+    for source in order.sources:
+        if source == STANDARD_LIBRARY or source.startswith(HUB):
+            parts += _files(paths, progress)
+            parts.append(_named(source, progress))
+        else:
+            paths.append(Path(source).expanduser())
+    parts += _files(paths, progress)
+    return parts[0] if len(parts) == 1 else Joined(parts)
+
+
+def _named(source: str, progress: Progress) -> Corpus:
+    if source == STANDARD_LIBRARY:
+        from engines.datastores.sources import standard_library
+
+        return standard_library(progress)
+    from engines.datastores.hub_dataset import hub_dataset
+
+    return hub_dataset(source.removeprefix(HUB))
+
+
+def _files(paths: list[Path], progress: Progress) -> list[Corpus]:
+    """The paths so far as one corpus, and none left."""
+    from engines.datastores.sources import files
+
+    found = [files(list(paths), progress=progress)] if paths else []
+    paths.clear()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a build will take, as far as it can be told; None where it can't.
+
+    Attributes:
+        tokens: of the datastore.
+        size, building: bytes of the datastore, and on the disk while it is built.
+        seconds: in all.
+        most: these are the most that it can be.
+    """
+
+    tokens: int | None
+    size: int | None = None
+    building: int | None = None
+    seconds: float | None = None
+    most: bool = False
+
+
+def outlook(order: Order, corpus: Corpus, tokenizer: Any, runtime: Runtime | None = None) -> Outlook:
+    """An estimate, in a fraction of a second: files are sampled; answers can be as long as they may."""
+    from engines.datastores import estimate
+    from engines.datastores.sources import Files
+
+    if isinstance(corpus, Files):
+        found = estimate.estimate(corpus, Encoder(tokenizer), order.limit)
+        tokens, size, seconds = found.tokens, found.size, found.seconds
+    elif order.answered:
+        tokens = min(corpus.total * order.max_new_tokens, order.limit or 1 << 62)
+        size, seconds = 6 * tokens, tokens * runtime.price.at(1)
+    elif order.limit is not None:
+        tokens, size, seconds = order.limit, 6 * order.limit, None
+    else:
+        return Outlook(None)
+    building = size
+    if order.kind != "sparse":
+        from engines.datastores.dense_build import estimate as of_keys
+
+        keys = of_keys(tokens, runtime.mark.width, order.recipe)
+        rows = runtime.price.points[-1][0]
+        size, building = size + keys.size, size + keys.building
+        seconds = seconds and seconds + tokens * runtime.price.at(rows) / rows
+    return Outlook(tokens, size, building, seconds, most=not isinstance(corpus, Files))
+
+
+def build(
+    order: Order, corpus: Corpus, tokenizer: Any, runtime: Runtime | None = None, progress: Progress = quiet,
+    fresh: bool = False, replace: bool = False,
+) -> Store:
+    """Build what was ordered; an interrupted build of the same is taken up.
+
+    Raises:
+        UsageProblem, DatastoreProblem, RunFailed: see ``build.build_sparse`` and ``hidden.build_dense``.
+    """
+    from engines.datastores.build import build_sparse
+
+    if order.kind == "sparse":
+        return build_sparse(
+            order.name, corpus, tokenizer, limit=order.limit, progress=progress, fresh=fresh, replace=replace
+        )
+    from engines.datastores.from_model import WINDOW, ModelReader, before
+    from engines.datastores.hidden import build_dense
+
+    window = order.window or (None if order.answered else WINDOW)
+    return build_dense(
+        order.name, corpus, tokenizer, ModelReader(runtime, window), kind=order.kind, recipe=order.recipe,
+        index=order.index, limit=order.limit, sample=order.sample, before=before(corpus, tokenizer),
+        progress=progress, fresh=fresh, replace=replace,
+    )
+
+
+def offered(tokenizer: Any, progress: Progress = quiet) -> Store:
+    """The standard library of this Python as a sparse datastore, for this tokenizer; built if it isn't there, or for
+    another tokenizer or Python. It takes seconds.
+
+    Raises:
+        UsageProblem, DatastoreProblem: see ``build.build_sparse``.
+    """
+    from engines.datastores.build import build_sparse
+    from engines.datastores.fingerprint import of_tokenizer
+    from engines.datastores.sources import library_name, standard_library
+    from engines.datastores.store import open_store
+
+    entry = next((e for e in places.listing() if e.name == STANDARD_LIBRARY and e.manifest is not None), None)
+    if entry is not None and entry.manifest.tokenizer == of_tokenizer(tokenizer):
+        sources = entry.manifest.parameters.get("sources")
+        if isinstance(sources, dict) and sources.get("roots") == [library_name()]:
+            return open_store(STANDARD_LIBRARY)
+    corpus = standard_library(progress)
+    return build_sparse(STANDARD_LIBRARY, corpus, tokenizer, progress=progress, fresh=True, replace=True)
