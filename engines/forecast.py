@@ -95,8 +95,9 @@ class Forecast:
             return None
         low, high = 0.0, 1.0
         for _ in range(30):
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.assuming(middle).expected(depth) >= needs else (middle, high)
+            chance = (low + high) / 2
+            expected = (1 - chance ** (depth + 1)) / (1 - chance)  # 1 + chance + ... + chance ** depth
+            low, high = (low, chance) if expected >= needs else (chance, high)
         return high
 
     @property

@@ -93,7 +93,7 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
         return None
     known = {option.name: option for option in spec.options}
     tree = options.get("shape") == "tree"
-    size = known.get("depth" if tree else "num_tokens")
+    size = known.get("depth") if tree else known.get("num_tokens") or known.get("length")
     draft = CostCurve(started.draft_price) if started.draft_price and "draft model" in spec.needs else None
     total = seen(run.rounds) if run is not None else Seen()
     rows = total.nodes / total.levels if total.levels else _LEVEL if tree else 1.0
@@ -101,7 +101,7 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
         CostCurve(started.price), first=draft.at(1) if draft else 0.0, rows=rows, most=_most(size, options),
         each=draft.at(_width(options, tree)) if draft else 0.0,
     ), total, run)
-    return Outlook(spec.title, "level" if tree else "token", _paper(size), forecast,
+    return Outlook(spec.title, "level" if tree or rows > 1 else "token", _paper(size), forecast,
                    _published(spec, forecast, draft) if tree else forecast, draft is not None)
 
 
@@ -180,6 +180,12 @@ def conclusion(found: Outlook, assumed: float | None = None) -> str:
     elif found.paper and found.paper != f.best:
         text += f" The published {found.paper} would make ×{f.speed_up(found.paper):.2f}."
     return text
+
+
+def hopeless(ready: Ready | None, spec: EngineSpec, settings: Settings) -> str:
+    """Why an engine cannot pay with the loaded models, in a sentence; "" if it may."""
+    found = outlook(ready, spec.id, settings.options(spec.id)) if ready is not None else None
+    return conclusion(found) if found is not None and pays_from(found.forecast) is None else ""
 
 
 def budget_words(note: Mapping[str, Any]) -> tuple[str, str]:

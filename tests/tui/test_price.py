@@ -23,7 +23,7 @@ from spec_tui.tui.widgets.price_rows import break_even, column_of, cost_plot, co
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
 from spec_tui.tui.widgets.tree_panel import TreePanel
 from spec_tui.tui.widgets.wrap import cells
-from tests.tui.fakes import ANSWER, DRAFT_PRICE, PRICE, READY, script
+from tests.tui.fakes import ANSWER, DRAFT_PRICE, PRICE, READY, FakeClient, script
 
 CURVE = CostCurve(PRICE)
 DEAR = replace(READY, draft_price=((1, 0.05), (64, 0.06)))
@@ -161,11 +161,11 @@ def test_the_conclusion_names_what_is_best_by_the_same_numbers():
     found = of(run_of())
     f = found.forecast
     said = price.conclusion(found)
-    assert f"drafts of {f.best} tokens: ×{f.speed_up(f.best):.2f}" in said
+    assert f"drafts of {f.best} levels: ×{f.speed_up(f.best):.2f}" in said
     assert f"The published 5 would make ×{f.speed_up(5):.2f}" in said
     assert ("nothing that deep" in said) == (f.best > len(f.chances))
     assert "no drafts at all" in price.conclusion(found, 0.01)
-    assert price.conclusion(found, 0.9).startswith("With 90 % acceptance a token")
+    assert price.conclusion(found, 0.9).startswith("With 90 % acceptance a level")
 
 
 def test_at_load_is_made_anew_for_other_settings_only():
@@ -223,6 +223,24 @@ def test_a_round_beyond_the_axis_stands_at_its_end():
     assert column_of(200, 50) == column_of(64, 50) == 49
 
 
+@pytest.mark.parametrize("width", [40, 76, 190])
+def test_expected_speed_is_to_scale_from_zero_with_a_line_at_one(width):
+    found = of(run_of())
+    f, height = found.forecast.assuming(0.5), 10
+    rows = flat(price_rows.speed_plot(found, f, width, height))
+    assert len(rows) == height + 2 and all(len(row) == width for row in rows)
+    step = max(1, min(8, (width - price_rows.LABEL) // (f.most + 1)))
+    top = float(rows[0].split()[0])
+    for depth in range(f.most + 1):
+        column = price_rows.LABEL + price_rows.best_column(depth, step)
+        full = sum(" ▁▂▃▄▅▆▇█".index(row[column].replace("┄", " ")) for row in rows[:height])
+        assert full == pytest.approx(f.speed_up(depth) / top * height * 8, abs=0.51)
+    assert sum("┄" in row and row.startswith("    1 ┤") for row in rows) == 1
+    below = {glyph: rows[-1].index(glyph) for glyph in "★P"}
+    assert below == {glyph: price_rows.LABEL + price_rows.best_column(n, step) for glyph, n in
+                     (("★", f.best), ("P", found.paper))}
+
+
 # -- panels --------------------------------------------------------------------------------------------
 
 
@@ -248,13 +266,13 @@ def test_the_view_fits_every_size(size, assumed):
 def table_of(panel: PricePanel, width: int = 116) -> dict[str, list[str]]:
     rows = flat(panel.rows(width, 38))
     start = next(y for y, row in enumerate(rows) if row.startswith(("tokens drafted", "levels drafted")))
-    return {row[:18].strip(): row[18:].replace("★", " ").replace("P", " ").split() for row in rows[start : start + 8]}
+    return {row[:18].strip().replace("tokens d", "levels d"): row[18:].replace("★", " ").replace("P", " ").split() for row in rows[start : start + 8]}
 
 
 def test_the_table_holds_the_forecast():
     run = run_of()
     found, table = of(run), table_of(panel_of(run))
-    sizes, f = [int(n) for n in table["tokens drafted"]], found.forecast
+    sizes, f = [int(n) for n in table["levels drafted"]], found.forecast
     assert {1, found.paper, f.best, f.most} <= set(sizes) and sizes == sorted(sizes)
     assert table["needs tokens"] == [f"{f.needs(n):.2f}" for n in sizes]
     assert table["expected tokens"] == [f"{f.expected(n):.2f}" for n in sizes]
@@ -273,7 +291,7 @@ def test_what_if_changes_the_expectation_and_nothing_that_was_seen():
     before = table_of(panel)
     panel.assumed = 0.3
     after = table_of(panel)
-    same = {"tokens drafted", "of judged", "ms a round", "needs tokens"}
+    same = {"levels drafted", "of judged", "ms a round", "needs tokens"}
     assert all(before[name][:5] == after[name][:5] for name in same)
     assert before["expected speed"] != after["expected speed"]
 
@@ -406,6 +424,14 @@ async def test_after_the_form_a_command_still_switches_all_sizes(session):
     _, _, settings = await form(session, {}, [])
     paper = settings.with_option("draft", "budget", "paper")
     assert paper.options("draft") == find("draft").parse({"budget": "paper"})
+
+
+async def test_the_form_says_which_engine_cannot_pay(session):
+    for ready in (READY, DEAR):
+        async with session(client=FakeClient(ready=ready)) as s:
+            await s.pilot.press("ctrl+e")
+            await s.pilot.pause()
+            assert ("Drafting cannot pay here" in str(s.app.screen.query_one("#about").content)) == (ready is DEAR)
 
 
 async def test_the_head_of_an_answer_names_the_budget(session):

@@ -17,6 +17,7 @@ from engines.events import Ready
 from engines.options import Option
 from engines.registry import EngineSpec, find, specs
 from spec_tui.text import LOSSY, one_line
+from spec_tui.tui import price
 from spec_tui.tui.marks import STAND_OUT, marked
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.settings import SAMPLING, Settings, unavailable
@@ -70,8 +71,8 @@ class EngineScreen(SpecModal[Settings]):
         spec = find(event.option.id)
         self.chosen = spec.id
         reason = unavailable(spec, self.ready)
-        about = f"{spec.summary}\n\n{spec.source}" + (f"\n\nNot available: {one_line(reason)}" if reason else "")
-        self.query_one("#about", Static).update(about)
+        missing = f"Not available: {one_line(reason)}" if reason else price.hopeless(self.ready, spec, self.settings)
+        self.query_one("#about", Static).update("\n\n".join(filter(None, (spec.summary, missing, spec.source))))
         await self._show_options(spec)
 
     async def _show_options(self, spec: EngineSpec) -> None:

@@ -48,7 +48,7 @@ class PricePanel(StripPanel, can_focus=True):
         head: list[Row] = [clip([*pays, ("   " + found.engine if found else "", "muted")], width)]
         if found is None or self._curve is None:
             head += _wrapped(self._why_nothing(), width, 2)
-            return [*head, *(self._cost(width, max(1, min(34, height - len(head) - 3))) if self._curve else [])]
+            return [*head, *(self._cost(width, max(1, min(44, height - len(head) - 3))) if self._curve else [])]
         head += _wrapped(conclusion(found, self.assumed), width, 2 if width < BESIDE else 1)
         forecast = found.forecast if self.assumed is None else found.forecast.assuming(self.assumed)
         table, foot = self._table(found, forecast, width), self._costs(found, width, height >= 30)
@@ -70,7 +70,7 @@ class PricePanel(StripPanel, can_focus=True):
         """Both plots where they fit, else t(n) alone."""
         if width >= BESIDE:
             half = (width - 4) // 2
-            height = max(2, min(34, free - 3 - len(gap)))
+            height = max(2, min(44, free - 3 - len(gap)))
             pairs = zip(self._cost(half, height, f), self._speed(found, f, half, height))
             return [*[_beside(left, right, half) for left, right in pairs], *gap]
         spare = free - 6 - 2 * len(gap)
