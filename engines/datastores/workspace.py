@@ -80,7 +80,8 @@ class Workspace:
         """A file to write at the end of, as the last ``commit`` left it."""
         if path not in self._open:
             target = self.folder / path
-            target.parent.mkdir(exist_ok=True)
+            if target.parent != self.folder:
+                target.parent.mkdir(exist_ok=True)
             stream = self._open[path] = open(target, "ab")  # noqa: SIM115
             stream.truncate(self._journal["lengths"].get(path, 0))
         return self._open[path]

@@ -195,8 +195,16 @@ def test_a_build_under_way_is_not_taken_for_a_store_and_holds_its_name(home):
         for call in (places.remove, hold):
             with pytest.raises(DatastoreProblem, match="being built"):
                 call("mine")
+        place.commit("stage", 1)
     assert places.listing()[0].unfinished
     places.remove("mine")
+    assert places.listing() == []
+
+
+def test_a_build_that_came_to_nothing_leaves_nothing(home):
+    with pytest.raises(ZeroDivisionError), workspace("mine", {}) as place:
+        place.appending("numbers.bin").write(b"1")
+        raise ZeroDivisionError
     assert places.listing() == []
 
 
