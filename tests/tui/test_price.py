@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from textual.widgets import Input
 
-from engines.cost import CostCurve
+from engines.cost import BreakEven, CostCurve
 from engines.events import Ready, Round
 from engines.registry import find, specs
 from engines.request import Request
@@ -64,6 +64,12 @@ def test_a_run_says_what_a_round_needs_makes_and_whether_that_pays():
     slow = run_of(slower=60)
     assert words(break_even(slow, of(slow), 49)).startswith("✗ needs") and not slow.metrics.break_even.pays
     assert words(break_even(slow, of(slow), 49)).endswith("does not pay")
+
+
+def test_what_no_run_can_measure_is_called_even():
+    for speed, mark in ((1.02, "≈"), (0.98, "≈"), (1.05, "✓"), (0.95, "✗")):
+        even = BreakEven(2.0, 2.0 * speed)
+        assert price_rows._verdict(even, None)[0].strip() == mark
 
 
 @pytest.mark.parametrize("run", [run_of(), run_of(slower=60), run_of(slower=900, dear=True), RunState()],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from engines.cost import CostCurve
+from engines.cost import BreakEven, CostCurve
 from engines.events import Round
 from engines.forecast import Forecast
 from spec_tui.session.state import RunState
@@ -18,6 +18,7 @@ HERE, BEST, PAPER = "◆", "★", "P"
 LABEL = 7  # columns before a plot
 _TICKS = (1, 8, 16, 32, 48, 64)
 _FAR = 2.0  # times the curve's end: a slower forward is an accident and does not flatten the curve
+_EVEN = 0.03  # of the speed-up, which no run measures better
 _OFF = 0.15  # of the curve, worth noticing
 
 Marks = Mapping[int, Span]
@@ -30,9 +31,7 @@ def break_even(run: RunState, found: Outlook | None, width: int) -> Row:
     if run.started is not None and run.started.engine == "autoregressive":
         return [("○ drafts nothing: one token a round", "muted")]
     if even is not None and m.drafted:
-        mark, style = ("✓ ", "good") if even.pays else ("✗ ", "bad")
-        hopeless = found is not None and pays_from(found.forecast) is None
-        words = f"pays ×{even.speed_up:.2f}" if even.pays else "cannot pay" if hopeless else "does not pay"
+        mark, words, style = _verdict(even, found)
         each = " a round" if width >= 48 else ""
         return [(mark, style), ("needs", "muted"), (f"{even.needs:6.2f}", "strong"), (", makes", "muted"),
                 (f"{even.makes:6.2f}", "strong"), (f"{each}: ", "muted"), (words, style)]
@@ -44,6 +43,16 @@ def break_even(run: RunState, found: Outlook | None, width: int) -> Row:
     if least is None:
         return [("✗ cannot pay", "bad"), (f": ×{found.forecast.at_best:.2f} with all accepted", "muted")]
     return [("○ pays from ", "muted"), (share(least), "strong"), (f" acceptance a {found.unit}", "muted")]
+
+
+def _verdict(even: BreakEven, found: Outlook | None) -> tuple[str, str, str]:
+    """Mark, words and style."""
+    if abs(even.speed_up - 1) < _EVEN:
+        return "≈ ", f"even ×{even.speed_up:.2f}", "warn"
+    if even.pays:
+        return "✓ ", f"pays ×{even.speed_up:.2f}", "good"
+    hopeless = found is not None and pays_from(found.forecast) is None
+    return "✗ ", "cannot pay" if hopeless else "does not pay", "bad"
 
 
 def of_curve(scale: float | None) -> Span:
