@@ -6,6 +6,7 @@ called like one of these is meant by ``./NAME``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,9 @@ from engines.errors import UsageProblem
 
 if TYPE_CHECKING:
     from engines.datastores.store import Store
+    from engines.events import Loading
     from engines.runtime import Runtime
+    from engines.sources.files import Terms
 
 KINDS = ("sparse", "dense", "both")
 STANDARD_LIBRARY, ANSWERS, HUB = "python-stdlib", "model-answers", "hf:"
@@ -159,6 +162,7 @@ class Outlook:
 
 def outlook(order: Order, corpus: Corpus, tokenizer: Any, runtime: Runtime | None = None) -> Outlook:
     """An estimate, in a fraction of a second: files are sampled; answers can be as long as they may."""
+    from engines.cost import CostCurve
     from engines.datastores import estimate
     from engines.datastores.sources import Files
 
@@ -167,7 +171,7 @@ def outlook(order: Order, corpus: Corpus, tokenizer: Any, runtime: Runtime | Non
         tokens, size, seconds = found.tokens, found.size, found.seconds
     elif order.answered:
         tokens = min(corpus.total * order.max_new_tokens, order.limit or 1 << 62)
-        size, seconds = 6 * tokens, tokens * runtime.price.at(1)
+        size, seconds = 6 * tokens, tokens * CostCurve(runtime.ready.price).at(1)
     elif order.limit is not None:
         tokens, size, seconds = order.limit, 6 * order.limit, None
     else:
@@ -177,9 +181,10 @@ def outlook(order: Order, corpus: Corpus, tokenizer: Any, runtime: Runtime | Non
         from engines.datastores.dense_build import estimate as of_keys
 
         keys = of_keys(tokens, runtime.mark.width, order.recipe)
-        rows = runtime.price.points[-1][0]
+        price = CostCurve(runtime.ready.price)
+        rows = price.points[-1][0]
         size, building = size + keys.size, size + keys.building
-        seconds = seconds and seconds + tokens * runtime.price.at(rows) / rows
+        seconds = seconds and seconds + tokens * price.at(rows) / rows
     return Outlook(tokens, size, building, seconds, most=not isinstance(corpus, Files))
 
 
@@ -228,3 +233,14 @@ def offered(tokenizer: Any, progress: Progress = quiet) -> Store:
             return open_store(STANDARD_LIBRARY)
     corpus = standard_library(progress)
     return build_sparse(STANDARD_LIBRARY, corpus, tokenizer, progress=progress, fresh=True, replace=True)
+
+
+def tokenizer_of(
+    model: str | None, revision: str | None, terms: Terms, progress: Callable[[Loading], None] = lambda _: None
+) -> Any:
+    """The tokenizer of a model (None: the one that ships), without its weights. Raises ModelUnavailable."""
+    from engines.pair import shipped_target
+    from engines.sources.source import locate
+    from engines.target.loading import load_tokenizer
+
+    return load_tokenizer(locate(model or str(shipped_target()), revision, terms, "target", progress))

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from engines.errors import UsageProblem
+from spec_tui.cli import datastore as datastore_commands
 from spec_tui.cli import model as model_commands
 from spec_tui.cli.application import open_application
 from spec_tui.cli.doctor import doctor
@@ -74,5 +75,8 @@ app.command(
 )(run)
 app.command(short_help="List the engines and their options.")(engines)
 app.add_typer(model_commands.group, name="model", short_help="Look at models without loading them.")
+app.add_typer(
+    datastore_commands.group, name="datastore", short_help="Build and look into what drafts are retrieved from."
+)
 app.command(short_help="What verification costs here, and when drafts pay.")(price)
 app.command(short_help="Say what works here and what is missing.")(doctor)
