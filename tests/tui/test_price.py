@@ -272,7 +272,8 @@ def test_the_view_fits_every_size(size, assumed):
 def table_of(panel: PricePanel, width: int = 116) -> dict[str, list[str]]:
     rows = flat(panel.rows(width, 38))
     start = next(y for y, row in enumerate(rows) if row.startswith(("tokens drafted", "levels drafted")))
-    return {row[:18].strip().replace("tokens d", "levels d"): row[18:].replace("★", " ").replace("P", " ").split() for row in rows[start : start + 8]}
+    table = {row[:18].strip(): row[18:].replace("★", " ").replace("P", " ").split() for row in rows[start : start + 8]}
+    return {name.replace("tokens drafted", "levels drafted"): cells for name, cells in table.items()}
 
 
 def test_the_table_holds_the_forecast():
