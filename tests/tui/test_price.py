@@ -318,6 +318,8 @@ def test_the_scale_of_a_slow_run_is_said():
     run = fold_all(events)
     assert price_rows.of_curve(run.metrics.verify_scale) == (f"×{run.metrics.verify_scale:.2f} of the curve", "warn")
     assert price_rows.of_curve(1.02)[1] == "muted"
+    for shown_run, said in ((run, True), (run_of(), False)):
+        assert ("price --fresh" in "\n".join(flat(panel_of(shown_run).rows(116, 38)))) == said
 
 
 def test_telemetry_has_the_break_even_in_sixty_columns():

@@ -9,13 +9,15 @@ from engines.forecast import Forecast
 from spec_tui.session.state import RunState
 from spec_tui.tui.price import Outlook, Seen, budget_words, conclusion, seen, share
 from spec_tui.tui.widgets import price_rows
-from spec_tui.tui.widgets.lines import clip
+from spec_tui.tui.widgets.lines import clip, size
 from spec_tui.tui.widgets.price_rows import BEST, HERE, PAPER
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit
+from spec_tui.tui.widgets.wrap import cells
 
 BESIDE = 150  # columns from which the two plots stand side by side
 NAME, CELL = 18, 7  # columns of the table
 _KEY: Row = [(BEST, "good"), (" best  ", "muted"), (PAPER, "accent"), (" as published", "muted")]
+_FRESH = "   spec-tui price --fresh measures it anew"
 BLANK: Row = [("", "text")]
 _SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 256)
 
@@ -83,8 +85,11 @@ class PricePanel(StripPanel, can_focus=True):
         """t(n) as measured, the round shown, and below the axis what is best and what is published."""
         event = self._run.rounds[self._index] if self._run.rounds else None
         self._top = max(self._top, price_rows.cost_top(self._curve, event.verify_seconds if event else 0.0))
-        title: Row = [("t(n), ms to verify n rows", "title"), ("   ", "text"), *price_rows.this_round(event),
-                      ("   ", "text"), price_rows.of_curve(self._run.metrics.verify_scale)]
+        words, style = price_rows.of_curve(self._run.metrics.verify_scale)
+        title: list[Span] = [("t(n), ms to verify n rows", "title"), ("   ", "text"), *price_rows.this_round(event),
+                             ("   ", "text"), (words, style)]
+        if style == "warn" and width >= size(title) + cells(_FRESH):
+            title.append((_FRESH, "muted"))
         room, found, marks = width - price_rows.LABEL, self._outlook, {}
         if found is not None and found.paper is not None:
             marks[price_rows.column_of(1 + found.published.rows * found.paper, room)] = (PAPER, "accent")
