@@ -20,6 +20,7 @@ from engines.audit import audit
 from engines.budget import Acceptance, Budget
 from engines.datastores.fingerprint import of_tokenizer
 from engines.datastores.manifest import ModelMark
+from engines.datastores.order import STANDARD_LIBRARY, offered
 from engines.datastores.shelf import Shelf
 from engines.drafters.base import Resources
 from engines.errors import RunFailed, SpecError, UsageProblem, first_line
@@ -57,7 +58,7 @@ class Runtime:
         self.mark = ModelMark(
             Path(target.name).name, target.fingerprint, target.model.config.get_text_config(decoder=True).hidden_size
         )
-        self.shelf = Shelf(of_tokenizer(tokenizer), self.mark)
+        self.shelf = Shelf(of_tokenizer(tokenizer), self.mark, {STANDARD_LIBRARY: lambda: offered(tokenizer)})
         self.end_tokens = _end_tokens(target, tokenizer)
         for model, words in ((target, "drafts are cut to their first path"), (draft, "it drafts chains")):
             if model is not None:

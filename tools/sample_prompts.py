@@ -218,7 +218,7 @@ def words(text: str) -> list[str]:
 
 
 def overlap(texts: Iterable[str], others: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of a text and another: they share ``SHARED_WORDS`` consecutive words, or all of the other if it has fewer."""
+    """Pairs of a text and another: they share ``SHARED_WORDS`` consecutive words, or all of it if it has no more."""
     runs: dict[tuple[str, ...], str] = {}
     for other in others:
         runs |= dict.fromkeys(_runs(words(other), SHARED_WORDS), other)

@@ -6,6 +6,7 @@ called like one of these is meant by ``./NAME``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 KINDS = ("sparse", "dense", "both")
 STANDARD_LIBRARY, ANSWERS, HUB = "python-stdlib", "model-answers", "hf:"
+_LIBRARY = re.compile(r"python\d+\.\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,21 +218,23 @@ def build(
 
 def offered(tokenizer: Any, progress: Progress = quiet) -> Store:
     """The standard library of this Python as a sparse datastore, for this tokenizer; built if it isn't there, or for
-    another tokenizer or Python. It takes seconds.
+    another tokenizer or Python, which takes seconds. What else the user has called so is opened as it is.
 
     Raises:
-        UsageProblem, DatastoreProblem: see ``build.build_sparse``.
+        UsageProblem, DatastoreProblem: see ``build.build_sparse`` and ``store.open_store``.
     """
     from engines.datastores.build import build_sparse
     from engines.datastores.fingerprint import of_tokenizer
     from engines.datastores.sources import library_name, standard_library
     from engines.datastores.store import open_store
 
-    entry = next((e for e in places.listing() if e.name == STANDARD_LIBRARY and e.manifest is not None), None)
-    if entry is not None and entry.manifest.tokenizer == of_tokenizer(tokenizer):
-        sources = entry.manifest.parameters.get("sources")
-        if isinstance(sources, dict) and sources.get("roots") == [library_name()]:
-            return open_store(STANDARD_LIBRARY)
+    mark = of_tokenizer(tokenizer)
+    entry = next((e for e in places.listing() if e.name == STANDARD_LIBRARY and not e.unfinished), None)
+    if entry is not None and entry.manifest is not None:
+        roots = (entry.manifest.parameters.get("sources") or {}).get("roots")
+        offer = roots and _LIBRARY.fullmatch(",".join(map(str, roots))) and entry.manifest.kind == "sparse"
+        if not offer or (roots == [library_name()] and entry.manifest.tokenizer == mark):
+            return open_store(STANDARD_LIBRARY, mark)
     corpus = standard_library(progress)
     return build_sparse(STANDARD_LIBRARY, corpus, tokenizer, progress=progress, fresh=True, replace=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from engines.datastores import places
 from engines.datastores.manifest import ModelMark
@@ -16,10 +16,13 @@ class Shelf:
     Args:
         tokenizer: fingerprint of the model's vocabulary.
         model: whose hidden states the keys of dense datastores must be; None where nothing is known.
+        offered: how to open sparse datastores that are built when they are first used.
     """
 
-    def __init__(self, tokenizer: str, model: ModelMark | None = None) -> None:
-        self.tokenizer, self.model = tokenizer, model
+    def __init__(
+        self, tokenizer: str, model: ModelMark | None = None, offered: Mapping[str, Callable[[], Store]] | None = None
+    ) -> None:
+        self.tokenizer, self.model, self._offered = tokenizer, model, dict(offered or {})
         self._stores: dict[str, Store] = {}
         self._parts: dict[tuple[str, str], object] = {}
 
@@ -34,7 +37,8 @@ class Shelf:
         for names, kind in ((sparse, "sparse"), (dense, "dense")):
             for name in names:
                 kinds[name].append(kind)
-        return tuple(f"{name} ({' and '.join(kind)})" for name, kind in kinds.items())
+        titles = tuple(f"{name} ({' and '.join(kind)})" for name, kind in kinds.items())
+        return titles + tuple(f"{name} (sparse, built when used)" for name in self._offered if name not in kinds)
 
     def default(self, dense: bool = False) -> tuple[str, ...]:
         """Those taken when none is named: the shipped ones that fit; where none ships for the model, all that fit."""
@@ -88,7 +92,8 @@ class Shelf:
 
     def _open(self, name: str) -> Store:
         if name not in self._stores:
-            self._stores[name] = open_store(name, self.tokenizer)
+            offer = self._offered.get(name)
+            self._stores[name] = offer() if offer else open_store(name, self.tokenizer)
         return self._stores[name]
 
     def _part(self, name: str, kind: type) -> object:
