@@ -10,7 +10,7 @@ from typing import Any
 from engines.errors import UsageProblem
 from engines.options import Option
 
-_MODULES = ("autoregressive", "pld", "draft_model", "rest")
+_MODULES = ("autoregressive", "pld", "rest", "dresd", "draft_model")
 
 
 @dataclass(frozen=True, slots=True)

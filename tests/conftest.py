@@ -62,28 +62,40 @@ TEXTS = (
 )
 
 
+TURN = (("user", TEXTS[0]),)
+
+
 class Texts:
-    """A corpus of a few texts."""
+    """A corpus of a few texts, and of one that is token ids."""
 
     unit = "documents"
 
-    def __init__(self, texts=TEXTS):
-        self.texts, self.total, self.identity = texts, len(texts), {"kind": "texts", "texts": list(texts)}
+    def __init__(self, tokens):
+        self.texts, self.tokens, self.total = TEXTS, list(tokens), len(TEXTS) + 1
+        self.identity = {"kind": "texts", "texts": list(TEXTS), "tokens": self.tokens}
 
     def documents(self, resume=None):
         from engines.datastores.corpus import Document
 
         for i in range(resume or 0, len(self.texts)):
             yield Document(f"text {i}", text=self.texts[i], line=1), i + 1
+        yield Document("answer", tokens=self.tokens), self.total
 
 
-def stock(name: str, tokenizer) -> None:
-    """Build a small sparse datastore for a tokenizer, once."""
+def stock(name: str, runtime) -> None:
+    """Build a small datastore for a model, sparse and dense, once: texts, and what it answers to ``TURN``."""
+    from dataclasses import replace
+
+    from engines import Request
     from engines.datastores import places
-    from engines.datastores.build import build_sparse
+    from engines.datastores.from_model import ModelReader
+    from engines.datastores.hidden import build_dense
 
     if all(entry.name != name for entry in places.listing()):
-        build_sparse(name, Texts(), tokenizer)
+        started, *_, finished = runtime.run(Request(TURN, "autoregressive", max_new_tokens=80))
+        corpus = Texts([*started.prompt, *finished.tokens])
+        build_dense(name, corpus, runtime.tokenizer, ModelReader(runtime), kind="both", index="exact")
+    runtime.ready = replace(runtime.ready, datastores=runtime.shelf.titles())
 
 
 @pytest.fixture(scope="session")
@@ -100,15 +112,16 @@ def tiny():
     from engines.runtime import Runtime
     from engines.target.loading import wrap
 
-    stock("tiny-texts", make_tokenizer())
     target = make_llama(1, layers=3)
     draft = make_llama(1, layers=3)
     draft.model.layers = draft.model.layers[:2]
     draft.config.num_hidden_layers = 2
     with pytest.MonkeyPatch.context() as patch:
         prices = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5))), "tiny-draft": CostCurve(((1, 0.1), (64, 0.2)))}
-        patch.setattr(runtime, "price", lambda model: prices[model.name])
-        return Runtime(wrap(target, "tiny-target"), make_tokenizer(), wrap(draft, "tiny-draft"))
+        patch.setattr(runtime, "price", lambda model, fresh: prices[model.name])
+        runtime = Runtime(wrap(target, "tiny-target"), make_tokenizer(), wrap(draft, "tiny-draft"))
+    stock("tiny-texts", runtime)
+    return runtime
 
 
 @pytest.fixture(scope="session")
@@ -117,7 +130,7 @@ def sample():
     from engines import load
 
     runtime = load()
-    stock("sample-texts", runtime.tokenizer)
+    stock("sample-texts", runtime)
     return runtime
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -68,6 +68,7 @@ class Resources:
         shelf: the datastores of this run (``engines.datastores.shelf.Shelf``).
         words: tokens as text, for display.
         datastores: names of those to search; none takes the shelf's default.
+        cancelled: asked in whatever takes long.
     """
 
     law: Law
@@ -80,10 +81,11 @@ class Resources:
     shelf: Shelf | None = None
     words: Detokenizer | None = None
     datastores: tuple[str, ...] = ()
+    cancelled: Callable[[], bool] = lambda: False
 
 
 class Drafter:
-    """Proposes draft trees. Subclasses override ``propose`` and, where they keep state, ``start`` and ``learn``.
+    """Proposes draft trees. Subclasses override ``propose`` and, where they keep state, ``start`` and ``follow``.
 
     Attributes:
         budget: set where the option ``budget`` is "auto".
@@ -114,3 +116,8 @@ class Drafter:
         """The verdict on the last proposal."""
         if self.budget is not None:
             self.budget.learn(outcome.tree, outcome.path, outcome.draft_seconds, outcome.verify_seconds)
+        self.follow(outcome)
+
+    def follow(self, outcome: Outcome) -> None:
+        """What a round brought, whoever's proposal it was: a drafter that is part of another is told this alone, since
+        the one budget of a run learns once."""

@@ -129,6 +129,12 @@ def _short(value: Any) -> str:
 
 def unavailable(spec: registry.EngineSpec, ready: Ready | None) -> str:
     """Why an engine cannot run with the loaded models; "" if it can, or if nothing is loaded yet."""
-    if ready is None or "draft model" not in spec.needs or ready.draft_model:
+    if ready is None:
         return ""
-    return "; ".join(ready.warnings) or "no draft model is loaded: start with --draft-model PATH"
+    if "draft model" in spec.needs and not ready.draft_model:
+        return "; ".join(ready.warnings) or "no draft model is loaded: start with --draft-model PATH"
+    kinds = " ".join(title.rpartition("(")[2] for title in ready.datastores)  # "name (sparse and dense)"
+    for need, kind in (("datastore", "sparse"), ("dense datastore", "dense")):
+        if need in spec.needs and kind not in kinds:
+            return f"no {kind} datastore fits the model: build one with spec-tui datastore build --kind {kind}"
+    return ""

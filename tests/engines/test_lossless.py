@@ -14,6 +14,8 @@ VARIANTS = [
     ("rest", {"n_min": 1}),
     ("rest", {"budget": "paper", "n_min": 1, "samples": 7}),
     ("rest", {"n_min": 1, "select": "random", "nodes": 9}),
+    ("dresd", {}),
+    ("dresd", {"budget": "paper", "drafts": 3, "length": 20}),
     ("draft", {}),
     ("draft", {"num_tokens": 9, "confidence": 0.0}),
     ("draft", {"shape": "tree"}),

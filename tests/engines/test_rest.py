@@ -26,6 +26,8 @@ class Here:
     def sparse(self, names):
         return self.stores
 
+    dense = sparse
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
@@ -43,7 +45,8 @@ def retrieve(documents, context, n_max, n_min, length):
     for n in range(min(n_max, len(context)), n_min - 1, -1):
         suffix = list(context[len(context) - n :])
         found = [
-            tuple(d[i + n : i + n + length]) for d in documents for i in range(len(d) - n) if list(d[i : i + n]) == suffix
+            tuple(d[i + n : i + n + length])
+            for d in documents for i in range(len(d) - n) if list(d[i : i + n]) == suffix
         ]
         if found:
             return n, found
@@ -129,5 +132,5 @@ def test_rounds_carry_the_lookup(sample, monkeypatch):
     started, *events = sample.run(request)
     assert started.datastores == ("adds",)
     looked = [e for e in events if isinstance(e, Round) and e.retrieval.match]
-    assert looked and all("retrieval" == o.source for e in looked for o in e.draft.origins)
+    assert looked and all(o.source == "retrieval" for e in looked for o in e.draft.origins)
     assert any("return" in p.after or "add" in p.before for e in looked for p in e.retrieval.passages)

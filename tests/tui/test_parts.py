@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from engines.errors import UsageProblem
 from engines.events import Draft, Emitted, Origin, Prefilled, Round, Trial
+from engines.registry import find
 from engines.request import Request
 from spec_tui.session.state import RunState, TokenState, fold_all
 from spec_tui.tui import marks, slash, words
 from spec_tui.tui.copying import marked_text, offline, save_svg
 from spec_tui.tui.screens.inspector import explain, fate
-from spec_tui.tui.settings import Settings, changed
+from spec_tui.tui.settings import Settings, changed, unavailable
 from spec_tui.tui.showcase import SHOWCASES
 from spec_tui.tui.widgets.lines import clip, size
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, number, percent, telemetry
@@ -366,3 +367,16 @@ def test_laws_that_are_not_lossless_say_so_wherever_they_can_be_chosen():
         slash.execute("/law murphy", Settings(), READY)
     assert "exact | rejection | redraw LOSSY" in error.value.hint
     assert "LOSSY" not in slash.execute("/law rejection", Settings(), READY).message
+
+
+def test_an_engine_without_its_datastore_says_what_to_build():
+    for titles, missing in ((), {"rest", "dresd"}), (("a (sparse)",), {"dresd"}), (("b (dense)",), {"rest"}), (
+        ("dense (sparse)", "c (sparse and dense)"), set()
+    ):
+        ready = replace(READY, datastores=titles)
+        for engine in ("rest", "dresd"):
+            reason = unavailable(find(engine), ready)
+            assert ("datastore build" in reason) == (engine in missing), (titles, engine)
+    with pytest.raises(UsageProblem, match="DReSD is not available") as refused:
+        Settings().with_engine("dresd", READY)
+    assert "--kind dense" in refused.value.hint
