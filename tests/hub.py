@@ -68,6 +68,8 @@ class FakeHub:
         held: file names whose answers stop in the middle until ``released`` is set.
         ignores_ranges: answers always begin at the beginning.
         damages: file names whose content arrives changed.
+        endless: file names whose answers never end.
+        etag: what every answer calls its content, None for the digest.
         broken: answer everything with this status.
     """
 
@@ -79,6 +81,8 @@ class FakeHub:
         self.holding, self.released = threading.Event(), threading.Event()
         self.ignores_ranges = False
         self.damages: set[str] = set()
+        self.endless: set[str] = set()
+        self.etag: str | None = None
         self.broken: int | None = None
         self.pause = 0.0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
@@ -127,7 +131,7 @@ def played(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[FakeHub]:
     from huggingface_hub import constants
 
     from engines.sources import hub as asking
-    from engines.sources import transfer
+    from engines.sources import transfer, workers
 
     hub = FakeHub()
     settings = {
@@ -138,7 +142,7 @@ def played(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[FakeHub]:
         monkeypatch.setattr(constants, name, value)
     for module in (asking, transfer):
         monkeypatch.setattr(module, "TICK", 0.01)
-    monkeypatch.setattr(transfer, "_PAUSES", (0.01,) * 5)
+    monkeypatch.setattr(workers, "_PAUSES", (0.01,) * 5)
     try:
         yield hub
     finally:
@@ -206,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
         if file not in model.commits[commit]:
             return self._json(404, {"error": "no file"}, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
         data = model.commits[commit][file]
-        headers = {"X-Repo-Commit": commit, "ETag": f'"{digest(file, data)}"'}
+        headers = {"X-Repo-Commit": commit, "ETag": f'"{self.hub.etag or digest(file, data)}"'}
         if not file.endswith(_LARGE):
             return self._send(file, data, headers)
         headers |= {"X-Linked-ETag": headers["ETag"], "X-Linked-Size": str(len(data))}
@@ -242,7 +246,8 @@ class _Handler(BaseHTTPRequestHandler):
             first, _, last = wanted.partition("-")
             start, end, status = int(first), min(end, int(last) + 1) if last else end, 206
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
-        self._head(status, end - start, headers)
+        endless = file in self.hub.endless
+        self._head(status, 1 << 50 if endless else end - start, headers)
         if self.command != "GET":
             return
         if file in self.hub.damages:
@@ -256,6 +261,8 @@ class _Handler(BaseHTTPRequestHandler):
             if self.hub.pause:
                 threading.Event().wait(self.hub.pause)
             self.wfile.write(data[at : min(at + _BLOCK, stop)])
+        while endless and not self.hub.released.wait(0.001):
+            self.wfile.write(bytes(_BLOCK))
         self.wfile.flush()
         if stop < end:
             self.close_connection = True

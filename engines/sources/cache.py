@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -51,3 +53,22 @@ def remember(name: str, revision: str, commit: str) -> None:
         ref = repository(name) / "refs" / revision
         ref.parent.mkdir(parents=True, exist_ok=True)
         ref.write_text(commit)
+
+
+def link(blob: Path, place: Path) -> None:
+    """Put a blob into a snapshot as huggingface_hub does, by a relative link; where there are none, by a hard link or a
+    copy. Raises OSError."""
+    from huggingface_hub import constants
+
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    if not getattr(constants, "HF_HUB_DISABLE_SYMLINKS", False):
+        with suppress(OSError):
+            place.symlink_to(os.path.relpath(blob, place.parent))
+            return
+    try:
+        place.hardlink_to(blob)
+    except OSError:
+        partial = place.with_name(f"{place.name}.incomplete")
+        shutil.copyfile(blob, partial)
+        partial.replace(place)

@@ -227,7 +227,7 @@ def test_a_disk_that_fills_up_on_the_way(hub, crowded, monkeypatch):
         raise OSError(28, "No space left on device")
 
     hub.publish(NAME, crowded)
-    monkeypatch.setattr("engines.sources.transfer._write", full)
+    monkeypatch.setattr("engines.sources.workers._write", full)
     assert "is full" in refused()
 
 
