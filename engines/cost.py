@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,12 +27,14 @@ class CostCurve:
         more rows is not cheaper, whatever one noisy sample says.
 
         Raises:
-            ValueError: no samples, or none positive.
+            ValueError: no samples, two for the same rows, or one that is not positive and finite.
         """
         pools: list[tuple[list[int], float]] = []
+        before = 0
         for rows, seconds in sorted(samples):
-            if rows < 1 or not seconds > 0:
+            if rows <= before or not 0 < seconds < math.inf:
                 raise ValueError(f"no cost: {rows} rows in {seconds} s")
+            before = rows
             pools.append(([rows], seconds))
             while len(pools) > 1 and pools[-2][1] > pools[-1][1]:
                 (low, a), (high, b) = pools[-2:]

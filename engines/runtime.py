@@ -18,12 +18,13 @@ from engines import registry
 from engines.answer import Answer
 from engines.audit import audit
 from engines.budget import Acceptance, Budget
+from engines.cost import CostCurve, Points
 from engines.datastores.fingerprint import of_tokenizer
 from engines.datastores.manifest import ModelMark
 from engines.datastores.order import STANDARD_LIBRARY, offered
 from engines.datastores.shelf import Shelf
 from engines.drafters.base import Resources
-from engines.errors import RunFailed, SpecError, UsageProblem, first_line
+from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
 from engines.events import Audited, Event, Loading, Ready, Started
 from engines.laws import make_law
 from engines.loop import decode
@@ -35,8 +36,10 @@ from engines.sources.files import Terms
 from engines.stop import Stop
 from engines.target.loading import resolve_device, resolve_dtype
 from engines.target.model import CausalModel
-from engines.target.pricing import price
+from engines.target.pricing import price, price_for_dice
 from engines.text import Detokenizer
+
+_REMEMBERED = 64  # engines with options whose acceptance is kept
 
 
 class Runtime:
@@ -44,6 +47,8 @@ class Runtime:
 
     Attributes:
         ready: what was loaded, as an event.
+        prices: t(n) of target and draft model.
+        dice_prices: the same for runs whose text depends on what is drafted (``pricing.price_for_dice``).
     """
 
     def __init__(
@@ -52,8 +57,7 @@ class Runtime:
     ) -> None:
         self.target, self.tokenizer, self.draft = target, tokenizer, draft
         self.words = Detokenizer(tokenizer)
-        self.price = price(target)
-        self.draft_price = price(draft) if draft is not None else None
+        self._set_prices()
         self._acceptance: dict[str, Acceptance] = {}
         self.mark = ModelMark(
             Path(target.name).name, target.fingerprint, target.model.config.get_text_config(decoder=True).hidden_size
@@ -68,7 +72,7 @@ class Runtime:
             target.name, _name(target.dtype), str(target.device), target.parameters, target.vocab_size,
             target.context_limit, bool(tokenizer.chat_template), draft.name if draft else None,
             draft.parameters if draft else None, seconds, target.backend, torch.get_num_threads(), warnings,
-            self.price.points, self.draft_price.points if self.draft_price else (), self.shelf.titles(),
+            *self._points(), self.shelf.titles(),
         )
 
     @classmethod
@@ -96,8 +100,11 @@ class Runtime:
         kind = resolve_dtype(dtype, where)
         names = Names(model, draft_model, revision, draft_revision)
         pair = load_pair(names, Terms(allow_pickle, trust_remote_code), kind, where, threads, progress)
+        progress(Loading("the price of verification", 0.95))
+        runtime = cls(pair.target, pair.tokenizer, pair.draft, warnings=pair.warnings)
+        runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))
-        return cls(pair.target, pair.tokenizer, pair.draft, perf_counter() - clock, pair.warnings)
+        return runtime
 
     @property
     def default_engine(self) -> str:
@@ -116,10 +123,10 @@ class Runtime:
         options = spec.parse(request.options)
         sampling = Sampling(request.temperature, request.top_p, request.top_k)
         law = make_law(request.law, sampling, request.seed, self.target.vocab_size)
+        budget, draft_price = self._budget(request, f"{spec.id} {options}")
         resources = Resources(
             law, self.target.vocab_size, self.draft, self.end_tokens, self.target.trees,
-            self._budget(request, f"{spec.id} {options}"), self.draft_price, self.shelf, self.words,
-            request.datastores,
+            budget, draft_price, self.shelf, self.words, request.datastores, cancelled,
         )
         drafter = registry.drafter_class(spec.id)(resources, **options)
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
@@ -153,13 +160,29 @@ class Runtime:
             raise RunFailed(f"the audit failed: {first_line(error)}", "try a shorter answer") from error
 
     def measure_price(self) -> None:
-        """Measure t(n) anew, whatever the file holds; ``ready`` says it."""
+        """Measure t(n) anew, whatever was kept; ``ready`` says it. Runs under dice may draft, and so write, otherwise
+        from then on."""
         self.forget()
-        self.price = price(self.target, fresh=True)
-        self.draft_price = price(self.draft, fresh=True) if self.draft is not None else None
-        self.ready = replace(
-            self.ready, price=self.price.points, draft_price=self.draft_price.points if self.draft_price else ()
-        )
+        self._set_prices(fresh=True)
+        price, draft_price = self._points()
+        self.ready = replace(self.ready, price=price, draft_price=draft_price)
+
+    def _set_prices(self, fresh: bool = False) -> None:
+        models = [self.target] if self.draft is None else [self.target, self.draft]
+        try:
+            measured = [price(model, fresh) for model in models]
+            dice = [price_for_dice(model, curve, fresh) for model, curve in zip(models, measured)]
+        except (RuntimeError, MemoryError) as error:
+            raise ModelUnavailable(
+                f"{self.target.name} fails when several tokens are verified: {first_line(error)}",
+                "choose a smaller model or --dtype bfloat16",
+            ) from error
+        self.prices, self.dice_prices = ((*curves, None)[:2] for curves in (measured, dice))
+
+    def _points(self) -> tuple[Points, Points]:
+        """The prices as in ``Ready``."""
+        target, draft = self.prices
+        return target.points, draft.points if draft else ()
 
     def forget_acceptance(self) -> None:
         """Begin anew with what is known of drafts (to measure without what earlier runs taught)."""
@@ -171,12 +194,20 @@ class Runtime:
             if model is not None:
                 model.truncate(0)
 
-    def _budget(self, request: Request, engine: str) -> Budget:
-        """What was seen of an engine's drafts (with these options) serves its later runs too, where the text cannot
-        depend on it; under dice every run begins with the prior, so that its seed repeats it."""
-        if request.law == "exact" or request.temperature == 0:
-            return Budget(self.price, self._acceptance.setdefault(engine, Acceptance()), timed=True)
-        return Budget(self.price)
+    def _budget(self, request: Request, engine: str) -> tuple[Budget, CostCurve | None]:
+        """What decides on the sizes of drafts, and the price of the draft model.
+
+        What was seen of an engine's drafts (with these options) serves its later runs too, where the text cannot
+        depend on it; under dice every run begins with the prior and the curve that stays, so that its seed repeats it.
+        """
+        if request.law != "exact" and request.temperature > 0:
+            price, draft_price = self.dice_prices
+            return Budget(price), draft_price
+        price, draft_price = self.prices
+        known = self._acceptance[engine] = self._acceptance.pop(engine, None) or Acceptance()
+        if len(self._acceptance) > _REMEMBERED:
+            del self._acceptance[next(iter(self._acceptance))]
+        return Budget(price, known, timed=True), draft_price
 
     def _room(self, prompt: int, wanted: int, turns: int) -> tuple[int, tuple[str, ...]]:
         """How many tokens the answer may have inside the context. Raises UsageProblem where there is none."""

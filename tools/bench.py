@@ -103,7 +103,7 @@ def bench_showcase(repeats: int) -> list[Row]:
     from spec_tui.tui.showcase import SHOWCASES
 
     runtime = load()
-    for name, points in (("t(n)", runtime.price.points), ("draft model's t(n)", runtime.draft_price.points)):
+    for name, points in (("t(n)", runtime.ready.price), ("draft model's t(n)", runtime.ready.draft_price)):
         print(f"{name}: " + "  ".join(f"{n}: {s * 1e3:.2f} ms" for n, s in points), file=sys.stderr)
     contenders = {
         "autoregressive": ("autoregressive", {}), "pld": ("pld", {}), "draft": ("draft", {}),
@@ -250,12 +250,14 @@ def bench_ui(repeats: int) -> list[Row]:
     return [Row("drawing 500 tokens/s, share of one core", percent, "%", "<= 15")]
 
 
-SECTIONS = {"decode": bench_decode, "showcase": bench_showcase, "loop": bench_loop, "paint": bench_paint, "ui": bench_ui}
+SECTIONS = {
+    "decode": bench_decode, "showcase": bench_showcase, "loop": bench_loop, "paint": bench_paint, "ui": bench_ui,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sections", nargs="*", metavar="section", help="decode, showcase, loop, paint, ui (default: all)")
+    parser.add_argument("sections", nargs="*", metavar="section", help=f"{', '.join(SECTIONS)} (default: all)")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print rows as JSON")
     arguments = parser.parse_args()

@@ -71,21 +71,23 @@ class DraftModel(Drafter):
         budget, price = self.resources.budget, self.resources.draft_price
         if budget is None or price is None:
             return ""
-        best = best_case(budget.price, self.num_tokens, lambda n: n * price.at(1))
+        tree = self.shape == "tree"
+        each = price.at(self.top_k if tree else 1)
+        best = best_case(budget.price, self.depth if tree else self.num_tokens, lambda n: price.at(1) + (n - 1) * each)
         if best > 1:
             return ""
         share = price.at(1) / budget.price.at(1)
         return (
             f"drafting cannot pay here: a forward of {self.model.name} takes {share:.0%} of the target's, so even with"
-            f" every token accepted a chain would reach x{best:.2f} of autoregressive decoding"
+            f" every token accepted a {self.shape} would reach x{best:.2f} of autoregressive decoding"
         )
 
     def start(self, outcome: Outcome) -> None:
         """Prefill the prompt here, so that its time counts as prefill and not as drafting."""
         self._checked, self._blind = 0, False
-        prompt = outcome.context[: min(len(outcome.context) - 1, self.model.context_limit)]
-        if self._readable(outcome.context):
-            self.model.extend(prompt[self.model.rewind(outcome.context) :])
+        context = outcome.context
+        if len(context) < self.model.context_limit and self._readable(context):
+            self.model.extend(context[self.model.rewind(context) : -1], self.resources.cancelled)
 
     def propose(self, context: Sequence[int], room: Room) -> DraftTree:
         # The draft model has positions of its own, perhaps fewer than the target.

@@ -36,12 +36,14 @@ SPEC = EngineSpec(
 
 
 class PromptLookup(Drafter):
-    """n-gram lookup in prompt and output, over an index of where each n-gram last occurred."""
+    """n-gram lookup in prompt and output, over an index that grows with the text."""
 
     def __init__(
         self, resources: Resources, *, budget: str, max_ngram: int, min_ngram: int, num_tokens: int,
         num_candidates: int,
     ) -> None:
+        from engines.datastores.dynamic import DynamicStore
+
         super().__init__(resources, budget)
         if min_ngram > max_ngram:
             raise UsageProblem(
@@ -49,16 +51,16 @@ class PromptLookup(Drafter):
             )
         self.sizes = range(max_ngram, min_ngram - 1, -1)
         self.num_tokens, self.num_candidates = num_tokens, num_candidates
-        self._ends: dict[tuple[int, ...], list[int]] = {}
-        self._indexed = 0
+        self._seen = DynamicStore()
         self._prompt_length = 0
 
     def start(self, outcome: Outcome) -> None:
-        self._ends, self._indexed = {}, 0
+        self._seen.clear()
+        self._seen.extend(outcome.context)
         self._prompt_length = outcome.prompt_length
 
     def propose(self, context: Sequence[int], room: Room) -> DraftTree:
-        self._index(context)
+        self._seen.extend(context[len(self._seen) :])
         length = min(self.num_tokens, room.depth)
         tree = DraftTree()
         if length < 1:
@@ -71,25 +73,15 @@ class PromptLookup(Drafter):
                 break
         return self.budget.prune(tree) if self.budget else tree
 
-    def _index(self, context: Sequence[int]) -> None:
-        """Note the end (index after the last token) of every n-gram that has a token after it."""
-        for end in range(self._indexed + 1, len(context)):
-            for size in self.sizes:
-                if size <= end:
-                    self._ends.setdefault(tuple(context[end - size : end]), []).append(end)
-        self._indexed = max(self._indexed, len(context) - 1)
-
     def _matches(self, context: Sequence[int], length: int) -> Iterator[tuple[int, int]]:
         """(matched length, end) of earlier occurrences of the context's suffix, best first: found by the longest n; of
         these, with ``_FULL`` tokens to copy before those cut short by the end of the text; the longest whole match; the
         latest, or of those cut short the longest continuation."""
         seen: set[int] = set()
         full = len(context) - min(length, _FULL)
-        for size in self.sizes:
-            if size > len(context):
-                continue
-            ends = self._ends.get(tuple(context[len(context) - size :]), ())[-_LOOKED_AT:]
-            found = [(end > full, -_matched(context, size, end), -end if end <= full else end) for end in ends]
+        for match in self._seen.falling(context, self.sizes.start, self.sizes.stop + 1):
+            ends = match.where[-_LOOKED_AT:].tolist()
+            found = [(end > full, -_matched(context, match.length, end), -end if end <= full else end) for end in ends]
             for _, matched, end in sorted(found):
                 if abs(end) not in seen:  # a longer n has already drafted from here
                     seen.add(abs(end))

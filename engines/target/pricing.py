@@ -1,6 +1,7 @@
 """t(n) of a model on this machine: measured at load in a fraction of a second, kept in a file for the next time.
 
-The file keeps a run under the rejection law repeatable: its text depends on what is drafted, and that on the price.
+A run under the rejection law depends on what is drafted, and that on the price: so there is a curve for it that stays
+(``price_for_dice``), and a seed repeats its run.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import platform
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
@@ -23,32 +25,61 @@ _AT_LEAST = 3  # of them, however slow the model
 _SECONDS = 0.3
 _REPEATS = 7
 _CONTEXT = 192  # rows in the cache meanwhile
+_CHECKED, _CHECKS = (1, 16), 3  # sizes that what was kept is held against, and how often
+_CLEARLY = 0.8
 
 
 def price(model: CausalModel, fresh: bool = False) -> CostCurve:
-    """t(n) of a model whose cache is empty: from the file, or measured and put there.
+    """t(n) of a model whose cache is empty: as kept, or measured and kept.
+
+    What was kept is held against two sizes measured now: if the machine can do clearly better, it was busy then, and
+    all is measured again. That it is busy now changes nothing.
 
     Args:
         fresh: measure in any case.
     """
-    key = _key(model)
-    known = {} if fresh else _read()
-    try:
-        return CostCurve.fit((int(rows), float(seconds)) for rows, seconds in known[key])
-    except (KeyError, TypeError, ValueError):
-        curve = measure(model)
+    key = _key(model, [torch.get_num_threads(), model.backend])
+    kept = None if fresh else _read(key)
+    if kept is not None and not _beaten(kept, model):
+        return kept
+    curve = measure(model)
+    if kept is not None and [rows for rows, _ in kept.points] == [rows for rows, _ in curve.points]:
+        curve = CostCurve(tuple((rows, min(a, b)) for (rows, a), (_, b) in zip(kept.points, curve.points)))
     _write(key, curve)
     return curve
 
 
-def measure(model: CausalModel, seconds: float = _SECONDS) -> CostCurve:
-    """Time forwards over chains of 1 to 64 rows, interleaved, for about this long; leaves the cache empty.
+def price_for_dice(model: CausalModel, measured: CostCurve, fresh: bool = False) -> CostCurve:
+    """The curve that sizes are decided by where the text depends on them: the first that was measured for this model
+    and dtype on this machine, whatever threads and layout were found best then or since.
+
+    Args:
+        measured: taken, and kept, where there is none.
+        fresh: take ``measured`` in any case.
+    """
+    key = _key(model, [])
+    kept = None if fresh else _read(key)
+    if kept is None:
+        _write(key, measured)
+    return kept or measured
+
+
+def _beaten(kept: CostCurve, model: CausalModel) -> bool:
+    """Whether the machine does clearly better now than the curve says."""
+    now = measure(model, sizes=_CHECKED, repeats=_CHECKS)
+    return any(seconds < _CLEARLY * kept.at(rows) for rows, seconds in now.points)
+
+
+def measure(
+    model: CausalModel, seconds: float = _SECONDS, sizes: Sequence[int] = ROWS, repeats: int = _REPEATS
+) -> CostCurve:
+    """Time forwards over chains of these many rows, interleaved, for about this long; leaves the cache empty.
 
     The best time of each size counts: what the machine can do, whatever else it is doing. The context is rows of
     zeros, which cost what any rows cost. A slow model gets one forward of each of a few sizes.
     """
     limit = max(1, model.context_limit - 1)
-    sizes = [rows for rows in ROWS if rows <= limit]
+    sizes = [rows for rows in sizes if rows <= limit]
     model.truncate(0)
     model.forward([0], [-1])  # allocates, and warms up
     model.drop()
@@ -57,7 +88,7 @@ def measure(model: CausalModel, seconds: float = _SECONDS) -> CostCurve:
     samples: dict[int, list[float]] = {}
     clock = perf_counter()
     try:
-        for repeat in range(_REPEATS):
+        for repeat in range(repeats):
             for rows in sizes:
                 enough = repeat > 0 or len(samples) >= min(_AT_LEAST, len(sizes))
                 if enough and perf_counter() - clock > seconds:
@@ -78,13 +109,13 @@ def _time(model: CausalModel, rows: int) -> float:
     return seconds
 
 
-def _key(model: CausalModel) -> str:
-    """What t(n) depends on: the model's shape, its dtype and back end, the machine."""
+def _key(model: CausalModel, also: list[object]) -> str:
+    """What t(n) depends on: the model's shape, its dtype, the machine; ``also`` what else."""
     config = {k: v for k, v in model.model.config.to_dict().items() if not k.startswith("_") and "token_id" not in k}
     device = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else _processor()
     facts = [
-        config, model.parameters, str(model.dtype), model.device.type, device, os.cpu_count(),
-        torch.get_num_threads(), model.backend, torch.__version__, platform.node(),
+        config, model.parameters, str(model.dtype), model.device.type, device, os.cpu_count(), torch.__version__,
+        platform.node(), *also,
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
@@ -97,30 +128,30 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
-def _file() -> Path:
+def _file(key: str) -> Path:
     from platformdirs import user_cache_path
 
     folder = os.environ.get("SPEC_TUI_CACHE_DIR")
-    return (Path(folder) if folder else user_cache_path("spec-tui")) / "costs.json"
+    return (Path(folder) if folder else user_cache_path("spec-tui", appauthor=False)) / "costs" / f"{key}.json"
 
 
-def _read() -> dict:
+def _read(key: str) -> CostCurve | None:
     try:
-        known = json.loads(_file().read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
+        points = json.loads(_file(key).read_text("utf-8"))
+        return CostCurve.fit((int(rows), float(seconds)) for rows, seconds in points)
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
 
 
 def _write(key: str, curve: CostCurve) -> None:
-    """Add a curve to the file, whole or not at all; where it cannot be written the next load measures again."""
-    file, known = _file(), _read()
-    known[key] = curve.points
+    """Keep a curve, whole or not at all; where it cannot be written the next load measures again."""
+    file, name = _file(key), None
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=file.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(known, stream)
+            json.dump(curve.points, stream)
         os.replace(name, file)
     except OSError:
-        pass
+        if name is not None:
+            Path(name).unlink(missing_ok=True)

@@ -28,7 +28,7 @@ from spec_tui.session.client import LoadRequest
 from spec_tui.text import one_line
 
 _LENGTHS = (1, 3, 7, 15, 31, 63)  # drafted tokens: with the root as many rows as t(n) was measured at
-_FRESH = "Measure again, whatever was measured before."
+_FRESH = "Measure again, whatever was kept. Runs under the rejection law may then write otherwise."
 
 
 def price(

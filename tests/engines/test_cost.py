@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.budget import Acceptance, Budget, kind_of
+from engines.budget import Budget, kind_of
 from engines.cost import BreakEven, CostCurve, best_length
 from engines.events import Origin
 from engines.tree import DraftTree

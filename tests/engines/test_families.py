@@ -34,7 +34,7 @@ ANY = NAMED | TREES | CHAINS
 @pytest.fixture(autouse=True)
 def steady(monkeypatch):
     """No clock decides what is drafted."""
-    monkeypatch.setattr(runtime, "price", lambda model: CostCurve(((1, 1.0), (64, 1.5))))
+    monkeypatch.setattr(runtime, "price", lambda model, fresh: CostCurve(((1, 1.0), (64, 1.5))))
 
 
 @cache
