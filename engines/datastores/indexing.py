@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from hashlib import sha256
+from hashlib import file_digest
 from importlib import import_module
 from pathlib import Path
 
@@ -102,12 +102,14 @@ def _check(root: Path, files: list[File]) -> None:
     if {p.name for p in (root / FOLDER).iterdir()} != {f.path.partition("/")[2] for f in files}:
         raise ValueError("files are missing, or some are there that are not its own")
     for file in files:
-        with open(root / file.path, "rb") as stream:
-            digest = sha256()
-            while chunk := stream.read(1 << 20):
-                digest.update(chunk)
-        if digest.hexdigest() != file.sha256:
+        if checksum(root / file.path) != file.sha256:
             raise ValueError(f"{file.path} is damaged")
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file, hexadecimal. Raises OSError."""
+    with open(path, "rb") as stream:
+        return file_digest(stream, "sha256").hexdigest()
 
 
 def _probe(index: Index) -> None:
