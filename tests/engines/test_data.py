@@ -94,8 +94,8 @@ def test_metrics_by_hand():
         "new_tokens": 5, "target_forwards": 3, "drafted": 5, "accepted": 1, "acceptance_rate": 0.2,
         "path_acceptance": pytest.approx((1 / 3 + 0) / 2), "mean_generated_length": pytest.approx(4 / 3),
         "tau": pytest.approx(1 / 3), "tokens_per_second": pytest.approx(4 / 5), "prefill_seconds": 2.0,
-        "decode_seconds": 5.0, "draft_seconds": 1.0, "verify_seconds": 3.0, "other_seconds": 1.0, "break_even_length": None,
-        "bias": None,
+        "decode_seconds": 5.0, "draft_seconds": 1.0, "verify_seconds": 3.0, "other_seconds": 1.0,
+        "break_even_length": None, "bias": None,
     }
     assert m.depth_tried == (2, 1) and m.depth_accepted == (1, 0)
     assert m.sources == {"target": 4, "output": 1}
