@@ -143,6 +143,7 @@ def test_a_limit_is_kept_to_the_token(folder, tokenizer, often, limit):
     assert store.manifest.tokens == len(kept) == min(limit, (all_ != 0xFFFF).sum())
     tokens = store.array("tokens")
     assert tokens[tokens != 0xFFFF].tolist() == kept.tolist() and tokens[-1] == 0xFFFF
+    assert all(store.array("lines") < len(tokens))
     interrupted("cut", corpus, tokenizer, 1, limit=limit)
     assert content(places.find("cut")) == content(store.folder)
 

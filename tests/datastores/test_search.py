@@ -75,16 +75,17 @@ def test_a_growing_store_is_searched_like_a_document(tokens, context, n_max, n_m
     store = DynamicStore()
     store.extend(tokens[:cut])
     store.extend(tokens[cut:])
-    wanted = expected([tokens], context, n_max, n_min)
-    matches = list(store.falling(context, n_max, n_min))
-    assert [(m.length, m.count) for m in matches] == [(n, len(at)) for n, at in wanted]
-    assert (store.longest(context, n_max, n_min) is None) == (not matches)
-    for match, (_, at) in zip(matches, wanted):
-        found = store.continuations(match, length)
-        assert found.tokens.tolist() == rows([tokens], at, length)
-        assert sorted(found.positions.tolist()) == [i for _, i in at]
-        for row, position in zip(found.tokens.tolist(), found.positions.tolist()):
-            assert row == (tokens[position:] + [END] * length)[:length]
+    for query in [context, *CONTEXTS]:
+        wanted = expected([tokens], query, n_max, n_min)
+        matches = list(store.falling(query, n_max, n_min))
+        assert [(m.length, m.count) for m in matches] == [(n, len(at)) for n, at in wanted]
+        assert (store.longest(query, n_max, n_min) is None) == (not matches)
+        for match, (_, at) in zip(matches, wanted):
+            found = store.continuations(match, length)
+            assert found.tokens.tolist() == rows([tokens], at, length)
+            assert sorted(found.positions.tolist()) == [i for _, i in at]
+            for row, position in zip(found.tokens.tolist(), found.positions.tolist()):
+                assert row == (tokens[position:] + [END] * length)[:length]
 
 
 def test_a_growing_store_follows_the_context():

@@ -215,6 +215,8 @@ def test_an_existing_store_gives_way_only_when_told_and_when_the_new_one_is_comp
     with pytest.raises(ZeroDivisionError), workspace("mine", {"numbers": [4]}, replace=True):
         raise ZeroDivisionError
     assert open_store("mine").array("numbers").tolist() == [1, 2, 3]
+    (home / "mine.replaced.partial").mkdir()  # from an attempt that was cut off in the middle
+    (home / "mine.replaced.partial" / "numbers.bin").touch()
     build("mine", (4,), replace=True)
     assert open_store("mine").array("numbers").tolist() == [4]
     assert sorted(p.name for p in home.iterdir() if not p.name.startswith(".")) == ["mine"]
