@@ -93,16 +93,22 @@ class Acceptance:
         for kind in {LEVELS, *seen}:
             if kind in self._counts:
                 self._counts[kind].fade()
-        end = path[-1] if path else -1
-        for depth in range(1, len(path) + 1 + (end in tree.parents)):
-            self._of(LEVELS).add(_column(0, depth), depth <= len(path), None)
-        accepted = {-1, *path}
-        for node, (parent, depth) in enumerate(zip(tree.parents, tree.depths())):
-            if parent in accepted:
-                rank, prob = tree.origin[node], tree.probs[node]
-                origin = tree.origins[rank]
-                kind = kind_of(origin, rank if prob is None else 0)
-                self._of(kind).add(_column(origin.match, depth), node in accepted, prob)
+        said = [tree.tokens[node] for node in path]
+        accepted, depths, levels = {-1}, tree.depths(), {}
+        own = _own(tree)
+        for node, (parent, depth) in enumerate(zip(tree.parents, depths)):
+            if parent not in accepted:
+                continue
+            kept = depth <= len(said) and tree.tokens[node] == said[depth - 1]  # a duplicate of an accepted node too
+            if kept:
+                accepted.add(node)
+            rank, prob = tree.origin[node], tree.probs[node]
+            origin = tree.origins[rank]
+            self._of(kind_of(origin, rank if prob is None else 0)).add(_column(origin.match, depth), kept, prob)
+            if own[node]:
+                levels[depth] = levels.get(depth, False) or kept
+        for depth, kept in levels.items():
+            self._of(LEVELS).add(_column(0, depth), kept, None)
 
     def _of(self, kind: Kind) -> Counts:
         return self._counts.setdefault(kind, Counts())
@@ -160,7 +166,7 @@ class Budget:
 
         Only for drafts whose nodes are point masses: leaving out a node that dice chose would bias the rejection law.
         """
-        self._seen += {kind_of(origin, rank) for i, origin in enumerate(tree.origins) for rank in (0, i)}
+        self._see(tree)
         if not len(tree):
             return tree
         values = self.values(tree)
@@ -173,6 +179,15 @@ class Budget:
         expected = 1 + sum(values[node] for node in order[:count])
         kept.note = {**tree.note, "budget": f"{count} of {len(tree)}", "expected": round(expected, 2)}
         return kept
+
+    def score(self, tree: DraftTree) -> float:
+        """Accepted tokens expected of a draft: the sum of its nodes' probabilities. Its kinds are of this round, even
+        if another draft is taken."""
+        self._see(tree)
+        return sum(self.values(tree))
+
+    def _see(self, tree: DraftTree) -> None:
+        self._seen += {kind_of(origin, rank) for i, origin in enumerate(tree.origins) for rank in (0, i)}
 
     def values(self, tree: DraftTree) -> list[float]:
         """For each node the probability that it is accepted, by the drafter's own belief as far as that came true, or
@@ -208,6 +223,17 @@ class Budget:
         return seconds(n) * self._draft_scale if n else 0.0
 
 
+def _own(tree: DraftTree) -> list[bool]:
+    """Which nodes belong to the levels of a tree: of a fused one those on paths that its draft model drafted alone."""
+    sources = [origin.source for origin in tree.origins]
+    if "draft" not in sources:
+        return [True] * len(tree)
+    own: list[bool] = []
+    for parent, origin in zip(tree.parents, tree.origin):
+        own.append(sources[origin] == "draft" and (parent < 0 or own[parent]))
+    return own
+
+
 def _blend(scale: float, took: float, foreseen: float) -> float:
     """The ratio of times taken to times foreseen, one round more."""
     return scale + _SMOOTH * (min(took / foreseen, _SLOWEST) - scale) if foreseen > 0 and took > 0 else scale
@@ -219,8 +245,10 @@ def _column(match: int | None, depth: int) -> int:
 
 
 def kind_of(origin: Origin, rank: int = 0) -> Kind:
-    """What an origin's acceptance is counted by; the first candidate deserves more trust than the fourth."""
-    return origin.source, min(rank, 3)
+    """What an origin's acceptance is counted by; the first candidate deserves more trust than the fourth. Retrieval by
+    meaning is another source than that by exact match: it knows no length of a match."""
+    meaning = origin.source == "retrieval" and origin.match is None
+    return "meaning" if meaning else origin.source, min(rank, 3)
 
 
 _NOTHING = Counts()

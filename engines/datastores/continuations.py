@@ -6,7 +6,7 @@ Every store that matches exactly (``sparse.SparseStore``, ``dynamic.DynamicStore
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,7 +38,8 @@ class Continuations:
         positions: int64 [rows], the position in its store of each row's first token.
         matched: int32 [rows], tokens that matched before it.
         total: occurrences there are; more than rows where they were sampled.
-        stores: int32 [rows], which of several stores each row is from (``merge``).
+        stores: int32 [rows], which of several stores each row is from (``merge``, ``Together``).
+        weights: float64 [rows], how much each is to be expected (``collect``); None where all count alike.
     """
 
     tokens: np.ndarray
@@ -46,6 +47,7 @@ class Continuations:
     matched: np.ndarray
     total: int
     stores: np.ndarray
+    weights: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -112,6 +114,9 @@ def collect(
 ) -> Continuations:
     """Distinct continuations over falling suffix lengths until there are ``count`` (RASD's Algorithm 1).
 
+    They are weighed as Witten and Bell mix n-grams of several lengths: of n occurrences with d different next tokens, a
+    suffix keeps n / (n + d) of the weight for its continuations, by their counts, and leaves the rest to shorter ones.
+
     Args:
         count: continuations wanted; fewer come back where there are no more.
         length: tokens of each (RASD's l).
@@ -121,23 +126,69 @@ def collect(
         In the order of ``Continuations``; ``matched`` is the longest suffix that each was found by, ``total`` the
         occurrences of the shortest suffix that was needed.
     """
-    chosen: dict[bytes, tuple[np.ndarray, int, int]] = {}
-    total = 0
+    chosen: dict[bytes, int] = {}  # index into the columns
+    rows: list[tuple[np.ndarray, int, int, int]] = []  # tokens, position, matched, store
+    weights: list[float] = []
+    total, left = 0, 1.0
     for match in store.falling(context, n_max, n_min):
         found, total = store.continuations(match, length, limit), match.count
-        first = np.ones(len(found), bool)
-        first[1:] = (found.tokens[1:] != found.tokens[:-1]).any(axis=1)
-        new = [i for i in np.flatnonzero(first) if found.tokens[i].tobytes() not in chosen]
+        begins = np.flatnonzero(np.append(True, (found.tokens[1:] != found.tokens[:-1]).any(axis=1)))
+        counts = np.diff(begins, append=len(found))
+        keys = [found.tokens[i].tobytes() for i in begins]
+        new = [i for i, key in enumerate(keys) if key not in chosen]
         for i in (new[j] for j in spread(len(new), count - len(chosen))):
-            chosen[found.tokens[i].tobytes()] = (found.tokens[i], int(found.positions[i]), match.length)
+            at = begins[i]
+            chosen[keys[i]] = len(rows)
+            rows.append((found.tokens[at], int(found.positions[at]), match.length, int(found.stores[at])))
+            weights.append(0.0)
+        level = left / (len(found) + len(np.unique(found.tokens[:, 0])))
+        for key, n in zip(keys, counts.tolist()):
+            if key in chosen:
+                weights[chosen[key]] += level * n
+        left -= level * len(found)
         if len(chosen) >= count:
             break
-    tokens = np.array([row for row, _, _ in chosen.values()], np.int32).reshape(len(chosen), length)
+    tokens = np.array([row[0] for row in rows], np.int32).reshape(len(rows), length)
     order = in_order(tokens)
     return Continuations(
         tokens[order],
-        np.array([at for _, at, _ in chosen.values()], np.int64)[order],
-        np.array([size for _, _, size in chosen.values()], np.int32)[order],
+        np.array([row[1] for row in rows], np.int64)[order],
+        np.array([row[2] for row in rows], np.int32)[order],
         total,
-        np.zeros(len(chosen), np.int32),
+        np.array([row[3] for row in rows], np.int32)[order],
+        np.array(weights)[order],
     )
+
+
+class Together:
+    """Several stores searched as one (a ``Lookup``): a match is of all those that have the suffix, and
+    ``Continuations.stores`` says which one a row is from."""
+
+    def __init__(self, stores: Sequence[Lookup]) -> None:
+        self.stores = list(stores)
+
+    def longest(self, context: Sequence[int], n_max: int = 16, n_min: int = 2) -> Match | None:
+        """See ``Lookup``."""
+        matches = [(i, store.longest(context, n_max, n_min)) for i, store in enumerate(self.stores)]
+        return _joined({i: match for i, match in matches if match})
+
+    def falling(self, context: Sequence[int], n_max: int = 16, n_min: int = 2) -> Iterator[Match]:
+        """See ``Lookup``."""
+        searches = [store.falling(context, n_max, n_min) for store in self.stores]
+        heads = {i: next(search, None) for i, search in enumerate(searches)}
+        while match := _joined({i: head for i, head in heads.items() if head}):
+            yield match
+            heads |= {i: next(searches[i], None) for i, _ in match.where}
+
+    def continuations(self, match: Match, length: int = 10, limit: int = 5000) -> Continuations:
+        """See ``Lookup``; the limit is each store's."""
+        parts = [self.stores[i].continuations(one, length, limit) for i, one in match.where]
+        found = parts[0] if len(parts) == 1 else merge(parts)
+        return replace(found, stores=np.array([i for i, _ in match.where], np.int32)[found.stores])
+
+
+def _joined(matches: dict[int, Match]) -> Match | None:
+    """The longest of several stores' matches as one; where several are as long, all of them."""
+    longest = max((match.length for match in matches.values()), default=0)
+    where = [(i, match) for i, match in matches.items() if match.length == longest]
+    return Match(longest, sum(match.count for _, match in where), where) if where else None

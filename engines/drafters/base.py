@@ -27,6 +27,21 @@ class Room:
     nodes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """What a tree drafter hands to one that it is a part of (its method ``grow``): a tree from which no budget chose.
+
+    Attributes:
+        tree: its nodes are point masses, siblings distinct.
+        seconds: what drafting it takes, by the drafter's price; 0 where that is not known.
+        favourites: the drafter's likeliest first tokens, the best first; empty where it was not asked.
+    """
+
+    tree: DraftTree
+    seconds: float = 0.0
+    favourites: tuple[int, ...] = ()
+
+
 @dataclass(slots=True)
 class Outcome:
     """What a forward of the target brought, the same object after the prefill and after each round.

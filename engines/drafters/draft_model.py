@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from engines.budget import LEVELS, kind_of
 from engines.cost import best_case
-from engines.drafters.base import Drafter, Outcome, Resources, Room
+from engines.drafters.base import Drafter, Grown, Outcome, Resources, Room
 from engines.drafters.drawn_tree import DrawnTree
 from engines.errors import UsageProblem
 from engines.events import Origin
@@ -90,14 +90,20 @@ class DraftModel(Drafter):
             self.model.extend(context[self.model.rewind(context) : -1], self.resources.cancelled)
 
     def propose(self, context: Sequence[int], room: Room) -> DraftTree:
-        # The draft model has positions of its own, perhaps fewer than the target.
-        depth = min(room.depth, self.model.context_limit - len(context))
-        if depth < 1 or not self._readable(context):
+        drawn = self.draw != "top" and self.law.draws
+        if self.shape == "tree" and not drawn:
+            grown = self.grow(context, room)
+            return self.budget.prune(grown.tree, grown.seconds) if self.budget and grown.seconds else grown.tree
+        depth = self._most(context, room)
+        if depth < 1:
             return DraftTree()
         if self.shape == "tree":
-            make = self._drawn_tree if self.draw != "top" and self.law.draws else self._tree
-            return make(context, min(depth, self.depth), min(self.total_nodes, room.nodes))
+            return self._drawn_tree(context, min(depth, self.depth), min(self.total_nodes, room.nodes))
         return self._chain(context, min(depth, self.num_tokens, room.nodes))
+
+    def _most(self, context: Sequence[int], room: Room) -> int:
+        """How many tokens deep it can draft: it has positions of its own, perhaps fewer than the target."""
+        return min(room.depth, self.model.context_limit - len(context)) if self._readable(context) else 0
 
     def _goes_on(self, values: list[float], most: int) -> bool:
         """Whether another token of the chain, or another level of the tree, is worth drafting; ``values`` are the
@@ -155,28 +161,36 @@ class DraftModel(Drafter):
             note |= {"budget": len(tokens), "expected": round(1 + sum(values), 2)}
         return DraftTree.chain(tokens, _ORIGIN, probs, dists=dists or None, note=note)
 
-    def _tree(self, context: Sequence[int], most: int, nodes: int) -> DraftTree:
+    def grow(self, context: Sequence[int], room: Room, favourites: int = 0) -> Grown:
         """EAGLE-2's expansion: level by level the ``top_k`` nodes of highest path probability get ``top_k`` children;
         of all nodes the ``nodes`` best are kept. A path's probability never exceeds its parent's, so with ties going
-        to the earlier node the kept set is closed under parents."""
+        to the earlier node the kept set is closed under parents. ``favourites``: how many of them are wanted."""
         tree, scores, rows = DraftTree(origins=[_ORIGIN]), [], {}
+        first: tuple[int, ...] = ()
+        most = min(self._most(context, room), self.depth)
         reach: list[float] = []
         beam, level = [-1], 0
         while beam and self._goes_on(reach, most):
             logits = self._after(context, tree, beam, rows)
+            if not level and favourites:
+                first = self._likeliest(logits[0], favourites, len(context))
             found = self._children(tree, scores, beam, logits, len(context) + level)
             level += 1
             reach.append(min(1.0, sum(math.exp(scores[i]) for i in found)))
             open_nodes = [i for i in found if tree.tokens[i] not in self.ends]
             beam = sorted(sorted(open_nodes, key=lambda i: -scores[i])[: self.top_k])
         self.model.drop()
-        keep = sorted(sorted(range(len(tree)), key=lambda i: -scores[i])[:nodes])
+        keep = sorted(sorted(range(len(tree)), key=lambda i: -scores[i])[: min(self.total_nodes, room.nodes)])
         kept = tree.select(keep)
         kept.note = {"draft forwards": level, "best of": len(tree)} | self._not_drawn()
         price = self.resources.draft_price
-        if self.budget is None or price is None or not level:
-            return kept
-        return self.budget.prune(kept, price.at(1) + (level - 1) * price.at(self.top_k))
+        seconds = price.at(1) + (level - 1) * price.at(self.top_k) if price is not None and level else 0.0
+        return Grown(kept, seconds, first)
+
+    def _likeliest(self, logits: torch.Tensor, count: int, position: int) -> tuple[int, ...]:
+        """Tokens by the law's scores, the best first."""
+        values, tokens = self.law.scores(logits, position).topk(min(count, logits.shape[-1]))
+        return tuple(t for t, value in zip(tokens.tolist(), values.tolist()) if value > float("-inf"))
 
     def _drawn_tree(self, context: Sequence[int], most: int, nodes: int) -> DraftTree:
         """The same level by level with drawn nodes, all of which are verified."""

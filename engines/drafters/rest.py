@@ -22,6 +22,7 @@ from engines.tree import DraftTree
 if TYPE_CHECKING:
     from engines.datastores.continuations import Continuations
     from engines.datastores.sparse import SparseStore
+    from engines.datastores.trie import Nodes
 
 SPEC = EngineSpec(
     id="rest",
@@ -65,32 +66,28 @@ class Rest(Drafter):
         from engines.datastores.trie import drawn, heaviest
 
         clock = perf_counter()
-        found, stores = self._lookup(context, min(self.length, room.depth))
+        found = self._lookup(context, min(self.length, room.depth))
         seconds = perf_counter() - clock
         if found is None:
             return DraftTree(retrieval=Retrieval(seconds, 0), note={"match": 0})
         nodes = min(self.nodes, room.nodes)
         chosen = heaviest(found, nodes) if self.select == "trie" else drawn(found, nodes, (len(context), self.nodes))
-        tree = self._tree(found, stores, chosen, seconds)
+        tree = self._tree(found, chosen, seconds)
         return self.budget.prune(tree) if self.budget else tree
 
-    def _lookup(self, context: Sequence[int], length: int) -> tuple[Continuations | None, list[SparseStore]]:
+    def _lookup(self, context: Sequence[int], length: int) -> Continuations | None:
         """What followed the longest match; where several datastores have it, all of them together."""
-        from engines.datastores.continuations import merge
+        from engines.datastores.continuations import Together
 
-        matches = [(store, store.longest(context, self.n_max, self.n_min)) for store in self.stores]
-        longest = max((match.length for _, match in matches if match), default=0)
-        best = [(store, match) for store, match in matches if match and match.length == longest]
-        if not best:
-            return None, []
-        parts = [store.continuations(match, length, self.samples) for store, match in best]
-        return (parts[0] if len(parts) == 1 else merge(parts)), [store for store, _ in best]
+        together = Together(self.stores)
+        match = together.longest(context, self.n_max, self.n_min)
+        return together.continuations(match, length, self.samples) if match else None
 
-    def _tree(self, found: Continuations, stores: list[SparseStore], chosen, seconds: float) -> DraftTree:
+    def _tree(self, found: Continuations, chosen: Nodes, seconds: float) -> DraftTree:
         passages = Passages(self.resources.words)
         match = int(found.matched[0])
         origin = [
-            passages.origin(stores[found.stores[row]], int(found.positions[row]), match, count)
+            passages.origin(self.stores[found.stores[row]], int(found.positions[row]), match, count)
             for row, count in zip(chosen.rows, chosen.counts)
         ]
         retrieval = Retrieval(seconds, match, found.total, len(found), (), tuple(passages.passages))
