@@ -1,0 +1,249 @@
+"""spec-tui datastore, on the shipped tokenizer and on a tiny model that answers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+
+import pytest
+
+import engines
+from engines.datastores import answers, build, hidden, places
+from spec_tui.cli import datastore_build
+from tests.conftest import make_llama, make_tokenizer
+
+TEXTS = {
+    "a.py": "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n",
+    "b.md": "# Notes\n\nThe fox sleeps. The fox eats. The fox sleeps again.\n" * 30,
+    "sub/c.txt": "One more file with \x1b[31mcolours\u202e in it.\n" * 20,
+}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr(places, "sample_datastores", lambda: tmp_path / "shipped")
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    (tmp_path / "shipped").mkdir()
+    return tmp_path / "data" / "datastores"
+
+
+@pytest.fixture
+def texts(tmp_path):
+    for name, content in TEXTS.items():
+        path = tmp_path / "texts" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, "utf-8")
+    return tmp_path / "texts"
+
+
+@pytest.fixture
+def model(cli, tiny, monkeypatch):
+    """Commands that need a model get the tiny one; its weights and its tokenizer are its own."""
+    monkeypatch.setattr(engines, "load", lambda **_: tiny)
+    monkeypatch.setattr(datastore_build, "tokenizer_of", lambda load: tiny.tokenizer)
+    return tiny
+
+
+def prompts(tmp_path, lines=("one?", "two?", "three?", "four?")):
+    path = tmp_path / "prompts.txt"
+    path.write_text("\n".join(lines), "utf-8")
+    return str(path)
+
+
+def content(folder):
+    """What a store's files hold; the time of its building apart."""
+    found = {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    facts = json.loads(found.pop("manifest.json"))
+    return found, {key: value for key, value in facts.items() if key not in ("created", "checksum", "name")}
+
+
+def test_a_store_is_built_listed_described_probed_verified_and_removed(cli, texts, home):
+    done = cli("datastore", "build", "notes", "--from", str(texts))
+    assert done.code == 0 and done.out.startswith("notes: sparse, ") and "about " in done.err
+    listed = json.loads(cli("datastore", "list", "--format", "json").out)
+    assert [(e["name"], e.get("kind")) for e in listed] == [("notes", "sparse"), ("python-stdlib", None)]
+    facts = json.loads(cli("datastore", "info", "notes", "--format", "json").out)
+    assert facts["documents"] == 3 and facts["tokens"] > 500 and facts["bytes"] == listed[0]["bytes"]
+    assert facts["parameters"]["sources"]["roots"] == ["texts"]
+
+    found = json.loads(cli("datastore", "probe", "The fox", "--format", "json").out)["datastores"][0]["sparse"]
+    assert found["occurrences"] == 30 and found["suffix"] == "The fox"  # those that begin a line
+    assert sum(node["count"] for node in found["nodes"] if node["parent"] == -1) == 30
+    assert found["nodes"][0]["found"]["source"] == "texts/b.md" and found["nodes"][0]["found"]["line"] >= 3
+    words = cli("datastore", "probe", "The fox").out
+    assert "30 occurrences: The fox" in words and "texts/b.md:" in words
+    assert "no suffix of two tokens" in cli("datastore", "probe", "zqzqzq").out
+
+    assert "sound: 7 files" in cli("datastore", "verify", "notes").out
+    refused = cli("datastore", "remove", "notes")
+    assert refused.code == 2 and "--yes" in refused.err and (home / "notes").is_dir()
+    assert cli("datastore", "remove", "notes", "--yes").code == 0 and not (home / "notes").exists()
+    assert cli("datastore", "remove", "notes", "--yes").code == 2
+
+
+def test_damage_is_found_and_told(cli, texts, home):
+    cli("datastore", "build", "notes", "--from", str(texts))
+    part = home / "notes" / "suffixes.bin"
+    part.write_bytes(part.read_bytes()[:-1] + b"\x7f")
+    done = cli("datastore", "verify", "--format", "json")
+    assert done.code == 3 and "suffixes.bin" in json.loads(done.out)[0]["problem"]
+    (home / "notes" / "manifest.json").write_text("{}")
+    assert cli("datastore", "info", "notes").code == 3
+    assert "cannot be used" in cli("datastore", "list").out.replace("\n", " ")
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["x"], "nothing to build from"),
+    (["x", "--from", "nowhere"], "does not exist"),
+    (["../x", "--from", "."], "cannot be the name"),
+    (["x", "--from", ".", "--kind", "thick"], "no kind"),
+    (["x", "--from", "model-answers"], "questions"),
+    (["x", "--from", "model-answers", ".", "--prompts", "f"], "stands alone"),
+    (["x", "--from", ".", "--prompts", "f"], "model-answers"),
+    (["x", "--from", "model-answers", "--prompts", "f", "--answers", "2"], "all the same"),
+    (["x", "--from", "model-answers", "--prompts", "f", "--temperature", "-1"], "out of range"),
+    (["x", "--from", ".", "--limit", "0"], "limit"),
+    (["x", "--from", ".", "--index", "magic"], "no index"),
+    (["x", "--from", ".", "--dims", "-1"], "principal"),
+    (["x", "--from", "hf:no/such/thing"], "names no dataset"),
+])  # fmt: skip
+def test_what_cannot_be_built_is_said(cli, arguments, message, home):
+    done = cli("datastore", "build", *arguments)
+    assert done.code == 2 and message in done.err and not done.out
+    assert not home.exists() or not [p for p in home.iterdir() if p.is_dir()]
+
+
+def test_a_taken_name_needs_replace(cli, texts):
+    cli("datastore", "build", "notes", "--from", str(texts))
+    done = cli("datastore", "build", "notes", "--from", str(texts / "a.py"))
+    assert done.code == 2 and "--replace" in done.err
+    assert cli("datastore", "build", "notes", "--from", str(texts / "a.py"), "--replace").code == 0
+    assert json.loads(cli("datastore", "info", "notes", "--format", "json").out)["documents"] == 1
+
+
+def test_several_files_after_from(cli, texts):
+    done = cli("datastore", "build", "notes", "--from", str(texts / "a.py"), str(texts / "b.md"), "--limit", "50")
+    assert "50 tokens in 2 documents" in done.out
+
+
+class Unplugged(KeyboardInterrupt):
+    """Ctrl+c."""
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_answers_of_a_build_that_was_interrupted_are_not_asked_again(
+    model, cli, tmp_path, home, monkeypatch, after
+):
+    asked = []
+    command = ("--from", "model-answers", "--prompts", prompts(tmp_path), "--kind", "both", "--max-new-tokens", "12")
+    assert cli("datastore", "build", "whole", *command).code == 0
+    run = type(model).run
+
+    def interrupted(self, request, *rest):
+        asked.append(request.conversation[-1][1])
+        if len(asked) == after + 1:
+            raise Unplugged
+        return run(self, request, *rest)
+
+    monkeypatch.setattr(build, "_EVERY", -1.0)
+    monkeypatch.setattr(type(model), "run", interrupted)
+    done = cli("datastore", "build", "parts", *command)
+    assert done.code == 130 and "the same command goes on" in done.err
+    assert "unfinished" in cli("datastore", "list").out
+    assert cli("datastore", "build", "parts", *command).code == 0
+    assert asked == ["one?", "two?", "three?", "four?"][:after] + ["one?", "two?", "three?", "four?"][after:][:1] + [
+        "one?", "two?", "three?", "four?"][after:]  # fmt: skip
+    assert content(home / "parts") == content(home / "whole")
+
+
+def test_hidden_states_of_an_interrupted_build_give_the_same_bytes(model, cli, texts, home, monkeypatch):
+    monkeypatch.setattr(hidden, "_BATCH", 200)
+    monkeypatch.setattr("engines.datastores.dense_build._EVERY", -1.0)
+    command = ("--from", str(texts), "--kind", "dense", "--window", "64", "--dims", "8")
+    assert cli("datastore", "build", "whole", *command).code == 0
+    from engines.datastores.from_model import ModelReader
+
+    read, calls = ModelReader.__call__, []
+
+    def interrupted(self, batch):
+        calls.append(len(batch))
+        if len(calls) == 4:
+            raise Unplugged
+        return read(self, batch)
+
+    monkeypatch.setattr(ModelReader, "__call__", interrupted)
+    assert cli("datastore", "build", "parts", *command).code == 130
+    before = len(calls)
+    assert cli("datastore", "build", "parts", *command).code == 0
+    assert len(calls) > before > 1 and content(home / "parts") == content(home / "whole")
+
+
+def test_another_command_does_not_take_up_an_unfinished_build(model, cli, tmp_path, monkeypatch):
+    command = ["datastore", "build", "x", "--from", "model-answers", "--prompts", prompts(tmp_path), "--max-new-tokens"]
+    whole = answers.Answers.documents
+
+    def one(self, resume=None):
+        yield next(whole(self, resume))
+        raise Unplugged
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "_EVERY", -1.0)
+        patch.setattr(answers.Answers, "documents", one)
+        assert cli(*command, "9").code == 130
+    refused = cli(*command, "8")
+    assert refused.code == 2 and "--fresh" in refused.err
+    assert cli(*command, "8", "--fresh").code == 0
+
+
+def test_a_store_of_another_tokenizer_or_model_is_refused(model, cli, texts, tmp_path, monkeypatch):
+    assert cli("datastore", "build", "mine", "--from", str(texts), "--kind", "both", "--dims", "8").code == 0
+    shown = cli("datastore", "probe", TEXTS["b.md"][:90], "--datastore", "mine", "--format", "json")
+    dense = json.loads(shown.out)["datastores"][0]["dense"]
+    assert dense["neighbours"][0]["distance"] < 0.02 and dense["neighbours"][0]["score"] > 0.999
+    assert "cosine" in cli("datastore", "probe", "The fox sleeps").out
+
+    from engines.runtime import Runtime
+    from engines.target.loading import wrap
+
+    other = Runtime(wrap(make_llama(7, layers=3), "another"), make_tokenizer())
+    monkeypatch.setattr(engines, "load", lambda **_: other)
+    refused = cli("datastore", "probe", "The fox", "--datastore", "mine")
+    assert refused.code == 3 and "hidden states of" in refused.err
+    unnamed = cli("datastore", "probe", "The fox")  # its sparse part fits
+    assert unnamed.code == 0 and "sparse: " in unnamed.out and "hidden states of" in unnamed.err
+
+
+def test_a_store_of_the_shipped_tokenizer_is_not_for_the_tiny_one(cli, texts, tiny, monkeypatch):
+    cli("datastore", "build", "mine", "--from", str(texts))
+    monkeypatch.setattr(datastore_build, "tokenizer_of", lambda load: tiny.tokenizer)
+    refused = cli("datastore", "probe", "The fox", "--datastore", "mine")
+    assert refused.code == 3 and "another tokenizer" in refused.err
+    assert cli("datastore", "probe", "The fox").code == 2  # none fits
+
+
+def test_hostile_names_and_texts_steer_no_terminal(cli, texts, monkeypatch):
+    (texts / "evil\x1b]0;owned\x07\u202e.md").write_text("The fox \x1b[2J\x9b31m runs. The fox \x1b[2J runs.\n" * 9)
+    cli("datastore", "build", "evil", "--from", str(texts))
+    for command in (("probe", "The fox"), ("info", "evil"), ("list",)):
+        done = cli("datastore", *command)
+        assert done.code == 0 and not set("\x1b\x07\x9b\u202e") & set(done.out + done.err)
+    for name in ("../../etc", "a\x1b[0m", "", "con", "x" * 99, "A", "/"):
+        done = cli("datastore", "remove", name, "--yes")
+        assert done.code == 2 and "\x1b" not in done.err
+
+
+def test_verify_measures_the_index(model, cli, texts):
+    cli("datastore", "build", "mine", "--from", str(texts), "--kind", "both", "--dims", "16")
+    result = json.loads(cli("datastore", "verify", "mine", "--recall", "--mrr", "--format", "json").out)[0]
+    assert result["recall"]["value"] == 1 and 0 < result["mrr"] <= 1 and result["index"] == "exact"
+    assert "recall@10 1.000" in cli("datastore", "verify", "mine", "--recall").out.replace("\n", " ")
+
+
+def test_every_file_of_the_store_is_named_in_its_manifest(cli, texts, home):
+    cli("datastore", "build", "notes", "--from", str(texts))
+    facts = json.loads((home / "notes" / "manifest.json").read_text())
+    for file in facts["files"]:
+        assert hashlib.sha256((home / "notes" / file["path"]).read_bytes()).hexdigest() == file["sha256"]
+    assert {p.name for p in (home / "notes").iterdir()} == {f["path"] for f in facts["files"]} | {"manifest.json"}

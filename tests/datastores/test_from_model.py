@@ -1,0 +1,243 @@
+"""What the model makes of a datastore: its answers as documents, its hidden states as keys."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from engines.datastores import hub_dataset, order
+from engines.datastores.answers import Answers, Sampled, read_prompts
+from engines.datastores.corpus import Document
+from engines.datastores.dense import DenseStore
+from engines.datastores.from_model import ModelReader, before
+from engines.datastores.hidden import build_dense
+from engines.datastores.reduce import Recipe
+from engines.drafters.base import Drafter
+from engines.errors import DatastoreProblem, ModelUnavailable, UsageProblem
+from engines.events import Origin
+from engines.laws import make_law
+from engines.loop import decode
+from engines.request import Request
+from engines.sampling import Sampling
+from engines.stop import Stop
+from engines.tree import DraftTree
+
+PROMPTS = ["What is a tree?", "Count to ten.", "Say something long, please.", "x"]
+
+
+class Asking(Drafter):
+    """Drafts what it is given, some of it wrong, and notes what a query would be: hidden state and emitted token."""
+
+    wants_hidden = True
+
+    def __init__(self, answer):
+        self.answer, self.queries = answer, []
+
+    def start(self, outcome):
+        self.prompt = outcome.prompt_length
+        self.learn(outcome)
+
+    def learn(self, outcome):
+        row = (outcome.path[-1] + 1 if outcome.path else 0) if len(outcome.tree) else -1
+        done = len(outcome.context) - self.prompt
+        if len(outcome.emitted) == 1 + len(outcome.path):  # not cut short at the end
+            self.queries.append((outcome.hidden[row].float().numpy().copy(), outcome.emitted[-1], done - 1))
+
+    def propose(self, context, room):
+        right = self.answer[len(context) - self.prompt :][:3]
+        tokens = [*right[:2], (right[2] + 1) % 260] if len(right) == 3 else list(right)
+        return DraftTree.chain(tokens, Origin("retrieval"))
+
+
+@pytest.mark.parametrize("sampled", [Sampled(1, 0.0, 24), Sampled(2, 0.8, 12)])
+def test_a_query_of_the_loop_finds_its_own_key_first(tiny, sampled):
+    corpus = Answers(tiny, PROMPTS, sampled, tiny.mark.fingerprint)
+    recipe, reader = Recipe(0, z_norm=False), ModelReader(tiny, None)
+    store = DenseStore(
+        build_dense("store", corpus, tiny.tokenizer, reader, recipe=recipe, before=before(corpus, None))
+    )
+    found = [document for document, _ in corpus.documents()]
+    facts = store.store.manifest
+    assert facts.documents == len(PROMPTS) * sampled.answers == len(found)
+    assert facts.keys + len(store.held_out) == facts.tokens == sum(len(d.tokens) for d in found)  # a key a token
+    asked = 0
+    for number, document in enumerate(found):
+        begin, end = store.documents.bounds(number)
+        assert store.tokens[begin:end].tolist() == list(document.tokens)
+        assert store.documents.place(begin).source == PROMPTS[number // sampled.answers]
+        drafter, sampling = Asking(document.tokens), Sampling(sampled.temperature)
+        law = make_law("exact", sampling, number % sampled.answers, tiny.target.vocab_size)
+        prompt = corpus.context(number)
+        stop = Stop(tiny.end_tokens, sampled.max_new_tokens)
+        *_, last = decode(tiny.target, drafter, law, prompt, stop, tiny.words)
+        assert last.tokens == document.tokens
+        for hidden, emitted, at in drafter.queries:
+            if begin + at not in store.positions:  # held out
+                continue
+            key = store.keys[int(np.flatnonzero(store.positions == begin + at)[0])].astype(np.float32)
+            mine = store.reduction.one(hidden)
+            assert np.abs(key - mine).max() < 1e-3 and document.tokens[at] == emitted  # float16
+            if len(document.tokens) > at + 1:
+                first = store.query(hidden, emitted, drafts=1, length=3)
+                assert np.linalg.norm(store.keys[first.keys[0]].astype(np.float32) - mine) < 5e-3
+            asked += 1
+    assert asked > 3 * len(found)
+
+
+def test_states_are_those_of_texts_read_alone(tiny):
+    reader = ModelReader(tiny)
+    texts = [np.arange(n) % 250 for n in (3, 40, 1, 17, 40)]
+    together = reader(texts)
+    for text, states in zip(texts, together):
+        (alone,) = reader([text])
+        assert states.shape == (len(text), 32) and np.allclose(states, alone, atol=1e-4)
+
+
+def test_a_token_that_begins_every_text_is_read_before_a_document(tiny, tokenizer, monkeypatch):
+    assert list(before(types.SimpleNamespace(), tokenizer)(0)) == []
+    begins = types.SimpleNamespace(bos_token_id=7)
+    both = type("T", (), {"bos_token_id": 7, "__call__": lambda self, text: {"input_ids": [7]}})()
+    assert list(before(begins, both)(3)) == [7]
+
+
+def test_prompts_are_lines_or_json_each_once(tmp_path):
+    path = tmp_path / "prompts"
+    path.write_text('\ufeffone\n\n {"prompt": "two\\nlines", "id": 3}\n  one  \nthree\n', "utf-8")
+    assert read_prompts(path) == ["one", "two\nlines", "three"]
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"", "no prompts"), (b"\xff\xfe", "not UTF-8"), (b'ok\n{"text": "x"}', "line 2"), (b'{"prompt": 3}', "line 1"),
+    (b'{"prompt": ""}', "line 1"), (b"{" * 5000, "line 1"), (b'{"prompt": "\\ud800"}', "line 1"),
+])  # fmt: skip
+def test_a_file_without_prompts_is_told(tmp_path, content, message):
+    (tmp_path / "prompts").write_bytes(content)
+    with pytest.raises(UsageProblem, match=message):
+        read_prompts(tmp_path / "prompts")
+    with pytest.raises(UsageProblem, match="cannot be read"):
+        read_prompts(tmp_path / "nowhere")
+
+
+def test_a_prompt_that_cannot_be_asked_is_named_before_any_is_answered(tiny):
+    with pytest.raises(UsageProblem, match="prompt 2 of 3 has"):
+        Answers(tiny, ["fine", "x" * 300, "fine too"], Sampled(), "m")
+    with pytest.raises(UsageProblem, match="prompt 2 of 2"):
+        Answers(tiny, ["fine", "  "], Sampled(), "m")
+
+
+def test_what_answers_depend_on_is_their_identity(tiny):
+    seen = {str(Answers(tiny, p, s, m).identity) for p, s, m in (
+        (["a"], Sampled(), "m"), (["b"], Sampled(), "m"), (["a"], Sampled(), "n"), (["a"], Sampled(2, 0.5), "m"),
+        (["a"], Sampled(system="Be kind."), "m"), (["a"], Sampled(max_new_tokens=3), "m"),
+    )}  # fmt: skip
+    assert len(seen) == 6
+    assert Answers(tiny, ["a"], Sampled(engine="pld"), "m").identity == Answers(tiny, ["a"], Sampled(), "m").identity
+
+
+# --- datasets of the hub --------------------------------------------------------------------------
+
+
+class Rows(list):
+    """A streamed dataset, as far as one is needed."""
+
+    def skip(self, count):
+        return Rows(self[count:])
+
+
+ROWS = [{"id": i, "text": f"row {i} \ud800" if i == 2 else f"row {i}", "talk": [{"role": "user", "content": "hi"}]}
+        for i in range(5)]  # fmt: skip
+
+
+@pytest.fixture
+def datasets(monkeypatch):
+    """The library datasets, with one dataset."""
+
+    def load_dataset(name, split, streaming, revision):
+        assert streaming and revision == "c0ffee"
+        if (name, split) != ("some/rows", "train"):
+            raise ValueError(f"Unknown split {split}\nsecond line")
+        return Rows(ROWS)
+
+    library = types.ModuleType("datasets")
+    library.load_dataset = load_dataset
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    monkeypatch.setattr(hub_dataset, "find_spec", lambda name: True)
+    monkeypatch.setattr(hub_dataset, "_revision", lambda name: "c0ffee")
+
+
+def test_rows_of_a_dataset_are_documents_and_are_taken_up_anywhere(datasets):
+    corpus = hub_dataset.hub_dataset("some/rows")
+    found = list(corpus.documents())
+    assert found[0] == (Document("some/rows row 1", "row 0"), 1) and found[2][0].text == "row 2 ?"
+    assert list(corpus.documents(3)) == found[3:]
+    assert corpus.identity["column"] == "text" and corpus.identity["revision"] == "c0ffee"
+    talk = hub_dataset.hub_dataset("some/rows:train:talk")
+    assert next(talk.documents())[0].text == "hi" and talk.identity != corpus.identity
+
+
+def test_what_is_wrong_with_a_dataset_is_said(datasets, monkeypatch):
+    with pytest.raises(ModelUnavailable, match="Unknown split"):
+        hub_dataset.hub_dataset("some/rows:test")
+    with pytest.raises(UsageProblem, match="no column 'words'"):
+        hub_dataset.hub_dataset("some/rows::words")
+    for source in ("", "a/b/c", "a:b:c:d", "../x\x1b"):
+        with pytest.raises(UsageProblem, match="names no dataset"):
+            hub_dataset.hub_dataset(source)
+
+    class Broken(Rows):
+        def __iter__(self):
+            yield from ROWS[:2]
+            raise ConnectionError("gone")
+
+    corpus = hub_dataset.HubDataset("some/rows", Broken(), "text", {})
+    with pytest.raises(DatastoreProblem, match="after 2 cannot be read"):
+        list(corpus.documents())
+    monkeypatch.setattr(hub_dataset, "find_spec", lambda name: None)
+    with pytest.raises(UsageProblem, match="not installed"):
+        hub_dataset.hub_dataset("some/rows")
+
+
+# --- what is built when it is used ----------------------------------------------------------------
+
+
+def test_the_standard_library_is_built_once_for_a_tokenizer(tokenizer, monkeypatch, tmp_path):
+    from engines.datastores import sources
+
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "one.py").write_text("import os\n")
+    monkeypatch.setattr(sources.sysconfig, "get_path", lambda name: str(tmp_path / "lib"))
+    built = []
+    tell = lambda step: built.append(step.stage)  # noqa: E731
+    store = order.offered(tokenizer, tell)
+    assert store.name == "python-stdlib" and "suffix array" in built
+    built.clear()
+    assert order.offered(tokenizer, tell).manifest == store.manifest and not built
+    monkeypatch.setattr(sources, "library_name", lambda: "python9.9")
+    assert order.offered(tokenizer, tell).manifest.parameters["sources"]["roots"] == ["python9.9"] and built
+
+
+def test_the_users_own_store_of_that_name_is_left_alone(tokenizer, tmp_path):
+    from engines.datastores.build import build_sparse
+    from engines.datastores.sources import files
+
+    (tmp_path / "mine.txt").write_text("my own text")
+    mine = build_sparse("python-stdlib", files([tmp_path / "mine.txt"]), tokenizer)
+    assert order.offered(tokenizer).manifest == mine.manifest
+
+
+def test_a_run_uses_the_offered_store(tiny, monkeypatch, tmp_path):
+    from engines.datastores import sources
+
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "one.py").write_text("import os\n" * 30)
+    monkeypatch.setattr(sources.sysconfig, "get_path", lambda name: str(tmp_path / "lib"))
+    request = Request((("user", "import os"),), "rest", max_new_tokens=8, datastores=("python-stdlib",))
+    started, *_, end = tiny.run(request)
+    assert started.datastores == ("python-stdlib",)
+    *_, plain = tiny.run(Request((("user", "import os"),), "autoregressive", max_new_tokens=8))
+    assert end.tokens == plain.tokens
+    tiny.shelf._stores.clear()
+    tiny.shelf._parts.clear()
