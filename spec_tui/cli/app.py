@@ -15,6 +15,7 @@ from spec_tui.cli.doctor import doctor
 from spec_tui.cli.engines import engines
 from spec_tui.cli.options import (
     AllowPickle,
+    Datastores,
     Device,
     DraftModel,
     DraftRevision,
@@ -46,6 +47,7 @@ def tui(
     draft_revision: DraftRevision = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
+    datastore: Datastores = None,
     allow_pickle: AllowPickle = False,
     trust_remote_code: TrustRemoteCode = False,
     theme: Annotated[str | None, typer.Option(metavar="NAME", help="Colours of the application.")] = None,
@@ -56,8 +58,8 @@ def tui(
     )
     command = context.invoked_subcommand
     if command is None:
-        return _version if version else lambda: open_application(load, theme)
-    if load != LoadRequest() or theme is not None or version:
+        return _version if version else lambda: open_application(load, theme, tuple(datastore or ()))
+    if load != LoadRequest() or theme is not None or datastore or version:
         raise UsageProblem("options go behind the command", f"see spec-tui {command} --help")
     return lambda: 0  # the command's own callable is what is called
 

@@ -15,7 +15,7 @@ from spec_tui.cli.datastore_build import build
 from spec_tui.cli.datastore_probe import probe
 from spec_tui.cli.datastore_progress import Pace
 from spec_tui.cli.errors import narrate
-from spec_tui.cli.options import Format, OutputFormat
+from spec_tui.cli.options import Format, OutputFormat, complete_datastore
 from spec_tui.text import one_line
 
 if TYPE_CHECKING:
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     from engines.datastores.store import Store
 
 _STANDARD_LIBRARY = "python-stdlib"  # offered, though not there until it is used
-
-
-def complete_datastore(incomplete: str) -> list[str]:
-    """Names of datastores that begin so, for the shell."""
-    from engines.datastores import places
-
-    return [entry.name for entry in places.listing() if entry.name.startswith(incomplete) and not entry.unfinished]
 
 
 Name = Annotated[str, Argument(metavar="NAME", help="Of the datastore.", autocompletion=complete_datastore)]

@@ -15,6 +15,20 @@ def complete_model(incomplete: str) -> list[str]:
     return [name for name, _ in cache.models() if name.startswith(incomplete)]
 
 
+def complete_datastore(incomplete: str) -> list[str]:
+    """Names of datastores that begin so, for the shell."""
+    from engines.datastores import places
+
+    return [entry.name for entry in places.listing() if entry.name.startswith(incomplete) and not entry.unfinished]
+
+
+Datastores = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--datastore", metavar="NAME", autocompletion=complete_datastore,
+        help="Datastore that rest, dresd and the like search; repeatable. Default: those that ship.",
+    ),
+]
 Model = Annotated[
     str | None,
     typer.Option(

@@ -12,12 +12,13 @@ from typer import Argument, Option
 from engines import registry
 from engines.answer import Answer
 from engines.errors import SpecError, UsageProblem
-from engines.events import Event, Failed, Finished, Loading
+from engines.events import Event, Failed, Finished, Loading, Started
 from engines.request import LAWS, Request
 from spec_tui.cli.errors import FAILED, INTERRUPTED, narrate
 from spec_tui.cli.interrupt import Interrupt
 from spec_tui.cli.options import (
     AllowPickle,
+    Datastores,
     Device,
     DraftModel,
     DraftRevision,
@@ -58,6 +59,7 @@ def run(
     law: Annotated[str, Option(metavar="|".join(LAWS), help=_LAW)] = "exact",
     dtype: Dtype = "auto",
     device: Device = "auto",
+    datastore: Datastores = None,
     allow_pickle: AllowPickle = False,
     trust_remote_code: TrustRemoteCode = False,
     system: Annotated[str | None, Option(metavar="TEXT", help="System prompt. Default: none.")] = None,
@@ -87,6 +89,7 @@ def run(
             seed=seed,
             max_new_tokens=max_new_tokens,
             raw=raw,
+            datastores=tuple(dict.fromkeys(datastore or ())),
         )
         request.check()
         writer = TraceWriter(trace) if trace is not None else None
@@ -138,6 +141,8 @@ def _decode(
                 if trace is not None:
                     trace.write(event)
                 output.show(record.add(event))
+                if isinstance(event, Started) and request.datastores and not event.datastores:
+                    narrate(f"note: the engine {event.engine} searches no datastore; rest does (--engine rest)")
     except KeyboardInterrupt:  # the second one: it does not wait for the round
         _end(record, trace, Finished("cancelled", tuple(record.tokens), "".join(record.texts)))
     except BaseException as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
@@ -30,7 +30,8 @@ SAMPLING = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Engine ("" = the default for the models at hand), options given by engine, sampling, system prompt."""
+    """Engine ("" = the default for the models at hand), options given by engine, sampling, system prompt, names of
+    datastores (none = those that ship)."""
 
     engine: str = ""
     given: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
@@ -41,6 +42,7 @@ class Settings:
     law: str = "exact"
     max_new_tokens: int = 256
     system: str = ""
+    datastores: tuple[str, ...] = ()
 
     @classmethod
     def from_request(cls, request: Request | None) -> Settings:
@@ -50,7 +52,8 @@ class Settings:
         system = next((text for role, text in request.conversation if role == "system"), "")
         given = {request.engine: dict(request.options)} if request.options else {}
         names = [option.name for option in SAMPLING]
-        return cls(engine=request.engine, given=given, system=system, **{n: getattr(request, n) for n in names})
+        sampling = {name: getattr(request, name) for name in names}
+        return cls(request.engine, given, system=system, datastores=request.datastores, **sampling)
 
     def resolved(self, ready: Ready | None) -> str:
         """The engine that will run: the chosen one, or the best the loaded models allow."""
@@ -84,6 +87,12 @@ class Settings:
         new.request((("user", "x"),), None).check()
         return new
 
+    def with_datastores(self, names: Iterable[str], ready: Ready | None = None) -> Settings:
+        """Other datastores; none takes those that ship. Raises UsageProblem where there is none of a name."""
+        names = tuple(dict.fromkeys(names))
+        check_datastores(names, ready)
+        return replace(self, datastores=names)
+
     def request(self, conversation: Turns, ready: Ready | None) -> Request:
         """A run with these settings; the system prompt goes first."""
         engine = self.resolved(ready)
@@ -100,11 +109,36 @@ class Settings:
         parts.append(f"max {self.max_new_tokens}")
         if self.system.strip():
             parts.append("system prompt")
+        if self.datastores and retrieves(engine):
+            parts.append("from " + ", ".join(self.datastores))
         return " · ".join(parts)
 
     def heat(self) -> str:
         """Sampling in words."""
         return sampling_words(self.temperature, self.top_p, self.top_k)
+
+
+def retrieves(engine: str) -> bool:
+    """Whether an engine searches datastores."""
+    return any("datastore" in need for need in registry.find(engine).needs)
+
+
+def stores(ready: Ready | None) -> dict[str, str]:
+    """The datastores that fit the loaded model: name, and what can be searched in it ("sparse and dense")."""
+    titles = (title.partition(" (") for title in (ready.datastores if ready else ()))
+    return {name: kind.rstrip(")") for name, _, kind in titles}
+
+
+def check_datastores(names: Iterable[str], ready: Ready | None = None) -> None:
+    """Raises UsageProblem, with those at hand, where there is no datastore of a name."""
+    unknown = [name for name in names if name not in stores(ready)]
+    if unknown:  # those built since the model was loaded, too; only then is the disk asked
+        from engines.datastores import places
+        from engines.datastores.order import STANDARD_LIBRARY
+
+        for name in unknown:
+            if name != STANDARD_LIBRARY:
+                places.find(name)
 
 
 def sampling_words(temperature: float, top_p: float, top_k: int) -> str:

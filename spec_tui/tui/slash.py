@@ -11,7 +11,7 @@ from engines.errors import UsageProblem
 from engines.events import Ready
 from engines.request import LAWS, law_mark
 from spec_tui.tui.marks import VIEWS
-from spec_tui.tui.settings import SAMPLING, Settings
+from spec_tui.tui.settings import SAMPLING, Settings, retrieves, stores
 
 # As typed, the sampling value it sets.
 _SAMPLING = {
@@ -34,6 +34,7 @@ COMMANDS = {
     "engine": ("NAME", "choose the engine"),
     "set": ("OPTION=VALUE", "an option of the engine"),
     **{name: (_BY_NAME[key].range, _BY_NAME[key].help) for name, key in _SAMPLING.items()},
+    "datastore": ("NAME ...", "datastores that retrieval searches; no name takes those that ship"),
     "system": ("TEXT", "system prompt of the conversation; nothing clears it"),
     **ACTIONS,
 }
@@ -66,7 +67,7 @@ def execute(line: str, settings: Settings, ready: Ready | None) -> Outcome:
         law = f"{law_mark(new.law)}: {LAWS[new.law].summary}"
         return Outcome(new, f"law is {law}" if key == "law" else f"{key} is {getattr(new, key)}")
     handlers: dict[str, Callable[[str, Settings, Ready | None], Outcome]] = {
-        "engine": _engine, "set": _set, "system": _system,
+        "engine": _engine, "set": _set, "system": _system, "datastore": _datastore,
     }
     if name not in handlers:
         raise UsageProblem(f"there is no command /{name}", _suggest(name))
@@ -80,6 +81,9 @@ def complete(text: str, settings: Settings, ready: Ready | None) -> list[str]:
     name, space, argument = text[1:].partition(" ")
     if not space:
         return [f"/{c}" + (" " if COMMANDS[c][0] else "") for c in COMMANDS if c.startswith(name)]
+    if name == "datastore":  # several, so it is the last word that is completed
+        *before, argument = argument.split(" ")
+        name = " ".join((name, *before))
     words = _arguments(name, settings, ready)
     return [f"/{name} {word}" for word in words if word.startswith(argument) and word != argument]
 
@@ -103,6 +107,8 @@ def _arguments(name: str, settings: Settings, ready: Ready | None) -> list[str]:
         return words + [f"{o.name}={c}" for o in options for c in o.choices]
     if name == "view":
         return list(VIEWS)
+    if name.startswith("datastore"):
+        return [store for store in stores(ready) if store not in name.split()[1:]]
     option = next((o for o in SAMPLING if o.name == _SAMPLING.get(name)), None)
     return list(option.choices) if option else []
 
@@ -128,6 +134,13 @@ def _set(argument: str, settings: Settings, ready: Ready | None) -> Outcome:
         raise UsageProblem("write /set OPTION=VALUE", f"options of {engine}: {names}")
     new = settings.with_option(engine, name, value)
     return Outcome(new, f"{name} is {new.options(engine)[name]}")
+
+
+def _datastore(argument: str, settings: Settings, ready: Ready | None) -> Outcome:
+    new = settings.with_datastores(argument.replace(",", " ").split(), ready)
+    engine = new.resolved(ready)
+    said = "datastores: " + (", ".join(new.datastores) or "those that ship")
+    return Outcome(new, said if retrieves(engine) else f"{said}; {engine} searches none, /engine rest does")
 
 
 def _system(argument: str, settings: Settings, ready: Ready | None) -> Outcome:

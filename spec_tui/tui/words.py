@@ -55,6 +55,8 @@ def head(turn: Turn) -> str:
     parts = [find(r.engine).title, *changed(r.engine, r.options), r.law, heat]
     if r.temperature:
         parts.append(f"seed {r.seed}")
+    if turn.run.started is not None and turn.run.started.datastores:
+        parts.append(one_line("from " + ", ".join(turn.run.started.datastores)))
     return dotted(parts if _lossless(turn) else [LOSSY, *parts])
 
 

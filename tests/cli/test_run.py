@@ -183,7 +183,7 @@ def test_an_unreadable_terminal_name_cannot_steer_it(cli):
         (["--prompt-file", "/nonexistent"], 2, "there is no file"),
         (["--prompt-file", "/"], 2, "is a folder"),
         ([""], 2, "the prompt is empty"),
-        (["x", "--engine", "warp"], 2, "engines are: autoregressive, pld, draft"),
+        (["x", "--engine", "warp"], 2, "engines are: autoregressive, pld"),
         (["x", "--engine", "pld", "--set", "speed=9"], 2, "max_ngram 1..64"),
         (["x", "--engine", "pld", "--set", "num_tokens=0"], 2, "num_tokens takes 1..256"),
         (["x", "--set", "num_tokens"], 2, "is not KEY=VALUE"),
@@ -327,3 +327,8 @@ def test_a_law_that_is_not_lossless_is_marked(cli):
     assert "redraw LOSSY, typical LOSSY" in cli("run", "hello", "--law", "murphy").err
     help_page = " ".join(cli("run", "--help").out.split())
     assert "exact|rejection|redraw|typical" in help_page and "LOSSY: redraw, typical" in help_page
+
+
+def test_a_datastore_given_to_an_engine_that_searches_none_is_said(cli):
+    done = cli("run", "Hi", "--engine", "pld", "--datastore", "nowhere", "--max-new-tokens", "4")
+    assert done.code == 0 and "pld searches no datastore" in done.err

@@ -19,8 +19,10 @@ from engines.events import (
     Finished,
     Loading,
     Origin,
+    Passage,
     Prefilled,
     Ready,
+    Retrieval,
     Round,
     Started,
     Trial,
@@ -44,6 +46,9 @@ READY = Ready(
     price=PRICE, draft_price=DRAFT_PRICE,
 )
 
+RETRIEVING = replace(READY, datastores=("sample (sparse and dense)", "python-stdlib (sparse, built when used)"))
+RETRIEVERS = ("rest", "dresd")
+
 
 def pieces(text: str) -> list[str]:
     """Text cut the way a tokenizer would: words with their leading space, line breaks, runs of blanks."""
@@ -61,6 +66,7 @@ def script(request: Request, text: str = ANSWER, seed: int = 1) -> list[Event]:
         max_new_tokens=request.max_new_tokens, model=READY.model, dtype=READY.dtype, device=READY.device,
         prompt=tuple(range(count)), conversation=request.conversation, draft_model=READY.draft_model,
         lossless=LAWS[request.law].lossless, price=PRICE, draft_price=DRAFT_PRICE,
+        datastores=(request.datastores or ("sample",)) if request.engine in RETRIEVERS else (),
     )
     reused = count - len(pieces(request.conversation[-1][1])) if len(request.conversation) > 1 else 0
     out: list[Event] = [
@@ -95,9 +101,12 @@ def _round(words: list[str], at: int, index: int, prompt: int, engine: str, dice
         emitted, draft, path = (_emit(words[at], "target", -1, dice),), Draft(), ()
     else:
         draft, path, emitted = _speculate(words, at, dice)
+    retrieval = None
+    if engine in RETRIEVERS and draft.tokens:
+        draft, retrieval = _retrieved(draft, words[max(0, at - 3) : at], engine == "dresd")
     return Round(
         index, prompt + at, draft, path, emitted, 0.0009 if draft.tokens else 0.0, 0.0126 + 0.0002 * len(draft.tokens),
-        0.0002, prompt + at + len(path), _note(draft),
+        0.0002, prompt + at + len(path), _note(draft), retrieval=retrieval,
     )
 
 
@@ -106,6 +115,24 @@ def _note(draft: Draft) -> dict:
     if not draft.tokens:
         return {}
     return {"draft forwards": 5, "match": 3, "budget": f"{len(draft.tokens)} of 12", "expected": 2.4}
+
+
+def _retrieved(draft: Draft, before: list[str], dense: bool) -> tuple[Draft, Retrieval]:
+    """The same draft as out of a datastore, fused with a draft model's: every third node comes from both."""
+    places = (("merge.py", 12), ("heapq.py", 341), ("sorting/a long way down/merge_sort.py", 7))
+    passages = tuple(
+        Passage("sample", name, line, "".join(before), "".join(draft.pieces[n:]), w)
+        for n, ((name, line), w) in enumerate(zip(places, (41.0, 12.0, 3.0)))
+    )
+    match = None if dense else len(before)
+    origins = (*(Origin("retrieval", 40 + n, p.document, match, p.datastore, p.line, n)
+                 for n, p in enumerate(passages)), Origin("draft"))
+    nodes = range(len(draft.tokens))
+    draft = replace(draft, origin=tuple(n % 3 for n in nodes), origins=origins,
+                    also=tuple(3 if n % 3 == 0 else -1 for n in nodes))
+    scores = (0.93, 0.91, 0.84) if dense else ()
+    pruned = ((" otherwise", 9), (" if", 3))
+    return draft, Retrieval(0.00004, match, 56, 50, scores, passages, pruned, sum(a >= 0 for a in draft.also))
 
 
 def _speculate(words: list[str], at: int, dice: random.Random):

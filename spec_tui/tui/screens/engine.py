@@ -54,6 +54,8 @@ class EngineScreen(SpecModal[Settings]):
                         yield Field(option, getattr(self.settings, option.name), classes="sampling")
                     yield Field(Option("system", "", "What the model is told before the conversation."),
                                 self.settings.system, classes="wide system")
+                    yield Field(Option("datastores", "", "Names of those to search; nothing takes those that ship."),
+                                " ".join(self.settings.datastores), classes="wide datastores")
             yield Static("", id="hint", markup=False)
 
     async def on_mount(self) -> None:
@@ -131,6 +133,8 @@ class EngineScreen(SpecModal[Settings]):
     def _with(self, settings: Settings, field: Field) -> Settings:
         if field.has_class("system"):
             return replace(settings, system=str(field.value))
+        if field.has_class("datastores"):
+            return settings.with_datastores(str(field.value).replace(",", " ").split(), self.ready)
         if field.has_class("sampling"):
             return settings.with_sampling(field.option.name, field.value)
         return settings.with_option(self.chosen, field.option.name, field.value)
