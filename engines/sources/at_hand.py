@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from engines.errors import first_line
 from engines.samples import sample_model
 from engines.sources import cache
 from engines.sources.headers import stored
+from engines.sources.reading import read_object, words_in
 
 _NOT_CAUSAL = "not a causal language model"
 
@@ -18,8 +19,8 @@ def look_at(folder: Path) -> dict[str, Any]:
     """``{"path", "problem", "type", "parameters", "dtype"}``; problem is None for a usable causal model."""
     found = {"path": str(folder), "problem": None, "type": None, "parameters": 0, "dtype": None}
     try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
-        found["type"] = config.get("model_type")
+        config = read_object(folder / "config.json")
+        found["type"] = config["model_type"] if isinstance(config.get("model_type"), str) else None
         found["problem"] = _lacking(folder, config)
         for file in sorted(folder.glob("*.safetensors")):
             counts = stored(file)
@@ -27,14 +28,14 @@ def look_at(folder: Path) -> dict[str, Any]:
             found["dtype"] = found["dtype"] or next(iter(counts), None)
     except OSError as error:
         found["problem"] = f"{Path(error.filename or folder).name}: {error.strerror}"
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        found["problem"] = f"damaged: {error}"
+    except ValueError as error:
+        found["problem"] = first_line(error)
     return found
 
 
 def _lacking(folder: Path, config: dict[str, Any]) -> str | None:
     """What keeps the folder from being a usable model, as far as file names and configuration tell."""
-    if not any("CausalLM" in name or "LMHead" in name for name in config.get("architectures") or ()):
+    if not any("CausalLM" in name or "LMHead" in name for name in words_in(config, "architectures")):
         return _NOT_CAUSAL
     if not any(folder.glob("*.safetensors")):
         return "no weights in safetensors" if any(folder.glob("*.bin")) else "no weights here, not downloaded"

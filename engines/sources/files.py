@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from engines.errors import ModelUnavailable
+from engines.sources.reading import object_in, read_object
 
 _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -111,10 +112,10 @@ def shards(folder: Path, choice: Choice) -> tuple[str, ...]:
     index = next((n for n in choice.small if n.endswith(".index.json")), None)
     if index is None:
         return choice.weights
-    try:
-        return tuple(sorted(set(json.loads((folder / index).read_text("utf-8"))["weight_map"].values())))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{index} is damaged") from error
+    names = object_in(read_object(folder / index), "weight_map").values()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{index} is damaged: it names no weights")
+    return tuple(sorted(set(names)))
 
 
 def names_in(folder: Path) -> set[str]:
@@ -127,13 +128,10 @@ def auto_map(folder: Path) -> dict[str, str]:
     """Classes that the model brings itself, as ``{"AutoConfig": "module.Class"}``; empty where it brings none."""
     found: dict[str, str] = {}
     for file in ("config.json", "tokenizer_config.json"):
-        try:
-            classes = json.loads((folder / file).read_text("utf-8")).get("auto_map") or {}
-            for key, value in classes.items():
+        with suppress(OSError, ValueError):
+            for key, value in object_in(read_object(folder / file), "auto_map").items():
                 first = next((v for v in value if v), "") if isinstance(value, list) else value
-                found[str(key)] = str(first)
-        except (OSError, ValueError, AttributeError):
-            continue
+                found[key] = first if isinstance(first, str) else ""
     return found
 
 

@@ -11,12 +11,14 @@ from threading import Event, Thread
 from typing import Any
 
 from engines.errors import ModelUnavailable, SpecError, first_line
+from engines.sources.reading import is_count
 
 TICK = 0.25
 """Seconds between two reports of progress; also how long a cancel waits."""
 
 _SECONDS = 5.0
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_LONGEST = 200  # bytes of a part of a name: file systems take 255, a partial file has an ending more
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 OFFLINE = "connect once to download it, or give a local folder"
@@ -92,6 +94,20 @@ def patiently(call: Callable[[], Any], beat: Callable[[], None]) -> Any:
     return result[0]
 
 
+@contextmanager
+def content(listing: Listing, name: str, range: str | None) -> Iterator[Any]:
+    """The answer that a file of a model is streamed in; ``range`` as in HTTP. Raises what the hub's client raises."""
+    from huggingface_hub import constants, get_session, hf_hub_url
+    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+
+    url = hf_hub_url(listing.name, name, revision=listing.commit, endpoint=constants.ENDPOINT)
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"} | ({"Range": range} if range else {})
+    timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+    with get_session().stream("GET", url, headers=headers, timeout=timeout, follow_redirects=True) as response:
+        hf_raise_for_status(response)
+        yield response
+
+
 def _listing(name: str, revision: str | None) -> Listing:
     from huggingface_hub import HfApi, constants
 
@@ -106,15 +122,23 @@ def _listing(name: str, revision: str | None) -> Listing:
     counted = found.safetensors.parameters if found.safetensors else {}
     return Listing(
         name, revision or "main", found.sha, {f.name: f for f in map(_file, found.siblings or ()) if f is not None},
-        bool(found.gated), _licence(card), {str(k): int(v) for k, v in counted.items()},
+        bool(found.gated), _licence(card), {str(k): v for k, v in counted.items() if is_count(v)},
     )
 
 
 def _file(sibling: Any) -> RemoteFile | None:
     digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
     size = sibling.lfs.size if sibling.lfs else sibling.size
-    known = isinstance(size, int) and size >= 0 and _DIGEST.fullmatch(digest or "")
-    return RemoteFile(sibling.rfilename, size, digest) if known else None
+    known = is_count(size) and isinstance(digest, str) and _DIGEST.fullmatch(digest)
+    return RemoteFile(sibling.rfilename, size, digest) if known and _is_name(sibling.rfilename) else None
+
+
+def _is_name(name: Any) -> bool:
+    """Whether a file of this name stays in its folder on every system, and can be shown. Others are as if not there."""
+    if not isinstance(name, str) or not name.isprintable() or set(name) & set('\\:*?"<>|'):
+        return False
+    parts = name.split("/")
+    return not {"", ".", ".."} & set(parts) and len(name) <= 1000 and all(len(p.encode()) <= _LONGEST for p in parts)
 
 
 def _licence(card: dict[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ from typing import Literal
 from engines.errors import ModelUnavailable, UsageProblem, first_line
 from engines.events import Loading
 from engines.sources import cache, hub, transfer
-from engines.sources.files import Choice, Terms, auto_map, choose, missing, names_in
+from engines.sources.files import Choice, Terms, auto_map, choose, missing, names_in, shards
 from engines.sources.transfer import Download, Progress
 
 Role = Literal["target", "draft model"]
@@ -101,7 +101,9 @@ def locate(
     download = Download(listing, (*choice.small, *choice.weights), _WORDS[role])
     if announce:
         download.announce(progress)
-    return Source(name, download.fetch(choice.small, progress), terms, choice, listing, download)
+    source = Source(name, download.fetch(choice.small, progress), terms, choice, listing, download)
+    _check_index(source)
+    return source
 
 
 def check_room(*sources: Source | None) -> None:
@@ -156,6 +158,17 @@ def _complete(name: str, folder: Path, terms: Terms) -> Source:
         return Source(name, folder, terms, choose(name, names_in(folder), terms))
     except (OSError, ValueError) as error:
         raise ModelUnavailable(f"{name} cannot be read: {first_line(error)}", "its download is incomplete") from None
+
+
+def _check_index(source: Source) -> None:
+    """Raises ModelUnavailable where the index names weights that the hub does not list, or not under such a name."""
+    try:
+        lacking = sorted(set(shards(source.folder, source.choice)) - set(source.choice.weights))
+    except (OSError, ValueError) as error:
+        raise ModelUnavailable(f"{source.name} cannot be read: {first_line(error)}", "choose another model") from None
+    if lacking:
+        hint = "the hub lists no such weights: choose another model"
+        raise ModelUnavailable(f"{source.name} lacks {lacking[0]}", hint)
 
 
 def _offline(name: str, revision: str | None, problem: ModelUnavailable | None) -> ModelUnavailable:

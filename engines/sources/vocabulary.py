@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from engines.sources.reading import read_object
 
 
 def vocabulary(folder: Path) -> dict[str, int] | None:
@@ -20,9 +21,11 @@ def vocabulary(folder: Path) -> dict[str, int] | None:
         settings = _read(folder / "tokenizer_config.json")
         for number, token in (settings.get("added_tokens_decoder") or {}).items():
             found.setdefault(token["content"] if isinstance(token, dict) else token, int(number))
-        return found
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"the tokenizer files in {folder.name} are damaged") from error
+    if not all(isinstance(token, str) and type(number) is int for token, number in found.items()):
+        raise ValueError(f"the tokenizer files in {folder.name} are damaged")
+    return found
 
 
 def _fast(file: Path) -> dict[str, int]:
@@ -38,7 +41,7 @@ def _slow(folder: Path) -> dict[str, int] | None:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_text("utf-8")) if file.exists() else {}
+    return read_object(file) if file.exists() else {}
 
 
 def difference(theirs: dict[str, int], ours: dict[str, int]) -> str | None:

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from engines.errors import ModelUnavailable
 from engines.sources import cache
-from engines.sources.hub import AGAIN, Listing, RemoteFile
+from engines.sources.hub import AGAIN, Listing, RemoteFile, content
 from engines.sources.meter import Meter
 
 _WORKERS = 4
@@ -141,17 +141,10 @@ class Workers:
 
     def _stream(self, file: RemoteFile, out: IO[bytes], digest: _Digest) -> Exception | None:
         """One request for the rest of a file. Returns what ended it early, if another try may help."""
-        from huggingface_hub import constants, errors, get_session, hf_hub_url
-        from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+        from huggingface_hub import errors
 
-        url = hf_hub_url(self._listing.name, file.name, revision=self._listing.commit, endpoint=constants.ENDPOINT)
-        headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
-        if digest.size:
-            headers["Range"] = f"bytes={digest.size}-"
-        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
         try:
-            with get_session().stream("GET", url, headers=headers, timeout=timeout, follow_redirects=True) as response:
-                hf_raise_for_status(response)
+            with content(self._listing, file.name, f"bytes={digest.size}-" if digest.size else None) as response:
                 if digest.size and not _continues(response, digest.size):
                     if not self._empty(out):
                         return None

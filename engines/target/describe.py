@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,14 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
 from engines import machine
-from engines.errors import SpecError
+from engines.errors import SpecError, first_line
 from engines.events import Loading
 from engines.sources.candidates import Candidate, candidates
 from engines.sources.files import Terms, auto_map
 from engines.sources.headers import stored_in
+from engines.sources.reading import read_object
 from engines.sources.source import Progress, Source, locate
+from engines.target.configuration import read_config
 from engines.target.loading import load_config
 from engines.target.model import usable_context
 from engines.target.shape import Memory, Shape, drafts, memory, shape_of
@@ -80,20 +81,19 @@ def describe(
     if draft_model is not None:
         draft = locate(draft_model, draft_revision, looser, "draft model", progress, announce=False)
     progress(Loading("reading the configuration"))
-    config, problem, hint = _config(source, terms)
-    shape = shape_of(source.folder, config)
+    facts = _facts(source, terms)
     stored = stored_in(source)
     parameters = sum(stored.values()) or None
-    remarks = usable_context(config, name)[1] if config is not None else ()
     room = _machine()
     return Description(
         name=name, where=_where(source), folder=str(source.folder), revision=revision, commit=_commit(source),
-        problem=problem, hint=hint, drafts=drafts(config) if problem is None else None,
-        remarks=(*remarks, *_warnings(source, config, shape)), shape=shape, parameters=parameters, stored=stored,
+        problem=facts.problem, hint=facts.hint, drafts=facts.drafts if facts.problem is None else None,
+        remarks=(*facts.remarks, *_warnings(source, facts.config, facts.shape)), shape=facts.shape,
+        parameters=parameters, stored=stored,
         weights="pickled" if source.choice.pickled else "safetensors", files=_sizes(source),
         to_download=source.download.bytes - source.download.fetched if source.download else 0,
         licence=_licence(source), gated=source.listing.gated if source.listing else None,
-        chat_template=_has_template(source.folder), memory=memory(shape, parameters, room), machine=room,
+        chat_template=_has_template(source.folder), memory=memory(facts.shape, parameters, room), machine=room,
         draft_models=candidates(source, draft, parameters),
     )
 
@@ -109,10 +109,33 @@ def _config(source: Source, terms: Terms) -> tuple[PreTrainedConfig | None, str 
         problem, hint = error.message, error.hint
     transformers_logging.set_verbosity_error()
     try:  # what is refused is described as far as it goes
+        read_config(source.folder)
         config = AutoConfig.from_pretrained(source.folder, trust_remote_code=source.terms.trust_remote_code)
         return config.get_text_config(decoder=True), problem, hint
     except Exception:
         return None, problem, hint
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What a configuration says; ``remarks``: what it keeps a model from."""
+
+    config: PreTrainedConfig | None
+    shape: Shape
+    drafts: str | None
+    remarks: tuple[str, ...]
+    problem: str | None
+    hint: str | None
+
+
+def _facts(source: Source, terms: Terms) -> _Facts:
+    config, problem, hint = _config(source, terms)
+    try:
+        remarks = usable_context(config, source.name)[1] if config is not None else ()
+        return _Facts(config, shape_of(source.folder, config), drafts(config), remarks, problem, hint)
+    except Exception as error:  # transformers takes much that no model could be made of
+        problem = problem or f"its configuration makes no sense: {first_line(error)}"
+        return _Facts(None, shape_of(source.folder, None), None, (), problem, hint or "choose another model")
 
 
 def _sizes(source: Source) -> dict[str, int]:
@@ -165,8 +188,8 @@ def _has_template(folder: Path) -> bool:
     if any((folder / name).exists() for name in _TEMPLATES):
         return True
     try:
-        return bool(json.loads((folder / "tokenizer_config.json").read_text("utf-8")).get("chat_template"))
-    except (OSError, ValueError, AttributeError):
+        return bool(read_object(folder / "tokenizer_config.json").get("chat_template"))
+    except (OSError, ValueError):
         return False
 
 

@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from engines.errors import ModelUnavailable, UsageProblem, first_line
 from engines.sources.files import auto_map
 from engines.sources.source import Source, locate
+from engines.target.configuration import read_config
 from engines.target.mark import fingerprint
 from engines.target.model import CausalModel
 from engines.target.selftest import selftest, unfit
@@ -69,6 +70,7 @@ def load_config(source: Source) -> PreTrainedConfig:
             needs code of its own which is not trusted.
     """
     transformers_logging.set_verbosity_error()
+    _guarded(source, "configuration", lambda: read_config(source.folder))
     config = _guarded(
         source, "configuration",
         lambda: AutoConfig.from_pretrained(source.folder, trust_remote_code=source.terms.trust_remote_code),
@@ -82,7 +84,9 @@ def load_config(source: Source) -> PreTrainedConfig:
             "choose a decoder-only model such as a Llama, Qwen or Mistral",
         )
     kind = AutoModelForCausalLM._model_mapping[type(config)] if not own_class else None
-    if isinstance(kind, type) and (reason := unfit(kind, config)):
+    if isinstance(kind, type) and (
+        reason := _guarded(source, "configuration", lambda: unfit(kind, config))
+    ):
         raise _unusable(source.name, reason)
     return config
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from engines.sources.reading import is_count, object_in, words_in
+from engines.target.configuration import read_config
 from engines.target.masks import FULL, spans
 from engines.target.model import usable_context
 
@@ -47,24 +48,32 @@ class Memory:
 
 
 def shape_of(folder: Path, config: PreTrainedConfig | None) -> Shape:
-    """The sizes of a decoder; without a configuration that transformers understands, what its file calls itself."""
-    raw = json.loads((folder / "config.json").read_text("utf-8"))
-    architecture = next(iter(raw.get("architectures") or ()), None)
+    """The sizes of a decoder; without a configuration that transformers understands, what its file calls itself.
+
+    Raises:
+        Exception: transformers took a configuration that makes no sense, of whatever kind; not without one.
+    """
+    try:
+        raw = read_config(folder)
+    except (OSError, ValueError):
+        raw = {"model_type": "unknown"}
+    architecture = next(iter(words_in(raw, "architectures")), None)
     if config is None:
         return Shape(str(raw.get("model_type")), architecture)
-    layers, quantised = _number(config, "num_hidden_layers"), raw.get("quantization_config") or {}
+    layers, quantised = _number(config, "num_hidden_layers"), object_in(raw, "quantization_config")
+    context = usable_context(config, "")[0]
     first = _layer_configs(config, layers)[0]
     heads, kv_heads, size = _heads(first)
     return Shape(
         config.model_type, architecture, layers, _number(config, "hidden_size"), heads, kv_heads, size,
-        _number(config, "vocab_size"), usable_context(config, "")[0], _attention(config, layers),
+        _number(config, "vocab_size"), context if is_count(context) else None, _attention(config, layers),
         _rows(config, layers), str(quantised.get("quant_method", "yes")) if quantised else None,
     )
 
 
 def _number(config: PreTrainedConfig, name: str) -> int | None:
     value = getattr(config, name, None)
-    return value if type(value) is int and value > 0 else None
+    return value if is_count(value) and value > 0 else None
 
 
 def _layer_configs(config: PreTrainedConfig, layers: int | None) -> list[PreTrainedConfig]:

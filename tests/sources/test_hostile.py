@@ -1,0 +1,187 @@
+"""Files and listings that somebody made up, or that are damaged: described or refused in a sentence, and soon."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engines.errors import ModelUnavailable, SpecError
+from engines.sources.at_hand import look_at
+from engines.target.describe import describe
+from tests.hub import save
+from tests.sources.test_download import NAME, WEIGHTS, fetch, here, refused
+
+DEEP = "[" * 200_000
+VALUES = (
+    None, True, 0, -3, 7, 3_000_000, 10**12, 10**400, 1.5, "x", "", [], [[]], [None], [5], {}, {"a": 1}, [{"a": [1]}],
+    ["full_attention"], {"quant_method": []}, "\x1b[2J", "\ud800",
+)
+
+
+def safetensors(header: str) -> bytes:
+    return len(header).to_bytes(8, "little") + header.encode()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return save(tmp_path / "model")
+
+
+def said(folder) -> str:
+    """What is said of a folder: why it will be refused, by ``model info`` or by the refusal itself."""
+    begun, looked = time.monotonic(), look_at(folder)
+    json.dumps(looked)
+    try:
+        found = describe(str(folder))
+    except SpecError as error:
+        return error.message
+    finally:
+        assert time.monotonic() - begun < 10
+    from spec_tui.cli.model import _print
+
+    _print(found)
+    json.dumps(found.to_dict())
+    return found.problem or ""
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ("[]", "no JSON object"), (DEEP, "nested too deep"), ('{"a":' * 100_000, "nested too deep"), ("{'", "no JSON"),
+        ("\xff\xfe", "no JSON"), ("", "no JSON"),
+    ],
+    ids=["list", "deep", "deep objects", "cut off", "bytes", "empty"],
+)
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "tokenizer_config.json", WEIGHTS])
+def test_what_is_no_json_object_is_said_to_be_damaged(folder, file, content, words):
+    data = safetensors(content) if file == WEIGHTS else content.encode("latin-1")
+    (folder / file).write_bytes(data)
+    message = said(folder)
+    if file in ("config.json", WEIGHTS) and content:
+        assert f"{file} is damaged: it is {words}" in message
+        assert f"{file} is damaged: it is {words}" in look_at(folder)["problem"]
+    elif file == "tokenizer.json" and content:
+        [sample, *_] = describe(str(folder)).draft_models
+        assert sample.fits is False and f"{file} is damaged" in sample.why
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        {}, 5, [], {"dtype": "F32", "shape": [1]}, {"dtype": "F32", "shape": "x", "data_offsets": [0, 0]},
+        {"dtype": "F32", "shape": [1], "data_offsets": []}, {"dtype": 5, "shape": [1], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [-1], "data_offsets": [0, 0]}, {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]},
+        {"dtype": "F32", "shape": [10**12, 10**12], "data_offsets": [0, 0]},
+        {"dtype": "F32", "shape": [0], "data_offsets": [0, 10**400]},
+    ],
+)
+def test_headers_of_weights_that_say_nonsense(folder, hub, crowded, tensor):
+    data = safetensors(json.dumps({"__metadata__": {"format": "pt"}, "a": tensor}))
+    (folder / WEIGHTS).write_bytes(data)
+    words = f"{WEIGHTS} is damaged: it does not say where its tensors are"
+    assert words in said(folder) and look_at(folder)["problem"] == words
+    hub.publish(NAME, crowded | {WEIGHTS: data})
+    with pytest.raises(ModelUnavailable, match=words):
+        describe(NAME)
+
+
+def test_the_header_of_a_hub_that_answers_for_ever(hub, crowded):
+    hub.publish(NAME, crowded)
+    expected = describe(NAME).stored
+    hub.endless = {WEIGHTS}
+    assert describe(NAME).stored == expected
+
+
+def test_a_long_header_is_fetched_to_its_end(hub, crowded, monkeypatch):
+    hub.publish(NAME, crowded)
+    expected = describe(NAME).stored
+    monkeypatch.setattr("engines.sources.headers._FIRST", 100)
+    hub.asked.clear()
+    assert describe(NAME).stored == expected
+    first, second = (a.range for a in hub.got(WEIGHTS))
+    assert first == "bytes=0-99" and int(second.removeprefix("bytes=0-")) > 99
+
+
+@pytest.mark.parametrize("count", [3_000_000, 10**12, 10**300])
+@pytest.mark.parametrize("key", ["num_hidden_layers", "num_labels", "num_attention_heads"])
+def test_more_layers_than_any_model_has(folder, key, count):
+    for kind in ("llama", "qwen2"):
+        changed = json.loads((folder / "config.json").read_text()) | {key: count, "model_type": kind}
+        (folder / "config.json").write_text(json.dumps(changed))
+        assert f"no model has as many {key}" in said(folder)
+    with pytest.raises(ModelUnavailable, match=key):
+        from engines.sources.source import locate
+        from engines.target.loading import load_config
+
+        load_config(locate(str(folder)))
+
+
+KEYS = (
+    "architectures", "model_type", "num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
+    "head_dim", "vocab_size", "max_position_embeddings", "rope_parameters", "layer_types", "quantization_config",
+    "auto_map", "sliding_window", "is_encoder_decoder", "text_config", "num_labels", "id2label", "dtype",
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), min_size=1, max_size=2))
+def test_any_nonsense_in_a_configuration_is_described_or_refused(folder, saved, changes):
+    config = json.loads((saved / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    said(folder)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=st.sampled_from(VALUES), key=st.sampled_from(("model", "added_tokens", "vocab", "content", "decoder")))
+def test_any_nonsense_in_a_tokenizer_is_no_reason_to_fail(folder, saved, key, value):
+    changed = json.loads((saved / "tokenizer.json").read_text())
+    settings = json.loads((saved / "tokenizer_config.json").read_text())
+    if key == "vocab":
+        changed["model"]["vocab"] = value
+    elif key == "content":
+        changed["model"]["vocab"] = {"a": value}
+    elif key == "decoder":
+        settings["added_tokens_decoder"] = value
+    else:
+        changed[key] = value
+    (folder / "tokenizer.json").write_text(json.dumps(changed))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    said(folder)
+
+
+NAMES = [
+    "../x.model", "/etc/x.model", "a/../../x.model", "..\\x.model", "c:x.model", "c:\\x.model", "..", ".", "",
+    "additional_chat_templates/..", "additional_chat_templates/", "additional_chat_templates//x", "\x1b[31mred.model",
+    "vocab.\n.txt", "vocab.\x00txt", "vocab.\u202etxt", "vocab.\ud800", "x" * 300 + ".model", "ü" * 120 + ".model",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_under_unusable_names_are_as_if_not_there(hub, crowded, tmp_path, name):
+    hub.publish(NAME, crowded)
+    wanted = here(fetch())
+    hub.publish(NAME, crowded | {name: b"evil"}, "v1")
+    assert here(fetch(revision="v1")) == wanted and name not in hub.fetched()
+    assert {p.name for p in tmp_path.iterdir()} == {"cache"}
+
+
+def test_an_unusable_name_is_told_where_the_file_is_needed(hub, crowded):
+    shard = "model-00001-of-00001\n.safetensors"
+    files = {name: data for name, data in crowded.items() if name != WEIGHTS}
+    for index in ({"weight_map": {"a": shard}}, {"weight_map": {"a": "../../x.safetensors"}}):
+        files["model.safetensors.index.json"] = json.dumps(index).encode()
+        hub.publish(NAME, files | {shard: crowded[WEIGHTS], "model-1.safetensors": crowded[WEIGHTS]})
+        assert "lacks " in refused() and "lists no such weights" in refused()
+    for index in ({}, [], {"weight_map": 5}, {"weight_map": {"a": 5}}, {"weight_map": {"a": []}}):
+        files["model.safetensors.index.json"] = json.dumps(index).encode()
+        hub.publish(NAME, files | {"model-1.safetensors": crowded[WEIGHTS]})
+        assert "model.safetensors.index.json is damaged" in refused()
+
+
+def test_counts_that_cannot_be_are_not_believed(hub, crowded, saved):
+    hub.publish(NAME, crowded, counted={"F32": 10**400, "BF16": -5})
+    assert describe(NAME).stored == describe(str(saved)).stored
