@@ -53,7 +53,7 @@ def load_pair(
     progress(Loading("loading the tokenizer", 0.1))
     load_config(source)
     tokenizer = load_tokenizer(source)
-    draft_source, warnings = _find_draft(names, terms, name, tokenizer, progress)
+    draft_source, warnings = _find_draft(names, terms, source, tokenizer, progress)
     check_room(source, draft_source)
     source.fetch_weights(progress)
     if draft_source is not None:
@@ -70,7 +70,7 @@ def load_pair(
 
 
 def _find_draft(
-    names: Names, terms: Terms, target: str, tokenizer: PreTrainedTokenizerBase, progress: Progress
+    names: Names, terms: Terms, target: Source, tokenizer: PreTrainedTokenizerBase, progress: Progress
 ) -> tuple[Source | None, tuple[str, ...]]:
     """The draft model, its vocabulary checked; a shipped one that does not fit is a warning."""
     asked = names.draft_model is not None
@@ -79,13 +79,13 @@ def _find_draft(
     found = names.draft_model if asked else sample_model("draft")
     if found is None:
         return None, ("no draft model is at hand: give --draft-model to use the draft engine",)
-    source = locate(str(found), names.draft_revision, terms, "draft model", progress)
+    source = locate(str(found), names.draft_revision, terms, "draft model", progress, beside=target)
     theirs = load_tokenizer(source)
     if theirs.get_vocab() == tokenizer.get_vocab():
         load_config(source)
         return source, ()
     problem = (
-        f"the vocabulary of draft model {source.name} ({len(theirs)} tokens) is not that of {target}"
+        f"the vocabulary of draft model {source.name} ({len(theirs)} tokens) is not that of {target.name}"
         f" ({len(tokenizer)} tokens)"
     )
     if asked:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 from time import monotonic
 
@@ -13,10 +15,12 @@ _UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "byte
 
 
 class Meter:
-    """Bytes as they come in: how many, how fast, how long to go. ``what`` goes before them in words."""
+    """Bytes as they come in: how many, how fast, how long to go. ``what`` goes before them in words; ``here``: how many
+    are here of earlier tries, and are checked first."""
 
-    def __init__(self, what: str, total: int) -> None:
+    def __init__(self, what: str, total: int, here: int = 0) -> None:
         self._what, self.total, self.done = what, total, 0
+        self._here, self._checked, self._checking = here, 0, 0
         self._lock = Lock()
         self._seen: deque[tuple[float, int]] = deque()
 
@@ -25,6 +29,21 @@ class Meter:
         with self._lock:
             self.done += max(count, 0)
             self.total += max(-count, 0)
+
+    @contextmanager
+    def checking(self) -> Iterator[Callable[[int], None]]:
+        """While bytes of an earlier try are checked; gives what counts them. Any thread."""
+        with self._lock:
+            self._checking += 1
+        try:
+            yield self._check
+        finally:
+            with self._lock:
+                self._checking -= 1
+
+    def _check(self, count: int) -> None:
+        with self._lock:
+            self._checked += count
 
     def begin(self) -> None:
         """The rate is measured from now on."""
@@ -40,6 +59,10 @@ class Meter:
         (begun, before), rate = self._seen[0], 0.0
         if now > begun:
             rate = (done - before) / (now - begun)
+        if self._checking and done == before:
+            checked = min(self._checked, self._here)
+            stage = f"checking what is there: {self._what}{of_bytes(checked, self._here)}"
+            return Loading(stage, checked / max(self._here, 1), self.total)
         parts = [f"downloading {self._what}{of_bytes(done, self.total)}"]
         if rate:
             parts.append(f"{in_bytes(int(rate))}/s")

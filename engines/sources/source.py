@@ -62,7 +62,7 @@ class Source:
 
 def locate(
     name: str, revision: str | None = None, terms: Terms | None = None, role: Role = "target",
-    progress: Progress = _quiet, announce: bool = True,
+    progress: Progress = _quiet, announce: bool = True, beside: Source | None = None,
 ) -> Source:
     """Find a model; of one that is on the hub only, fetch configuration and tokenizer.
 
@@ -74,6 +74,7 @@ def locate(
         role: what the model is for, for messages.
         progress: told of the download; what it raises leaves this function, and what was fetched stays.
         announce: say the size of the whole download first, and refuse it where the disk has no room.
+        beside: a model whose weights will be fetched before this one's: what both have is counted there.
 
     Raises:
         ModelUnavailable: missing, unreachable, gated, without weights that may be read, no room on the disk.
@@ -98,7 +99,8 @@ def locate(
     beat()
     listing = hub.ask(name, revision, beat)
     choice = choose(name, listing.files.keys(), terms)
-    download = Download(listing, (*choice.small, *choice.weights), _WORDS[role])
+    ahead = beside.download if beside is not None else None
+    download = Download(listing, (*choice.small, *choice.weights), _WORDS[role], ahead)
     if announce:
         download.announce(progress)
     source = Source(name, download.fetch(choice.small, progress), terms, choice, listing, download)

@@ -28,21 +28,24 @@ class Download:
     """What is to be fetched of a model, in one or more goes.
 
     Attributes:
-        files: those that the cache lacks, wholly or in part.
+        files: those that the cache lacks, wholly or in part, and that the download ``beside`` does not bring.
+        contents: the blobs of them.
         bytes: still to be fetched when this was made.
     """
 
-    def __init__(self, listing: Listing, names: Iterable[str], what: str) -> None:
+    def __init__(self, listing: Listing, names: Iterable[str], what: str, beside: Download | None = None) -> None:
         self._listing = listing
         self._home = cache.repository(listing.name)
         self._snapshot = self._home / "snapshots" / listing.commit
         self._unlinked = [listing.files[n] for n in names if not (self._snapshot / n).exists()]
         blobs = self._blobs(f.name for f in self._unlinked)
-        self.files = [f for blob in blobs if not blob.complete for f in blob.files]
-        lacking = [blob for blob in blobs if not blob.complete]
+        others = beside.contents if beside is not None else frozenset()
+        lacking = [blob for blob in blobs if not blob.complete and blob.path not in others]
+        self.contents = frozenset(blob.path for blob in lacking)
+        self.files = [f for blob in lacking for f in blob.files]
         self._partial = sum(blob.fetched for blob in lacking)
         self.bytes = sum(blob.size for blob in lacking) - self._partial
-        self._meter = Meter(what, self.bytes)
+        self._meter = Meter(what, self.bytes, self._partial)
 
     @property
     def fetched(self) -> int:

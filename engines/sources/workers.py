@@ -126,10 +126,12 @@ class Workers:
         if out.seek(0, os.SEEK_END) > file.size and not self._empty(out):
             return None
         out.seek(0)
-        while block := out.read(_BLOCK):
-            digest.add(block)
-            if self._stop.is_set():
-                return None
+        with self._meter.checking() as count:
+            while block := out.read(_BLOCK):
+                digest.add(block)
+                count(len(block))
+                if self._stop.is_set():
+                    return None
         return digest
 
     def _empty(self, out: IO[bytes]) -> bool:

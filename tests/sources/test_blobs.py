@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from engines.sources import cache
+from engines.pair import Names, load_pair
+from engines.sources import cache, workers
+from engines.sources.files import Terms
 from tests.hub import NEEDED, digest
 from tests.sources.test_download import NAME, WEIGHTS, Watcher, fetch, here, refused
 
@@ -77,6 +81,42 @@ def test_an_answer_longer_than_listed_is_left(hub, crowded):
     hub.publish(NAME, crowded)
     hub.endless = {WEIGHTS, "config.json"}
     assert here(fetch())[WEIGHTS] == crowded[WEIGHTS]
+
+
+def test_what_is_there_is_checked_in_view(hub, crowded, monkeypatch):
+    weights = bytes(range(256)) * 40_000
+    hub.publish(NAME, crowded | {WEIGHTS: weights})
+    hub.cuts[WEIGHTS] = [9_000_000] + [0] * 9
+    refused()
+    hub.cuts.clear()
+    add = workers._Digest.add
+    monkeypatch.setattr(workers._Digest, "add", lambda self, block: (time.sleep(0.02), add(self, block)))
+    watcher = Watcher()
+    assert here(fetch(progress=watcher))[WEIGHTS] == weights
+    checks = [e for e in watcher.events if re.fullmatch(r"checking what is there: [\d.]+ of [\d.]+ MB", e.stage)]
+    assert len(checks) > 3 and [e.done for e in checks] == sorted(e.done for e in checks) and checks[-1].done <= 1
+    assert checks[-1].done > 0.5 and {e.bytes for e in checks} == {len(weights) - 9_000_000}
+    assert watcher.events[-1].stage.startswith("downloading ")
+
+
+def test_a_content_that_two_models_have_is_counted_once(hub, crowded, monkeypatch):
+    monkeypatch.setattr("engines.pair.load_model", lambda source, *_: source.folder)
+    size = len(crowded[WEIGHTS])
+    hub.publish(NAME, crowded, "v1")
+    hub.publish(NAME, crowded | {"generation_config.json": b"{}"}, "v2")
+    for number, revision in enumerate(("v1", "v2")):
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache.folder() / str(number)))
+        room = int(1.8 * size)
+        monkeypatch.setattr("shutil.disk_usage", lambda path, free=room: type("Usage", (), {"free": free}))
+        hub.asked.clear()
+        watcher = Watcher()
+        names = Names(NAME, NAME, "v1", revision)
+        pair = load_pair(names, Terms(), torch.float32, torch.device("cpu"), None, watcher)
+        assert [(f / WEIGHTS).read_bytes() for f in (pair.target, pair.draft)] == [crowded[WEIGHTS]] * 2
+        assert len([a for a in hub.asked if a.path.startswith("/cdn/")]) == 1
+        announced = [e for e in watcher.events if e.bytes and e.done is None]
+        total = sum(len(crowded[name]) for name in NEEDED | {WEIGHTS})
+        assert [e.bytes for e in announced] == [total] + [2] * number
 
 
 @pytest.mark.parametrize("links", ["symbolic", "hard", "none"])
