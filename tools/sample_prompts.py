@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_WORDS = 13
+MOST = 750  # whose answers are about 60,000 tokens
 
 NAMES = ("Mia", "Ben", "Lucy", "Omar", "Ida", "Jack", "Nina", "Hugo", "Ella", "Sam", "Rosa", "Theo", "Zoe", "Max")
 THINGS = ("marbles", "stamps", "pencils", "shells", "cards", "plums", "coins", "buttons", "books", "pears", "nuts")
@@ -90,11 +91,11 @@ FORMS = ("Write a Python function that {}.", "Can you write a Python function th
 
 
 def prompts() -> list[str]:
-    """All of them, kinds mixed, each once; in the same order everywhere."""
+    """``MOST`` of them, kinds mixed, each once; in the same order everywhere."""
     kinds = [list(dict.fromkeys(kind)) for kind in (code(), stories(), copies(), sums(), questions(), lists())]
     most = max(map(len, kinds))
     placed = [(i * most // len(kind), k, text) for k, kind in enumerate(kinds) for i, text in enumerate(kind)]
-    return list(dict.fromkeys(text for _, _, text in sorted(placed, key=lambda p: p[:2])))
+    return list(dict.fromkeys(text for _, _, text in sorted(placed, key=lambda p: p[:2])))[:MOST]
 
 
 def pick(items: tuple[str, ...], i: int, turn: int = 0) -> str:
