@@ -9,6 +9,7 @@ from hashlib import sha256
 
 import numpy as np
 
+from engines.datastores.product import product
 from engines.errors import RunFailed, UsageProblem
 
 BLOCK = 4096  # rows that are worked on together
@@ -64,8 +65,8 @@ class Reduction:
         self._arrays = {name: np.asarray(array, np.float32) for name, array in self._arrays.items()}
         scale = 1 / self._arrays["deviation"].astype(np.float64)
         folded = scale if components is None else self._arrays["components"] * scale[:, None]
-        self._mean, self._folded = self._arrays["mean"], np.ascontiguousarray(folded, np.float32)
-        self.hidden, self.width = len(self._mean), self._folded.shape[-1]
+        self._mean, self._folded = self._arrays["mean"], np.ascontiguousarray(folded.T, np.float32)  # [d, H] or [H]
+        self.hidden, self.width = len(self._mean), len(self._folded)
 
     @property
     def explained(self) -> np.ndarray:
@@ -91,7 +92,8 @@ class Reduction:
 
     def __call__(self, hidden: np.ndarray) -> np.ndarray:
         """Keys float32 [n, d] of hidden states [n, H]. Raises RunFailed: not finite, or of another width."""
-        keys = self._map(hidden)
+        centred = self._centred(hidden)
+        keys = centred @ self._folded.T if self._folded.ndim == 2 else centred * self._folded
         if self.recipe.unit_norm:
             keys /= np.maximum(np.sqrt(np.einsum("nd,nd->n", keys, keys)), _TINY)[:, None]
         if not np.isfinite(keys).all():
@@ -100,20 +102,21 @@ class Reduction:
 
     def one(self, hidden: np.ndarray) -> np.ndarray:
         """The key float32 [d] of one hidden state [H], quickly. Raises as ``__call__``."""
-        key = self._map(hidden)
+        centred = self._centred(hidden)
+        key = product(self._folded, centred) if self._folded.ndim == 2 else centred * self._folded
         size = math.sqrt(key @ key)
         if not math.isfinite(size):
             raise _not_finite()
         return key / np.float32(max(size, _TINY)) if self.recipe.unit_norm else key
 
-    def _map(self, hidden: np.ndarray) -> np.ndarray:
+    def _centred(self, hidden: np.ndarray) -> np.ndarray:
+        """Around zero before any product: means can be large beside what varies."""
         if hidden.shape[-1] != self.hidden:
             raise RunFailed(
                 f"hidden states of {hidden.shape[-1]} dimensions, for keys that were made of {self.hidden}",
                 "use the model that the datastore was built with, or build it for this one",
             )
-        centred = hidden.astype(np.float32, copy=False) - self._mean  # before the product: means can be large
-        return centred @ self._folded if self._folded.ndim == 2 else centred * self._folded
+        return hidden.astype(np.float32, copy=False) - self._mean
 
 
 def fit(sample: Iterable[np.ndarray], recipe: Recipe) -> Reduction:
