@@ -49,7 +49,7 @@ class Reader(Protocol):
 @dataclass(frozen=True, slots=True)
 class Window:
     """Tokens that are read together: from position ``begin`` to before ``end``; keys come from ``first`` on, up to
-    before ``last``. ``before``: token ids that are read before them; the last one's state is the key at ``begin - 1``."""
+    before ``last``. ``before``: token ids that are read before them; the last one's state is that of ``begin - 1``."""
 
     begin: int
     end: int
