@@ -10,7 +10,7 @@ from typing import Any
 from engines.errors import UsageProblem
 from engines.options import Option
 
-_MODULES = ("autoregressive", "pld", "rest", "dresd", "draft_model")
+_MODULES = ("autoregressive", "pld", "rest", "dresd", "draft_model", "rasd", "hybrid")
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,7 @@ class DraftModel(Drafter):
         while beam and self._goes_on(reach, most):
             logits = self._after(context, tree, beam, rows)
             if not level and favourites:
-                first = self._likeliest(logits[0], favourites, len(context))
+                first = self._likeliest(logits, favourites, len(context))
             found = self._children(tree, scores, beam, logits, len(context) + level)
             level += 1
             reach.append(min(1.0, sum(math.exp(scores[i]) for i in found)))
@@ -188,8 +188,8 @@ class DraftModel(Drafter):
         return Grown(kept, seconds, first)
 
     def _likeliest(self, logits: torch.Tensor, count: int, position: int) -> tuple[int, ...]:
-        """Tokens by the law's scores, the best first."""
-        values, tokens = self.law.scores(logits, position).topk(min(count, logits.shape[-1]))
+        """Tokens by the law's scores of logits [1, vocabulary], the best first."""
+        values, tokens = self.law.scores(logits, position)[0].topk(min(count, logits.shape[-1]))
         return tuple(t for t, value in zip(tokens.tolist(), values.tolist()) if value > float("-inf"))
 
     def _drawn_tree(self, context: Sequence[int], most: int, nodes: int) -> DraftTree:

@@ -46,10 +46,27 @@ class Exact(Law):
             else:
                 token = self._sample(row, position + len(verdict.path), verdict)
             verdict.saw(row, tops, token)
-            node = next((c for c in children.get(node, ()) if tree.tokens[c] == token), None)
-            if node is None:
+            same = [c for c in children.get(node, ()) if tree.tokens[c] == token]
+            if not same:
                 return verdict
-            verdict.path.append(node)
+            verdict.path.append(same[0])
+            if len(same) > 1:
+                verdict.path[-1] = self._furthest(same, tree, children, table, position + len(verdict.path))
+            node = verdict.path[-1]
+
+    def _furthest(
+        self, same: list[int], tree: DraftTree, children: dict[int, list[int]], table: np.ndarray, position: int
+    ) -> int:
+        """Of duplicate siblings, below whose token ``position`` comes, the one after which most is accepted; the first
+        of equal ones. They are one text: what is emitted does not depend on the choice."""
+
+        def reach(node: int, position: int) -> int:
+            row = self.sampling.row(table[node + 1])
+            token = int((row if self.sampling.greedy else row + self._noise.at(position)).argmax())
+            below = [c for c in children.get(node, ()) if tree.tokens[c] == token]
+            return 1 + max((reach(child, position + 1) for child in below), default=0)
+
+        return max(same, key=lambda node: reach(node, position))
 
     def _sample(self, row: np.ndarray, position: int, verdict: Verdict) -> int:
         """The token of largest score at a position, its noise and its lead noted."""

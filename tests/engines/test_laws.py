@@ -60,6 +60,8 @@ ENGINES = {
     "independent": ("draft", {"shape": "tree", "draw": "independent", "depth": 2, "top_k": 2}),
     "independent cut by nodes": ("draft", {"shape": "tree", "draw": "independent", "top_k": 2, "total_nodes": 2}),
     "distinct": ("draft", {"shape": "tree", "draw": "distinct", "depth": 2, "top_k": 2}),
+    "rasd": ("rasd", {"retrieval": "pld", "depth": 2, "top_k": 2, "length": 2}),
+    "rasd apart": ("rasd", {"retrieval": "pld", "fuse": False, "depth": 1, "top_k": 2, "length": 2}),
     "distinct cut by nodes": ("draft", {"shape": "tree", "draw": "distinct", "top_k": 3, "total_nodes": 4}),
 }
 

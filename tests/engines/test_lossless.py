@@ -22,6 +22,11 @@ VARIANTS = [
     ("draft", {"shape": "tree", "draw": "independent"}),
     ("draft", {"shape": "tree", "draw": "distinct"}),
     ("draft", {"shape": "tree", "depth": 3, "top_k": 8, "total_nodes": 40}),
+    ("rasd", {}),
+    ("rasd", {"budget": "paper", "retrieval": "pld"}),
+    ("rasd", {"budget": "paper", "prune": False, "fuse": False}),
+    ("hybrid", {"n_min": 1}),
+    ("hybrid", {"budget": "paper"}),
 ]
 IDS = [f"{engine}-{'-'.join(map(str, options.values()))}".rstrip("-") for engine, options in VARIANTS]
 TURNS = {

@@ -1,0 +1,146 @@
+"""The hybrid engine: who drafts, by which score, from which datastores."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines import Request, UsageProblem
+from engines.budget import Budget
+from engines.cost import CostCurve
+from engines.datastores import places
+from engines.drafters.base import Outcome, Resources, Room
+from engines.drafters.hybrid import SPEC, Hybrid, expected
+from engines.errors import SpecError
+from engines.events import Round
+from engines.tree import DraftTree
+from tests.conftest import TURN
+from tests.datastores.conftest import sparse
+from tests.datastores.test_dense import Toy, dense
+from tests.engines.test_rest import paths_of, retrieve
+
+ROOM = Room(100, 500)
+
+
+@pytest.fixture(autouse=True)
+def home(request, tmp_path, monkeypatch):
+    if not {"tiny", "sample"} & set(request.fixturenames):  # their datastores lie elsewhere
+        monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+        monkeypatch.setattr(places, "sample_datastores", lambda: None)
+
+
+class Stocked:
+    """A shelf that holds these."""
+
+    def __init__(self, exact=(), near=()):
+        self.stores = {False: {s.name: s for s in exact}, True: {s.name: s for s in near}}
+
+    def fitting(self, dense=False):
+        return tuple(self.stores[dense])
+
+    default = fitting
+
+    def sparse(self, names):
+        return [self.stores[False][name] for name in names]
+
+    def dense(self, names):
+        return [self.stores[True][name] for name in names]
+
+
+def engine(shelf=None, budget=None, datastores=(), **options) -> Hybrid:
+    given = {"budget": "auto" if budget else "paper", **options}
+    resources = Resources(None, 50, budget=budget, shelf=shelf, datastores=datastores)
+    return Hybrid(resources, **SPEC.parse(given))
+
+
+def draft(drafter, context, hidden=None, prompt_length=1) -> DraftTree:
+    rows = torch.from_numpy(hidden)[None] if hidden is not None else None
+    drafter.start(Outcome(list(context), prompt_length, DraftTree(), (), (context[-1],), None, hidden=rows))
+    return drafter.propose(context, ROOM)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 2), min_size=2, max_size=20), st.integers(1, 3), st.integers(1, 6))
+def test_the_conversation_is_searched_as_a_datastore_is(context, n_min, length):
+    tree = draft(engine(n_min=n_min, n_max=5, length=length, nodes=200), context)
+    match, found = retrieve([context], context, 5, n_min, length)
+    counts = Counter(row[: depth + 1] for row in found for depth in range(len(row)))
+    assert set(paths_of(tree)) == set(counts) and tree.retrieval.match == match
+    assert tree.note["score of dynamic"] == pytest.approx(sum(counts.values()) / max(1, len(found)), abs=0.01)
+    assert tree.note["drafted by"] == ("dynamic" if found else "none")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(-1, 5), st.floats(0, 1)), max_size=8))
+def test_the_score_is_the_sum_of_path_probabilities(nodes):
+    tree = DraftTree()
+    for i, (parent, prob) in enumerate(nodes):
+        tree.add(i, min(parent, i - 1), prob, 0)
+    paths = [0.0] * len(nodes)
+    for i in range(len(nodes)):
+        node, product = i, 1.0
+        while node >= 0:
+            product, node = product * tree.probs[node], tree.parents[node]
+        paths[i] = product
+    assert expected(tree) == pytest.approx(sum(paths))
+
+
+def test_the_better_scoring_source_drafts():
+    toy = Toy(10)
+    exact = sparse([[1, 2, 3, 4, 5], [1, 2, 3, 4, 6]], 50, "exact")
+    near = dense([[7, 8, 9, 6, 6, 6, 6, 6]], toy, "near", 50)
+    drafter = engine(Stocked([exact], [near]))
+    assert drafter.wants_hidden and drafter.datastores == ("exact", "near")
+    far = np.zeros(24, np.float32)
+
+    tree = draft(drafter, [1, 2, 3], far)
+    assert tree.note["drafted by"] == "rest" and tree.tokens == [4, 5, 6]
+    assert [tree.note[f"score of {name}"] for name in ("dynamic", "rest", "dresd")] == [0, 2, 0]
+    tree = draft(drafter, [7, 8, 9], toy.states(np.array([7, 8]))[1])
+    assert tree.note["drafted by"] == "dresd" and tree.tokens == [6] * 5
+    tree = draft(drafter, [1, 2, 3, 9, 9, 9, 9, 1, 2, 3], far, prompt_length=10)
+    assert tree.note["drafted by"] == "dynamic" and tree.tokens == [9, 9, 9, 9, 1, 2, 3]
+    assert {o.source for o in tree.origins} == {"prompt"} and tree.retrieval.seconds > 0
+    assert draft(drafter, [40, 41], far).note["drafted by"] == "none"
+
+
+def test_a_source_whose_promises_do_not_come_true_is_believed_less():
+    exact = sparse([[1, 2, 3, *[5] * 6]], 50, "exact")
+    budget = Budget(CostCurve(((1, 1.0), (64, 1.0))))
+    drafter = engine(Stocked([exact]), budget)
+    context = [1, 2, 3, 4, 4, 4, 1, 2, 3]
+    seen = []
+    for _ in range(12):
+        tree = draft(drafter, context)
+        seen.append((tree.note["drafted by"], tree.note["score of dynamic"], tree.note["score of rest"]))
+        path = [0, 1] if tree.note["drafted by"] == "rest" else []
+        drafter.learn(Outcome(context, 1, tree, tuple(path), (5, 5, 5)[: len(path) + 1], None))
+    assert seen[0][1] == pytest.approx(seen[0][2], abs=1) and seen[-1][0] == "rest"
+    assert seen[-1][2] > seen[-1][1]
+
+
+def test_named_datastores_are_searched_by_what_they_hold(tiny):
+    started, *events = tiny.run(Request(TURN, "hybrid", datastores=("tiny-texts",), max_new_tokens=30))
+    assert started.datastores == ("tiny-texts",)
+    rounds = [e for e in events if isinstance(e, Round)]
+    assert all({"drafted by", "score of dynamic", "score of rest", "score of dresd"} <= r.note.keys() for r in rounds)
+    assert {r.note["drafted by"] for r in rounds} & {"rest", "dresd"}
+    with pytest.raises(SpecError, match="nowhere"):
+        next(tiny.run(Request(TURN, "hybrid", datastores=("nowhere",))))
+
+
+def test_without_datastores_the_conversation_is_searched(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(places, "sample_datastores", lambda: None)
+    started, *_ = tiny.run(Request(TURN, "hybrid", max_new_tokens=5))
+    assert started.datastores == ()
+
+
+def test_the_order_of_the_range_is_checked():
+    with pytest.raises(UsageProblem, match="n_min=9 is above n_max=3"):
+        engine(n_min=9, n_max=3)

@@ -1,0 +1,258 @@
+"""RASD: fusion and pruning against naive sets of prefixes, its retrieval against Algorithm 1 written down."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engines import Request, UsageProblem
+from engines.budget import LEVELS, Acceptance, Budget
+from engines.datastores import places
+from engines.drafters.base import Outcome, Resources, Room
+from engines.drafters.draft_model import DraftModel
+from engines.drafters.fusion import fuse, side_by_side
+from engines.drafters.rasd import SPEC, Rasd
+from engines.drafters.retrieved import Found
+from engines.events import Origin, Round
+from engines.laws import Exact
+from engines.sampling import Sampling
+from engines.tree import DraftTree
+from tests.conftest import TURN
+from tests.datastores.conftest import sparse
+from tests.engines.test_rest import Here, paths_of
+from tests.engines.toys import ToyModel
+
+DRAFT, COPY = Origin("draft"), Origin("prompt", place=3, match=2)
+VOCAB = 4
+
+
+@pytest.fixture(autouse=True)
+def home(request, tmp_path, monkeypatch):
+    if not {"tiny", "sample"} & set(request.fixturenames):  # their datastores lie elsewhere
+        monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+        monkeypatch.setattr(places, "sample_datastores", lambda: None)
+
+
+def tree_of(paths, origin) -> DraftTree:
+    tree = DraftTree(origins=[origin])
+    for path in paths:
+        node = -1
+        for token in path:
+            node = tree.add(token, node, 0.5, 0)
+    return tree
+
+
+def prefixes(paths) -> set[tuple]:
+    return {tuple(path[:depth]) for path in paths for depth in range(1, len(path) + 1)}
+
+
+some_paths = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_size=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(some_paths, some_paths)
+def test_fusion_is_the_union_of_prefixes_and_says_what_both_had(left, right):
+    first, second = tree_of(left, DRAFT), tree_of(right, COPY)
+    tree = fuse(first, second)
+    tree.check(3)
+    paths = paths_of(tree)
+    assert len(paths) == len(set(paths)) and set(paths) == prefixes(left) | prefixes(right)
+    for path, origin, also in zip(paths, tree.origin, tree.also):
+        assert tree.origins[origin] == (DRAFT if path in prefixes(left) else COPY)
+        assert (also >= 0) == (path in prefixes(left) & prefixes(right))
+        assert also < 0 or tree.origins[also] == COPY
+
+
+@settings(max_examples=100, deadline=None)
+@given(some_paths, some_paths)
+def test_without_fusion_both_trees_hang_under_one_root(left, right):
+    first, second = tree_of(left, DRAFT), tree_of(right, COPY)
+    tree = side_by_side(first, second)
+    tree.check(3)
+    assert Counter(paths_of(tree)) == Counter(prefixes(left)) + Counter(prefixes(right))
+    assert not tree.also and all(tree.parents[n] < len(first) or n >= len(first) for n in range(len(tree)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=6), st.sets(st.integers(0, 3)))
+def test_pruning_rejects_by_the_first_token_and_counts_what_hung_there(rows, firsts):
+    found = Found(rows, [1.0] * len(rows), list(range(len(rows))), [COPY] * len(rows))
+    kept, lost = found.keeping(tuple(firsts))
+    assert set(paths_of(kept.tree(1000))) == {p for p in prefixes(rows) if p[0] in firsts}
+    assert lost == dict(Counter(p[0] for p in prefixes(rows) if p[0] not in firsts))
+
+
+def algorithm_1(documents, context, n_max, n_min, length) -> set[tuple]:
+    """All candidates, the result set never full."""
+    return {
+        tuple(d[i + n : i + n + length])
+        for n in range(n_min, n_max + 1) if n <= len(context)
+        for d in documents for i in range(len(d) - n) if list(d[i : i + n]) == list(context[len(context) - n :])
+    }
+
+
+def engine(model, *stores, **options) -> Rasd:
+    options = {"budget": "paper", "candidates": 256, "nodes": 256, "n_max": 5, "depth": 3, "top_k": 2, **options}
+    resources = Resources(Exact(Sampling(), 0, VOCAB), VOCAB, model, shelf=Here(*stores))
+    return Rasd(resources, **SPEC.parse(options))
+
+
+def begin(drafter, context, prompt_length=1):
+    drafter.start(Outcome(list(context), prompt_length, DraftTree(), (), (context[-1],), None))
+
+
+def drafted_alone(context, depth, top_k, room) -> set[tuple]:
+    model = ToyModel(VOCAB, seed=2)
+    options = {"budget": "paper", "shape": "tree", "depth": depth, "top_k": top_k}
+    from engines.drafters.draft_model import SPEC as DRAFT_SPEC
+
+    part = DraftModel(Resources(Exact(Sampling(), 0, VOCAB), VOCAB, model), **DRAFT_SPEC.parse(options))
+    return set(paths_of(part.propose(context, room)))
+
+
+documents = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=16), min_size=1, max_size=4)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(documents, st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(1, 3), st.integers(1, 5),
+       st.integers(1, 4), st.booleans())
+def test_drafts_the_drafters_tree_and_what_survives_of_algorithm_1(texts, context, n_min, length, top, prune):
+    model, room = ToyModel(VOCAB, seed=2), Room(100, 500)
+    drafter = engine(model, sparse(texts, VOCAB), n_min=n_min, length=length, prune=prune, prune_top=top)
+    begin(drafter, context)
+    tree = drafter.propose(context, room)
+    candidates = algorithm_1(texts, context, 5, n_min, length)
+    likeliest = np.argsort(-model.logits_after(context).numpy(), kind="stable")[:top]
+    kept = {c for c in candidates if not prune or c[0] in likeliest}
+    own = drafted_alone(context, 3, 2, room)
+    assert set(paths_of(tree)) == own | prefixes(kept) and len(tree) == len(set(paths_of(tree)))
+    assert tree.retrieval.used == len(kept) and tree.retrieval.fused == len(own & prefixes(kept))
+    lost = Counter(str(path[0]) for path in prefixes(candidates - kept))
+    assert dict(tree.retrieval.pruned) == dict(lost)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=14), st.integers(1, 3), st.integers(1, 5))
+def test_where_the_context_has_nothing_the_drafters_tokens_are_appended(context, n_min, length):
+    room = Room(100, 500)
+    drafter = engine(ToyModel(VOCAB, seed=2), retrieval="pld", prune=False, n_min=n_min, length=length)
+    begin(drafter, context)
+    tree = drafter.propose(context, room)
+    own = drafted_alone(context, 3, 2, room)
+    expected, depth = algorithm_1([context], context, 5, n_min, length), 0
+    while not expected and depth < max(map(len, own)):
+        depth += 1
+        level = [path for path in own if len(path) == depth]
+        assert len(level) >= 2
+        likeliest = sorted(level, key=lambda path: -chance(tree, path))[:2]
+        expected = {(*p, *c) for p in likeliest for c in algorithm_1([context], [*context, *p], 5, n_min, length)}
+    assert set(paths_of(tree)) == own | prefixes(expected)
+    assert tree.note.get("found after drafted tokens", 0) == (depth if expected else 0)
+    copies = {p for p, o in zip(paths_of(tree), tree.also) if o >= 0}
+    assert copies == {p for p in own & prefixes(expected) if len(p) > depth}, "what was appended was not found"
+
+
+def chance(tree, path) -> float:
+    probs = dict(zip(paths_of(tree), tree.probs))
+    return float(np.prod([probs[path[:depth]] for depth in range(1, len(path) + 1)]))
+
+
+def test_a_copy_says_whether_it_is_of_the_prompt_or_of_the_answer():
+    drafter = engine(ToyModel(VOCAB, seed=2), retrieval="pld", prune=False, n_min=2, n_max=2, length=1, depth=1)
+    begin(drafter, [0, 1, 2, 0, 1], prompt_length=5)
+    assert Origin("prompt", place=2, match=2) in drafter.propose([0, 1, 2, 0, 1], Room(9, 99)).origins
+    begin(drafter, [0, 1, 2, 0, 1], prompt_length=1)
+    assert Origin("output", place=2, match=2) in drafter.propose([0, 1, 2, 0, 1], Room(9, 99)).origins
+    longer = drafter.propose([0, 1, 2, 0, 1, 3, 0, 1], Room(9, 99))
+    assert {o.place for o in longer.origins if o.source == "output"} == {2, 5}, "the text grows as it is written"
+
+
+def test_room_is_kept():
+    drafter = engine(ToyModel(VOCAB, seed=2), sparse([[0, 1, 2, 3, 0, 1, 2, 3]], VOCAB), prune=False)
+    begin(drafter, [0, 1])
+    assert max(drafter.propose([0, 1], Room(2, 500)).depths()) == 2
+    assert len(drafter.propose([0, 1], Room(100, 5))) == 5
+
+
+def test_longer_matches_weigh_more_than_shorter_ones():
+    texts = [[0, 1, 2], [3, 1, 3], [3, 1, 3], [3, 1, 3]]
+    drafter = engine(ToyModel(VOCAB, seed=2), sparse(texts, VOCAB), prune=False, n_min=1, length=1, depth=1, top_k=1)
+    found = drafter.retriever.find([0, 1], 1, 1, DraftTree())
+    weights = {row[0]: weight for row, weight in zip(found.rows, found.weights)}
+    # two tokens match once, with one next token: half; one matches four times, with two: 4/6 of the rest
+    assert weights == pytest.approx({2: 1 / 2 + 1 / 2 / 6, 3: 1 / 2 * 3 / 6})
+
+
+def test_what_cannot_be_fused_is_refused():
+    model = ToyModel(VOCAB)
+    with pytest.raises(UsageProblem, match="n_min=9 is above n_max=3"):
+        engine(model, n_min=9, n_max=3)
+    with pytest.raises(UsageProblem, match="needs a draft model"):
+        engine(None)
+    chains = SimpleNamespace(trees=False, name="chains")
+    with pytest.raises(UsageProblem, match="chains cannot branch"):
+        engine(chains)
+
+
+def test_each_source_is_judged_by_what_it_drafted_alone():
+    """Levels count for the draft model only where it drafted them; a duplicate of an accepted node was right too."""
+    acceptance = Acceptance()
+    tree = fuse(tree_of([[1, 2]], DRAFT), tree_of([[1, 3, 0]], COPY))
+    path = [tree.tokens.index(1), tree.tokens.index(3), tree.tokens.index(0)]
+    acceptance.learn(tree, path, ())
+    levels = acceptance._counts[LEVELS]
+    assert (levels.tried[:3], levels.kept[:3]) == ([1, 1, 0], [1, 0, 0])
+    assert sum(acceptance._counts["draft", 0].tried) == 2 and sum(acceptance._counts["draft", 0].kept) == 1
+    assert sum(acceptance._counts["prompt", 0].tried) == 2 == sum(acceptance._counts["prompt", 0].kept)
+    twice = Acceptance()
+    twice.learn(side_by_side(tree_of([[1]], DRAFT), tree_of([[1]], COPY)), [0], ())
+    assert sum(twice._counts["prompt", 0].kept) == 1 == sum(twice._counts["draft", 0].kept)
+
+
+def test_the_one_budget_learns_once_a_round(tiny, monkeypatch):
+    learnt = []
+    monkeypatch.setattr(Budget, "learn", lambda *verdict: learnt.append(verdict))
+    rounds = [e for e in tiny.run(Request(TURN, "rasd", max_new_tokens=20)) if isinstance(e, Round)]
+    assert len(learnt) == len(rounds)
+
+
+@settings(max_examples=100, deadline=None)
+@given(some_paths, some_paths, st.integers(0, 50), st.sampled_from([0.0, 0.8]))
+def test_duplicate_siblings_accept_as_much_as_the_fused_tree(left, right, seed, temperature):
+    """Fusion changes what is verified, not what is accepted (the paper's Table 3)."""
+    target, law = ToyModel(3, seed=1), Exact(Sampling(temperature), seed, 3)
+    first, second = tree_of(left, DRAFT), tree_of(right, COPY)
+
+    def judged(tree):
+        rows = [target.logits_after([0, *path]) for path in [(), *paths_of(tree)]]
+        verdict = law.judge(tree, torch.stack(rows), 1)
+        parents = [tree.parents[node] for node in verdict.path]
+        assert parents == [-1, *verdict.path][: len(parents)]
+        return verdict.tokens
+
+    assert judged(side_by_side(first, second)) == judged(fuse(first, second))
+
+
+@pytest.mark.parametrize("retrieval", ["rest", "pld"])
+def test_the_switches_of_table_3_on_a_model(tiny, retrieval):
+    runs = {}
+    for prune, merged in product((True, False), repeat=2):
+        options = {"budget": "paper", "retrieval": retrieval, "prune": prune, "fuse": merged, "depth": 2, "top_k": 2}
+        *events, finished = tiny.run(Request(TURN, "rasd", options, max_new_tokens=40))
+        rounds = [e for e in events if isinstance(e, Round)]
+        accepted, verified = ([len(column) for column in columns] for columns in (
+            [r.path for r in rounds], [r.draft.tokens for r in rounds]))
+        runs[prune, merged] = finished.tokens, accepted, verified
+        assert any(o >= 0 for r in rounds for o in r.draft.also) == (merged and retrieval == "rest")
+    assert len({text for text, _, _ in runs.values()}) == 1
+    for prune in (True, False):
+        (_, fused, few), (_, apart, many) = runs[prune, True], runs[prune, False]
+        assert fused == apart and all(a <= b for a, b in zip(few, many)) and sum(few) < sum(many)
+    assert len(runs[True, True][1]) >= len(runs[False, True][1]), "pruning makes no draft better"
