@@ -101,9 +101,10 @@ class Settings:
         return Request((*system, *conversation), engine=engine, options=self.options(engine), **sampling)
 
     def summary(self, ready: Ready | None) -> str:
-        """One line: engine, what differs from its defaults, sampling."""
+        """One line: engine, what differs from its defaults, sampling; a lossy law first, so that no cut hides it."""
         engine = self.resolved(ready)
-        parts = [registry.find(engine).title, *changed(engine, self.options(engine)), law_mark(self.law), self.heat()]
+        parts = [registry.find(engine).title, *changed(engine, self.options(engine)), self.heat()]
+        parts.insert(-1 if LAWS[self.law].lossless else 0, law_mark(self.law))
         if self.temperature:
             parts.append(f"seed {self.seed}")
         parts.append(f"max {self.max_new_tokens}")
@@ -151,10 +152,9 @@ def sampling_words(temperature: float, top_p: float, top_k: int) -> str:
 
 
 def changed(engine: str, options: Mapping[str, Any]) -> list[str]:
-    """The options that differ from their defaults, as "name value"; the defining ones for a draft model always."""
+    """The options that differ from their defaults (those of the budget chosen), as "name value"."""
     defaults = registry.find(engine).defaults(dict(options))
-    out = [f"{n} {_short(v)}" for n, v in options.items() if n in defaults and v != defaults[n]]
-    return out
+    return [f"{n} {_short(v)}" for n, v in options.items() if n in defaults and v != defaults[n]]
 
 
 def _short(value: Any) -> str:

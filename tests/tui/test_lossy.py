@@ -74,3 +74,12 @@ async def test_the_dialog_marks_the_choices(session, size):
         field.query_one(Input).value = "exact"
         await s.pilot.pause()
         assert str(shown.content).startswith("exact | rejection")
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 40)])
+async def test_the_mark_is_there_before_asking_however_much_is_set(session, size):
+    async with session(size=size) as s:
+        for command in ("/engine draft", "/set shape=tree", "/set draw=distinct", "/temp 0.8", "/law redraw"):
+            await s.ask(command)
+        top = s.chat.query_one("#top").text_rows()[0]
+        assert "redraw LOSSY · Draft model" in top and len(top.rstrip()) <= size[0]

@@ -19,7 +19,7 @@ class Lines(StripPanel):
 
 
 class Sides(StripPanel):
-    """One row: something at the left, something at the right; the left side gives way first.
+    """One row: something at the left, something at the right. The left side gives way first, then the right one's end.
 
     ``heads`` names the widget whose heading this is.
     """
@@ -44,7 +44,7 @@ class Sides(StripPanel):
         if room < 1:
             kept = width - size(right) - 2
             if kept < 12:
-                return [clip(left, width)]
+                return [clip(right, width)]
             left = clip(left, kept)
             room = width - size(left) - size(right)
         return [[*left, (" " * room, "text"), *right]]
