@@ -73,7 +73,7 @@ def _version() -> int:
 
 app.command(
     short_help="Ask once, without the application.",
-    epilog="Exit codes: 0, 1 failed run, 2 usage, 3 model unavailable, 130 interrupted.",
+    epilog="Exit codes: 0, 1 failed run or a BUG found by --audit, 2 usage, 3 model unavailable, 130 interrupted.",
 )(run)
 app.command(short_help="List the engines and their options.")(engines)
 app.add_typer(model_commands.group, name="model", short_help="Look at models without loading them.")

@@ -62,7 +62,9 @@ def _sections(facts: dict[str, Any]) -> dict[str, Rows]:
             ("folder", hub["cache"] + (" (offline)" if hub["offline"] else "")),
             *([(model["id"], _model(model)) for model in hub["models"]] or [("models", "none")]),
         ],
-        "datastores": [(store["name"], store["path"]) for store in facts["datastores"]] or [("none", "")],
+        "datastores": [
+            (store["name"], store["problem"] or store["holds"]) for store in facts["datastores"]
+        ] or [("none", "")],
         "terminal": _terminal(facts["terminal"]),
         "logs": [("folder", facts["logs"])],
     }

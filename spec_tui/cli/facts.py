@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from engines import machine
+from engines.datastores import places
 from engines.sources import at_hand, cache
 from spec_tui.cli.ansi import Ink
 from spec_tui.cli.probe import probe
@@ -33,12 +34,18 @@ def collect() -> dict[str, Any]:
         "devices": _devices(libraries["torch"]),
         "samples": list(at_hand.shipped()),
         "hub": {"cache": str(cache.folder()), "offline": _on("HF_HUB_OFFLINE"), "models": at_hand.cached()},
-        "datastores": [],
+        "datastores": [_datastore(entry) for entry in places.listing()],
         "terminal": _terminal(),
         "logs": str(log_path("engine").parent),
         "telemetry": "none: nothing is sent anywhere",
     }
     return facts | {"missing": _missing(facts)}
+
+
+def _datastore(entry: places.Entry) -> dict[str, Any]:
+    facts = entry.manifest
+    holds = "" if facts is None else f"{facts.kind}, {facts.documents} documents, {facts.tokens} tokens"
+    return {"name": entry.name, "path": str(entry.folder), "holds": holds, "problem": entry.problem or None}
 
 
 def _version(package: str) -> str | None:
@@ -106,5 +113,5 @@ def _missing(facts: dict[str, Any]) -> list[str]:
     if not (libraries["scann"]["works"] or libraries["faiss"]["works"]):
         found.append("neither scann nor faiss works: retrieval by embeddings will search exactly, and slowly")
     if not facts["datastores"]:
-        found.append("no datastores: the retrieval engines are not part of this version")
+        found.append("no datastores: reinstall spec-tui, or build one with spec-tui datastore build")
     return found

@@ -48,6 +48,8 @@ class Record:
             self.started, self.prompt_tokens = event, len(event.prompt)
             for warning in event.warnings:
                 narrate(f"note: {warning}")
+            if not event.lossless:
+                narrate(f"LOSSY: the law {event.law} changes the target's distribution")
         elif isinstance(event, Prefilled):
             new = (event.first,)
         elif isinstance(event, Round):
@@ -101,7 +103,7 @@ class Record:
         """The line that marks a run that is not lossless."""
         if self.started is None or self.started.lossless:
             return ""
-        return f"\n{lossy(self.metrics.bias)}; the law {self.started.law} changes the target's distribution"
+        return f"\n{lossy(self.metrics.bias)}"
 
 
 class Status:

@@ -90,7 +90,8 @@ def lines(facts: dict[str, Any]) -> list[str]:
     """The same for people, at most 80 columns."""
     name = "/".join(Path(facts["model"]).parts[-2:])
     out = [
-        one_line(f"{name}, {facts['dtype']}, {facts['device']}, {facts['backend']}, threads: {facts['threads']}", 80),
+        one_line(f"{name}, {facts['dtype']} on {facts['device']}", 80),
+        one_line(f"forward: {facts['backend']}; threads: {facts['threads']}", 80),
         "",
         _row("rows verified, n", [f"{rows}" for rows, _ in facts["price"]]),
         _row("t(n), ms", [f"{seconds * 1e3:.2f}" for _, seconds in facts["price"]]),
