@@ -107,8 +107,11 @@ def bench_showcase(repeats: int) -> list[Row]:
         print(f"{name}: " + "  ".join(f"{n}: {s * 1e3:.2f} ms" for n, s in points), file=sys.stderr)
     contenders = {
         "autoregressive": ("autoregressive", {}), "pld": ("pld", {}), "draft": ("draft", {}),
-        "draft tree": ("draft", {"shape": "tree"}),
+        "draft tree": ("draft", {"shape": "tree"}), "rest": ("rest", {}), "dresd": ("dresd", {}),
+        "rasd": ("rasd", {}), "hybrid": ("hybrid", {}),
         "pld, paper": ("pld", {"budget": "paper"}), "draft, paper": ("draft", {"budget": "paper"}),
+        "rest, paper": ("rest", {"budget": "paper"}), "dresd, paper": ("dresd", {"budget": "paper"}),
+        "rasd, paper": ("rasd", {"budget": "paper"}),
     }
     runs: dict[tuple[str, str], list[list[Metrics]]] = {}
     for repeat in range(repeats):
@@ -128,6 +131,7 @@ def bench_showcase(repeats: int) -> list[Row]:
 def showcase_rows(runs: dict) -> list[Row]:
     """Ratios to the baseline of the same repeat, bounds where the project promises one."""
     bounds = {("pld", "copying prompts"): ">= 1.3", ("draft", "all showcase prompts"): ">= 1.15"}
+    bounds |= {(engine, "all showcase prompts"): ">= 1.5" for engine in ("rest", "dresd")}
     rows = []
     for (name, prompts), repeats in runs.items():
         if name == "autoregressive":
@@ -135,12 +139,20 @@ def showcase_rows(runs: dict) -> list[Row]:
         base = [rate(metrics) for metrics in runs["autoregressive", prompts]]
         ratios = [rate(metrics) / b for metrics, b in zip(repeats, base)]
         rows.append(Row(f"{name} / autoregressive, {prompts}", ratios, "x", bounds.get((name, prompts), "")))
-        whole = [m for m in repeats[-1] if m.break_even]
-        rounds = sum(m.target_forwards for m in whole)
-        needs = sum(m.break_even.needs * m.target_forwards for m in whole) / rounds
-        makes = sum(m.new_tokens - 1 for m in whole) / rounds
-        print(f"{name}, {prompts}: a round needs {needs:.2f} tokens, makes {makes:.2f}", file=sys.stderr)
+        print(f"{name}, {prompts}: {what_it_did(repeats[-1])}", file=sys.stderr)
     return sorted(rows, key=lambda row: row.name.split(", ")[-1])
+
+
+def what_it_did(runs: list) -> str:
+    """Acceptance and break-even of runs, the counts of all of them together."""
+    rounds, drafted = (sum(getattr(m, name) for m in runs) for name in ("target_forwards", "drafted"))
+    accepted, new = sum(m.accepted for m in runs), sum(m.new_tokens - 1 for m in runs)
+    paths = sum(m.path_acceptances for m in runs) / max(1, sum(m.drafting_rounds for m in runs))
+    needs = sum(m.break_even.needs * m.target_forwards for m in runs if m.break_even) / rounds
+    return (
+        f"accepted {accepted / max(1, drafted):.0%} of {drafted / rounds:.1f} a round, path acceptance {paths:.0%},"
+        f" M {new / rounds:.2f}, needs {needs:.2f}"
+    )
 
 
 def rate(metrics: list) -> float:
