@@ -63,7 +63,7 @@ class Outlook:
         unit: what a draft's size counts: tokens of a chain, levels of a tree.
         paper: the published size; None where there is none.
         published: the forecast at the published width of a tree; of a chain it is ``forecast``.
-        model: whether a draft model drafts.
+        forward: seconds of a forward of the draft model, the mean of the run's; None without a draft model.
     """
 
     engine: str
@@ -71,13 +71,13 @@ class Outlook:
     paper: int | None
     forecast: Forecast
     published: Forecast
-    model: bool = False
+    forward: float | None = None
 
     @property
     def dear(self) -> float | None:
         """The share of a target's forward that one of the draft model takes; None without a draft model."""
         f = self.forecast
-        return f.first / (f.scale * f.price.at(1)) if self.model else None
+        return None if self.forward is None else self.forward / (f.scale * f.price.at(1))
 
 
 def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], run: RunState | None = None
@@ -102,7 +102,13 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
         each=draft.at(_width(options, tree)) if draft else 0.0,
     ), total, run)
     return Outlook(spec.title, "level" if tree or rows > 1 else "token", _paper(size), forecast,
-                   _published(spec, forecast, draft) if tree else forecast, draft is not None)
+                   _published(spec, forecast, draft) if tree else forecast, _forward(draft, total, run))
+
+
+def _forward(draft: CostCurve | None, total: Seen, run: RunState | None) -> float | None:
+    if draft is None or run is None or not total.forwards:
+        return draft.at(1) if draft else None
+    return run.metrics.draft_seconds / total.forwards
 
 
 def _timed(forecast: Forecast, total: Seen, run: RunState | None) -> Forecast:

@@ -42,6 +42,11 @@ class Baseline:
     prompt: str
     tokens: int
 
+    def ratio(self, run: RunState) -> float | None:
+        """How many times as fast a run is; None before it has a rate."""
+        rate = run.metrics.tokens_per_second
+        return rate / self.rate if rate else None
+
 
 class Sitting:
     """One engine, one conversation.

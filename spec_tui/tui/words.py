@@ -191,9 +191,9 @@ def badge(sitting: Sitting, number: int) -> str:
         same = "texts not comparable"
     else:
         same = "same text ✓" if at is None else f"differs at token {at} ≠"
-    rate, baseline = turn.run.metrics.tokens_per_second, sitting.baseline(turn.run)
-    ratio = [f"×{rate / baseline.rate:.2f}"] if rate and baseline else []
-    return dotted([*ratio, same])
+    baseline = sitting.baseline(turn.run)
+    ratio = baseline.ratio(turn.run) if baseline else None
+    return dotted([*([f"×{ratio:.2f}"] if ratio else []), same])
 
 
 def legend(transcript: Transcript, answering: bool) -> Row:

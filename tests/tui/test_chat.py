@@ -151,7 +151,8 @@ async def test_an_engine_whose_needs_are_not_met_says_why(session):
         await s.ask("/engine draft")
         assert "another vocabulary" in s.status
         await s.pilot.press("ctrl+e")
-        await s.pilot.press("down")
+        s.app.screen.query_one("#engines").highlighted = [spec.id for spec in specs()].index("draft")
+        await s.pilot.pause()
         assert "another vocabulary" in str(s.app.screen.query_one("#about").content)
 
 

@@ -83,3 +83,13 @@ async def test_the_mark_is_there_before_asking_however_much_is_set(session, size
             await s.ask(command)
         top = s.chat.query_one("#top").text_rows()[0]
         assert "redraw LOSSY · Draft model" in top and len(top.rstrip()) <= size[0]
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 40), (200, 60)])
+async def test_the_view_of_the_price_is_marked(session, size):
+    async with session(size=size) as s:
+        await lossy_answer(s)
+        await s.pilot.press("f10")
+        panel = s.app.screen.query_one("#price")
+        assert panel.text_rows()[0].startswith("redraw LOSSY  ") and "×" in panel.text_rows()[0]
+        assert ("LOSSY", "lossy") in panel._rows[0]

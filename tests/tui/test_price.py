@@ -17,10 +17,11 @@ from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.screens.price import PriceScreen
 from spec_tui.tui.settings import Settings
+from spec_tui.tui.sitting import Baseline
 from spec_tui.tui.widgets import price_rows
 from spec_tui.tui.widgets.price_panel import PricePanel
 from spec_tui.tui.widgets.price_rows import break_even, column_of, cost_plot, cost_top
-from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
+from spec_tui.tui.widgets.speed_panel import SpeedPanel, speed_up, telemetry
 from spec_tui.tui.widgets.tree_panel import TreePanel
 from spec_tui.tui.widgets.wrap import cells
 from tests.tui.fakes import ANSWER, DRAFT_PRICE, PRICE, READY, FakeClient, script
@@ -70,6 +71,24 @@ def test_what_no_run_can_measure_is_called_even():
     for speed, mark in ((1.02, "≈"), (0.98, "≈"), (1.05, "✓"), (0.95, "✗")):
         even = BreakEven(2.0, 2.0 * speed)
         assert price_rows._verdict(even, None)[0].strip() == mark
+
+
+def test_what_was_measured_against_the_baseline_decides():
+    """A ratio below 1 and a tick never stand together."""
+    for measured, mark, end in ((0.68, "✗", "slower ×0.68"), (1.01, "≈", "even ×1.01"), (1.8, "✓", "pays ×1.80")):
+        row = break_even(run_of(), None, 40, measured)
+        assert words(row).startswith(mark) and words(row).endswith(end) and cells(words(row)) <= 40
+        rate = run_of().metrics.tokens_per_second
+        baseline = Baseline(rate / measured, "hi", 9)
+        assert speed_up(run_of(), baseline)[0][1] == row[0][1] == telemetry(run_of(), baseline, 9, 80)[0][2][1]
+
+
+def test_off_the_curve_there_is_no_tick_without_a_measurement():
+    run = fold_all(replace(e, verify_seconds=e.verify_seconds * 1.5) if isinstance(e, Round) else e
+                   for e in events_of())
+    row = break_even(run, of(run), 49)
+    assert row[0] == ("≈ ", "warn") and words(row).endswith("by t(n)") and cells(words(row)) <= 49
+    assert words(break_even(run, of(run), 49, 1.8)).startswith("✓")
 
 
 @pytest.mark.parametrize("run", [run_of(), run_of(slower=60), run_of(slower=900, dear=True), RunState()],
@@ -134,6 +153,16 @@ def test_the_forecast_at_the_runs_own_size_is_the_runs_own_time(slower):
     assert f.first + 4 * f.each == pytest.approx(m.draft_seconds / sum(bool(r.draft.tokens) for r in run.rounds))
     assert f.scale == m.verify_scale and f.other == pytest.approx(m.other_seconds / m.target_forwards)
     assert f.seconds(0) / f.needs(0) == pytest.approx(m.verify_scale * CURVE.at(1) + f.other)
+
+
+def test_forwards_times_their_mean_is_the_time_of_drafting():
+    """Wide forwards of a tree are dearer than the first: the numbers in one row must agree."""
+    events = events_of(shape="tree", top_k=8)
+    run = fold_all([replace(events[0], draft_price=((1, 0.001), (8, 0.004), (64, 0.03))), *events[1:]])
+    found, m = of(run), run.metrics
+    assert found.forward * price.seen(run.rounds).forwards == pytest.approx(m.draft_seconds)
+    assert found.dear == pytest.approx(found.forward / (m.verify_scale * CURVE.at(1)))
+    assert f"forwards of {found.forward * 1000:.2f} ms ({price.share(found.dear)}" in panel_of(run)._drafting(found)
 
 
 def test_a_draft_model_costs_a_forward_a_token_and_a_tree_a_wide_one_a_level():
@@ -316,10 +345,14 @@ def test_the_speed_panel_shows_t_of_n_before_and_during_a_run(height):
 def test_the_scale_of_a_slow_run_is_said():
     events = [replace(e, verify_seconds=e.verify_seconds * 1.5) if isinstance(e, Round) else e for e in events_of()]
     run = fold_all(events)
-    assert price_rows.of_curve(run.metrics.verify_scale) == (f"×{run.metrics.verify_scale:.2f} of the curve", "warn")
+    assert price_rows.of_curve(run.metrics.verify_scale) == (f"run: ×{run.metrics.verify_scale:.2f} of t(n)", "warn")
     assert price_rows.of_curve(1.02)[1] == "muted"
     for shown_run, said in ((run, True), (run_of(), False)):
-        assert ("price --fresh" in "\n".join(flat(panel_of(shown_run).rows(116, 38)))) == said
+        for size in ((76, 20), (116, 38), (136, 40), (196, 56)):
+            assert ("price --fresh measures it anew" in "\n".join(flat(panel_of(shown_run).rows(*size)))) == said
+    panel = SpeedPanel()
+    panel._run, panel._curve, panel._outlook = run, CURVE, of(run)
+    assert any(f"run: ×{run.metrics.verify_scale:.2f} of t(n)" in row for row in flat(panel.rows(49, 22)))
 
 
 def test_telemetry_has_the_break_even_in_sixty_columns():

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engines.errors import UsageProblem
+from engines.events import Draft, Emitted, Origin, Passage, Prefilled, Retrieval, Round
 from engines.request import Request
+from spec_tui.session.state import RunState, fold_all
 from spec_tui.tui import slash
+from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.settings import Settings
-from tests.tui.fakes import RETRIEVING, FakeClient
+from spec_tui.tui.widgets.tree_panel import TreePanel, by_weight
+from spec_tui.tui.widgets.wrap import cells
+from tests.tui.fakes import RETRIEVING, FakeClient, script
 
 
 @pytest.fixture(autouse=True)
@@ -62,3 +72,114 @@ async def test_the_form_takes_them_and_the_answer_names_them(session):
         await s.ask("Merge two lists.")
         assert s.client.requests[0].datastores == ("python-stdlib",)
         assert "from python-stdlib" in s.shown
+
+
+# -- what a lookup brought ------------------------------------------------------------------------
+
+FIRST = Prefilled(1, 0, 0.1, Emitted(1, "So", "So", "target"), 1)
+PASSAGE = Passage("sample", "a/merge.py", 12, "def merge(", "a, b):\n    out = []", 41.0)
+
+
+def a_run(draft: Draft, path: tuple[int, ...], retrieval: Retrieval | None) -> RunState:
+    emitted = [Emitted(draft.tokens[n], draft.pieces[n], draft.pieces[n], "accepted", n) for n in path]
+    event = Round(7, 1, draft, path, (*emitted, Emitted(9, "x", "x", "corrected", -1)), 0.001, 0.01, 0.0, 5,
+                  {"match": 1, "other": 4}, retrieval=retrieval)
+    started = replace(script(Request((("user", "x"),), "rest"), "x")[0], datastores=("sample",))
+    return fold_all([started, FIRST, event])
+
+
+def panel_rows(run: RunState, width: int = 40, height: int = 30) -> list[str]:
+    panel = TreePanel()
+    panel._run, panel._index = run, 0
+    rows = ["".join(text for text, _ in row) for row in panel.rows(width, height)]
+    assert len(rows) == height and all(cells(row) <= width for row in rows)
+    return rows
+
+
+def a_draft(parents: tuple[int, ...], probs: tuple[float, ...], also: tuple[int, ...] = ()) -> Draft:
+    pieces = tuple(f" n{n}" for n in range(len(parents)))
+    origins = (Origin("retrieval", 40, "a/merge.py", 1, "sample", 12, 0), Origin("draft"))
+    return Draft(tuple(range(len(parents))), parents, pieces, probs, (0,) * len(parents), origins, also)
+
+
+def test_the_tree_shows_who_proposed_what_was_fused_and_what_was_pruned():
+    found = Retrieval(0.0004, 1, 56, 50, (), (PASSAGE,), ((" cut", 9), ("\n", 3)), 1)
+    rows = panel_rows(a_run(a_draft((-1, 0, -1), (0.6, 0.5, 0.4), (1, -1, -1)), (0,), found))
+    text = "\n".join(rows)
+    assert "● ·n0 .60RD" in text and "✗ ·n2 .40R " in text
+    assert "└─✂ ·cut ×9  ↵ ×3" in rows
+    assert "other 4" in text and "match 1 ‹So›" in text and "0.40 ms" in text
+    assert "56 hits, 50 used · 1 fused · 12 pruned" in text
+
+
+def test_passages_say_where_and_what_and_which_was_right():
+    other = replace(PASSAGE, document="b.py", line=None, weight=2.0)
+    found = Retrieval(0.0004, 1, 56, 50, (), (PASSAGE, other))
+    text = "\n".join(panel_rows(a_run(a_draft((-1,), (0.6,)), (0,), found), 60))
+    assert "● sample · a/merge.py:12" in text and "×41" in text and "def merge(│a, b):↵    out = []" in text
+    assert "  sample · b.py " in text and "×2" in text
+
+
+def test_by_meaning_the_nearest_are_shown_and_misses_are_said():
+    found = Retrieval(0.0002, None, 3, 3, (0.93, 0.81), (replace(PASSAGE, weight=0.93),))
+    text = "\n".join(panel_rows(a_run(a_draft((-1,), (0.6,)), (), found)))
+    assert "nearest 0.93 0.81" in text and "3 neighbours, 3 used" in text and "●" not in text
+    assert "no end of the text was found" in "\n".join(panel_rows(a_run(Draft(), (), Retrieval(0.0001, 0))))
+    assert "nothing was looked up" in "\n".join(panel_rows(a_run(Draft(), (), None)))
+
+
+def test_a_run_that_searches_nothing_has_no_lookup_and_a_low_panel_keeps_the_tree():
+    run = a_run(a_draft((-1,), (0.6,)), (0,), None)
+    run = replace(run, started=replace(run.started, datastores=()))
+    assert not any("retrieval" in row for row in panel_rows(run))
+    low = panel_rows(a_run(a_draft((-1,), (0.6,)), (0,), Retrieval(0.1, 1, 1, 1, (), (PASSAGE,))), 40, 9)
+    assert "·n0" in "\n".join(low) and not any("retrieval" in row for row in low)
+
+
+@given(st.integers(0, 64), st.integers(10, 40), st.randoms(use_true_random=False))
+def test_any_tree_is_folded_to_its_heaviest_paths(count, height, dice):
+    parents = tuple(dice.randrange(-1, n) if n else -1 for n in range(count))
+    draft = a_draft(parents, tuple(dice.choice([None, 0.0, 0.3, 1.0]) for _ in parents))
+    path, node = [], -1
+    while (below := [n for n, parent in enumerate(parents) if parent == node]) and len(path) < 3:
+        path.append(node := dice.choice(below))
+    run = a_run(draft, tuple(path), Retrieval(0.1, 1, 1, 1))
+    text = "\n".join(panel_rows(run, 40, height))
+    shown, more = text.count("✗ ") + text.count("● "), re.search(r"… (\d+) more", text)
+    if more is None:
+        assert shown == count
+    else:
+        assert shown + int(more[1]) <= count and int(more[1]) > 0
+    order = by_weight(draft, frozenset(path))
+    assert sorted(order) == list(range(count)) and set(order[: len(path)]) == set(path)
+    assert all(parent < 0 or order.index(parent) < order.index(n) for n, parent in enumerate(parents))
+
+
+def test_hostile_passages_are_harmless():
+    bad = "\x1b]0;owned\x07\u202e[red]\n"
+    passage = Passage(bad, bad, 1, bad, bad, 1.0)
+    found = Retrieval(0.1, 1, 1, 1, (), (passage,), ((bad, 2),))
+    draft = replace(a_draft((-1,), (0.6,)), origins=(Origin("retrieval", 1, bad, 1, bad, 1, 0),))
+    run = a_run(draft, (0,), found)
+    text = "".join(panel_rows(run, 80)) + "".join(panel_rows(run, 80, 12)) + str(explain(run, 1))
+    assert not set(text) & {"\x1b", "\x07", "\u202e"} and "[red]" in text
+
+
+# -- who wrote a token ----------------------------------------------------------------------------
+
+
+def test_the_inspector_opens_the_passage():
+    found = Retrieval(0.0004, 1, 56, 50, (), (PASSAGE,))
+    text = str(explain(a_run(a_draft((-1,), (0.6,), (1,)), (0,), found), 1))
+    assert "datastore sample, document a/merge.py, line 12, after a match of 1 tokens; and draft model" in text
+    assert "def merge(│a, b):\n    out = []" in text
+    assert "│" not in str(explain(a_run(a_draft((-1,), (0.6,)), (0,), Retrieval(0.0004, 1, 56, 50)), 1))
+
+
+async def test_the_source_view_names_the_datastore(session):
+    async with session(client=FakeClient(ready=RETRIEVING), request=Request((), "rest")) as s:
+        await s.ask("Merge two lists.")
+        s.chat.set_view("source")
+        await s.settle()
+        assert "datastore" in s.chat.query_one("#legend").text_rows()[0]
+        assert "by-retrieval" in s.chat.transcript.seen

@@ -10,7 +10,7 @@ import pytest
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui
-from tests.tui.fakes import ANSWER, FakeClient
+from tests.tui.fakes import ANSWER, READY, RETRIEVING, FakeClient
 
 SIZES = [(80, 24), (120, 40), (200, 60)]
 PROMPT = "Write a function that merges two sorted lists."
@@ -25,11 +25,14 @@ async def still(app: SpecTui, pilot):
     return app.screen
 
 
-def picture(snap_compare, size, *, theme=None, feed=None, keys=(), prompt=PROMPT, commands=(), finds=()) -> bool:
+def picture(
+    snap_compare, size, *, theme=None, feed=None, keys=(), prompt=PROMPT, commands=(), finds=(), engine="draft",
+    ready=READY,
+) -> bool:
     """Compare the screen after these steps with the stored one."""
-    client = FakeClient(ANSWER)
+    client = FakeClient(ANSWER, ready=ready)
     client.finds = finds
-    app = SpecTui(client, LoadRequest(), theme=theme, initial_request_options=Request((), engine="draft"))
+    app = SpecTui(client, LoadRequest(), theme=theme, initial_request_options=Request((), engine=engine))
 
     async def steps(pilot) -> None:
         chat = await still(app, pilot)
@@ -162,3 +165,19 @@ def test_enlarged_speed_in_one_column(snap_compare):
 
 def test_enlarged_tree_in_one_column(snap_compare):
     assert picture(snap_compare, (80, 24), keys=["escape", "left", "left_square_bracket", "t"])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_retrieval(snap_compare, size):
+    keys = ["escape", "left", "left_square_bracket", *(["t"] if size[0] < 100 else [])]
+    assert picture(snap_compare, size, engine="rest", ready=RETRIEVING, keys=keys)
+
+
+def test_retrieval_by_meaning_without_colour(snap_compare, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert picture(snap_compare, (120, 40), engine="dresd", ready=RETRIEVING, feed=12, commands=["/view source"])
+
+
+def test_inspector_of_a_retrieved_token(snap_compare):
+    keys = ["escape", "home", *["right"] * 4, "enter"]
+    assert picture(snap_compare, (120, 40), engine="rest", ready=RETRIEVING, keys=keys)

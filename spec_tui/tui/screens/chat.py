@@ -178,11 +178,14 @@ class ChatScreen(ChatActions, Screen):
             return self.sitting.measuring.run, -1
         return (self.sitting.last.run if self.sitting.last else RunState()), -1
 
-    def shown_price(self) -> tuple[RunState, int, CostCurve | None, price.Outlook | None]:
-        """What the view of the price shows: run, round, t(n), and the outlook by the run's own numbers."""
+    def shown_price(self) -> tuple[RunState, int, CostCurve | None, price.Outlook | None, float | None]:
+        """What the view of the price shows: run, round, t(n), the outlook by the run's own numbers, the speed-up
+        measured."""
         run, index = self.shown_run()
         ready, settings = self.sitting.ready, self.sitting.settings
-        return run, index, price.curve(run, ready), price.outlook_of(run, ready, settings)
+        baseline = self.sitting.baseline(run)
+        measured = baseline.ratio(run) if baseline else None
+        return run, index, price.curve(run, ready), price.outlook_of(run, ready, settings), measured
 
     def _draw_tree(self) -> None:
         self.query_one(TreePanel).show_round(*self.shown_run())

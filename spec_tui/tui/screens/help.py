@@ -21,8 +21,8 @@ MARKS = (
     ("bonus", "bold uu $tok-bonus", "the whole draft was right; one more token of the target's own for free"),
     ("rejected", "strike $tok-ghost", "drafted and thrown away; shown behind the text while it streams"),
 )
-GLYPHS = "● accepted   ✗ rejected   ◐ what the target chose   ◌ where the tree grows from"
-LETTERS = "D draft model   P copied from the prompt   O copied from the answer   R datastore   T target"
+GLYPHS = "● accepted   ✗ rejected   ◐ what the target chose   ◌ where the tree grows from   ✂ retrieved, but pruned"
+LETTERS = "D draft model   P copied from the prompt   O copied from the answer   R datastore   T target   DR both"
 NUMBERS = (
     ("M", "tokens a target forward gives on average; autoregressive decoding is exactly 1"),
     ("accepted", "share of the drafted tokens that were kept"),

@@ -14,7 +14,7 @@ from engines.events import Choice, Origin, Round
 from engines.tree import children
 from spec_tui import verdict
 from spec_tui.session.state import RunState, TokenState, origin_of
-from spec_tui.text import LOSSY, one_line, visible
+from spec_tui.text import LOSSY, one_line, sanitise, visible
 from spec_tui.tui import marks
 from spec_tui.tui.marks import marked
 from spec_tui.tui.price import budget_words
@@ -24,6 +24,7 @@ from spec_tui.tui.sitting import Sitting
 from spec_tui.tui.widgets.strip_panel import bar, fit
 
 NAME = 14
+PASSAGE = 6  # lines of a datastore's text that are shown
 
 
 class Inspector(SpecModal[tuple[int, int]]):
@@ -79,6 +80,7 @@ def explain(run: RunState, index: int) -> Content:
         lines.append(Content.assemble((fit(name, NAME), "$tok-prompt"), marked(words)))
     for name, words in verdict.of_token(run.audited, index, token.emitted.token) if run.audited else ():
         lines.append(Content.assemble((fit(name, NAME), "$tok-prompt"), words))
+    lines += _passage(event, token)
     if token.emitted.top:
         lines += [Content(""), Content("the target's distribution here")]
         lines += [_choice(c, token) for c in token.emitted.top[:6]]
@@ -118,7 +120,7 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
     """Name and value of what is known."""
     e = token.emitted
     if event is not None and e.node >= 0:
-        yield "proposed by", _origin(origin_of(event.draft, e.node))
+        yield "proposed by", "; and ".join(_origin(origin) for origin in _origins(event, e.node))
         q = event.draft.probs[e.node]
         yield "draft says", f"{q:.3f}" if q is not None else "no probability (copied, not predicted)"
     else:
@@ -141,11 +143,36 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
             yield "bias", f"{event.bias:.3f} in this round: {LOSSY}{law}"
 
 
+def _origins(event: Round, node: int) -> list[Origin]:
+    """Who proposed a node: of a fused tree it may be two."""
+    draft = event.draft
+    second = [draft.origins[draft.also[node]]] if draft.also and draft.also[node] >= 0 else []
+    return [origin_of(draft, node), *second]
+
+
+def _passage(event: Round | None, token: TokenState) -> list[Content]:
+    """The text of the datastore that a token was copied from, as it stands there; what was drafted is marked."""
+    if event is None or token.emitted.node < 0 or event.retrieval is None:
+        return []
+    found = event.retrieval.passages
+    origin = next((o for o in _origins(event, token.emitted.node) if o.source == "retrieval"), None)
+    if origin is None or origin.passage is None or not 0 <= origin.passage < len(found):
+        return []
+    passage = found[origin.passage]
+    text = Content.assemble((sanitise(passage.before), "$tok-prompt"), ("│", "$border"),
+                            (sanitise(passage.after), "italic $src-retr"))
+    return [Content(""), Content("the passage, after │ what followed there"), *text.split("\n")[:PASSAGE]]
+
+
 def _origin(origin: Origin) -> str:
     words = marks.SOURCES.get(origin.source, origin.source)
+    if origin.datastore:
+        words += f" {one_line(origin.datastore, 40)}"
     if origin.document:
-        words += f", document {one_line(origin.document, 40)}"
-    if origin.place is not None:
+        words += f", document {one_line(origin.document, 60)}"
+    if origin.line is not None:
+        words += f", line {origin.line}"
+    elif origin.place is not None:
         words += f", from position {origin.place}"
     if origin.match is not None:
         words += f", after a match of {origin.match} tokens"

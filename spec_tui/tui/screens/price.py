@@ -17,11 +17,11 @@ from spec_tui.tui.widgets.price_panel import PricePanel
 EVERY = 0.25  # seconds between two looks at the run
 STEP, FIRST = 0.05, 0.7  # of an assumed acceptance; where nothing was measured
 
-Look = Callable[[], tuple[RunState, int, CostCurve | None, Outlook | None]]
+Look = Callable[[], tuple[RunState, int, CostCurve | None, Outlook | None, float | None]]
 
 
 class PriceScreen(SpecModal[None]):
-    """Shows what ``look`` gives: a run, the round of interest, t(n), the outlook."""
+    """Shows what ``look`` gives: a run, the round of interest, t(n), the outlook, times as fast as the baseline."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "price.tcss"]
     BINDINGS: ClassVar = [
@@ -50,7 +50,7 @@ class PriceScreen(SpecModal[None]):
 
     def action_assume(self, step: int) -> None:
         """Another twentieth more or less than what is assumed, or was measured."""
-        run, _, _, outlook = self._look()
+        run, _, _, outlook, _ = self._look()
         if outlook is None:
             return
         tried, now = sum(run.metrics.depth_tried), self.panel.assumed

@@ -6,18 +6,20 @@ from textwrap import wrap
 
 from engines.cost import CostCurve
 from engines.forecast import Forecast
+from engines.request import law_mark
 from spec_tui.session.state import RunState
+from spec_tui.text import one_line
+from spec_tui.tui.marks import spans
 from spec_tui.tui.price import Outlook, Seen, budget_words, conclusion, seen, share
 from spec_tui.tui.widgets import price_rows
 from spec_tui.tui.widgets.lines import clip, size
 from spec_tui.tui.widgets.price_rows import BEST, HERE, PAPER
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit
-from spec_tui.tui.widgets.wrap import cells
 
 BESIDE = 150  # columns from which the two plots stand side by side
 NAME, CELL = 18, 7  # columns of the table
 _KEY: Row = [(BEST, "good"), (" best  ", "muted"), (PAPER, "accent"), (" as published", "muted")]
-_FRESH = "   spec-tui price --fresh measures it anew"
+_FRESH = "spec-tui price --fresh measures it anew"
 BLANK: Row = [("", "text")]
 _SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 256)
 
@@ -33,21 +35,26 @@ class PricePanel(StripPanel, can_focus=True):
         self._outlook: Outlook | None = None
         self._curve: CostCurve | None = None
         self._seen = Seen()
+        self._measured: float | None = None
         self._top = 0.0
         self.assumed: float | None = None
 
-    def show_price(self, run: RunState, index: int, curve: CostCurve | None, found: Outlook | None) -> None:
-        """Show this run and round (-1: the last), t(n), and the outlook for its engine or the next one."""
+    def show_price(
+        self, run: RunState, index: int, curve: CostCurve | None, found: Outlook | None, measured: float | None = None
+    ) -> None:
+        """Show this run and round (-1: the last), t(n), the outlook for its engine or the next one, and how many times
+        as fast as the baseline it was measured to be."""
         if run.started is not self._run.started:
             self._top = 0.0
         self._run, self._index, self._curve, self._outlook = run, index, curve, found
-        self._seen = seen(run.rounds)
+        self._seen, self._measured = seen(run.rounds), measured
         self.update_rows()
 
     def rows(self, width: int, height: int) -> list[Row]:
         found = self._outlook
-        pays = price_rows.break_even(self._run, found, width)
-        head: list[Row] = [clip([*pays, ("   " + found.engine if found else "", "muted")], width)]
+        law = self._lossy()
+        pays = price_rows.break_even(self._run, found, width - size(law), self._measured)
+        head: list[Row] = [clip([*law, *pays, ("   " + found.engine if found else "", "muted")], width)]
         if found is None or self._curve is None:
             head += _wrapped(self._why_nothing(), width, 2)
             return [*head, *(self._cost(width, max(1, min(44, height - len(head) - 3))) if self._curve else [])]
@@ -57,6 +64,13 @@ class PricePanel(StripPanel, can_focus=True):
         gap = [BLANK] if height >= 30 else []
         free = height - len(head) - len(table) - len(foot) - 3 * len(gap)
         return [*head, *gap, *self._plots(found, forecast, width, free, gap), *table, *gap, *foot][:height]
+
+    def _lossy(self) -> Row:
+        """The law, marked, of a run that is not lossless: it stands before what such a run gains."""
+        started = self._run.started
+        if started is None or started.lossless:
+            return []
+        return [*spans(one_line(law_mark(started.law)), "text"), ("  ", "text")]
 
     def _why_nothing(self) -> str:
         if self._curve is not None:
@@ -88,8 +102,6 @@ class PricePanel(StripPanel, can_focus=True):
         words, style = price_rows.of_curve(self._run.metrics.verify_scale)
         title: list[Span] = [("t(n), ms to verify n rows", "title"), ("   ", "text"), *price_rows.this_round(event),
                              ("   ", "text"), (words, style)]
-        if style == "warn" and width >= size(title) + cells(_FRESH):
-            title.append((_FRESH, "muted"))
         room, found, marks = width - price_rows.LABEL, self._outlook, {}
         if found is not None and found.paper is not None:
             marks[price_rows.column_of(1 + found.published.rows * found.paper, room)] = (PAPER, "accent")
@@ -145,17 +157,20 @@ class PricePanel(StripPanel, can_focus=True):
         if tall:
             points = " · ".join(f"{n}: {seconds * 1000:.1f}" for n, seconds in self._curve.points)
             rows.insert(0, ("t(n)    ", f"{points} ms, measured at load"))
+        if (scale := self._run.metrics.verify_scale) and price_rows.off(scale):
+            rows.append(("t(n)    ", f"this run took ×{scale:.2f}: {_FRESH}"))
         return [clip([(name, "text"), (text, "muted")], width) for name, text in rows]
 
     def _drafting(self, found: Outlook) -> str:
-        rounds, f = len(self._run.rounds), found.forecast
+        rounds = len(self._run.rounds)
         each = self._run.metrics.draft_seconds / rounds * 1000 if rounds else 0.0
         if found.dear is None:
             return "looked up, no model; " + (f"{each:.2f} ms a round" if rounds else "not measured yet")
         dear = f"({share(found.dear)} of the target's)"
         if not self._seen.forwards:
-            return f"a forward of the draft model takes {f.first * 1000:.2f} ms {dear}"
-        return f"{self._seen.forwards / rounds:.1f} forwards of {f.first * 1000:.2f} ms {dear}, {each:.2f} ms a round"
+            return f"a forward of the draft model takes {found.forward * 1000:.2f} ms {dear}"
+        forwards = f"{self._seen.forwards / rounds:.1f} forwards of {found.forward * 1000:.2f} ms"
+        return f"{forwards} {dear}, {each:.2f} ms a round"
 
 
 def _needed(chance: float | None) -> str:

@@ -25,13 +25,14 @@ Marks = Mapping[int, Span]
 """Column of a line: the glyph that stands there, and its style."""
 
 
-def break_even(run: RunState, found: Outlook | None, width: int) -> Row:
-    """What a round needs and makes, and whether that pays, in 40 columns; before a run what it would take."""
+def break_even(run: RunState, found: Outlook | None, width: int, measured: float | None = None) -> Row:
+    """What a round needs and makes, and whether that pays, in 41 columns; before a run what it would take.
+    ``measured``: times as fast as the baseline, where there is one."""
     m, even = run.metrics, run.metrics.break_even
     if run.started is not None and run.started.engine == "autoregressive":
         return [("○ drafts nothing: one token a round", "muted")]
     if even is not None and m.drafted:
-        mark, words, style = _verdict(even, found)
+        mark, words, style = _verdict(even, found, m.verify_scale or 1.0, measured)
         each = " a round" if width >= 48 else ""
         return [(mark, style), ("needs", "muted"), (f"{even.needs:6.2f}", "strong"), (", makes", "muted"),
                 (f"{even.makes:6.2f}", "strong"), (f"{each}: ", "muted"), (words, style)]
@@ -45,21 +46,40 @@ def break_even(run: RunState, found: Outlook | None, width: int) -> Row:
     return [("○ pays from ", "muted"), (share(least), "strong"), (f" acceptance a {found.unit}", "muted")]
 
 
-def _verdict(even: BreakEven, found: Outlook | None) -> tuple[str, str, str]:
-    """Mark, words and style."""
-    if abs(even.speed_up - 1) < _EVEN:
-        return "≈ ", f"even ×{even.speed_up:.2f}", "warn"
-    if even.pays:
-        return "✓ ", f"pays ×{even.speed_up:.2f}", "good"
+def _verdict(
+    even: BreakEven, found: Outlook | None, scale: float = 1.0, measured: float | None = None
+) -> tuple[str, str, str]:
+    """Mark, words and style. What was measured against a baseline decides; without one a run off the curve, whose
+    t(n) is no longer the machine's, gets no verdict."""
+    if measured is None and off(scale):
+        return "≈ ", f"×{even.speed_up:.2f} by t(n)", "warn"
+    speed = even.speed_up if measured is None else measured
+    style = style_of(speed)
+    if style == "warn":
+        return "≈ ", f"even ×{speed:.2f}", style
+    if style == "good":
+        return "✓ ", f"pays ×{speed:.2f}", style
+    if measured is not None:
+        return "✗ ", f"slower ×{speed:.2f}", style
     hopeless = found is not None and pays_from(found.forecast) is None
-    return "✗ ", "cannot pay" if hopeless else "does not pay", "bad"
+    return "✗ ", "cannot pay" if hopeless else "does not pay", style
+
+
+def style_of(speed: float) -> str:
+    """The style of a speed-up: good, bad, or warn where no run can tell it from 1."""
+    return "warn" if abs(speed - 1) < _EVEN else "good" if speed > 1 else "bad"
+
+
+def off(scale: float) -> bool:
+    """Whether a run's verification is so far off t(n) that it is worth noticing."""
+    return abs(scale - 1) > _OFF
 
 
 def of_curve(scale: float | None) -> Span:
     """How a run's verification compares with t(n)."""
     if scale is None:
         return "measured at load", "muted"
-    return f"×{scale:.2f} of the curve", "warn" if abs(scale - 1) > _OFF else "muted"
+    return f"run: ×{scale:.2f} of t(n)", "warn" if off(scale) else "muted"
 
 
 def this_round(event: Round | None) -> list[Span]:

@@ -73,7 +73,8 @@ class SpeedPanel(StripPanel, can_focus=True):
     def _headline(self, width: int) -> list[Row]:
         rate = self._run.metrics.tokens_per_second
         row: list[Span] = [(f"{number(rate, 7, 1)}", "strong"), (" tokens/s   ", "text")]
-        pays = price_rows.break_even(self._run, self._outlook, width)
+        measured = self._baseline.ratio(self._run) if self._baseline else None
+        pays = price_rows.break_even(self._run, self._outlook, width, measured)
         return [row + speed_up(self._run, self._baseline), clip(pays, width), *self._lossy()]
 
     def _lossy(self) -> list[Row]:
@@ -109,7 +110,7 @@ class SpeedPanel(StripPanel, can_focus=True):
             return [[("t(n)  ", "text"), ("not measured yet", "muted")], *[[("", "text")]] * (room - 1)]
         event = run.rounds[self._index] if run.rounds else None
         self._price_top = max(self._price_top, price_rows.cost_top(curve, event.verify_seconds if event else 0.0))
-        title: Row = [("t(n), ms  ", "text"), *price_rows.this_round(event), (" ", "text"),
+        title: Row = [("t(n), ms ", "text"), *price_rows.this_round(event), (" ", "text"),
                       price_rows.of_curve(run.metrics.verify_scale)]
         return [clip(title, width), *price_rows.cost_plot(curve, self._price_top, width - 1, room - 2, event)]
 
@@ -210,13 +211,16 @@ def _share_out(spare: int, gap: int) -> dict[str, int]:
 
 def speed_up(run: RunState, baseline: Baseline | None) -> list[Span]:
     """The ratio to the autoregressive rate of this sitting, or that there is none."""
-    rate = run.metrics.tokens_per_second
     if run.started is not None and run.started.engine == "autoregressive":
         return [("this is the baseline", "muted")]
     if baseline is None:
         return [("speed-up not measured  ", "muted"), ("b", "strong")]
-    ratio = f"×{rate / baseline.rate:5.2f}" if rate else "×  —  "
-    return [(ratio, "good"), (f" of {baseline.rate:.1f} autoregressive", "muted")]
+    return [_ratio(baseline.ratio(run), 5), (f" of {baseline.rate:.1f} autoregressive", "muted")]
+
+
+def _ratio(ratio: float | None, width: int) -> Span:
+    """Times as fast as the baseline; below 1 it is bad news."""
+    return "×" + number(ratio, width, 2), "muted" if ratio is None else price_rows.style_of(ratio)
 
 
 def number(value: float | None, width: int, digits: int) -> str:
@@ -236,8 +240,8 @@ def telemetry(
     m = run.metrics
     last = run.rounds[-1] if run.rounds else None
     speed = [(f" {number(m.tokens_per_second, 6, 1)}", "strong"), (" t/s ", "muted")]
-    ratio: list[Span] = [("×" + number((m.tokens_per_second or 0) / baseline.rate, 4, 2), "good")] if baseline else [
-        ("×  — ", "muted")]
+    measured = baseline.ratio(run) if baseline else None
+    ratio = [_ratio(measured, 4)] if baseline else [("×  — ", "muted")]
     line = spark(rates(run, 16)) or " " * 16
     first: Row = [*speed, *ratio, (f" {line} ", "bar"), ("│ accepted ", "muted"), (percent(m.acceptance_rate), "text"),
                   ("  M ", "muted"), (number(m.mean_generated_length, 5, 2), "text"), ("  KV ", "muted"),
@@ -246,7 +250,7 @@ def telemetry(
     second = [*_round_or_bias(run)]
     if width >= 78:
         second.append((f"  drafted {drafted:>3}  kept {kept:>2}", "muted"))
-    second += [(" │ ", "muted"), *price_rows.break_even(run, outlook, 0)]
+    second += [(" │ ", "muted"), *price_rows.break_even(run, outlook, 0, measured)]
     return [first, second]
 
 

@@ -14,10 +14,12 @@ from spec_tui.session.state import RunState, origin_of
 from spec_tui.text import LOSSY, one_line, visible
 from spec_tui.tui.marks import LETTERS, spans
 from spec_tui.tui.price import budget_words
+from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
 from spec_tui.tui.widgets.wrap import cells
 
 PIECE = 14  # columns a token's label may take
+_OF_LOOKUP = frozenset({"match", "hits", "neighbours", "similarity", "fused", "pruned"})  # remarks told with the lookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,14 @@ class _Pen:
     accepted: frozenset[int]
     children: dict[int, list[int]]
     width: int
+    pruned: tuple[tuple[str, int], ...] = ()
 
 
 class TreePanel(StripPanel, can_focus=True):
-    """A round's tree, chains folded onto one line, the accepted path first."""
+    """A round's tree, chains folded onto one line, the accepted path first; below it what was looked up for it."""
 
-    HELP = "The draft tree of a round: ● accepted, ✗ rejected, ◐ what the target chose instead, ◌ where it grew from."
+    HELP = ("The draft tree of a round: ● accepted, ✗ rejected, ◐ what the target chose instead, ◌ where it grew from, "
+            "✂ retrieved, but pruned; and the places it was retrieved from.")
     BINDINGS: ClassVar = [
         Binding("left_square_bracket", "screen.round(-1)", "Round", id="tree.back", show=False, key_display="[",
                 tooltip="The round before"),
@@ -57,24 +61,21 @@ class TreePanel(StripPanel, can_focus=True):
             return [title_row(width, "draft tree"), [], [("the draft of each round appears here", "muted")]]
         event = run.rounds[index]
         head = title_row(width, "draft tree", f"round {event.index:>3}")
-        foot = self._foot(event, width)
-        body = _tree(event, run, index, width)
-        room = height - 1 - len(foot)
-        if len(body) > room:
-            shown = max(0, room - 1)
-            hidden = sum(1 for row in body[shown:])
-            body = [*body[:shown], [(f"  … {hidden} more lines (tab, then m)", "muted")]]
+        below = retrieval_rows.room_for(run, event, height)
+        foot = self._foot(event, width, _OF_LOOKUP if below and event.retrieval else frozenset())
+        room = height - 1 - len(foot) - below
+        body = _folded(event, run, index, width, max(1, room))
         body += [[("", "text")]] * (room - len(body))
-        return [head, *body, *foot]
+        return [head, *body, *foot, *(retrieval_rows.rows(run, index, width, below) if below else ())]
 
-    def _foot(self, event: Round, width: int) -> list[Row]:
+    def _foot(self, event: Round, width: int, told: frozenset[str]) -> list[Row]:
         drafted, (kept, expected) = len(event.draft.tokens), budget_words(event.note)
         if drafted:
             deepest = max(depths(event.draft.parents))
             words = f"{drafted:>3} drafted  {len(event.path):>2} kept  depth {deepest:>2}  {expected}"
         else:
             words = "nothing drafted in this round"
-        others = {k: v for k, v in event.note.items() if v is not None and k not in ("budget", "expected")}
+        others = {k: v for k, v in event.note.items() if v is not None and k not in ("budget", "expected", *told)}
         notes = [f"{kept} worth verifying"] if kept else []
         note = " · ".join([*notes, *(f"{one_line(str(k))} {_scalar(v)}" for k, v in others.items())])
         rows: list[Row] = [[(fit(words, width), "muted")]]
@@ -85,8 +86,37 @@ class TreePanel(StripPanel, can_focus=True):
         return rows
 
 
-def _tree(event: Round, run: RunState, index: int, width: int) -> list[Row]:
-    pen = _Pen(event.draft, frozenset(event.path), children(event.draft.parents), width)
+def _folded(event: Round, run: RunState, index: int, width: int, room: int) -> list[Row]:
+    """The tree in so many rows: as many of its heaviest paths as fit, and how many nodes are left out."""
+    order = by_weight(event.draft, frozenset(event.path))
+    rows = _tree(event, run, index, width, order)
+    if len(rows) <= room:
+        return rows
+    low, high = len(event.path), len(order)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if len(_tree(event, run, index, width, order[:middle])) < room:
+            low = middle
+        else:
+            high = middle - 1
+    rows = _tree(event, run, index, width, order[:low])
+    return [*rows[: room - 1], [(f"  … {len(order) - low} more (tab, then m)", "muted")]]
+
+
+def by_weight(draft: Draft, accepted: frozenset[int]) -> list[int]:
+    """The nodes: those accepted, then by the probability of the whole path to them; parents before children."""
+    weights: list[float] = []
+    for parent, prob in zip(draft.parents, draft.probs):
+        weights.append((weights[parent] if parent >= 0 else 1.0) * (1.0 if prob is None else min(1.0, prob)))
+    return sorted(range(len(weights)), key=lambda n: (n not in accepted, -weights[n], n))
+
+
+def _tree(event: Round, run: RunState, index: int, width: int, shown: list[int]) -> list[Row]:
+    """The rows of these nodes."""
+    kept = frozenset(shown)
+    below = {node: [n for n in nodes if n in kept] for node, nodes in children(event.draft.parents).items()}
+    pruned = event.retrieval.pruned if event.retrieval else ()
+    pen = _Pen(event.draft, frozenset(event.path), below, width, pruned)
     root = run.root_of(index)
     rows: list[Row] = [[("◌ ", "muted"), (_label(root.piece) if root else "start", "text")]]
     choice = _choice(event)
@@ -108,12 +138,16 @@ def _branches(pen: _Pen, node: int, indent: str, choice: list[Span] | None, end:
     """The subtrees below a node; the accepted one first, then what the target chose, then the rest."""
     nodes = sorted(pen.children.get(node, ()), key=lambda n: (n not in pen.accepted, -(pen.draft.probs[n] or 0), n))
     here = choice is not None and node == end
-    total = len(nodes) + here
+    pruned = node < 0 and bool(pen.pruned)
+    total = len(nodes) + here + pruned
     if here:
-        rows.append([(indent + ("├─" if nodes else "└─"), "rule"), *choice])
+        rows.append([(indent + ("├─" if nodes or pruned else "└─"), "rule"), *choice])
     for number, child in enumerate(nodes):
         last = number + here == total - 1
         _chain(pen, child, indent, last, choice, end, rows)
+    if pruned:
+        cut = "  ".join(f"{_label(piece)} ×{count}" for piece, count in pen.pruned)
+        rows.append([("└─", "rule"), ("✂ ", "muted"), (fit(cut, pen.width - 4).rstrip(), "ghost")])
 
 
 def _chain(pen: _Pen, node: int, indent: str, last: bool, choice: list[Span] | None, end: int, rows: list[Row]) -> None:
@@ -139,12 +173,14 @@ def _chain(pen: _Pen, node: int, indent: str, last: bool, choice: list[Span] | N
 
 def _node(pen: _Pen, node: int) -> list[Span]:
     draft, good = pen.draft, node in pen.accepted
-    prob = draft.probs[node]
-    letter = LETTERS[origin_of(draft, node).source]
+    prob, letter = draft.probs[node], LETTERS[origin_of(draft, node).source]
+    both = bool(draft.also) and draft.also[node] >= 0
+    if both:
+        letter += LETTERS[draft.origins[draft.also[node]].source]
     return [
         ("● " if good else "✗ ", "accepted" if good else "muted"),
         (_label(draft.pieces[node]), "accepted" if good else "ghost"),
-        (f" {_p(prob) if prob is not None else ''}{letter} ", "muted"),
+        (f" {_p(prob) if prob is not None else ''}{letter} ", "accent" if both else "muted"),
     ]
 
 

@@ -1,0 +1,114 @@
+"""What a round's lookup in datastores brought, as rows below its draft tree."""
+
+from __future__ import annotations
+
+from engines.events import Passage, Retrieval, Round
+from spec_tui.session.state import RunState
+from spec_tui.text import one_line
+from spec_tui.tui.widgets.strip_panel import Row, Span, fit, title_row
+from spec_tui.tui.widgets.wrap import cells
+
+FEWEST = 10  # rows of the whole panel from which on the lookup has a place in it
+_HEAD, _EACH = 3, 2  # rows: title, match, hits; of a passage
+
+
+def room_for(run: RunState, event: Round, height: int) -> int:
+    """Rows for the lookup in a panel of this height: the same in every round of a run, so that nothing jumps."""
+    searches = run.started is not None and bool(run.started.datastores)
+    if height < FEWEST or not (searches or event.retrieval):
+        return 0
+    return min(height // 3, _HEAD + _EACH * 5)
+
+
+def rows(run: RunState, index: int, width: int, height: int) -> list[Row]:
+    """The matched suffix, how often it was found, the nearest neighbours, and the places the draft came from."""
+    event = run.rounds[index]
+    found = event.retrieval
+    if found is None:
+        out = [title_row(width, "retrieval"), [("nothing was looked up in this round", "muted")]]
+    else:
+        out = [title_row(width, "retrieval", f"{found.seconds * 1e3:.2f} ms"), _key(run, index, found, width)]
+        if found.hits:
+            out.append([(fit(_counts(found), width), "muted")])
+        kept = {event.draft.origins[o].passage for o in _origins_of_path(event)}
+        single = height - len(out) < _EACH
+        for number, passage in enumerate(found.passages):
+            out += _passage(passage, number in kept, found, width, single)
+    out = out[:height]
+    return [*out, *[[("", "text")]] * (height - len(out))]
+
+
+def beside(passage: Passage, width: int) -> tuple[str, str]:
+    """The passage's text before and after the point of the match, so that this point is in sight."""
+    before, after = one_line(passage.before), one_line(passage.after)
+    left = max(width // 3, width - 1 - cells(after))
+    if cells(before) > left:
+        while before and cells(before) > left - 1:
+            before = before[1:]
+        before = "…" + before if left > 0 else ""
+    return before, fit(after, max(0, width - 1 - cells(before))).rstrip()
+
+
+def place_words(datastore: str | None, document: str | None, line: int | None) -> str:
+    """Where something stands: datastore, document and line."""
+    where = one_line(document or "?") + ("" if line is None else f":{line}")
+    return f"{one_line(datastore, 40)} · {where}" if datastore else where
+
+
+def weight_words(passage: Passage, found: Retrieval) -> str:
+    """How often a draft was found, or how near its key is."""
+    return f"{passage.weight:.2f}" if found.match is None else f"×{passage.weight:.0f}"
+
+
+def suffix(run: RunState, index: int, count: int) -> str:
+    """The last ``count`` tokens before a round, as they are labelled."""
+    start = run.starts[index]
+    written = [token.piece for token in run.tokens[max(0, start - count) : start]]
+    missing = count - len(written)
+    prompt = run.started.prompt_pieces[-missing:] if missing > 0 and run.started else ()
+    return "".join((*prompt, *written))
+
+
+def _key(run: RunState, index: int, found: Retrieval, width: int) -> Row:
+    """What was looked up."""
+    if found.match is None:
+        near = " ".join(f"{score:.2f}" for score in found.scores)
+        return [("nearest ", "muted"), (fit(near or "nothing near enough", width - 8).rstrip(), "text")]
+    if not found.match:
+        return [("no end of the text was found", "muted")]
+    head = f"match {found.match} "
+    text = one_line(suffix(run, index, found.match))
+    while cells(text) > max(1, width - cells(head) - 2):
+        text = "…" + text.lstrip("…")[1:]
+    return [(head, "muted"), ("‹", "muted"), (text, "strong"), ("›", "muted")]
+
+
+def _counts(found: Retrieval) -> str:
+    what = "neighbours" if found.match is None else "hits"
+    words = f"{found.hits} {what}, {found.used} used"
+    words += f" · {found.fused} fused" if found.fused else ""
+    return words + (f" · {sum(n for _, n in found.pruned)} pruned" if found.pruned else "")
+
+
+def _origins_of_path(event: Round) -> list[int]:
+    """Indices of the origins of what was accepted, second ones too."""
+    first, second = event.draft.origin, event.draft.also
+    return [first[n] for n in event.path] + [second[n] for n in event.path if second and second[n] >= 0]
+
+
+def _passage(passage: Passage, kept: bool, found: Retrieval, width: int, single: bool) -> list[Row]:
+    weight = weight_words(passage, found)
+    mark: Span = ("● " if kept else "  ", "accepted" if kept else "muted")
+    if single:
+        where = fit(one_line(passage.document).rpartition("/")[2], width // 3).rstrip()
+        before, after = beside(passage, width - cells(where) - 4)
+        return [[mark, (where + "  ", "muted"), (before, "text"), ("│", "rule"), (after, "by-retrieval")]]
+    where = place_words(passage.datastore, passage.document, passage.line)
+    space = width - 4 - cells(weight)
+    if cells(where) > space:  # the end of a path says more than its beginning
+        where = "…" + where[len(where) - max(1, space - 1):]
+    before, after = beside(passage, width - 4)
+    return [
+        [mark, (fit(where, space), "muted"), (f" {weight}", "muted")],
+        [("    ", "text"), (before, "text"), ("│", "rule"), (after, "by-retrieval")],
+    ]
