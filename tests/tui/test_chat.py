@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engines.events import Failed, Finished, Loading
+from engines.registry import specs
 from spec_tui.tui.marks import VIEWS
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.help import HelpScreen
