@@ -106,6 +106,7 @@ def _chat_commands(screen: ChatScreen) -> Iterable[SystemCommand]:
     yield SystemCommand("Panel: draft tree", "Show or hide it", lambda: screen.action_panel("tree"))
     yield SystemCommand("Panel: speed", "Show or hide it", lambda: screen.action_panel("speed"))
     yield SystemCommand("Price of verification", "What it costs, and whether drafting pays", screen.action_price)
+    yield SystemCommand("Datastores", "What drafts are retrieved from: look, choose", screen.action_data)
     yield SystemCommand("Copy: answer", "The text of the last answer", lambda: screen.action_copy(False))
     yield SystemCommand("Copy: marked answer", "With corrections, as CriticMarkup", lambda: screen.action_copy(True))
     yield SystemCommand("Export: picture", "The screen as SVG, in the current folder", screen.action_export)

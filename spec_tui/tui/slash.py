@@ -25,6 +25,7 @@ ACTIONS = {
     "baseline": ("", "measure the autoregressive rate with the last prompt"),
     "audit": ("", "check the answer against the target, token by token"),
     "price": ("", "what verification costs, and whether drafting pays"),
+    "data": ("", "the datastores at hand"),
     "showcase": ("", "prompts that show something"),
     "view": (" | ".join(VIEWS), "colour tokens by this"),
     "help": ("", "all keys and commands"),

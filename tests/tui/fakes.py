@@ -6,8 +6,11 @@ import random
 import re
 from collections import deque
 from dataclasses import replace
+from pathlib import Path
 
 from engines.answer import Answer
+from engines.datastores.manifest import File, Manifest, ModelMark
+from engines.datastores.places import Entry
 from engines.events import (
     Audited,
     Auditing,
@@ -48,6 +51,21 @@ READY = Ready(
 
 RETRIEVING = replace(READY, datastores=("sample (sparse and dense)", "python-stdlib (sparse, built when used)"))
 RETRIEVERS = ("rest", "dresd")
+
+
+def entries() -> list[Entry]:
+    """Datastores as they may lie about: sound, damaged, of another tokenizer, unfinished."""
+    made, mark = "2026-01-02T03:04:05+00:00", ModelMark("sample 12M", "f" * 64, 256)
+    files = (File("tokens.bin", 4_000_000, "0" * 64),)
+    sample = Manifest("sample", "both", "a" * 64, 8192, 750, 58_249, made, files, 57_749,
+                      {"sources": {"kind": "model-answers", "digest": "0" * 64, "prompts": 750}}, mark)
+    other = Manifest("other-tokens", "sparse", "b" * 64, 50_257, 3, 1_000_000, made, files)
+    return [
+        Entry("broken", Path("broken"), False, None, "datastore broken: tokens.bin is damaged"),
+        Entry("half", Path("half"), False, None, "its build is not finished", unfinished=True),
+        Entry("other-tokens", Path("other-tokens"), False, other),
+        Entry("sample", Path("sample"), True, sample),
+    ]
 
 
 def pieces(text: str) -> list[str]:

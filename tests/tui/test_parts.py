@@ -258,6 +258,7 @@ def test_importing_the_screens_loads_no_torch():
 def test_every_binding_has_an_id_and_a_help_text():
     from spec_tui.tui.app import SpecTui
     from spec_tui.tui.screens.chat_actions import ChatActions
+    from spec_tui.tui.screens.data import DataScreen
     from spec_tui.tui.screens.engine import EngineScreen
     from spec_tui.tui.screens.help import HelpScreen
     from spec_tui.tui.screens.inspector import Inspector
@@ -268,7 +269,7 @@ def test_every_binding_has_an_id_and_a_help_text():
     from spec_tui.tui.widgets.token_cursor import TokenCursor
 
     owners = (SpecTui, ChatActions, PromptBox, TokenCursor, TreePanel, EngineScreen, HelpScreen, Inspector,
-              SpecModal, ShowcaseScreen, PriceScreen)
+              SpecModal, ShowcaseScreen, PriceScreen, DataScreen)
     ids = []
     for owner in owners:
         for binding in owner.__dict__["BINDINGS"]:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engines.datastores import places
 from engines.errors import UsageProblem
 from engines.events import Draft, Emitted, Origin, Passage, Prefilled, Retrieval, Round
 from engines.request import Request
@@ -18,7 +19,7 @@ from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.settings import Settings
 from spec_tui.tui.widgets.tree_panel import TreePanel, by_weight
 from spec_tui.tui.widgets.wrap import cells
-from tests.tui.fakes import RETRIEVING, FakeClient, script
+from tests.tui.fakes import RETRIEVING, FakeClient, entries, script
 
 
 @pytest.fixture(autouse=True)
@@ -183,3 +184,43 @@ async def test_the_source_view_names_the_datastore(session):
         await s.settle()
         assert "datastore" in s.chat.query_one("#legend").text_rows()[0]
         assert "by-retrieval" in s.chat.transcript.seen
+
+
+# -- the Data screen ------------------------------------------------------------------------------
+
+
+async def test_the_data_screen_chooses_among_those_that_can_be_searched(session, monkeypatch):
+    monkeypatch.setattr(places, "listing", entries)
+    async with session(client=FakeClient(ready=RETRIEVING), request=Request((), "rest")) as s:
+        await s.pilot.press("escape", "d")
+        screen = s.app.screen
+        names = list(screen.entries)
+        assert names == ["sample", "python-stdlib", "broken", "other-tokens"]
+        said = {}
+        for name in names:
+            screen.query_one("#stores").highlighted = names.index(name)
+            await s.pilot.press("space")
+            await s.pilot.pause()
+            said[name] = str(screen.query_one("#about").content), str(screen.query_one("#chosen").content)
+        assert "58,249 in 750 documents" in said["sample"][0] and "57,749" in said["sample"][0]
+        assert "ships" in said["sample"][0] and "yes: sparse and dense" in said["sample"][0]
+        assert "unfinished builds: half" in said["sample"][1]
+        assert "tokens.bin is damaged" in said["broken"][0] and "is damaged" in said["broken"][1]
+        assert "no, or built" in said["other-tokens"][0] and "does not fit" in said["other-tokens"][1]
+        assert screen.chosen == ["sample", "python-stdlib"]
+        screen.query_one("#stores").highlighted = 0
+        await s.pilot.press("space", "enter")
+        await s.pilot.pause()
+        assert s.chat.sitting.settings.datastores == ("python-stdlib",) and "python-stdlib" in s.status
+        await s.ask("/data")
+        await s.pilot.press("space", "escape")
+        assert s.chat.sitting.settings.datastores == ("python-stdlib",)
+
+
+async def test_without_datastores_the_data_screen_says_how_to_make_one(session, monkeypatch):
+    monkeypatch.setattr(places, "listing", list)
+    async with session(size=(80, 24)) as s:
+        await s.pilot.press("escape", "d", "space")
+        assert "datastore build" in str(s.app.screen.query_one("#about").content)
+        await s.pilot.press("escape")
+        assert s.app.screen is s.chat

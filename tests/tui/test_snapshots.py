@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import pytest
 
+from engines.datastores import places
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui
-from tests.tui.fakes import ANSWER, READY, RETRIEVING, FakeClient
+from tests.tui.fakes import ANSWER, READY, RETRIEVING, FakeClient, entries
 
 SIZES = [(80, 24), (120, 40), (200, 60)]
 PROMPT = "Write a function that merges two sorted lists."
@@ -181,3 +182,10 @@ def test_retrieval_by_meaning_without_colour(snap_compare, monkeypatch):
 def test_inspector_of_a_retrieved_token(snap_compare):
     keys = ["escape", "home", *["right"] * 4, "enter"]
     assert picture(snap_compare, (120, 40), engine="rest", ready=RETRIEVING, keys=keys)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_data_screen(snap_compare, size, monkeypatch):
+    monkeypatch.setattr(places, "listing", entries)
+    keys = ["escape", "d", "down", "space", "down", "space"]
+    assert picture(snap_compare, size, engine="rest", ready=RETRIEVING, prompt="", keys=keys)

@@ -270,7 +270,7 @@ class ChatScreen(ChatActions, Screen):
         self._draw_numbers()
         actions = {
             "new": self.action_new, "again": self.action_again, "baseline": self.action_baseline,
-            "audit": self.action_audit, "price": self.action_price,
+            "audit": self.action_audit, "price": self.action_price, "data": self.action_data,
             "showcase": self.action_showcase, "help": self.app.action_help, "quit": self.app.exit,
         }
         if outcome.action == "view":

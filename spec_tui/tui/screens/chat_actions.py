@@ -40,6 +40,8 @@ class ChatActions(Screen):
         Binding("s,f8", "panel('speed')", "Speed", id="chat.speed", show=False, tooltip="Show or hide the speed panel"),
         Binding("p,f10", "price", "Price", id="chat.price", show=False,
                 tooltip="What verification costs, and whether drafting pays"),
+        Binding("d", "data", "Data", id="chat.data", show=False,
+                tooltip="The datastores at hand, and which are searched"),
         Binding("m,f9", "enlarge", "Enlarge", id="chat.enlarge", show=False, tooltip="Enlarge the focused panel"),
         Binding("g", "ghosts", "Ghosts", id="chat.ghosts", show=False,
                 tooltip="Show or hide rejected drafts behind the text"),
@@ -209,6 +211,17 @@ class ChatActions(Screen):
         from spec_tui.tui.screens.price import PriceScreen
 
         self.app.push_screen(PriceScreen(self.shown_price))
+
+    def action_data(self) -> None:
+        from spec_tui.tui.screens.data import DataScreen
+
+        self.app.push_screen(DataScreen(self.sitting.settings, self.sitting.ready), self._data_chosen)
+
+    def _data_chosen(self, settings) -> None:
+        if settings is not None:
+            self.sitting.settings = settings
+            self.say(f"next answers search {', '.join(settings.datastores) or 'the datastores that ship'}")
+            self._draw_top()
 
     def action_showcase(self) -> None:
         from spec_tui.tui.screens.showcase import ShowcaseScreen
