@@ -70,11 +70,12 @@ class DataScreen(SpecModal[Settings]):
     def _label(self, name: str) -> Content:
         state, style = self._state(name)
         mark = "● " if name in self.chosen else "○ "
-        return Content.assemble((mark, "$primary"), (f"{one_line(name, 24):<24} ", "bold" if state == "" else ""),
+        return Content.assemble((mark, "$primary"), (f"{one_line(name, 20):<20} ", "bold" if state == "" else ""),
                                 (state or self._kind(name), style))
 
     def _kind(self, name: str) -> str:
-        return stores(self.ready).get(name) or self.entries[name].manifest.kind
+        entry = self.entries[name]
+        return "built when used" if entry is None else entry.manifest.kind
 
     def _state(self, name: str) -> tuple[str, str]:
         """What keeps a datastore from being searched in a word, "" for nothing; and its style."""
