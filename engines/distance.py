@@ -61,51 +61,57 @@ class Row:
             return direct
 
         def explains(d: float) -> bool:
-            return edges.odds(mine, edges.entry(d)) - d <= wanted <= edges.odds(mine, edges.exit(d)) + d
+            return edges.odds(mine, edges.most(d)) - d <= wanted <= edges.odds(mine, edges.fewest(d)) + d
 
         return _least(explains, direct)
 
 
 class _Edges:
-    """Where the filters of a row begin to keep tokens, by logit, and where noise can move that to."""
+    """How many ranks the filters of a row keep, and the logits at the last of them, as noise can move them.
+
+    Noise d adds 0..d to each logit. Then the value at each rank rises by 0..d: the odds of the best r against the rest,
+    which top-p looks at, move by at most d. Top-k keeps k ranks and what ties with the last of them, so that the total
+    over what it keeps counts k ranks at least, and at most all that is within d of the last of them.
+    """
 
     def __init__(self, logits: np.ndarray, kept: np.ndarray, sampling: Sampling) -> None:
-        self._all = np.sort(logits)
-        weights = np.exp(self._all - self._all[-1])
-        self._mass = np.concatenate([weights[::-1].cumsum()[::-1], [0.0]])  # [i]: of all but the i lowest
-        self._lowest = np.searchsorted(self._all, logits[kept].min())
-        k = sampling.top_k if 0 < sampling.top_k < len(logits) else len(logits)
-        self._next = self._all[-k - 1] if k < len(logits) else -np.inf
-        self._first = int(np.searchsorted(self._all, self._all[-k]))  # of what top-k keeps
-        self._total = self._mass[self._first]
+        self._depths = np.append(np.sort(-logits), np.inf)  # by rank, negative: rising
+        weights = np.exp(self._depths[0] - self._depths[:-1])
+        self._mass = np.concatenate([[0.0], weights.cumsum()])  # [r]: of the best r
+        self._kept = int(kept.sum())
+        self._k = sampling.top_k if 0 < sampling.top_k < len(logits) else len(logits)
         p = sampling.top_p  # keeps a token where what is likelier has less than this of the mass
         self._limit = float(np.log(p) - np.log1p(-p)) if p < 1 else np.inf
-        self._crowd = -self._log_odds(self._mass[self._first : -1], 0.0)  # of all from each token up, negative: rising
 
-    def _log_odds(self, mass: np.ndarray, rest: np.ndarray | float) -> np.ndarray:
-        """Of a mass against the rest of what top-k keeps, which is at least ``rest``."""
-        return _log(mass) - _log(np.maximum(self._total - mass, rest))
+    def fewest(self, d: float) -> int:
+        """Ranks that are kept whatever noise d does."""
+        return min(self._kept, self._ranks(self._k, self._limit - d))
+
+    def most(self, d: float) -> int:
+        """Ranks that noise d can make the filters keep."""
+        tied = int(np.searchsorted(self._depths, self._depths[self._k - 1] + d, side="right"))
+        return max(self._kept, self._ranks(tied, self._limit + d))
+
+    def _ranks(self, k: int, limit: float) -> int:
+        """How many of the best k top-p keeps, where its share has these log odds."""
+        if limit == np.inf:
+            return k
+        share = self._mass[k] * np.exp(-np.logaddexp(0.0, -limit))
+        return min(k, max(1, int(np.searchsorted(self._mass, share))))
 
     def entry(self, d: float) -> float:
-        """Noise d can make the filters keep what is above this logit: it rises, the others fall."""
-        crowded = int(np.searchsorted(self._crowd, -(self._limit + d)))  # levels with too much mass from there up
-        level = self._all[self._first + crowded - 1] if crowded else np.nextafter(self._all[self._first], -np.inf)
-        return min(level - d, np.nextafter(self._all[self._lowest], -np.inf))
+        """Noise d can make the filters keep what is above this logit: it passes all that is less than d above it."""
+        return -self._depths[min(self.most(d), self._k) - 1] - d
 
     def exit(self, d: float) -> float:
-        """Noise d can make the filters drop what is below this logit: it falls, the others rise."""
-        values = self._all[self._lowest :]
-        weights = np.exp(values - self._all[-1])
-        over = self._mass[np.searchsorted(self._all, values - d, side="right")] - weights
-        odds = self._log_odds(np.clip(over, 0, self._total), weights)
-        stay = int(((values - d < self._next) | (odds + d >= self._limit)).sum())
-        return values[stay] if stay < len(values) else np.inf
+        """Noise d can make the filters drop what is below this logit: all that is less than d below it passes it."""
+        return -self._depths[self.fewest(d)] + d
 
-    def odds(self, mine: float, lowest: float) -> float:
-        """Log odds of a token of logit ``mine`` where all others from ``lowest`` up are kept."""
-        weight = np.exp(mine - self._all[-1])
-        others = self._mass[np.searchsorted(self._all, lowest)] - (weight if mine >= lowest else 0.0)
-        return float(_log(weight) - _log(max(others, 0.0)))
+    def odds(self, mine: float, count: int) -> float:
+        """Log odds of a token of logit ``mine``, kept together with the best of the others, ``count`` in all."""
+        weight = max(np.exp(mine + self._depths[0]), np.finfo(float).tiny)
+        others = self._mass[count] - weight if -mine <= self._depths[count - 1] else self._mass[count - 1]
+        return _odds(weight / (weight + max(others, 0.0)))
 
 
 def _least(explains: Callable[[float], bool], guess: float) -> float:
@@ -131,8 +137,3 @@ def _odds(prob: float) -> float:
     """Log odds of a probability that comes from float32 sums."""
     prob = min(max(prob, _ROUNDED), 1 - _ROUNDED)
     return float(np.log(prob) - np.log1p(-prob))
-
-
-def _log(x):
-    with np.errstate(divide="ignore"):
-        return np.log(x)

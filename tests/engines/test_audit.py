@@ -219,6 +219,23 @@ def test_dice_are_consistent_and_what_cannot_be_is_a_bug(kw, dtype, sample, halv
         assert runtime.audit(replace(ruled_out, tokens=ruled_out.tokens[: at + 1])).words == f"BUG at {at}"
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_top_k_and_top_p_in_half_precision_are_no_bug_and_hide_none(dtype):
+    for seed in range(3):
+        model = families.make(*families.NAMED["llama"], dtype=dtype, seed=seed)
+        runtime = Runtime(wrap(model, "llama"), make_tokenizer())
+        for law in ("exact", "rejection"):
+            answer = write(runtime, new=60, temperature=1.5, top_p=0.95, top_k=20, law=law, seed=seed)
+            found = runtime.audit(answer)
+            assert found.verdict in ("identical", "tie", "consistent"), (seed, law, found.words)
+            at = len(answer.tokens) // 2
+            context = torch.tensor([answer.prompt + answer.tokens[:at]])
+            with torch.inference_mode():
+                lost = int(model(context).logits[0, -1].argsort(descending=True)[40])  # far behind the edge
+            planted = replace(answer, tokens=(*answer.tokens[:at], lost), probs=())
+            assert runtime.audit(planted).words == f"BUG at {at}"
+
+
 def test_rejection_at_temperature_zero_is_checked_token_by_token(tiny):
     answer = write(tiny, "draft", law="rejection")
     assert tiny.audit(answer).verdict == "identical"
@@ -375,6 +392,60 @@ def test_less_noise_than_the_gap_explains_nothing(seed, filters):
             assert kept[token] < 1e-5 or not np.isfinite(view(logits + kept[token] * noise)[0][token])
             rating = view(logits + rated[token] * noise)[2][token]
             assert rated[token] < 1e-5 or abs(rating - claimed[token]) > 1e-7
+
+
+GRID = np.float32(0.25)
+EVERY_NOISE = GRID * np.stack(np.meshgrid(*[np.arange(4, dtype=np.float32)] * 6), axis=-1).reshape(-1, 6)
+SPREAD = np.ptp(EVERY_NOISE, axis=1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**6), st.sampled_from([0, 2, 3, 4]), st.sampled_from([0.5, 0.7, 0.8, 0.9, 0.95, 1.0]),
+    st.booleans(),
+)
+def test_the_gap_is_the_least_noise_that_any_search_finds(seed, top_k, top_p, tied):
+    """All noise of four steps on six logits, tied or not: none gets there with less than the gap. Where no sort of ties
+    decides, some makes the filters keep a token with about twice the gap: what is far stays far."""
+    rng, sampling = np.random.default_rng(seed), Sampling(1.0, top_p, top_k)
+    logits = rng.normal(0, 1.2, 6).astype(np.float32)
+    logits = GRID * np.round(logits / GRID) if tied else logits
+    gumbel = rng.gumbel(size=6).astype(np.float32)
+    rows = sampling.warp(torch.from_numpy(logits + EVERY_NOISE)).numpy()
+    chosen = (rows + gumbel).argmax(1)
+    row = sampling.row(logits)
+    near = Row(logits, np.isfinite(row), sampling)
+    for token in range(6):
+        kept = np.isfinite(rows[:, token])
+        least, gap = SPREAD[kept].min(initial=np.inf), near.to_keep(token)
+        assert gap <= 1.03 * least + 1e-6
+        if not tied and (not top_k or top_p == 1) and gap <= 0.12:  # the noise goes to 0.75
+            assert least <= 2 * gap + 2 * GRID
+        assert near.to_choose(token, gumbel) <= 1.03 * SPREAD[chosen == token].min(initial=np.inf) + 1e-6
+        for other in rng.permutation(np.flatnonzero(kept))[:5]:
+            gap = near.to_rate(token, float(sampling.probs(rows[other])[token]))
+            assert gap <= 1.03 * SPREAD[other] + 1e-5
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(20, 0.95), (20, 1.0), (0, 0.9), (8, 0.8), (50, 0.99)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_what_half_precision_rounds_is_never_more_than_it_rounded(dtype, top_k, top_p):
+    """Two readings of one row, each rounded: as the k-th and the next tie in one and not in the other, top-k keeps
+    another number, and the cut of top-p falls elsewhere."""
+    sampling, rng, edges = Sampling(1.5, top_p, top_k), np.random.default_rng(0), 0
+    for _ in range(150):
+        exact = torch.from_numpy(rng.normal(0, 2, (1, 260)).astype(np.float32)) + torch.zeros(2, 260)
+        exact[1] += torch.from_numpy(rng.normal(0, 4 * torch.finfo(dtype).eps, 260).astype(np.float32))
+        ran, read = exact.to(dtype).float().numpy()
+        theirs, mine = sampling.row(ran), sampling.row(read)
+        moved = float(np.ptp((ran - read) / 1.5))
+        near, gumbel = Row(read / np.float32(1.5), np.isfinite(mine), sampling), rng.gumbel(size=260).astype(np.float32)
+        edges += (np.isfinite(theirs) != np.isfinite(mine)).any()
+        for token in rng.permutation(np.flatnonzero(np.isfinite(theirs)))[:8]:
+            assert near.to_keep(token) <= 1.03 * moved
+            assert near.to_rate(token, float(sampling.probs(theirs)[token])) <= 1.03 * moved + 1e-5
+        assert near.to_choose(int((theirs + gumbel).argmax()), gumbel) <= 1.03 * moved
+    assert edges > 3
 
 
 def test_a_filters_edge_that_is_near_explains_a_token_it_rules_out():
