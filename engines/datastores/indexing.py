@@ -58,8 +58,10 @@ def build_index(
         return Description()
     library = import_module(_MODULES[backend])
     settings = library.settings(shape[0])
-    order = {"module": library.__name__, "keys": str(keys), "shape": shape, "folder": str(folder), "settings": settings}
-    failed = _in_process(order, tick)
+    here = folder.parent
+    order = {"module": library.__name__, "shape": shape, "settings": settings,
+             "keys": os.path.relpath(keys, here), "folder": folder.name}  # fmt: skip
+    failed = _in_process(order, here, tick)
     for written in folder.iterdir():
         if failed:
             written.unlink()
@@ -124,8 +126,8 @@ def _probe(index: Index) -> None:
         raise ValueError("it does not find the keys that are in it")
 
 
-def _in_process(order: dict, tick: Callable[[], None]) -> str:
-    """Have an index built. Returns why it failed, "" if it did not."""
+def _in_process(order: dict, here: Path, tick: Callable[[], None]) -> str:
+    """Have an index built, by a process that works in this folder. Returns why it failed, "" if it did not."""
     paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")]
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONHASHSEED": "0"}
@@ -133,7 +135,8 @@ def _in_process(order: dict, tick: Callable[[], None]) -> str:
         asked.write(json.dumps(order).encode())
         asked.seek(0)
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__], env=environment, stdin=asked, stdout=subprocess.DEVNULL, stderr=said
+            [sys.executable, "-P", "-m", __name__], cwd=here, env=environment, stdin=asked,
+            stdout=subprocess.DEVNULL, stderr=said,
         )
         try:
             while (code := process.poll()) is None:
@@ -152,19 +155,19 @@ def main() -> None:
     """Build the index that stdin, JSON, asks for."""
     _fix_addresses()
     order = json.load(sys.stdin)
-    keys = np.memmap(order["keys"], "<f2", "r", shape=tuple(order["shape"]))
+    keys = np.fromfile(order["keys"], "<f2").reshape(order["shape"])
     import_module(order["module"]).build(keys, Path(order["folder"]), order["settings"])
 
 
 def _fix_addresses() -> None:
     """Start over without random addresses, where Linux lets us: ScaNN draws its random numbers from them, and the same
-    keys are to give the same index."""
+    keys are to give the same index. The same addresses need the same environment and paths, too."""
     if sys.platform != "linux":
         return
     personality = ctypes.CDLL(None).personality
     now = personality(ctypes.c_ulong(0xFFFFFFFF))
     if now != -1 and not now & _NO_RANDOM_ADDRESSES and personality(ctypes.c_ulong(now | _NO_RANDOM_ADDRESSES)) != -1:
-        os.execv(sys.executable, [sys.executable, "-m", "engines.datastores.indexing"])
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "engines.datastores.indexing"])
 
 
 if __name__ == "__main__":
