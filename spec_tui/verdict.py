@@ -15,13 +15,16 @@ _BADGES = {
 def badge(found: Audited) -> tuple[str, str]:
     """The verdict in a few words, and the style it is shown in."""
     mark, style = _BADGES[found.verdict]
-    words = f"lossy ({found.differences} of {found.checked})" if found.verdict == "lossy" else found.words
+    words = found.words
+    if found.verdict == "lossy":  # of what dice decided there is nothing to count: each token alone could be drawn
+        words = "lossy" if drawn(found) else f"lossy ({found.differences} of {found.checked})"
     return f"{mark} {words}", style
 
 
-def sentence(found: Audited) -> str:
-    """The verdict and what it means, in a sentence without a full stop."""
-    return f"{found.words}: {_MEANINGS[found.verdict](found)}"
+def sentence(found: Audited, bias: float | None = None) -> str:
+    """The verdict and what it means, in a sentence without a full stop; ``bias`` is the run's (``Metrics.bias``)."""
+    meaning = _lossy(found, bias) if found.verdict == "lossy" else _MEANINGS[found.verdict](found)
+    return f"{found.words}: {meaning}"
 
 
 def of_token(found: Audited, index: int, token: int) -> list[tuple[str, str]]:
@@ -80,9 +83,12 @@ def _consistent(found: Audited) -> str:
             "law keeps the distribution, not the text")
 
 
-def _lossy(found: Audited) -> str:
-    what = "ones that the target cannot draw" if drawn(found) else "not the target's choice"
-    return f"the target's distribution is changed by design; {found.differences} of {_count(found.checked)} are {what}"
+def _lossy(found: Audited, bias: float | None) -> str:
+    said = "the target's distribution is changed by design" + ("" if bias is None else f", bias {bias:.3f} a round")
+    among = f"{found.differences} of {_count(found.checked)}"
+    if not drawn(found):
+        return f"{said}; {among} are not the target's choice"
+    return f"{said}; {among} are ones that the target cannot draw" if found.differences else said
 
 
 def _all(found: Audited) -> str:
@@ -93,4 +99,4 @@ def _count(tokens: int) -> str:
     return f"{tokens} token{'' if tokens == 1 else 's'}"
 
 
-_MEANINGS = {"identical": _identical, "tie": _tie, "BUG": _bug, "consistent": _consistent, "lossy": _lossy}
+_MEANINGS = {"identical": _identical, "tie": _tie, "BUG": _bug, "consistent": _consistent}

@@ -23,7 +23,8 @@ One engine drafts several tokens, the model checks them all in a single pass and
 itself. Every token tells its fate: drafted and accepted, corrected by the model, or a bonus it gave on top.
 
 esc leaves the prompt; then the arrow keys go from token to token and enter tells why it is there.
-v changes the colours, b measures plain decoding to compare with, ctrl+e changes the engine, F1 has all keys."""
+There v changes the colours; anywhere F7 measures plain decoding to compare with, F6 audits the answer, ctrl+e \
+changes the engine, F1 has all keys."""
 
 
 def welcome(sitting: Sitting) -> str:
@@ -102,10 +103,10 @@ def status(sitting: Sitting, message: str) -> Row:
     if sitting.phase == "loading" and not message:
         return _loading(sitting)
     if sitting.measuring is not None:
-        return [(" ● ", "warn"), ("measuring the autoregressive baseline with the last prompt; "
-                                  "not part of the conversation", "text"), ("  esc stops", "muted")]
+        return [(" ● ", "warn"), ("measuring the baseline, not part of the conversation", "text"),
+                ("  esc stops", "muted"), *_more(message)]
     if sitting.auditing is not None:
-        return _auditing(sitting)
+        return [*_auditing(sitting), *_more(message)]
     if message:
         return [("   ", "text"), *marks.spans(one_line(message), "text")]
     if sitting.answering:
@@ -117,6 +118,10 @@ def status(sitting: Sitting, message: str) -> Row:
     turns = sum(turn.kept for turn in sitting.turns)
     words = "ready" if not turns else f"ready · {turns} turn{'s' if turns > 1 else ''} in this conversation"
     return [(" ○ ", "muted"), (words, "muted")]
+
+
+def _more(message: str) -> Row:
+    return [(" · ", "muted"), *marks.spans(one_line(message), "text")] if message else []
 
 
 def _auditing(sitting: Sitting) -> Row:
@@ -147,11 +152,16 @@ def problem(sitting: Sitting) -> str:
     """The last failure: what went wrong, and the way out."""
     failed = sitting.problem
     message, hint = one_line(failed.message).rstrip("."), one_line(failed.hint).rstrip(".")
-    text = f"✗ {message[:1].upper()}{message[1:]}.\n  "
+    text = f"✗ {_capital(message)}.\n  "
     if hint:
-        text += f"{hint[:1].upper()}{hint[1:]}.\n  "
+        text += f"{_capital(hint)}.\n  "
     ways = {"dead": "ctrl+r restarts the engine; the conversation is kept.", "failed": "ctrl+r tries again."}
     return text + ways.get(sitting.phase, "esc closes this.")
+
+
+def _capital(text: str) -> str:
+    """A sentence's beginning; the id of a model and a path are no words."""
+    return text if "/" in text.partition(" ")[0] else text[:1].upper() + text[1:]
 
 
 def same_text(sitting: Sitting) -> str:

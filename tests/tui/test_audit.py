@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engines.events import Audited, Failed
 from spec_tui import verdict
 from spec_tui.tui.screens.inspector import Inspector
@@ -85,7 +87,7 @@ async def test_progress_is_shown_and_esc_stops(session):
         await s.settle()
         assert "auditing the answer" in s.status and " 75 %" in s.status and "esc stops" in s.status
         await s.pilot.press("a")
-        assert "Still auditing" in s.chat._message and len(s.client.audits) == 1
+        assert "esc stops · Still auditing" in s.status and len(s.client.audits) == 1
         await s.ask("two", feed=0)
         assert len(s.client.requests) == 1 and s.chat.prompt.text == "two"
         await s.pilot.press("escape")
@@ -175,3 +177,29 @@ async def test_hostile_text_in_a_finding_is_harmless(session):
         object.__setattr__(run.audited, "choices", (bad,) * run.audited.checked)
         said = verdict.sentence(run.audited) + str(verdict.of_token(run.audited, 2, 99))
         assert not set(said) & {"\x1b", "\x07", "\u202e"}
+
+
+async def test_of_a_lossy_answer_that_dice_wrote_the_bias_is_told_and_nothing_is_counted(session):
+    async with session(size=(80, 24)) as s:
+        await s.ask("/law redraw")
+        await s.ask("/temp 0.8")
+        await s.ask("one")
+        found = await audited(s, "lossy")
+        found = replace(found, leads=(None,) * found.checked, differences=0)
+        assert verdict.badge(found) == ("≠ lossy", "warn")
+        assert verdict.sentence(found, 0.25).endswith("by design, bias 0.250 a round")
+        assert "bias 0.250 a round" in s.notice and "not the target's choice" in s.notice, "all of it can be read"
+
+
+async def test_audit_and_baseline_have_keys_that_work_in_the_prompt(session):
+    async with session(size=(80, 24)) as s:
+        await s.ask("one")
+        assert s.chat.focused is s.chat.prompt
+        await s.pilot.press("f6")
+        assert len(s.client.audits) == 1 and s.chat.prompt.text == ""
+        await s.pilot.press("f7")
+        assert "auditing the answer" in s.status and "Still auditing" in s.notice, "there is no room beside the bar"
+        s.client.feed()
+        await s.settle()
+        await s.pilot.press("f7")
+        assert "esc stops" in s.status and s.chat.sitting.measuring is not None

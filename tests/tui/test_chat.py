@@ -114,7 +114,7 @@ async def test_options_change_between_turns(session):
 async def test_a_bad_command_says_what_there_is_and_is_kept(session, command, words):
     async with session(size=(200, 60)) as s:
         await s.ask(command)
-        assert words in s.status
+        assert words in s.status + s.notice
         assert s.chat.prompt.text == command and not s.client.requests
 
 
@@ -577,3 +577,32 @@ async def test_a_stopped_baseline_is_no_reference(session):
         await s.pilot.press("escape")
         await s.settle()
         assert not s.chat.sitting.baselines
+
+
+async def test_a_sentence_that_does_not_fit_is_shown_whole_until_esc_or_typing(session):
+    async with session(size=(80, 24)) as s:
+        for away in ("escape", "x"):
+            await s.ask("/law foo")
+            assert "foo" in s.notice and "typical" in s.notice and s.chat.query_one("#notice").size.height > 1
+            await s.pilot.press(away)
+            assert s.notice == "" and s.chat.focused is s.chat.prompt
+            s.chat.prompt.put("")
+        await s.ask("/temp 0.5")
+        assert s.notice == "" and "0.5" in s.status
+
+
+async def test_a_showcase_begins_a_new_conversation(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("ctrl+o", "enter")
+        s.client.feed()
+        await s.settle()
+        assert [turn.prompt for turn in s.chat.sitting.turns] == [SHOWCASES[0].prompt]
+        assert s.client.requests[-1].conversation == (("user", SHOWCASES[0].prompt),)
+        assert len(s.chat.transcript.blocks) == 1
+
+
+async def test_the_id_of_a_model_is_not_capitalised(session):
+    refused = Failed("nosuch/model is not on the hub", "look at the id", "model")
+    async with session(client=FakeClient(ready=refused)) as s:
+        assert "✗ nosuch/model is not on the hub.\n  Look at the id." in s.notice

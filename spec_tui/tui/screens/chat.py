@@ -18,7 +18,7 @@ from spec_tui.text import one_line
 from spec_tui.tui import marks, price, slash, words
 from spec_tui.tui.screens.chat_actions import ChatActions
 from spec_tui.tui.sitting import Happening, Sitting
-from spec_tui.tui.widgets.lines import Lines, Sides
+from spec_tui.tui.widgets.lines import Lines, Sides, size
 from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.prompt_box import PromptBox
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
@@ -37,6 +37,8 @@ class ChatScreen(ChatActions, Screen):
         super().__init__()
         self.sitting = sitting
         self._message = ""
+        self._long = False  # the message does not fit on the status line
+        self._noticed: tuple = ()
         self._frame = 0
         self._downloading = False
         self._tree_due = self._numbers_due = False
@@ -161,7 +163,7 @@ class ChatScreen(ChatActions, Screen):
         """Badge, sentence, and on a BUG the cursor on its token."""
         found = self.sitting.turns[number].run.audited
         self._put_foot(number)
-        self._message = verdict.sentence(found)
+        self._message = verdict.sentence(found, self.sitting.turns[number].run.metrics.bias)
         if found.verdict == "BUG":
             self.transcript.select((number, found.at))
 
@@ -219,19 +221,30 @@ class ChatScreen(ChatActions, Screen):
             row = [("   ", "text"), *marks.spans(one_line(slash.describe(text)), "muted")]
         else:
             row = words.status(self.sitting, self._message)
-        self.query_one("#status", Sides).show(row)
+        status = self.query_one("#status", Sides)
+        self._long = bool(self._message) and 0 < status.size.width < size(row)
+        self._draw_notice()
+        status.show(words.status(self.sitting, "") if self._long and self.sitting.problem is None else row)
 
     def _draw_legend(self) -> None:
         self.query_one("#legend", Lines).show(words.legend(self.transcript, self.sitting.answering))
 
     def _draw_notice(self) -> None:
+        """A problem, else what does not fit on the status line; laid out again only for another one."""
         notice, problem = self.query_one("#notice", Static), self.sitting.problem
-        notice.set_class(problem is not None, "shown")
+        of = (problem, self.sitting.phase, self._long and self._message)
+        if of == self._noticed:
+            return
+        self._noticed = of
+        notice.set_class(problem is not None or self._long, "shown")
+        notice.set_class(problem is None, "said")
         if problem is not None:
             notice.update(words.problem(self.sitting))
+        elif self._long:
+            notice.update(marks.marked(one_line(self._message)))
 
     def say(self, message: str) -> None:
-        """A sentence on the status line, until the next one."""
+        """A sentence on the status line, or above the prompt if it does not fit there, until the next one."""
         self._message = message
         self._draw_status()
 

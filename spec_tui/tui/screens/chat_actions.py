@@ -26,6 +26,11 @@ class ChatActions(Screen):
                 tooltip="Measure the autoregressive rate with the last prompt"),
         Binding("a", "audit", "Audit", id="run.audit",
                 tooltip="Check every token of the answer (under the cursor, else the last) against the plain model"),
+        # The same by keys that are no letters: after sending the focus is in the prompt.
+        Binding("f6", "audit", "Audit", id="run.audit-anywhere", show=False, priority=True, tooltip="As a, in the "
+                "prompt too: check the answer"),
+        Binding("f7", "baseline", "Baseline", id="run.baseline-anywhere", show=False, priority=True,
+                tooltip="As b, in the prompt too: measure the autoregressive rate"),
         Binding("y", "copy(False)", "Copy", id="chat.copy", show=False, tooltip="Copy the answer"),
         Binding("Y", "copy(True)", "Copy marked", id="chat.copy-marked", show=False,
                 tooltip="Copy the answer with corrections marked (CriticMarkup)"),
@@ -74,6 +79,8 @@ class ChatActions(Screen):
         if self.sitting.problem is not None and self.sitting.phase == "ready":
             self.sitting.problem = None
             self._draw_notice()
+        elif self._long:
+            self.say("")
         elif enlarged:
             self.remove_class(*enlarged)
             self.call_after_refresh(self.draw_all)
@@ -232,6 +239,8 @@ class ChatActions(Screen):
         if choice is None:
             return
         prompt, send = choice
+        if send and self.sitting.phase == "ready" and not self.sitting.busy:
+            self.action_new()  # it shows what it shall as a first prompt; the dialog says so
         self.prompt.focus()
         if not (send and self.ask(prompt)):
             self.prompt.put(prompt)

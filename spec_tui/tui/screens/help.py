@@ -79,7 +79,7 @@ def _bindings():
     from spec_tui.tui.widgets.token_cursor import TokenCursor
 
     palette = Binding("ctrl+p", "", "", tooltip="Command palette: every action by name, themes")
-    anywhere = [b for b in ChatActions.BINDINGS if b.key.startswith(("ctrl", "f1", "esc"))]
+    anywhere = [b for b in ChatActions.BINDINGS if b.key.startswith(("ctrl", "f1", "f6", "f7", "esc"))]
     yield "anywhere", [*SpecTui.BINDINGS, palette, *anywhere]
     yield "prompt", PromptBox.BINDINGS
     yield "text and panels", [*TokenCursor.BINDINGS, *[b for b in ChatActions.BINDINGS if b not in anywhere]]

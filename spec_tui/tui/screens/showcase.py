@@ -24,7 +24,8 @@ class ShowcaseScreen(SpecModal[tuple[str, bool]]):
     ]
 
     def compose(self) -> ComposeResult:
-        with Box("showcase", "enter sends · space fills the box · esc closes"), Horizontal(id="pair"):
+        keys = "enter asks in a new conversation · space fills the box · esc closes"
+        with Box("showcase", keys), Horizontal(id="pair"):
             yield OptionList(*[Option(_label(item)) for item in SHOWCASES], id="list")
             yield Static("", id="about", markup=False)
 
