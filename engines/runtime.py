@@ -156,8 +156,11 @@ class Runtime:
         """
         try:
             return audit(self.target, answer, self.words.piece, cancelled, progress)
-        except (RuntimeError, MemoryError, IndexError) as error:
-            raise RunFailed(f"the audit failed: {first_line(error)}", "try a shorter answer") from error
+        except SpecError:
+            raise
+        except Exception as error:  # whatever a model's own code raises where decoding does not call it so
+            hint = "try a shorter answer; if that fails too, this model cannot be audited here"
+            raise RunFailed(f"the audit failed: {first_line(error)}", hint) from error
 
     def measure_price(self) -> None:
         """Measure t(n) anew, whatever was kept; ``ready`` says it. Runs under dice may draft, and so write, otherwise

@@ -32,6 +32,7 @@ class CausalModel:
         fingerprint: of the weights (``mark.fingerprint``); "" where it was not taken.
         context_limit: positions the model was made for.
         spans: kinds and sizes of its attention layers (``masks.spans``).
+        takes: names of the arguments of its forward; not every model's own code has all of them.
         trees: whether branching drafts can be verified in one forward; else chains only.
         remarks: what a user should know about this model here.
         hidden: while ``show_hidden`` is on, the last hidden states [rows, width] of the last forward, after the final
@@ -50,7 +51,7 @@ class CausalModel:
         self.device, self.dtype = model.device, model.dtype
         self.spans = spans(config)
         self.trees = self.spans is not None
-        self._cuts_logits = "logits_to_keep" in signature(model.forward).parameters
+        self.takes = frozenset(signature(model.forward).parameters)
         self.cache = KVBuffer(config.num_hidden_layers)
         self.hidden: torch.Tensor | None = None
         self._watch = None
@@ -160,7 +161,7 @@ class CausalModel:
         kwargs = {"attention_mask": mask} if mask is not None else {}
         if self.trees:
             kwargs["position_ids"] = torch.tensor([list(positions)], device=self.device)
-        if last_only and self._cuts_logits:
+        if last_only and "logits_to_keep" in self.takes:
             kwargs["logits_to_keep"] = 1
         ids = torch.tensor([tokens], device=self.device)
         return self.model(input_ids=ids, past_key_values=self.cache, use_cache=True, **kwargs).logits[0]

@@ -84,8 +84,8 @@ def without_cache(model: CausalModel, tokens: Sequence[int], rows: int, watch: W
     for span in spans(model, rows):
         end += span
         with _layers_watched(model.model, watch, cost(end)):
-            out = model.model(input_ids=_ids(model, tokens[:end]), use_cache=False, logits_to_keep=span)
-        yield to_numpy(out.logits[0])
+            logits = _logits(model, tokens[:end], span, use_cache=False)
+        yield logits
 
 
 def steps(rows: int, most: int) -> list[int]:
@@ -112,14 +112,14 @@ def stepwise(model: CausalModel, tokens: Sequence[int], rows: int, watch: Watch)
     before = len(tokens) - rows
     for size in (*((before,) if before else ()), *steps(rows, spans(model, rows)[0])):
         where = torch.arange(done, done + size, device=model.device)[None]
+        wanted = 1 if done < before else size
         with _layers_watched(model.model, watch, cost(size)):
-            out = model.model(
-                input_ids=_ids(model, tokens[done : done + size]), position_ids=where, past_key_values=cache,
-                use_cache=True, logits_to_keep=1 if done < before else size,
+            logits = _logits(
+                model, tokens[done : done + size], wanted, position_ids=where, past_key_values=cache, use_cache=True
             )
         done += size
         if done > before:
-            yield to_numpy(out.logits[0])
+            yield logits
 
 
 def work(model: CausalModel, length: int, rows: int) -> float:
@@ -129,8 +129,14 @@ def work(model: CausalModel, length: int, rows: int) -> float:
     return sum(cost(int(end)) for end in ends) + sum(cost(size) for size in few) + cost(length - rows)
 
 
-def _ids(model: CausalModel, tokens: Sequence[int]) -> torch.Tensor:
-    return torch.tensor([list(tokens)], device=model.device)
+def _logits(model: CausalModel, tokens: Sequence[int], rows: int, **how) -> np.ndarray:
+    """float32 logits [rows, vocabulary] of the last rows of one forward. One that has no ``logits_to_keep`` gives all
+    rows; one that has no ``position_ids`` counts from the cache."""
+    how["logits_to_keep"] = rows
+    for name in {"logits_to_keep", "position_ids"} - model.takes:
+        how.pop(name, None)
+    out = model.model(input_ids=torch.tensor([list(tokens)], device=model.device), **how)
+    return to_numpy(out.logits[0, -rows:])
 
 
 def _split(count: int, most: int) -> list[int]:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import LlamaForCausalLM
 
 from engines import Answer, Request, RunFailed, UsageProblem, load
 from engines.distance import Row
@@ -310,6 +311,51 @@ def test_a_model_without_numbers_fails_in_a_sentence():
         broken.target.model.model.norm.weight.fill_(float("nan"))
     with pytest.raises(RunFailed, match="not numbers"):
         broken.audit(answer)
+
+
+class Plainest(LlamaForCausalLM):
+    """A forward of a model's own code, without ``logits_to_keep`` and ``position_ids``."""
+
+    def forward(self, input_ids=None, attention_mask=None, past_key_values=None, use_cache=None):
+        return super().forward(input_ids, attention_mask, past_key_values=past_key_values, use_cache=use_cache)
+
+
+class Swallowing(Plainest):
+    """Takes any argument, and looks at none."""
+
+    def forward(self, input_ids=None, attention_mask=None, past_key_values=None, use_cache=None, **ignored):
+        return super().forward(input_ids, attention_mask, past_key_values, use_cache)
+
+
+@pytest.mark.parametrize("kind", [Plainest, Swallowing])
+def test_models_whose_forward_cuts_no_logits_and_takes_no_positions(kind, monkeypatch):
+    model = make_llama(1)
+    model.__class__ = kind
+    target = wrap(model, "own")
+    assert not target.trees
+    runtime = Runtime(target, make_tokenizer())
+    for kw in SAMPLINGS[::3]:
+        answer = write(runtime, **kw)
+        assert runtime.audit(answer).verdict == "identical"
+        assert runtime.audit(tampered(answer, 9, (answer.tokens[9] + 1) % 256)).words == "BUG at 9"
+    monkeypatch.setattr(plain, "_LOGITS_BYTES", 7 * target.vocab_size * 8)
+    assert runtime.audit(answer).verdict == "identical", "in several forwards"
+
+
+@pytest.mark.parametrize("error", [TypeError("no such keyword"), KeyError("layer"), NotImplementedError(), OSError(5)])
+def test_whatever_breaks_an_audit_is_told_in_a_sentence(error, tiny, monkeypatch):
+    answer = write(tiny, new=3)
+    forward = tiny.target.model.forward
+
+    def broken(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(tiny.target.model, "forward", broken)
+    with pytest.raises(RunFailed, match="the audit failed") as told:
+        tiny.audit(answer)
+    assert told.value.hint and told.value.__cause__ is error
+    monkeypatch.setattr(tiny.target.model, "forward", forward)
+    assert tiny.audit(answer).verdict == "identical"
 
 
 def test_answers_survive_json(tiny):
