@@ -606,3 +606,12 @@ async def test_the_id_of_a_model_is_not_capitalised(session):
     refused = Failed("nosuch/model is not on the hub", "look at the id", "model")
     async with session(client=FakeClient(ready=refused)) as s:
         assert "✗ nosuch/model is not on the hub.\n  Look at the id." in s.notice
+
+
+async def test_help_is_laid_out_for_the_width_it_has(session):
+    async with session(size=(80, 24)) as s:
+        await s.pilot.press("f1")
+        await s.pilot.pause()
+        text = s.app.screen.query_one("#text")
+        lines = [line.rstrip() for line in str(text.content).split("\n") if line.startswith(" ")]
+        assert max(map(len, lines)) <= text.size.width

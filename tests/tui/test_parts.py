@@ -381,3 +381,11 @@ def test_an_engine_without_its_datastore_says_what_to_build():
     with pytest.raises(UsageProblem, match="DReSD is not available") as refused:
         Settings().with_engine("dresd", READY)
     assert "--kind dense" in refused.value.hint
+
+
+def test_the_trees_remarks_are_whole_or_not_there():
+    from spec_tui.tui.widgets.tree_panel import _whole
+
+    notes = ["12 of 60 worth verifying", "draft forwards 5", "best of 128"]
+    assert _whole(notes[:], 80) == " · ".join(notes)
+    assert _whole(notes[:], 49) == "12 of 60 worth verifying · draft forwards 5"

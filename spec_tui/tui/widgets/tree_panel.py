@@ -77,13 +77,20 @@ class TreePanel(StripPanel, can_focus=True):
             words = "nothing drafted in this round"
         others = {k: v for k, v in event.note.items() if v is not None and k not in ("budget", "expected", *told)}
         notes = [f"{kept} worth verifying"] if kept else []
-        note = " · ".join([*notes, *(f"{one_line(str(k))} {_scalar(v)}" for k, v in others.items())])
+        note = _whole([*notes, *(f"{one_line(str(k))} {_scalar(v)}" for k, v in others.items())], width)
         rows: list[Row] = [[(fit(words, width), "muted")]]
         if note:
             rows.append([(fit(note, width), "muted")])
         if event.bias is not None:
             rows.append(spans(f"{LOSSY}: bias {event.bias:.3f} in this round", "muted"))
         return rows
+
+
+def _whole(notes: list[str], width: int) -> str:
+    """As many remarks as fit in a row; a half one says nothing."""
+    while len(notes) > 1 and cells(" · ".join(notes)) > width:
+        notes.pop()
+    return " · ".join(notes)
 
 
 def _folded(event: Round, run: RunState, index: int, width: int, room: int) -> list[Row]:
