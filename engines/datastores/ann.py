@@ -44,8 +44,8 @@ class Index:
         raise NotImplementedError
 
     def scores(self, query: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """Dot products float32 [len(ids)] of a query with some keys."""
-        return product(self.keys.take(ids, axis=0).astype(np.float32), query)
+        """Dot products float32 [len(ids)] of a query with some keys; equal keys have equal ones, to the last bit."""
+        return np.einsum("nd,d->n", self.keys.take(ids, axis=0).astype(np.float32), query)
 
     def search(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The nearest keys of a query float32 [d], best first.
@@ -77,13 +77,15 @@ class Exact(Index):
         self._copies = [keys.astype(np.float32)] if small else None
 
     def candidates(self, query: np.ndarray, count: int) -> np.ndarray:
-        return self.search(query, count)[0]
+        return largest(self._all(query), count)
 
     def search(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """See ``Index``."""
-        scores = np.concatenate([product(block, query) for _, block in self._blocks()])
-        ids = largest(scores, k)
-        return best(ids, scores[ids], k)
+        ids = self.candidates(query, k)
+        return best(ids, self.scores(query, ids), k)
+
+    def _all(self, query: np.ndarray) -> np.ndarray:
+        return np.concatenate([product(block, query) for _, block in self._blocks()])
 
     def search_batch(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """See ``Index``: the keys are read once for all queries."""
@@ -133,6 +135,11 @@ def best(ids: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.nd
         ids, scores = ids[some], scores[some]
     order = np.lexsort((ids, -scores))
     return ids[order], scores[order]
+
+
+def partitions(leaves: int, search: int, count: int, keys: int) -> int:
+    """How many of an index's partitions to search for so many candidates: ``search``, or as many as hold twice that."""
+    return min(leaves, max(search, -(-2 * count * leaves // keys)))
 
 
 @dataclass(frozen=True, slots=True)

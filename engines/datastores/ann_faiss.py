@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from engines.datastores.ann import Index
+from engines.datastores.ann import Index, partitions
 
 FILE = "faiss.index"
 _SAMPLE = 64  # keys a partition is trained on
-_WIDEST = 8  # times the usual number of partitions, for many candidates
 
 
 def library() -> str:
@@ -68,10 +67,10 @@ class Faiss(Index):
         self.wide = settings["wide"]
 
     def candidates(self, query: np.ndarray, count: int) -> np.ndarray:
-        """See ``Index``. The more candidates are asked for, the more partitions are searched."""
-        leaves = min(self._leaves, self._search * min(_WIDEST, -(-count // self.wide)))
-        parameters = self._parameters(nprobe=leaves)
-        _, ids = self._index.search(query[None], min(count, len(self)), params=parameters)
+        """See ``Index``. More partitions than usual are searched only where those could hold too few candidates."""
+        count = min(count, len(self))
+        parameters = self._parameters(nprobe=partitions(self._leaves, self._search, count, len(self)))
+        _, ids = self._index.search(query[None], count, params=parameters)
         return ids[0][(ids[0] >= 0) & (ids[0] < len(self))]
 
 

@@ -16,14 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from engines.datastores.ann import Index
+from engines.datastores.ann import Index, partitions
 
 _FLAT = 20_000  # keys up to which all hashes are scored, without a tree
 _ASSETS = "scann_assets.pbtxt"
 _ASSET = re.compile(r'\s*assets \{\s*asset_type: [A-Z_0-9]+\s*asset_path: "[a-z_0-9]+\.(?:pb|npy)"\s*\}\s*')
 _THRESHOLD = 0.2  # of anisotropic quantisation
 _ALONE = 2_000_000  # keys up to which one thread builds it: the same keys give the same index
-_WIDEST = 8  # times the usual number of partitions, for many candidates
 
 
 def library() -> str:
@@ -79,11 +78,9 @@ class Scann(Index):
         self.wide = settings["wide"]
 
     def candidates(self, query: np.ndarray, count: int) -> np.ndarray:
-        """See ``Index``. The more candidates are asked for, the more partitions are searched."""
+        """See ``Index``. More partitions than usual are searched only where those could hold too few candidates."""
         count = min(count, len(self))
-        leaves = -1
-        if self._leaves:
-            leaves = min(self._leaves, self._search * min(_WIDEST, -(-count // self.wide)))
+        leaves = partitions(self._leaves, self._search, count, len(self)) or -1
         ids, _ = self._searcher.search(query, count, count, leaves)
         ids = ids.astype(np.int64)
         return ids[ids < len(self)]

@@ -77,6 +77,8 @@ class DenseStore:
         self.reduction = _reduction(store, self.recipe)
         width = self.reduction.width
         fits = len(self.keys) == len(self.positions) == facts.keys > 0
+        self._text = self.tokens.view(self.tokens.dtype.newbyteorder("="))
+        self._positions = self.positions.view("<u4")  # negative ones of a damaged array are beyond the end
         if not fits or {self.keys.shape[1], self.held_out.shape[1]} != {width}:
             raise damaged(store.name, "the arrays of its dense part don't fit together")
         self.index: Index
@@ -116,28 +118,32 @@ class DenseStore:
 
     def _filtered(self, ids: np.ndarray, emitted: int | None) -> tuple[np.ndarray, np.ndarray]:
         """Keys that pass the filter and have something to draft, and the position of its first token."""
-        last = len(self.tokens) - 1  # a separator; bounds hold in damaged arrays too
-        firsts = np.clip(self.positions.take(ids).astype(np.int64), 0, last)
-        keep = np.ones(len(ids), bool)
+        last = len(self._text) - 1  # a separator; bounds hold in damaged arrays too
+        firsts = np.minimum(self._positions.take(ids), last)
         if emitted is not None:
-            keep = self.tokens.take(firsts) == emitted
-            firsts = np.minimum(firsts + 1, last)
-        keep &= self.tokens.take(firsts) < self.vocab_size
+            keep = np.flatnonzero(self._tokens_at(firsts) == emitted)
+            ids, firsts = ids[keep], np.minimum(firsts[keep] + 1, last)
+        keep = np.flatnonzero(self._tokens_at(firsts) < self.vocab_size)
         return ids[keep], firsts[keep]
+
+    def _tokens_at(self, positions: np.ndarray) -> np.ndarray:
+        return self._text.take(positions).byteswap()
 
     def _distinct(self, ids, firsts, scores, drafts: int, length: int, looked_at: int) -> Neighbours:
         """Of neighbours, best first, the first of each continuation."""
-        where = np.minimum(firsts[:, None] + np.arange(length), len(self.tokens) - 1)
-        tokens = self.tokens.take(where).astype(np.int64)
-        ended = np.logical_or.accumulate(tokens >= self.vocab_size, axis=1)
-        tokens = np.where(ended, END, tokens).astype(np.int32)
-        rows: dict[bytes, list[int]] = {}
-        for row, line in enumerate(tokens):
-            rows.setdefault(line.tobytes(), []).append(row)
-        chosen = np.array([same[0] for same in rows.values()][:drafts], np.int64)
-        counts = np.array([len(same) for same in rows.values()][:drafts], np.int32)
+        where = np.minimum(firsts[:, None] + np.arange(length), len(self._text) - 1)
+        found = self._tokens_at(where)
+        tokens, ended = found.astype(np.int32), found >= self.vocab_size
+        if ended.any():
+            tokens[np.logical_or.accumulate(ended, axis=1)] = END
+        begins, counts = {}, {}
+        for row, line in enumerate(tokens.view(f"V{4 * length}")[:, 0].tolist()):
+            begins.setdefault(line, row)
+            counts[line] = counts.get(line, 0) + 1
+        chosen = np.array(list(begins.values())[:drafts], np.int64)
+        counted = np.array(list(counts.values())[:drafts], np.int32)
         return Neighbours(
-            tokens[chosen], scores[chosen], firsts[chosen], ids[chosen], counts, looked_at, len(ids)
+            tokens[chosen], scores[chosen], firsts[chosen].astype(np.int64), ids[chosen], counted, looked_at, len(ids)
         )
 
 

@@ -61,7 +61,7 @@ def dense(documents, toy=None, name="store", vocab_size=50, **options):
 def by_definition(store, documents, key, emitted, drafts, length, nearest=None):
     """The nearest keys by dot product; those whose next token is the emitted one; the distinct tokens after it."""
     stream = [t for d in documents for t in [*d, None]]
-    scores = store.keys.astype(np.float32) @ key
+    scores = np.einsum("nd,d->n", store.keys.astype(np.float32), key)  # equal keys, equal scores
     found = []
     for number in np.lexsort((np.arange(len(scores)), -scores))[:nearest]:
         at = int(store.positions[number])
