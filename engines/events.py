@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
 from engines import codec
-from engines.parts import Choice, Draft, Emitted, Kind, Origin, Passage, Retrieval, Source, Trial
+from engines.parts import Choice, Draft, Emitted, Kind, Layers, Origin, Passage, Retrieval, Rule, Source, Trial
 
 SCHEMA = 1
 
 __all__ = [
     "SCHEMA", "Audited", "Auditing", "Choice", "Draft", "Emitted", "Event", "Failed", "Finding", "Finished", "Kind",
-    "Loading", "Origin", "Passage", "Prefilled", "Ready", "Reason", "Retrieval", "Round", "Source", "Started", "Trial",
-    "from_json", "to_json",
+    "Layers", "Loading", "Origin", "Passage", "Prefilled", "Ready", "Reason", "Retrieval", "Round", "Rule", "Source",
+    "Started", "Trial", "from_json", "to_json",
 ]
 
 Reason = Literal["stop", "length", "cancelled"]
@@ -112,6 +112,7 @@ class Prefilled:
         seconds: time of the prefill, the first token and the drafter's own start included.
         first: the first token of the answer.
         cache_length: KV rows now in the cache.
+        layers: of self-speculation: which sublayers the drafts of this answer leave out, and why.
     """
 
     prompt_tokens: int
@@ -119,6 +120,7 @@ class Prefilled:
     seconds: float
     first: Emitted
     cache_length: int
+    layers: Layers | None = None
 
 
 @dataclass(frozen=True, slots=True)

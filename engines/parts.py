@@ -80,6 +80,36 @@ class Retrieval:
     fused: int = 0
 
 
+Rule = Literal["", "cosine", "interval", "both", "search"]
+"""Why a sublayer is left out of drafting. "": it runs. cosine: it changes the residual stream too little to matter here
+(ADMG, attention only). interval: it is one of every m-th (ADMG). both: either would do. search: a search found that
+drafting is faster without it (Draft & Verify)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Which sublayers of the target self-speculation leaves out when it drafts, and why. Columns of equal length, one
+    entry a layer, the first layer first.
+
+    Attributes:
+        attention, mlp: the rule that leaves the sublayer out.
+        attention_cosine, mlp_cosine: C_l, the cosine of the residual stream before and after the sublayer, averaged
+            over ``positions`` of the context; None where it was not measured.
+        positions: positions of the context that the cosines are averaged over.
+        alpha, m, n: the threshold, the interval and the number of last layers that stay (ADMG, Algorithm 1); None
+            where that rule is off or the layers come from a search.
+    """
+
+    attention: tuple[Rule, ...]
+    mlp: tuple[Rule, ...]
+    attention_cosine: tuple[float | None, ...] = ()
+    mlp_cosine: tuple[float | None, ...] = ()
+    positions: int = 0
+    alpha: float | None = None
+    m: int | None = None
+    n: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """The draft tree of a round, as shown; columns of equal length, one entry a node, parents before children.
