@@ -1,9 +1,19 @@
-"""The memory of this machine."""
+"""The processor and the memory of this machine."""
 
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
+
+
+def processor() -> str:
+    """Name of the processor; "" where the system does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def ram() -> tuple[int | None, int | None]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from engines import folders
 from engines.datastores import manifest as manifests
 from engines.datastores.manifest import Manifest
 from engines.errors import DatastoreProblem, SpecError, UsageProblem
@@ -50,10 +50,7 @@ def check_name(name: str) -> str:
 
 def home() -> Path:
     """Folder of the user's datastores, whether it exists or not."""
-    from platformdirs import user_data_path
-
-    folder = os.environ.get("SPEC_TUI_DATA_DIR")
-    return (Path(folder).expanduser() if folder else user_data_path("spec-tui", appauthor=False)) / "datastores"
+    return folders.data() / "datastores"
 
 
 def find(name: str) -> Path:

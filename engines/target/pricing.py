@@ -10,14 +10,16 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 
 import torch
 
+from engines import folders
 from engines.cost import CostCurve
+from engines.machine import processor
 from engines.target.model import CausalModel
 
 ROWS = (1, 16, 4, 64, 2, 8, 32)  # the order in which a slow model gets to them
@@ -112,7 +114,7 @@ def _time(model: CausalModel, rows: int) -> float:
 def _key(model: CausalModel, also: list[object]) -> str:
     """What t(n) depends on: the model's shape, its dtype, the machine; ``also`` what else."""
     config = {k: v for k, v in model.model.config.to_dict().items() if not k.startswith("_") and "token_id" not in k}
-    device = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else _processor()
+    device = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else processor()
     facts = [
         config, model.parameters, str(model.dtype), model.device.type, device, os.cpu_count(), torch.__version__,
         platform.node(), *also,
@@ -120,19 +122,8 @@ def _key(model: CausalModel, also: list[object]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-
-
 def _file(key: str) -> Path:
-    from platformdirs import user_cache_path
-
-    folder = os.environ.get("SPEC_TUI_CACHE_DIR")
-    return (Path(folder) if folder else user_cache_path("spec-tui", appauthor=False)) / "costs" / f"{key}.json"
+    return folders.cache() / "costs" / f"{key}.json"
 
 
 def _read(key: str) -> CostCurve | None:
@@ -144,14 +135,6 @@ def _read(key: str) -> CostCurve | None:
 
 
 def _write(key: str, curve: CostCurve) -> None:
-    """Keep a curve, whole or not at all; where it cannot be written the next load measures again."""
-    file, name = _file(key), None
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(curve.points, stream)
-        os.replace(name, file)
-    except OSError:
-        if name is not None:
-            Path(name).unlink(missing_ok=True)
+    """Keep a curve; where it cannot be written the next load measures again."""
+    with suppress(OSError):
+        folders.write_json(_file(key), curve.points)

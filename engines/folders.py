@@ -1,0 +1,40 @@
+"""Where this program keeps what is the user's: what was built or searched, and what can be measured again."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def data() -> Path:
+    """Folder of what took time to make (datastores, searches), whether it exists or not."""
+    from platformdirs import user_data_path
+
+    folder = os.environ.get("SPEC_TUI_DATA_DIR")
+    return Path(folder).expanduser() if folder else user_data_path("spec-tui", appauthor=False)
+
+
+def cache() -> Path:
+    """Folder of what is measured again where it is missing, whether it exists or not."""
+    from platformdirs import user_cache_path
+
+    folder = os.environ.get("SPEC_TUI_CACHE_DIR")
+    return Path(folder).expanduser() if folder else user_cache_path("spec-tui", appauthor=False)
+
+
+def write_json(file: Path, value: Any) -> None:
+    """Write a file whole or not at all, its folder too. Raises OSError."""
+    name = None
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=file.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump(value, stream)
+        os.replace(name, file)
+    except BaseException:  # ctrl+c too
+        if name is not None:
+            Path(name).unlink(missing_ok=True)
+        raise
