@@ -1,8 +1,8 @@
 """What a run says about itself: frozen events, the one stream that screens, traces, metrics and tests read.
 
 A trace is ``Started, Prefilled, Round*, Finished`` (or ``Failed`` where the run broke), then ``Audited`` where the
-answer was checked. ``Loading``, ``Ready`` and ``Auditing`` come from the engine process outside a run. Every event is
-JSON both ways: ``to_json`` / ``from_json``.
+answer was checked. ``Loading``, ``Ready``, ``Auditing`` and what ``engines.stock`` has come from the engine process
+outside a run. Every event is JSON both ways: ``to_json`` / ``from_json``.
 
 Importing this module imports neither torch nor transformers.
 """
@@ -15,14 +15,28 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
 from engines import codec
-from engines.parts import Choice, Draft, Emitted, Kind, Layers, Origin, Passage, Retrieval, Rule, Source, Trial
+from engines.parts import (
+    Choice,
+    Draft,
+    Emitted,
+    Kind,
+    Layers,
+    Origin,
+    Passage,
+    Retrieval,
+    Rule,
+    Source,
+    Trial,
+    Verified,
+)
+from engines.stock import StockEvent
 
 SCHEMA = 1
 
 __all__ = [
     "SCHEMA", "Audited", "Auditing", "Choice", "Draft", "Emitted", "Event", "Failed", "Finding", "Finished", "Kind",
     "Layers", "Loading", "Origin", "Passage", "Prefilled", "Ready", "Reason", "Retrieval", "Round", "Rule", "Source",
-    "Started", "Trial", "from_json", "to_json",
+    "Started", "Trial", "Verified", "from_json", "to_json",
 ]
 
 Reason = Literal["stop", "length", "cancelled"]
@@ -75,7 +89,8 @@ class Started:
     ``lossless`` is False only for laws or engines that change the target's distribution by design.
     ``prompt`` / ``prompt_pieces`` are the context's token ids and labels; ``conversation`` is the text they came from
     (role, content), with role "raw" for a prompt without chat template. ``price`` and ``draft_price`` as in ``Ready``;
-    ``datastores`` are those that the engine searches.
+    ``datastores`` are those that the engine searches. ``continued``: how many tokens at the end of ``prompt`` are an
+    answer that was begun before (``Request.continued``).
     """
 
     engine: str
@@ -101,6 +116,7 @@ class Started:
     price: tuple[tuple[int, float], ...] = ()
     draft_price: tuple[tuple[int, float], ...] = ()
     datastores: tuple[str, ...] = ()
+    continued: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +155,8 @@ class Round:
         bias: of a lossy law: total variation distance, 0..1, between what the law makes of this round's first token,
             given this draft, and the target's distribution. None for lossless laws.
         retrieval: the lookup behind the draft; None for engines that don't retrieve.
+        verified: what the target says at each row, the root's first, then the nodes'; empty unless asked for
+            (``Request.detail``): what the walk visited is in ``emitted``.
     """
 
     index: int
@@ -153,6 +171,7 @@ class Round:
     note: dict[str, Any] = field(default_factory=dict)
     bias: float | None = None
     retrieval: Retrieval | None = None
+    verified: tuple[Verified, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +243,7 @@ class Failed:
     kind: str = "failed"
 
 
-Event = Union[Loading, Ready, Started, Prefilled, Round, Finished, Auditing, Audited, Failed]
+Event = Union[Loading, Ready, Started, Prefilled, Round, Finished, Auditing, Audited, Failed, StockEvent]
 _CLASSES: dict[str, type] = {c.__name__: c for c in typing.get_args(Event)}
 
 

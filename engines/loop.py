@@ -9,10 +9,13 @@ from time import perf_counter
 import numpy as np
 import torch
 
+from engines.detail import every_row
 from engines.drafters.base import Drafter, Outcome, Room
 from engines.errors import RunFailed
 from engines.events import Choice, Draft, Emitted, Finished, Kind, Prefilled, Reason, Round
 from engines.laws import Law, Verdict
+from engines.laws.base import TOP
+from engines.sampling import best, to_numpy
 from engines.stop import Stop
 from engines.target.model import CausalModel
 from engines.text import Detokenizer
@@ -23,7 +26,7 @@ MAX_NODES = 512  # the most a round verifies, whatever a drafter proposes
 
 def decode(
     target: CausalModel, drafter: Drafter, law: Law, prompt: Sequence[int], stop: Stop, words: Detokenizer,
-    cancelled: Callable[[], bool] = lambda: False,
+    cancelled: Callable[[], bool] = lambda: False, begun: int = 0, detail: bool = False,
 ) -> Iterator[Prefilled | Round | Finished]:
     """One answer, as events.
 
@@ -32,6 +35,9 @@ def decode(
         prompt: token ids, at least one.
         stop: must leave the whole answer inside the target's context.
         cancelled: asked between rounds and prefill chunks.
+        begun: how many tokens at the end of ``prompt`` are an answer begun before; the last of them is given, as the
+            first token, and not chosen anew.
+        detail: rounds say what the target has at every row.
 
     Raises:
         RunFailed: a drafter broke the draft tree's invariants, or the model gave nan or infinity.
@@ -39,7 +45,7 @@ def decode(
     if drafter.wants_hidden and not target.show_hidden(True):
         raise RunFailed(f"{target.name} does not show its last hidden state", "choose another engine")
     try:
-        run = _Run(target, drafter, law, list(prompt), stop, words)
+        run = _Run(target, drafter, law, list(prompt), stop, words, begun, detail)
         first = run.prefill(cancelled)
         if first is None:
             yield run.finish("cancelled")
@@ -57,18 +63,23 @@ class _Run:
     """The state of one answer."""
 
     def __init__(
-        self, target: CausalModel, drafter: Drafter, law: Law, prompt: list[int], stop: Stop, words: Detokenizer
+        self, target: CausalModel, drafter: Drafter, law: Law, prompt: list[int], stop: Stop, words: Detokenizer,
+        begun: int, detail: bool,
     ) -> None:
         self.target, self.drafter, self.law, self.stop, self.words = target, drafter, law, stop, words
-        self.context, self.prompt_length = prompt, len(prompt)
+        self.given = prompt.pop() if begun else None
+        self.context, self.prompt_length = prompt, len(prompt) - max(0, begun - 1)
+        self.start, self.detail = len(prompt), detail
         self.rounds = 0
         self.reason: Reason | None = None
         self.stream = words.stream()
+        for token in prompt[self.prompt_length :]:
+            self.stream.step(token)
         self.text: list[str] = []
 
     @property
     def answered(self) -> int:
-        return len(self.context) - self.prompt_length
+        return len(self.context) - self.start
 
     def prefill(self, cancelled: Callable[[], bool]) -> Prefilled | None:
         """Feed what the cache lacks of the prompt and take the first token; None if cancelled on the way."""
@@ -77,14 +88,22 @@ class _Run:
         logits = self.target.extend(self.context[reused:], cancelled)
         if logits is None:
             return None
-        verdict = self.law.judge(DraftTree(), logits[None], len(self.context))
+        verdict = self._first(logits)
         emitted = self._commit(DraftTree(), verdict)
         outcome = Outcome(
             self.context, self.prompt_length, DraftTree(), (), (emitted[0].token,), logits[None], hidden=self._hidden()
         )
         self.drafter.start(outcome)
         seconds = perf_counter() - clock
-        return Prefilled(self.prompt_length, reused, seconds, emitted[0], self.target.length)
+        return Prefilled(self.start, reused, seconds, emitted[0], self.target.length)
+
+    def _first(self, logits: torch.Tensor) -> Verdict:
+        """The verdict on the prefill's logits [vocabulary]: the law's choice, or the token that is given."""
+        if self.given is None:
+            return self.law.judge(DraftTree(), logits[None], len(self.context))
+        row, verdict = self.law.sampling.row(to_numpy(logits)), Verdict()
+        verdict.saw(row, best(row, TOP), self.given)
+        return verdict
 
     def round(self) -> Round:
         """Draft, verify, commit."""
@@ -107,9 +126,11 @@ class _Run:
         self.drafter.learn(Outcome(self.context, self.prompt_length, tree, path, tokens, logits, *seconds, hidden))
         self.rounds += 1
         shown = self._shown(tree)
+        other = perf_counter() - verified
+        every = every_row(self.law, tree, logits, position, self.words) if self.detail else ()
         return Round(
-            self.rounds, position, shown, path, emitted, *seconds,
-            perf_counter() - verified, self.target.length, tree.note, verdict.bias, tree.retrieval,
+            self.rounds, position, shown, path, emitted, *seconds, other, self.target.length, tree.note, verdict.bias,
+            tree.retrieval, every,
         )
 
     def _hidden(self) -> torch.Tensor | None:
@@ -174,4 +195,4 @@ class _Run:
 
     def finish(self, reason: Reason) -> Finished:
         """The end. What the stream holds back (an unfinished character) stays out, as in plain decoding."""
-        return Finished(reason, tuple(self.context[self.prompt_length :]), "".join(self.text))
+        return Finished(reason, tuple(self.context[self.start :]), "".join(self.text))

@@ -144,6 +144,22 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Verified:
+    """What the target says at one verified row.
+
+    Attributes:
+        choice: the token that it has there: at temperature 0 the likeliest, under ``exact`` the one of largest score
+            with its noise; under laws with dice, which fix none, the likeliest.
+        noise: the Gumbel noise of the choice; None where there is none.
+        drafted: its probability of the node's own token, given the node's parent; None for the root.
+    """
+
+    choice: Choice
+    noise: float | None = None
+    drafted: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """One trial of a drafted node: target and draft probability of its token, the dice, the verdict.
 

@@ -14,7 +14,8 @@ def encode(
     """Token ids of the prompt, and warnings.
 
     With a chat template the conversation is rendered with it, ready for the assistant's turn; with ``raw``, or where
-    the tokenizer has no template, the contents are joined by newlines and fed as they are.
+    the tokenizer has no template, the contents are joined by newlines and fed as they are. What the answer was begun
+    with (``Request.continued``) follows.
 
     Raises:
         UsageProblem: the template refuses the conversation, nothing is left to feed, or a token is beyond the model's
@@ -29,9 +30,11 @@ def encode(
         ids = _render(tokenizer, request)
     if not ids:
         raise UsageProblem("the prompt has no tokens", "type something to ask")
-    if max(ids) >= vocab_size:
+    ids = [*ids, *request.continued]
+    if min(ids) < 0 or max(ids) >= vocab_size:
+        wrong = max(ids) if min(ids) >= 0 else min(ids)
         raise UsageProblem(
-            f"token {max(ids)} of the prompt is beyond the model's vocabulary of {vocab_size}",
+            f"token {wrong} of the prompt is beyond the model's vocabulary of {vocab_size}",
             "the tokenizer is not this model's: check the model folder",
         )
     return list(ids), warnings

@@ -43,6 +43,9 @@ class Request:
         temperature, top_p, top_k: sampling; temperature 0 is greedy, top_k 0 is no filter.
         seed: with ``exact``, text depends on prompt, sampling and seed only.
         datastores: names of those to search; none takes the ones that ship and fit the model.
+        continued: token ids of an answer to this prompt that was begun: the run goes on from there, with the noise of
+            its positions, and gives the last of them as its first token. ``max_new_tokens`` counts from that one.
+        detail: rounds say what the target has at every row (``Round.verified``); it takes time, but changes no text.
     """
 
     conversation: tuple[tuple[str, str], ...]
@@ -56,6 +59,8 @@ class Request:
     max_new_tokens: int = 256
     raw: bool = False
     datastores: tuple[str, ...] = ()
+    continued: tuple[int, ...] = ()
+    detail: bool = False
 
     def check(self) -> None:
         """Raises UsageProblem, naming the range, where a value is outside of it."""
@@ -79,7 +84,8 @@ class Request:
         """The inverse of ``to_dict`` after a trip through JSON."""
         turns = tuple((str(role), str(content)) for role, content in data["conversation"])
         stores = tuple(str(name) for name in data.get("datastores", ()))
-        return cls(**{**data, "conversation": turns, "datastores": stores})
+        begun = tuple(int(token) for token in data.get("continued", ()))
+        return cls(**{**data, "conversation": turns, "datastores": stores, "continued": begun})
 
 
 def _within(

@@ -23,6 +23,7 @@ from engines.datastores.fingerprint import of_tokenizer
 from engines.datastores.manifest import ModelMark
 from engines.datastores.order import STANDARD_LIBRARY, offered
 from engines.datastores.shelf import Shelf
+from engines.datastores.workshop import Workshop
 from engines.drafters.base import Resources
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
 from engines.events import Audited, Event, Loading, Ready, Started
@@ -63,6 +64,7 @@ class Runtime:
             Path(target.name).name, target.fingerprint, target.model.config.get_text_config(decoder=True).hidden_size
         )
         self.shelf = Shelf(of_tokenizer(tokenizer), self.mark, {STANDARD_LIBRARY: lambda: offered(tokenizer)})
+        self.workshop = Workshop(self)
         self.end_tokens = _end_tokens(target, tokenizer)
         for model, words in ((target, "drafts are cut to their first path"), (draft, "it drafts chains")):
             if model is not None:
@@ -122,7 +124,8 @@ class Runtime:
         spec = registry.find(request.engine or self.default_engine)
         options = spec.parse(request.options)
         sampling = Sampling(request.temperature, request.top_p, request.top_k)
-        law = make_law(request.law, sampling, request.seed, self.target.vocab_size)
+        begun = len(request.continued)
+        law = make_law(request.law, sampling, request.seed, self.target.vocab_size, begun)
         budget, draft_price = self._budget(request, f"{spec.id} {options}")
         resources = Resources(
             law, self.target.vocab_size, self.draft, self.end_tokens, self.target.trees,
@@ -131,12 +134,15 @@ class Runtime:
         drafter = registry.drafter_class(spec.id)(resources, **options)
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
         remarks = (remark,) if (remark := drafter.remark()) else ()
-        limit, clipped = self._room(len(prompt), request.max_new_tokens, len(request.conversation))
+        start = len(prompt) - bool(begun)
+        limit, clipped = self._room(start, request.max_new_tokens, len(request.conversation))
         notes = warnings + clipped + remarks
-        yield self._started(request, spec, options, law.lossless, prompt, notes, drafter.datastores)
+        yield self._started(request, spec, options, law.lossless, prompt[:start], notes, drafter.datastores)
         stop = Stop(self.end_tokens, limit)
         try:
-            yield from decode(self.target, drafter, law, prompt, stop, self.words, cancelled)
+            yield from decode(
+                self.target, drafter, law, prompt, stop, self.words, cancelled, begun, request.detail
+            )
         except SpecError:
             raise
         except (RuntimeError, MemoryError, IndexError) as error:
@@ -239,6 +245,7 @@ class Runtime:
             tuple(self.words.piece(t) for t in prompt), turns, self.ready.draft_model,
             lossless and spec.lossless, _versions(), _machine(), warnings,
             price=self.ready.price, draft_price=self.ready.draft_price, datastores=datastores,
+            continued=max(0, len(request.continued) - 1),
         )
 
 

@@ -116,10 +116,14 @@ class GumbelNoise:
 
 
 class Dice:
-    """The random decisions of the rejection law and of drafters that sample for it. Tests replace it to enumerate."""
+    """The random decisions of the rejection law and of drafters that sample for it. Tests replace it to enumerate.
 
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.Generator(np.random.Philox(key=seed))
+    Args:
+        begun: tokens of the answer that came before: their dice are not thrown again for what follows them.
+    """
+
+    def __init__(self, seed: int, begun: int = 0) -> None:
+        self._rng = np.random.Generator(np.random.Philox(key=seed, counter=[0, begun, 0, 0]))
 
     def accept(self, probability: float) -> tuple[float, bool]:
         """A throw in [0, 1) and whether it is below ``probability``."""

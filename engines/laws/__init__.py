@@ -7,13 +7,15 @@ from engines.laws.exact import Exact
 from engines.laws.redraw import Redraw
 from engines.laws.rejection import Rejection
 from engines.laws.typical import Typical
-from engines.sampling import Sampling
+from engines.sampling import Dice, Sampling
 
 __all__ = ["Exact", "Law", "Redraw", "Rejection", "Typical", "Verdict", "make_law"]
 
 _WITH_DICE = {law.name: law for law in (Rejection, Redraw, Typical)}
 
 
-def make_law(name: str, sampling: Sampling, seed: int, vocab_size: int) -> Law:
-    """The law with this name, one of ``engines.request.LAWS``."""
-    return Exact(sampling, seed, vocab_size) if name == Exact.name else _WITH_DICE[name](sampling, seed)
+def make_law(name: str, sampling: Sampling, seed: int, vocab_size: int, begun: int = 0) -> Law:
+    """The law with this name, one of ``engines.request.LAWS``, for an answer of which ``begun`` tokens are there."""
+    if name == Exact.name:
+        return Exact(sampling, seed, vocab_size)
+    return _WITH_DICE[name](sampling, seed, Dice(seed, begun))

@@ -66,6 +66,11 @@ class Law(ABC):
         """Whether a drafter may draw the nodes of a tree from distributions: the law tries them as they were drawn."""
         return False
 
+    def choice(self, row: np.ndarray, position: int) -> tuple[int, float | None]:
+        """For display: the target's token at a position and its noise, from a row [vocabulary] after temperature and
+        filters. Where dice decide there is none before they fall: the likeliest."""
+        return int(row.argmax()), None
+
     @abstractmethod
     def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
         """Decide. ``logits`` [1 + nodes, vocabulary], row 0 the root's; ``position`` of the first token emitted."""

@@ -35,6 +35,13 @@ class Exact(Law):
         token = int(scores.argmax())
         return token, float(1 / np.exp(scores - scores[token]).sum()), None
 
+    def choice(self, row: np.ndarray, position: int) -> tuple[int, float | None]:
+        if self.sampling.greedy:
+            return int(row.argmax()), None
+        noise = self._noise.at(position)
+        token = int((row + noise).argmax())
+        return token, float(noise[token])
+
     def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
         table, children, verdict, node = to_numpy(logits), tree.children(), Verdict(), -1
         while True:
