@@ -8,9 +8,10 @@ FILES  := pyproject.toml constraints.txt
 run: $(VENV)/.run
 	$(BIN)/spec-tui
 
+# Two at a time; a file stays together, so that what its tests share is loaded once.
 test: $(VENV)/.test
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
