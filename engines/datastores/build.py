@@ -45,7 +45,7 @@ class Counts:
 
 def build_sparse(
     name: str, corpus: Corpus, tokenizer: Any, *, limit: int | None = None, progress: Progress = quiet,
-    fresh: bool = False, replace: bool = False,
+    fresh: bool = False, replace: bool = False, order: dict[str, Any] | None = None,
 ) -> Store:
     """Build a sparse datastore; one that was interrupted is taken up.
 
@@ -53,7 +53,7 @@ def build_sparse(
         tokenizer: of transformers.
         limit: tokens at most, None for all.
         progress: told of each step; what it raises interrupts the build and leaves this function.
-        fresh, replace: see ``workspace.workspace``.
+        fresh, replace, order: see ``workspace.workspace``.
 
     Raises:
         UsageProblem, DatastoreProblem: see ``workspace.workspace`` and the stages.
@@ -61,7 +61,7 @@ def build_sparse(
     encoder = Encoder(tokenizer)
     identity = {"format": FORMAT, "kind": "sparse", "limit": limit, "sources": corpus.identity,
                 "tokenizer": encoder.fingerprint}
-    with workspace(name, identity, fresh, replace) as place:
+    with workspace(name, identity, fresh, replace, order) as place:
         counts = write_tokens(place, corpus, encoder, limit, progress)
         write_suffixes(place, counts, encoder.vocab_size, progress)
 

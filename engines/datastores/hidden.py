@@ -125,7 +125,7 @@ def build_dense(
     name: str, corpus: Corpus, tokenizer: Any, reader: Reader, *, kind: Literal["dense", "both"] = "dense",
     recipe: Recipe | None = None, reduction: Reduction | None = None, index: str = "auto", limit: int | None = None,
     sample: int = SAMPLE, seed: int = 0, before: Before = lambda document: (), progress: Progress = quiet,
-    fresh: bool = False, replace: bool = False,
+    fresh: bool = False, replace: bool = False, order: dict[str, Any] | None = None,
 ) -> Store:
     """Build a dense datastore, or one that is both; one that was interrupted is taken up.
 
@@ -138,7 +138,7 @@ def build_dense(
         before: token ids that the model reads before a document, by its number: the prompt of an answer, the token
             that begins every text. They follow from the corpus and the model.
         progress: told of each step; what it raises interrupts the build and leaves this function.
-        fresh, replace: see ``workspace.workspace``.
+        fresh, replace, order: see ``workspace.workspace``.
 
     Raises:
         UsageProblem, DatastoreProblem, RunFailed: see ``workspace.workspace`` and the stages.
@@ -151,7 +151,7 @@ def build_dense(
         "model": {**asdict(reader.mark), "name": "", "revision": ""}, "context": reader.context, "index": index,
         "recipe": asdict(recipe), "reduction": reduction and reduction.checksum, "sample": sample, "seed": seed,
     }  # fmt: skip
-    with workspace(name, identity, fresh, replace) as place:
+    with workspace(name, identity, fresh, replace, order) as place:
         counts = write_tokens(place, corpus, encoder, limit, progress)
         files = sparse_files(counts, encoder.vocab_size)
         if kind == "both":

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engines import codec
 from engines.datastores import places
 from engines.datastores.ann import choose
 from engines.datastores.corpus import Corpus, Encoder, Joined
@@ -91,11 +92,30 @@ class Order:
         if self.answered:
             self.sampled().request("x").check()
 
+    def anywhere(self) -> Order:
+        """The same with whole paths: what means the same from any folder."""
+        sources = tuple(s if s in (STANDARD_LIBRARY, ANSWERS) or s.startswith(HUB) else _whole(s) for s in self.sources)
+        return replace(self, sources=sources, prompts=self.prompts and _whole(self.prompts))
+
     def sampled(self) -> Any:
         """How answers are made, an ``answers.Sampled``. Raises UsageProblem."""
         from engines.datastores.answers import Sampled
 
         return Sampled(self.answers, self.temperature, self.max_new_tokens, self.engine, self.system)
+
+
+def _whole(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
+
+
+def begun(name: str) -> Order | None:
+    """The order of an unfinished build; None where it is not known. Raises UsageProblem: not a name."""
+    from engines.datastores.workspace import begun_with
+
+    try:
+        return codec.build(Order, begun_with(name))
+    except ValueError:
+        return None
 
 
 def corpus_of(order: Order, runtime: Runtime | None = None, progress: Progress = quiet) -> Corpus:
@@ -201,10 +221,10 @@ def build(
     """
     from engines.datastores.build import build_sparse
 
+    told = codec.plain(order.anywhere())
     if order.kind == "sparse":
-        return build_sparse(
-            order.name, corpus, tokenizer, limit=order.limit, progress=progress, fresh=fresh, replace=replace
-        )
+        return build_sparse(order.name, corpus, tokenizer, limit=order.limit, progress=progress, fresh=fresh,
+                            replace=replace, order=told)  # fmt: skip
     from engines.datastores.from_model import WINDOW, ModelReader, before
     from engines.datastores.hidden import build_dense
 
@@ -212,7 +232,7 @@ def build(
     return build_dense(
         order.name, corpus, tokenizer, ModelReader(runtime, window), kind=order.kind, recipe=order.recipe,
         index=order.index, limit=order.limit, sample=order.sample, before=before(corpus, tokenizer),
-        progress=progress, fresh=fresh, replace=replace,
+        progress=progress, fresh=fresh, replace=replace, order=told,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from engines.datastores.continuations import END
 from engines.datastores.trie import heaviest
 from engines.errors import UsageProblem
+from engines.stock import DenseProbe, Found, Neighbour, Node, SparseProbe
 
 if TYPE_CHECKING:
     from engines.datastores.dense import DenseStore
@@ -23,89 +24,30 @@ _BEFORE, _AFTER = 12, 12  # tokens of a passage
 Piece = Callable[[int], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Where something stands. All text is untrusted.
-
-    Attributes:
-        source: file, prompt, or what else the document came from.
-        line: of the source, None where it has no lines.
-        before, after: the text around.
-    """
-
-    source: str
-    line: int | None
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A node of the trie, depth first: token and text, index of its parent (-1: the root), how many continuations go
-    through it, its share of its parent's, and one of the places."""
-
-    token: int
-    text: str
-    parent: int
-    count: int
-    prob: float
-    found: Found
-
-
-@dataclass(frozen=True, slots=True)
-class SparseProbe:
-    """What ``rest`` would draft: the matched suffix, tokens and text; its occurrences; the heaviest nodes."""
-
-    matched: int
-    suffix: str
-    occurrences: int
-    nodes: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """One continuation: dot product of the keys, distance between them (where they have unit length, 0 to 2), how many
-    neighbours go on so, tokens and text, and the place."""
-
-    score: float
-    distance: float
-    count: int
-    tokens: tuple[int, ...]
-    text: str
-    found: Found
-
-
-@dataclass(frozen=True, slots=True)
-class DenseProbe:
-    """What ``dresd`` would draft: neighbours looked at, how many begin with the last token, the nearest of those.
-    ``remark``: why not the index that was built answered; "" if it did."""
-
-    candidates: int
-    matching: int
-    neighbours: tuple[Neighbour, ...]
-    remark: str
-
-
 def probe_sparse(store: SparseStore, context: Sequence[int], piece: Piece, nodes: int = 24, length: int = 10,
                  n_max: int = 16, n_min: int = 2) -> SparseProbe:  # fmt: skip
     """Look up the longest suffix of ``context``. No match gives no nodes."""
+    clock = perf_counter()
     match = store.longest(context, n_max, n_min)
     if match is None:
-        return SparseProbe(0, "", 0, ())
+        return SparseProbe(0, "", 0, (), perf_counter() - clock)
     rows = store.continuations(match, length)
     trie = heaviest(rows, nodes)
+    seconds = perf_counter() - clock
     found = tuple(
         Node(token, piece(token), parent, count, prob, _found(store.documents, int(rows.positions[row]), piece))
         for token, parent, count, prob, row in zip(trie.tokens, trie.parents, trie.counts, trie.probs, trie.rows)
     )
-    return SparseProbe(match.length, _text(context[-match.length :], piece), match.count, found)
+    return SparseProbe(match.length, _text(context[-match.length :], piece), match.count, found, seconds)
 
 
 def probe_dense(store: DenseStore, hidden: np.ndarray, emitted: int | None, piece: Piece, drafts: int = 10,
                 length: int = 10) -> DenseProbe:  # fmt: skip
     """Look up a hidden state float [H]; see ``DenseStore.query``."""
+    clock = perf_counter()
     key = store.reduction.one(hidden)
     found = store.nearest(key, emitted, drafts, length)
+    seconds = perf_counter() - clock
     keys = store.keys[found.keys].astype(np.float32)
     distances = np.linalg.norm(keys - key, axis=1) if len(found) else ()
     rows = ([t for t in row.tolist() if t != END] for row in found.tokens)
@@ -114,7 +56,7 @@ def probe_dense(store: DenseStore, hidden: np.ndarray, emitted: int | None, piec
                   _found(store.documents, int(at), piece))
         for score, distance, count, row, at in zip(found.scores, distances, found.counts, rows, found.positions)
     )  # fmt: skip
-    return DenseProbe(found.candidates, found.matching, neighbours, store.remark)
+    return DenseProbe(found.candidates, found.matching, neighbours, store.remark, seconds)
 
 
 def _found(documents: Documents, position: int, piece: Piece) -> Found:

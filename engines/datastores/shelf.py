@@ -22,13 +22,23 @@ class Shelf:
     def __init__(
         self, tokenizer: str, model: ModelMark | None = None, offered: Mapping[str, Callable[[], Store]] | None = None
     ) -> None:
-        self.tokenizer, self.model, self._offered = tokenizer, model, dict(offered or {})
+        self.tokenizer, self.model, self.offered = tokenizer, model, dict(offered or {})
         self._stores: dict[str, Store] = {}
         self._parts: dict[tuple[str, str], object] = {}
 
     def fitting(self, dense: bool = False) -> tuple[str, ...]:
         """Names of the datastores at hand that this model can search, the shipped ones last."""
         return tuple(entry.name for entry in places.listing() if self._fits(entry, dense))
+
+    def refresh(self) -> None:
+        """Forget what was removed or built anew since it was opened."""
+        now = {entry.name: entry.manifest for entry in places.listing() if not entry.unfinished}
+        self.forget(*(name for name, store in self._stores.items() if now.get(name) != store.manifest))
+
+    def forget(self, *names: str) -> None:
+        """Close what is open of these."""
+        self._stores = {name: store for name, store in self._stores.items() if name not in names}
+        self._parts = {key: part for key, part in self._parts.items() if key[0] not in names}
 
     def titles(self) -> tuple[str, ...]:
         """The datastores at hand that fit, with what can be searched in them, for people."""
@@ -38,7 +48,7 @@ class Shelf:
             for name in names:
                 kinds[name].append(kind)
         titles = tuple(f"{name} ({' and '.join(kind)})" for name, kind in kinds.items())
-        return titles + tuple(f"{name} (sparse, built when used)" for name in self._offered if name not in kinds)
+        return titles + tuple(f"{name} (sparse, built when used)" for name in self.offered if name not in kinds)
 
     def default(self, dense: bool = False) -> tuple[str, ...]:
         """Those taken when none is named: the shipped ones that fit; where none ships for the model, all that fit."""
@@ -92,7 +102,7 @@ class Shelf:
 
     def _open(self, name: str) -> Store:
         if name not in self._stores:
-            offer = self._offered.get(name)
+            offer = self.offered.get(name)
             self._stores[name] = offer() if offer else open_store(name, self.tokenizer)
         return self._stores[name]
 

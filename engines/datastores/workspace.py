@@ -56,10 +56,11 @@ class Workspace:
         remark: what became of an earlier attempt, in a sentence; "" if there is nothing to say.
     """
 
-    def __init__(self, name: str, identity: dict[str, Any]) -> None:
+    def __init__(self, name: str, identity: dict[str, Any], order: dict[str, Any] | None = None) -> None:
         self.name, self.folder = name, places.home() / (name + places.PARTIAL)
         self.remark = ""
         self._identity = _digest(json.dumps(identity, sort_keys=True))
+        self._order = order
         self._journal: dict[str, Any] = {}
         self._open: dict[str, IO[bytes]] = {}
 
@@ -151,7 +152,7 @@ class Workspace:
     def begin(self, fresh: bool) -> None:
         """Take up the unfinished build that lies here, or start over. Raises DatastoreProblem, UsageProblem."""
         if self.folder.exists() and not fresh:
-            self._journal = self._read_journal()
+            self._journal = _read_journal(self.folder)
             if self._journal and self._journal["identity"] != self._identity:
                 raise UsageProblem(
                     f"an unfinished build of {self.name} was begun from other sources or with other options",
@@ -162,20 +163,9 @@ class Workspace:
             places.discard(self.folder)
             self.folder.mkdir(parents=True)
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            self._journal = {"identity": self._identity, "created": now, "stages": {}, "lengths": {}}
+            self._journal = {"identity": self._identity, "created": now, "stages": {}, "lengths": {},
+                             "order": self._order}  # fmt: skip
             self._write_journal()
-
-    def _read_journal(self) -> dict[str, Any]:
-        """What is on the disk, {} if it is not all there."""
-        try:
-            checksum, _, text = (self.folder / _JOURNAL).read_text("utf-8").partition("\n")
-            if checksum != _digest(text):
-                return {}
-            found = json.loads(text)
-            sizes = {path: (self.folder / path).stat().st_size for path in found["lengths"]}
-            return found if all(sizes[path] >= n for path, n in found["lengths"].items()) else {}
-        except (OSError, ValueError):
-            return {}
 
     def _write_journal(self) -> None:
         temporary = self.folder / f"{_JOURNAL}.new"
@@ -187,8 +177,28 @@ class Workspace:
         os.replace(temporary, self.folder / _JOURNAL)
 
 
+def _read_journal(folder: Path) -> dict[str, Any]:
+    """What is on the disk, {} if it is not all there."""
+    try:
+        checksum, _, text = (folder / _JOURNAL).read_text("utf-8").partition("\n")
+        if checksum != _digest(text):
+            return {}
+        found = json.loads(text)
+        sizes = {path: (folder / path).stat().st_size for path in found["lengths"]}
+        return found if all(sizes[path] >= n for path, n in found["lengths"].items()) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def begun_with(name: str) -> dict[str, Any] | None:
+    """The ``order`` that an unfinished build was begun with; None where there is none or it is not known."""
+    return _read_journal(places.home() / (places.check_name(name) + places.PARTIAL)).get("order")
+
+
 @contextmanager
-def workspace(name: str, identity: dict[str, Any], fresh: bool = False, replace: bool = False) -> Iterator[Workspace]:
+def workspace(
+    name: str, identity: dict[str, Any], fresh: bool = False, replace: bool = False, order: dict[str, Any] | None = None
+) -> Iterator[Workspace]:
     """The place to build a datastore in, this process alone; an interrupted build of the same is taken up. One that was
     left before anything was committed leaves nothing.
 
@@ -197,6 +207,7 @@ def workspace(name: str, identity: dict[str, Any], fresh: bool = False, replace:
         identity: JSON: all that the bytes of the result depend on.
         fresh: start over, whatever an interrupted build left.
         replace: an existing datastore of this name gives way when the new one is complete.
+        order: JSON, kept for whoever wants to go on with the build (``begun_with``).
 
     Raises:
         UsageProblem: not a name; there is a datastore of this name; the unfinished build is of something else.
@@ -205,7 +216,7 @@ def workspace(name: str, identity: dict[str, Any], fresh: bool = False, replace:
     places.check_name(name)
     with locked(name):
         _check_free(name, replace)
-        place = Workspace(name, identity)
+        place = Workspace(name, identity, order)
         try:
             place.begin(fresh)
             yield place

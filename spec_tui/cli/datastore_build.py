@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -160,12 +159,11 @@ def _say_what_it_takes(found: Outlook) -> None:
     if found.seconds:
         parts.append(in_time(found.seconds))
     narrate(", ".join(parts))
-    from engines.datastores import places
+    from engines.datastores.workshop import free
 
-    home = places.home()
-    free = shutil.disk_usage(next(p for p in (home, *home.parents) if p.exists())).free
-    if found.building > free:
-        narrate(f"note: the disk has {in_bytes(free)} left; SPEC_TUI_DATA_DIR chooses another place for datastores")
+    left = free()
+    if found.building > left:
+        narrate(f"note: the disk has {in_bytes(left)} left; SPEC_TUI_DATA_DIR chooses another place for datastores")
 
 
 def _left(name: str) -> str:

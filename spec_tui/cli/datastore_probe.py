@@ -25,8 +25,8 @@ from spec_tui.session.client import LoadRequest
 from spec_tui.text import one_line, visible
 
 if TYPE_CHECKING:
-    from engines.datastores.probe import DenseProbe, Found, SparseProbe
     from engines.datastores.store import Store
+    from engines.stock import DenseProbe, Found, SparseProbe
 
 _TEXT = "What the draft would follow: the end of a context."
 _PROMPT = "Take TEXT as the beginning of the answer to this."
@@ -159,7 +159,7 @@ def _sparse_lines(name: str, found: SparseProbe) -> Iterator[str]:
         return
     plural = "occurrence" if found.occurrences == 1 else "occurrences"
     yield (f"{name}, sparse: {found.matched} tokens match, {found.occurrences:,} {plural}: "
-           f"{one_line(found.suffix)}")  # fmt: skip
+           f"{one_line(found.suffix)} ({found.seconds * 1000:.2f} ms)")  # fmt: skip
     depths: list[int] = []
     told: Found | None = None
     for node in found.nodes:
@@ -173,7 +173,8 @@ def _sparse_lines(name: str, found: SparseProbe) -> Iterator[str]:
 
 def _dense_lines(name: str, found: DenseProbe) -> Iterator[str]:
     note = f"; {one_line(found.remark)}" if found.remark else ""
-    yield f"{name}, dense: {found.candidates:,} neighbours looked at, {found.matching:,} begin as the text ends{note}"
+    yield (f"{name}, dense: {found.candidates:,} neighbours looked at, {found.matching:,} begin as the text ends "
+           f"({found.seconds * 1000:.2f} ms){note}")  # fmt: skip
     if found.neighbours:
         yield "  cosine  distance"
     for row in found.neighbours:

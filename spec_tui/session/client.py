@@ -55,9 +55,12 @@ class EngineClient(Protocol):
     def audit(self, answer: Answer) -> None:
         """Check an answer: ``Auditing``..., then ``Audited`` or ``Failed``. Waits for a run in progress."""
 
+    def tell(self, command: dict[str, Any]) -> None:
+        """Send a command about datastores (``session.datastores``)."""
+
     def cancel(self) -> None:
         """Stop the run in progress after the round under way (``Finished`` with reason "cancelled"), or the audit
-        (``Failed`` of kind "cancelled")."""
+        (``Failed`` of kind "cancelled"), or the build (``Refused`` of kind "cancelled")."""
 
     def events(self) -> list[Event]:
         """What has arrived since the last call, in order; empty if nothing."""
@@ -91,6 +94,10 @@ class QueuedClient:
 
     def audit(self, answer: Answer) -> None:
         self._send(audit_command(answer))
+
+    def tell(self, command: dict[str, Any]) -> None:
+        if self.alive:  # else the screen says what there is to say
+            self._deliver(command)
 
     def cancel(self) -> None:
         if self.alive:

@@ -9,19 +9,24 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engines.answer import Answer
 from engines.errors import ModelUnavailable, SpecError
 from engines.events import Audited, Auditing, Event, Failed, Loading, Ready
 from engines.request import Request
+from spec_tui.session import datastores
 from spec_tui.session.client import LoadRequest
+
+if TYPE_CHECKING:
+    from engines.datastores.workshop import Workshop
 
 
 class Decoder(Protocol):
     """What is asked of a loaded model: ``engines.runtime.Runtime``, or a stand-in of the tests."""
 
     ready: Ready
+    workshop: Workshop
 
     def run(self, request: Request, cancelled: Callable[[], bool] = ...) -> Iterator[Event]: ...
 
@@ -62,10 +67,10 @@ class Service:
         self._lock = threading.Lock()
 
     def command(self, record: dict[str, Any]) -> None:
-        """Take a command: load, run, audit, cancel or close. Any thread; returns at once.
+        """Take a command: load, run, audit, cancel, close, or one of ``datastores``. Any thread; returns at once.
 
-        ``cancel`` stops the runs and audits under way and waiting; without any, the loading (at its next progress
-        report).
+        ``cancel`` stops the runs, audits and builds under way and waiting; without any, the loading (at its next
+        progress report).
         """
         if record["do"] == "cancel":
             self._stop(only_runs=True)
@@ -96,7 +101,7 @@ class Service:
 
     def _stop(self, only_runs: bool) -> None:
         with self._lock:
-            runs = [job for job in self._pending if job.record["do"] != "load"]
+            runs = [job for job in self._pending if job.record["do"] not in ("load", *datastores.AT_ONCE)]
             for job in runs if runs and only_runs else self._pending:
                 job.stop.set()
 
@@ -106,6 +111,8 @@ class Service:
         elif job.record["do"] == "run":
             for event in self._loaded().run(Request.from_dict(job.record["request"]), cancelled=job.stop.is_set):
                 self._emit(event)
+        elif job.record["do"] in datastores.COMMANDS:
+            datastores.execute(job.record, lambda: self._loaded().workshop, self._emit, job.stop.is_set)
         else:
             self._audit(Answer.from_dict(job.record["answer"]), job.stop)
 
