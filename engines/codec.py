@@ -57,12 +57,21 @@ def _scalar(hint: Any, origin: Any, args: tuple, value: Any) -> Any:
         if value not in args:
             raise ValueError(f"{value!r} is none of {args}")
         return value
-    if hint is float and (value is None or type(value) in (int, float)):
-        return float("nan") if value is None else float(value)
+    if hint is float:
+        return _number(value)
     expected = {int: int, str: str, bool: bool}.get(hint, dict if origin is dict else object)
     if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
         raise ValueError(f"expected {getattr(expected, '__name__', expected)}, got {type(value).__name__}")
     return value
+
+
+def _number(value: Any) -> float:
+    if value is not None and type(value) not in (int, float):
+        raise ValueError(f"expected a number, got {type(value).__name__}")
+    try:
+        return float("nan") if value is None else float(value)
+    except OverflowError:
+        raise ValueError("a number larger than any float") from None
 
 
 _HINTS: dict[type, dict[str, Any]] = {}

@@ -1,21 +1,30 @@
-"""Traces: a run's events, one JSON object a line, as they happened. An interrupted run leaves a readable
-prefix."""
+"""Traces: a run's events, one JSON object a line, as they happened, and a checksum of them. An interrupted run leaves a
+readable prefix without one. Files with one run behind the other (``cat``) are traces too.
+
+What a file says is believed only where a fold can rely on it (``soundness``).
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import stat
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
 from engines.errors import RunFailed, UsageProblem
-from engines.events import SCHEMA, Audited, Event, Failed, Finished, Started, from_json, to_json
+from engines.events import SCHEMA, Audited, Event, Failed, Finished, Prefilled, Round, Started, from_json, to_json
+from spec_tui.session.soundness import Soundness
+from spec_tui.text import model_label
 
 _LONGEST_LINE = 64 << 20  # bytes; a round with a tree of 256 nodes is some tens of kilobytes
 _MOST_PROBLEMS = 20
 _LAST = Finished | Failed | Audited
+_SEAL = b'{"event":"Sealed",'
 
 
 def encode(event: Event) -> bytes:
@@ -24,38 +33,87 @@ def encode(event: Event) -> bytes:
 
 
 class TraceWriter:
-    """Writes a trace line by line. The file is checked at once and opened with the first event, so that a run
-    that never starts leaves an older trace as it was. An existing file is overwritten if it is a trace (or
-    empty).
+    """Writes a trace line by line, and when it is closed behind the end of a run the checksum. The file is checked at
+    once and opened with the first event, so that a run that never starts leaves an older trace as it was. An existing
+    file is overwritten if it is a trace (or empty) and ``replace`` allows it.
+
+    Folders of models are named by their last two parts: a trace is for others too.
 
     Raises:
         UsageProblem: the path cannot be written, or holds something that is not a trace.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, replace: bool = True) -> None:
+        self._path, self._mode = path, "wb" if replace else "xb"
         self._file: IO[bytes] | None = None
+        self._seal = _Seal()
+        self._ended = False
         _check_target(path)
 
     def write(self, event: Event) -> None:
         """Append one event. Raises RunFailed where the disk is full or gone."""
-        try:
-            if self._file is None:
-                self._file = open(self._path, "wb")  # noqa: SIM115 (closed by close)
-            self._file.write(encode(event))
-            self._file.flush()
-        except OSError as error:
-            raise RunFailed(f"the trace cannot be written to {self._path}: {error.strerror}") from None
+        line = encode(_portable(event))
+        self._seal.add(line)
+        self._ended = isinstance(event, _LAST)
+        self._append(line)
 
     def close(self) -> None:
-        if self._file is not None:
+        if self._file is not None and not self._file.closed:
+            if self._ended:
+                self._append(self._seal.line())
             self._file.close()
+
+    def _append(self, line: bytes) -> None:
+        try:
+            if self._file is None:
+                self._file = open(self._path, self._mode)  # noqa: SIM115 (closed by close)
+            self._file.write(line)
+            self._file.flush()
+        except FileExistsError:
+            raise UsageProblem(f"{self._path} exists", "name another file") from None
+        except OSError as error:
+            raise RunFailed(f"the trace cannot be written to {self._path}: {error.strerror}") from None
 
     def __enter__(self) -> TraceWriter:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+class _Seal:
+    """The checksum over the lines since the last one: SHA-256, line ends as ``\\n`` whatever a copy made of them."""
+
+    def __init__(self) -> None:
+        self._sum, self.lines = hashlib.sha256(), 0
+
+    def add(self, line: bytes) -> None:
+        self._sum.update(line.rstrip(b"\r\n") + b"\n")
+        self.lines += 1
+
+    def line(self) -> bytes:
+        """The line that says it."""
+        return _SEAL + f'"lines":{self.lines},"sha256":"{self._sum.hexdigest()}"}}\n'.encode()
+
+    def differs(self, line: bytes) -> str:
+        """What is wrong, by a line read, "" if nothing."""
+        try:
+            said = json.loads(line)
+            lines, checksum = said["lines"], said["sha256"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return "the checksum cannot be read"
+        if checksum == self._sum.hexdigest():
+            return ""
+        many = "" if lines == self.lines else f": {self.lines} lines of {lines} are here"
+        return f"the checksum does not match, so the file was damaged or changed{many}"
+
+
+def _portable(event: Event) -> Event:
+    """A start without this machine's folders."""
+    if not isinstance(event, Started):
+        return event
+    draft = event.draft_model and model_label(event.draft_model)
+    return replace(event, model=model_label(event.model), draft_model=draft)
 
 
 def _check_target(path: Path) -> None:
@@ -84,7 +142,7 @@ def _is_trace_or_empty(path: Path) -> bool:
             first = file.readline(_LONGEST_LINE)
     except OSError:
         return False
-    return not first or isinstance(_decode(first), Started | Failed)
+    return not first or isinstance(_decode(first, Soundness())[0], Started | Failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +152,34 @@ class Trace:
     Attributes:
         events: the readable events, in order.
         problems: sentences about what could not be read, for the user.
-        complete: it ends as a run ends.
+        sealed: every run has its checksum, and it is right.
     """
 
     events: tuple[Event, ...]
     problems: tuple[str, ...] = ()
+    sealed: bool = False
 
     @property
     def complete(self) -> bool:
         return bool(self.events) and isinstance(self.events[-1], _LAST)
+
+    @property
+    def runs(self) -> tuple[tuple[Event, ...], ...]:
+        """The events of each run. A run whose start is missing gets one that says so."""
+        runs: list[list[Event]] = []
+        for event in self.events:
+            if isinstance(event, Started):
+                runs.append([event])
+            elif isinstance(event, IN_RUN):
+                if not runs:
+                    runs.append([UNKNOWN])
+                runs[-1].append(event)
+        return tuple(map(tuple, runs))
+
+
+IN_RUN = Prefilled | Round | Finished | Failed | Audited
+UNKNOWN = Started("unknown", {}, "unknown", 0.0, 1.0, 0, 0, 0, "unknown", "unknown", "unknown", ())
+"""Stands for a start that cannot be read."""
 
 
 def read_trace(path: Path) -> Trace:
@@ -111,45 +188,61 @@ def read_trace(path: Path) -> Trace:
     Raises:
         UsageProblem: there is no such file, it cannot be opened, or nothing in it is an event.
     """
-    events: list[Event] = []
-    problems: list[str] = []
     try:
         with open(path, "rb") as file:
-            for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1):
-                found = _decode(line)
-                if isinstance(found, str):
-                    cut = "cut off: " if not line.endswith(b"\n") else ""
-                    problems.append(f"line {number} is {cut}{found}")
-                elif found is not None:
-                    events.append(found)
+            trace = _read(iter(lambda: file.readline(_LONGEST_LINE), b""))
     except OSError as error:
         raise UsageProblem(f"the trace {path} cannot be read: {error.strerror}", "check the path") from None
-    if not events:
+    if not trace.events:
         raise UsageProblem(f"{path} is not a trace", "traces are written by spec-tui run --trace FILE")
-    return Trace(tuple(events), tuple(_shorten(problems + _inconsistencies(events))))
+    return trace
 
 
-def _decode(line: bytes) -> Event | str | None:
-    """The event of a line, None for a blank line, or what is wrong with it."""
+def _read(lines: Iterable[bytes]) -> Trace:
+    events: list[Event] = []
+    problems: list[str] = []
+    sound, seal, sealed = Soundness(), _Seal(), True
+    for number, line in enumerate(lines, 1):
+        if b'"Sealed"' in line[:32]:
+            wrong, seal = seal.differs(line), _Seal()
+            sealed = sealed and not wrong
+            problems += [wrong] if wrong else []
+            continue
+        seal.add(line)
+        event, wrong = _decode(line, sound)
+        if wrong:
+            torn = event is None and not line.endswith(b"\n")
+            problems.append(f"line {number} {'is cut off' if torn else wrong}")
+        if event is not None:
+            events.append(event)
+    sealed = sealed and not seal.lines
+    return Trace(tuple(events), (*_shorten(problems), *_inconsistencies(events, seal.lines)), sealed)
+
+
+def _decode(line: bytes, sound: Soundness) -> tuple[Event | None, str]:
+    """The event of a line, None for a blank line or a damaged one; and what is wrong with it."""
     if not line.strip():
-        return None
+        return None, ""
     try:
-        return from_json(line.decode("utf-8"))
+        return sound.judge(from_json(line.decode("utf-8")))
     except UnicodeDecodeError:
-        return "not text"
+        return None, "is not text"
     except (ValueError, TypeError, RecursionError) as error:
-        return f"not an event of this version ({error})"
+        return None, f"is not an event of this version ({error})"
 
 
-def _inconsistencies(events: list[Event]) -> list[str]:
+def _inconsistencies(events: list[Event], unsealed: int) -> list[str]:
+    """What is wrong with the whole; ``unsealed`` lines have no checksum behind them."""
     found = []
     starts = [event for event in events if isinstance(event, Started)]
-    if not starts:
-        found.append("the start of the run is missing")
+    if events and not isinstance(events[0], Started):
+        found.append("the start of the run is missing: what was asked, and of which model, is not known")
     if any(start.schema > SCHEMA for start in starts):
         found.append("written by a newer version of this program: some of it may be missing here")
-    if not isinstance(events[-1], _LAST):
-        found.append("the end of the run is missing")
+    if not events or not isinstance(events[-1], _LAST):
+        found.append("the end of the run is missing: it was cut off, or is still being written")
+    elif unsealed:
+        found.append("there is no checksum, so nothing says whether this is all of it and unchanged")
     return found
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from engines.registry import find
 from engines.request import LAWS
 from spec_tui import verdict
-from spec_tui.text import LOSSY, lossy, one_line
+from spec_tui.text import LOSSY, lossy, model_label, one_line
 from spec_tui.tui import marks
 from spec_tui.tui.settings import changed, sampling_words
 from spec_tui.tui.sitting import Sitting, Turn
@@ -37,8 +35,7 @@ def model(sitting: Sitting) -> str:
     ready = sitting.ready
     if ready is None:
         return one_line(sitting.load_request.model or "the sample model", 40)
-    name = "/".join(Path(ready.model).parts[-2:]) if Path(ready.model).is_absolute() else ready.model
-    return one_line(f"{name} · {count(ready.parameters)} · {ready.dtype} · {ready.device}", 60)
+    return one_line(f"{model_label(ready.model)} · {count(ready.parameters)} · {ready.dtype} · {ready.device}", 60)
 
 
 def count(number: int) -> str:

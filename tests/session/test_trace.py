@@ -9,13 +9,14 @@ import typing
 from typing import Any, Literal, Union
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engines.answer import Answer
 from engines.errors import RunFailed, UsageProblem
 from engines.events import Event, Failed, Finished, Loading, from_json, to_json
 from engines.request import Request
+from spec_tui.session.state import best_path, fold_all, ghosts, rate_now, rates
 from spec_tui.session.trace import Trace, TraceWriter, encode, read_trace
 from tests.session import fake_runtime
 
@@ -78,8 +79,8 @@ def a_run(tmp_path, prompt="hello"):
 
 def test_written_and_read(tmp_path):
     events, path = a_run(tmp_path, "hostile")
-    assert read_trace(path) == Trace(tuple(events)) and read_trace(path).complete
-    assert path.read_bytes().count(b"\n") == len(events)
+    assert read_trace(path) == Trace(tuple(events), sealed=True) and read_trace(path).complete
+    assert path.read_bytes().count(b"\n") == len(events) + 1
 
 
 def test_every_prefix_is_readable(tmp_path):
@@ -92,14 +93,15 @@ def test_every_prefix_is_readable(tmp_path):
         whole = data[:end].count(b"\n")
         assert list(read.events[:whole]) == events[:whole]
         if data[end - 1 : end] != b"\n":
-            assert f"line {whole + 1} is cut off" in read.problems[0]
-        assert read.problems[-1] == "the end of the run is missing" and not read.complete
+            assert f"line {whole + 1} is cut off" in read.problems[0] or read.complete
+        assert not read.sealed and read.problems
+        assert ("the end of the run is missing" in read.problems[-1]) != read.complete
 
 
 def test_a_run_without_a_newline_at_the_end_is_whole(tmp_path):
     events, path = a_run(tmp_path)
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
-    assert read_trace(path) == Trace(tuple(events))
+    assert read_trace(path) == Trace(tuple(events), sealed=True)
 
 
 DAMAGE = [
@@ -124,13 +126,115 @@ def test_damaged_lines_are_named_and_left_out(tmp_path, line):
     path.write_bytes(b"\n".join([*lines[:2], line, b"", *lines[3:]]) + b"\n")
     read = read_trace(path)
     assert list(read.events) == events[:2] + events[3:]
-    assert len(read.problems) == 1 and read.problems[0].startswith("line 3 is not ")
+    assert read.problems[0].startswith("line 3 is not ") and not read.sealed and len(read.problems) == 3
+    assert "is round 2, and what comes between it and round 0 is missing" in read.problems[1]
+    assert "the checksum does not match" in read.problems[2]
 
 
 def test_many_problems_are_counted(tmp_path):
     _, path = a_run(tmp_path)
     path.write_bytes(path.read_bytes() + b"?\n" * 100)
-    assert len(read_trace(path).problems) == 21 and read_trace(path).problems[-1] == "and 80 more problems"
+    problems = read_trace(path).problems
+    assert len(problems) == 22 and problems[20] == "and 80 more problems" and "no checksum" in problems[21]
+
+
+def test_one_behind_the_other_is_a_trace_of_two_runs(tmp_path):
+    events, path = a_run(tmp_path)
+    path.write_bytes(path.read_bytes() * 2)
+    read = read_trace(path)
+    assert read.runs == (tuple(events),) * 2 and read.sealed and not read.problems
+
+
+def test_line_ends_of_another_system_do_not_matter(tmp_path):
+    events, path = a_run(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_trace(path) == Trace(tuple(events), sealed=True)
+
+
+def test_no_folder_of_this_machine_is_in_a_trace(tmp_path):
+    started = next(fake_runtime.load(progress=print).run(Request((("user", "x"),))))
+    with TraceWriter(tmp_path / "t") as writer:
+        writer.write(dataclasses.replace(started, model="/home/me/models/big", draft_model="C:\\me\\models\\small"))
+    (read,) = read_trace(tmp_path / "t").events
+    assert (read.model, read.draft_model) == ("models/big", "models/small")
+
+
+def whole(trace: Trace) -> None:
+    """All that is made of events can be made of these."""
+    for run in trace.runs:
+        state = fold_all(run)
+        assert json.dumps(state.metrics.stats()) and len(rates(state, 20)) in (0, 20) and state.text is not None
+        rate_now(state), ghosts(state)
+        for index in range(len(state.rounds)):
+            assert state.tokens_of(index) is not None and best_path(state.rounds[index].draft) is not None
+        audited = state.audited
+        assert audited is None or (audited.words and len(audited.gaps) == len(state.tokens))
+
+
+@pytest.fixture(scope="module")
+def recorded(tiny, tmp_path_factory):
+    """A trace of a real run, tree, retrieval, dice and audit in it."""
+    path = tmp_path_factory.mktemp("trace") / "t.jsonl"
+    request = Request((("user", "abab"),), "rasd", {"retrieval": "pld"}, "rejection", 0.9, max_new_tokens=8)
+    events = list(tiny.run(request))
+    with TraceWriter(path) as writer:
+        for event in (*events, tiny.audit(Answer.from_events(events))):
+            writer.write(event)
+    assert read_trace(path).sealed
+    return path.read_bytes()
+
+
+def damaged(tmp_path, data: bytes) -> Trace | None:
+    path = tmp_path / "damaged"
+    path.write_bytes(data)
+    try:
+        return read_trace(path)
+    except UsageProblem:
+        return None
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_cut_off_at_any_byte(tmp_path, recorded, data):
+    end = data.draw(st.integers(0, len(recorded) - 2))
+    read = damaged(tmp_path, recorded[:end])
+    assert read is None or (read.problems and not read.sealed)
+    if read is not None:
+        whole(read)
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_changed_bytes_are_noticed_and_break_nothing(tmp_path, recorded, data):
+    changed = bytearray(recorded)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(recorded) - 2))
+        changed[at] = data.draw(st.sampled_from(list(b'0123456789-e."\\,[]{}x\n\x00\xff')))
+    read = damaged(tmp_path, bytes(changed))
+    assert bytes(changed) == recorded or read is None or (read.problems and not read.sealed)
+    if read is not None:
+        whole(read)
+
+
+NUMBERS = [-2, -1, 0, 1, 3, 10**6, 10**400, -1e300, 1e300, None, float("inf"), True, "x", [], {}]
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_stands_in_a_field_breaks_nothing(tmp_path, recorded, data):
+    """Well-formed lines that say what cannot be: as a newer version or a liar would write them."""
+    lines = recorded.splitlines()
+    number = data.draw(st.integers(0, len(lines) - 2))
+    record = json.loads(lines[number])
+    spot = record
+    while isinstance(spot, (dict, list)) and spot:
+        holder, key = spot, data.draw(st.sampled_from(sorted(spot) if isinstance(spot, dict) else range(len(spot))))
+        spot = holder[key]
+    holder[key] = data.draw(st.sampled_from(NUMBERS))
+    lines[number] = json.dumps(record).encode()
+    read = damaged(tmp_path, b"\n".join(lines) + b"\n")
+    assert read is not None and not read.sealed
+    whole(read)
 
 
 def test_a_newer_trace_is_read_and_said_to_be_newer(tmp_path):
@@ -140,13 +244,13 @@ def test_a_newer_trace_is_read_and_said_to_be_newer(tmp_path):
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     read = read_trace(path)
     assert read.events[1:] == tuple(events[1:]) and read.events[0].engine == "pld"
-    assert "newer version" in read.problems[0]
+    assert "newer version" in read.problems[1] and "checksum does not match" in read.problems[0]
 
 
 def test_the_start_may_be_missing(tmp_path):
     _, path = a_run(tmp_path)
     path.write_bytes(b"\n".join(path.read_bytes().splitlines()[1:]))
-    assert read_trace(path).problems == ("the start of the run is missing",)
+    assert "the start of the run is missing" in read_trace(path).problems[-1]
 
 
 @pytest.mark.parametrize("content", [b"", b"dear all\n", b"\x00" * 100, b'{"event":"Warp"}\n'])
