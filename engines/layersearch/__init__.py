@@ -1,0 +1,1 @@
+"""Draft & Verify's offline search: which sublayers to leave out when drafting, by the measured speed."""

@@ -1,0 +1,79 @@
+"""What a set of sublayers is worth: tokens a second of drafting without it, over those of autoregressive decoding."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from engines.errors import RunFailed, UsageProblem
+from engines.layersearch.kept import Settings, Trial
+from engines.metrics import Metrics, measure
+from engines.removed import Removed
+from engines.request import Request
+
+if TYPE_CHECKING:
+    from engines.runtime import Runtime
+
+
+class Bench:
+    """Measures sets on prompts. Every trial writes every answer twice, with the draft and without, in turns, so that
+    both meet the same weather; greedy, prefills not counted, and nothing is remembered from trial to trial.
+
+    Raises:
+        UsageProblem: no prompts, one that the model cannot be asked (its number is named), too few tokens.
+    """
+
+    def __init__(self, runtime: Runtime, prompts: Sequence[str], tokens: int) -> None:
+        self._runtime, self._prompts, self._tokens = runtime, list(prompts), tokens
+        if not prompts:
+            raise UsageProblem("there are no prompts to measure on", "give --prompts a file with some")
+        if tokens < 2:
+            raise UsageProblem(f"answers of {tokens} tokens tell nothing of speed", "--tokens is at least 2")
+        self._trials = 0
+        self._warm_up()
+
+    def settings(self, seed: int) -> Settings:
+        """What the trials have in common."""
+        digest = hashlib.sha256(json.dumps(self._prompts).encode()).hexdigest()[:16]
+        return Settings(len(self._prompts), digest, self._tokens, seed)
+
+    def __call__(self, removed: Removed) -> Trial:
+        """One trial. Raises RunFailed where the model breaks, or has nothing to say."""
+        drafting, plain = [], []
+        self._runtime.forget_acceptance()
+        for number, prompt in enumerate(self._prompts, start=self._trials):
+            for with_draft in (number % 2 == 0, number % 2 == 1):
+                if with_draft:
+                    drafting.append(self._run(prompt, removed))
+                else:
+                    plain.append(self._run(prompt))
+        self._trials += 1
+        speed, baseline = _speed(drafting), _speed(plain)
+        drafted = sum(metrics.drafted for metrics in drafting)
+        accepted = sum(metrics.accepted for metrics in drafting)
+        return Trial(str(removed), speed / baseline, speed, baseline, accepted / drafted if drafted else None)
+
+    def _run(self, prompt: str, removed: Removed | None = None) -> Metrics:
+        engine, options = ("draft-verify", {"layers": str(removed)}) if removed else ("autoregressive", {})
+        request = Request((("user", prompt),), engine, options, max_new_tokens=self._tokens)
+        return measure(self._runtime.run(request))
+
+    def _warm_up(self) -> None:
+        """Ask every prompt once: what cannot be asked is said before anything is measured."""
+        for number, prompt in enumerate(self._prompts, start=1):
+            try:
+                self._run(prompt)
+            except UsageProblem as error:
+                what = f"prompt {number} of {len(self._prompts)}: {error.message}"
+                raise UsageProblem(what, "shorten it, or leave it out") from None
+        self._run(self._prompts[0], Removed((1,), ()))
+
+
+def _speed(runs: list[Metrics]) -> float:
+    """Tokens a second of all answers together."""
+    tokens, seconds = sum(m.new_tokens - 1 for m in runs), sum(m.decode_seconds for m in runs)
+    if tokens < 1 or seconds <= 0:
+        raise RunFailed("the model ends its answers at once, so there is no speed to measure", "give other --prompts")
+    return tokens / seconds
