@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -24,6 +25,8 @@ class EngineSpec:
         options: its options, in display order.
         needs: what must be at hand ("draft model", "datastore", "dense datastore"), empty if nothing.
         lossless: under the lossless laws the text follows the target's distribution exactly.
+        searches: it looks into datastores where there are some, and does without where there are none.
+        storeless: (option, value) with which it neither needs nor searches datastores; None where there is none.
     """
 
     id: str
@@ -33,6 +36,23 @@ class EngineSpec:
     options: tuple[Option, ...] = ()
     needs: tuple[str, ...] = ()
     lossless: bool = True
+    searches: bool = False
+    storeless: tuple[str, Any] | None = None
+
+    def needed(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Of ``needs`` those that these options leave."""
+        return tuple(need for need in self.needs if not (self._storeless(options) and "datastore" in need))
+
+    def least(self) -> tuple[str, ...]:
+        """What it needs whatever its options are."""
+        return self.needed(dict([self.storeless])) if self.storeless else self.needs
+
+    def retrieves(self, options: Mapping[str, Any]) -> bool:
+        """Whether it searches datastores, with these options."""
+        return self.searches or any("datastore" in need for need in self.needed(options))
+
+    def _storeless(self, options: Mapping[str, Any]) -> bool:
+        return self.storeless is not None and options.get(self.storeless[0]) == self.storeless[1]
 
     def parse(self, given: dict[str, Any]) -> dict[str, Any]:
         """All options with values, the given ones checked.

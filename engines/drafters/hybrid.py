@@ -31,6 +31,7 @@ SPEC = EngineSpec(
         Option("n_min", 2, "Exact match: shortest suffix that counts.", 1, 64),
         Option("drafts", 10, "Dense datastores: nearest neighbours that are drafted.", 1, 64),
     ),
+    searches=True,
 )
 
 

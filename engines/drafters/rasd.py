@@ -47,6 +47,7 @@ SPEC = EngineSpec(
         *_TREE,
     ),
     needs=("draft model", "datastore"),
+    storeless=("retrieval", "pld"),
 )
 
 

@@ -110,18 +110,18 @@ class Settings:
         parts.append(f"max {self.max_new_tokens}")
         if self.system.strip():
             parts.append("system prompt")
-        if self.datastores and retrieves(engine):
+        if self.datastores and self.retrieves(ready):
             parts.append("from " + ", ".join(self.datastores))
         return " · ".join(parts)
+
+    def retrieves(self, ready: Ready | None) -> bool:
+        """Whether the next answer searches datastores."""
+        engine = self.resolved(ready)
+        return registry.find(engine).retrieves(self.options(engine))
 
     def heat(self) -> str:
         """Sampling in words."""
         return sampling_words(self.temperature, self.top_p, self.top_k)
-
-
-def retrieves(engine: str) -> bool:
-    """Whether an engine searches datastores."""
-    return any("datastore" in need for need in registry.find(engine).needs)
 
 
 def stores(ready: Ready | None) -> dict[str, str]:
@@ -161,14 +161,18 @@ def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def unavailable(spec: registry.EngineSpec, ready: Ready | None) -> str:
-    """Why an engine cannot run with the loaded models; "" if it can, or if nothing is loaded yet."""
+def unavailable(spec: registry.EngineSpec, ready: Ready | None, options: Mapping[str, Any] | None = None) -> str:
+    """Why an engine cannot run with the loaded models and these options (None: with any); "" if it can, or if nothing
+    is loaded yet."""
     if ready is None:
         return ""
-    if "draft model" in spec.needs and not ready.draft_model:
+    needs = spec.least() if options is None else spec.needed(options)
+    if "draft model" in needs and not ready.draft_model:
         return "; ".join(ready.warnings) or "no draft model is loaded: start with --draft-model PATH"
     kinds = " ".join(title.rpartition("(")[2] for title in ready.datastores)  # "name (sparse and dense)"
     for need, kind in (("datastore", "sparse"), ("dense datastore", "dense")):
-        if need in spec.needs and kind not in kinds:
-            return f"no {kind} datastore fits the model: build one with spec-tui datastore build --kind {kind}"
+        if need in needs and kind not in kinds:
+            other = ", or set {}={}".format(*spec.storeless) if spec.storeless else ""
+            return (f"no {kind} datastore fits the model: build one (d, then n, or "
+                    f"spec-tui datastore build --kind {kind}){other}")  # fmt: skip
     return ""

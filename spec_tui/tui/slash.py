@@ -11,7 +11,7 @@ from engines.errors import UsageProblem
 from engines.events import Ready
 from engines.request import LAWS, law_mark
 from spec_tui.tui.marks import VIEWS
-from spec_tui.tui.settings import SAMPLING, Settings, retrieves, stores
+from spec_tui.tui.settings import SAMPLING, Settings, stores, unavailable
 
 # As typed, the sampling value it sets.
 _SAMPLING = {
@@ -124,7 +124,8 @@ def _action(name: str, argument: str, settings: Settings) -> Outcome:
 
 def _engine(argument: str, settings: Settings, ready: Ready | None) -> Outcome:
     new = settings.with_engine(argument, ready)
-    return Outcome(new, "engine: " + new.summary(ready))
+    missing = unavailable(registry.find(argument), ready, new.options(argument))
+    return Outcome(new, "engine: " + new.summary(ready) + (f"; {missing}" if missing else ""))
 
 
 def _set(argument: str, settings: Settings, ready: Ready | None) -> Outcome:
@@ -141,7 +142,7 @@ def _datastore(argument: str, settings: Settings, ready: Ready | None) -> Outcom
     new = settings.with_datastores(argument.replace(",", " ").split(), ready)
     engine = new.resolved(ready)
     said = "datastores: " + (", ".join(new.datastores) or "those that ship")
-    return Outcome(new, said if retrieves(engine) else f"{said}; {engine} searches none, /engine rest does")
+    return Outcome(new, said if new.retrieves(ready) else f"{said}; {engine} searches none, /engine rest does")
 
 
 def _system(argument: str, settings: Settings, ready: Ready | None) -> Outcome:

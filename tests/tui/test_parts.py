@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engines.errors import UsageProblem
 from engines.events import Draft, Emitted, Origin, Prefilled, Round, Trial
-from engines.registry import find
+from engines.registry import find, specs
 from engines.request import Request
 from spec_tui.session.state import RunState, TokenState, fold_all
 from spec_tui.tui import marks, slash, words
@@ -27,7 +27,7 @@ from spec_tui.tui.widgets.strip_panel import bar, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 from spec_tui.tui.widgets.tree_panel import TreePanel
 from spec_tui.tui.widgets.wrap import cells
-from tests.tui.fakes import ANSWER, READY, script
+from tests.tui.fakes import ANSWER, READY, FakeClient, script
 
 
 def run_of(engine: str = "draft", law: str = "exact") -> RunState:
@@ -381,6 +381,37 @@ def test_an_engine_without_its_datastore_says_what_to_build():
     with pytest.raises(UsageProblem, match="DReSD is not available") as refused:
         Settings().with_engine("dresd", READY)
     assert "--kind dense" in refused.value.hint
+
+
+def test_what_is_needed_and_searched_follows_the_options():
+    rasd, empty = Settings().with_option("rasd", "retrieval", "pld"), replace(READY, datastores=())
+    assert unavailable(find("rasd"), empty, Settings().options("rasd")).endswith("or set retrieval=pld")
+    assert unavailable(find("rasd"), empty, rasd.options("rasd")) == "" == unavailable(find("rasd"), empty)
+    assert "no draft model" in unavailable(find("rasd"), replace(empty, draft_model=None), rasd.options("rasd"))
+    searched = {engine: Settings(engine).retrieves(empty) for engine in ("pld", "rest", "dresd", "rasd", "hybrid")}
+    assert searched == {"pld": False, "rest": True, "dresd": True, "rasd": True, "hybrid": True}
+    assert not replace(rasd, engine="rasd").retrieves(empty)
+    chosen = replace(rasd, engine="rasd", datastores=("notes",))
+    assert "notes" not in chosen.summary(empty) and "notes" in replace(chosen, engine="hybrid").summary(empty)
+    assert "set retrieval=pld" in slash.execute("/engine rasd", Settings(), empty).message
+
+
+async def test_rasd_can_be_chosen_without_a_datastore_if_it_retrieves_from_the_text(session):
+    async with session(client=FakeClient(ready=replace(READY, datastores=()))) as s:
+        await s.pilot.press("ctrl+e")
+        form = s.app.screen
+        engines = form.query_one("#engines")
+        engines.highlighted = [spec.id for spec in specs()].index("rasd")
+        await s.pilot.pause()
+        assert "Not with these options: no sparse datastore" in str(form.query_one("#about").content)
+        await s.pilot.press("ctrl+s")
+        assert s.app.screen is form and "set retrieval=pld" in str(form.query_one("#hint").content)
+        field = next(f for f in form.query("#options Field") if f.option.name == "retrieval")
+        field.put("pld")
+        await s.pilot.press("ctrl+s")
+        await s.pilot.pause()
+        assert s.chat.sitting.settings.resolved(None) == "rasd"
+        assert s.chat.sitting.settings.options("rasd")["retrieval"] == "pld"
 
 
 def test_the_trees_remarks_are_whole_or_not_there():

@@ -16,7 +16,7 @@ from engines.events import Ready
 from engines.sources.meter import in_bytes
 from spec_tui.text import one_line
 from spec_tui.tui.screens.modal import Box, SpecModal
-from spec_tui.tui.settings import Settings, retrieves, stores
+from spec_tui.tui.settings import Settings, stores
 
 if TYPE_CHECKING:
     from engines.datastores.places import Entry
@@ -117,7 +117,7 @@ class DataScreen(SpecModal[Settings]):
     def _draw_chosen(self) -> None:
         names = ", ".join(self.chosen) or "those that ship with the program"
         engine = self.settings.resolved(self.ready)
-        less = "" if retrieves(engine) else f"; {engine} searches none, rest does (ctrl+e)"
+        less = "" if self.settings.retrieves(self.ready) else f"; {engine} searches none, rest does (ctrl+e)"
         left = f" · unfinished builds: {', '.join(self.unfinished)}" if self.unfinished else ""
         self._say(f"next answers search {names}{less}{left}")
 

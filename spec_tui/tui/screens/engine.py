@@ -72,8 +72,9 @@ class EngineScreen(SpecModal[Settings]):
     async def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         spec = find(event.option.id)
         self.chosen = spec.id
-        reason = unavailable(spec, self.ready)
-        missing = f"Not available: {one_line(reason)}" if reason else price.hopeless(self.ready, spec, self.settings)
+        reason = unavailable(spec, self.ready, self.settings.options(spec.id))
+        never = "Not available" if unavailable(spec, self.ready) else "Not with these options"
+        missing = f"{never}: {one_line(reason)}" if reason else price.hopeless(self.ready, spec, self.settings)
         self.query_one("#about", Static).update("\n\n".join(filter(None, (spec.summary, missing, spec.source))))
         await self._show_options(spec)
 
@@ -128,6 +129,9 @@ class EngineScreen(SpecModal[Settings]):
                 field.complain(error.hint)
                 field.query_one(Input).focus()
                 return
+        if reason := unavailable(find(self.chosen), self.ready, settings.options(self.chosen)):
+            self.on_field_explained(Field.Explained(reason, True))
+            return
         self.dismiss(settings)
 
     def _with(self, settings: Settings, field: Field) -> Settings:
