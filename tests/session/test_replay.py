@@ -1,0 +1,153 @@
+"""A trace as an engine: the same events and states as live, on a clock that tests wind."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.answer import Answer
+from engines.events import Failed, Prefilled, Ready, Round
+from engines.request import Request
+from spec_tui.session.client import LoadRequest
+from spec_tui.session.replay import SPEEDS, Player, ReplayClient
+from spec_tui.session.state import RunState, fold, fold_all
+from spec_tui.session.trace import Trace, TraceWriter, read_trace
+
+ASKED = Request((("user", "abab"),), "draft", {"shape": "tree"}, max_new_tokens=24)
+
+
+@pytest.fixture(scope="module")
+def live(tiny):
+    events = list(tiny.run(ASKED))
+    return (*events, tiny.audit(Answer.from_events(events)))
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def everything(client: ReplayClient, clock: Clock, step: float = 0.001) -> list:
+    out = client.events()
+    while client.player is None or not client.player.over:
+        clock.now += step
+        out += client.events()
+    return out
+
+
+def test_replay_equals_live_event_by_event(live, tmp_path):
+    with TraceWriter(tmp_path / "t") as writer:
+        for event in live:
+            writer.write(event)
+    trace, clock = read_trace(tmp_path / "t"), Clock()
+    client = ReplayClient(trace, clock=clock)
+    client.load(LoadRequest())
+    client.run(ASKED)
+    ready, *replayed = everything(client, clock)
+    assert isinstance(ready, Ready) and ready.model == "tiny-target" and ready.price == live[0].price
+    assert tuple(replayed) == live
+
+    a, b = RunState(), RunState()
+    for one, other in zip(live, replayed, strict=True):
+        a, b = fold(a, one), fold(b, other)
+        assert a == b
+
+
+@pytest.mark.parametrize("speed", [0.25, 1.0, 8.0, math.inf])
+def test_events_come_when_the_engines_clock_says(live, speed):
+    clock = Clock()
+    player = Player(live, speed, clock)
+    seen = list(player.due())
+    for _ in range(200_000):
+        if player.over:
+            break
+        passed = (clock.now - 100.0) * speed if clock.now > 100.0 else 0.0
+        assert player.times[len(seen) - 1] <= passed + 1e-9 or speed == math.inf
+        clock.now += 1e-4
+        seen += player.due()
+    assert tuple(seen) == live and player.now == player.length
+    assert speed == math.inf or (clock.now - 100.0) * speed == pytest.approx(player.length, abs=2e-4 * speed)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["wait", "pause", "faster", "slower", "step"]), st.floats(0, 0.05))))
+def test_whatever_is_pressed_the_events_stay_in_order(live, presses):
+    clock = Clock()
+    client = ReplayClient(Trace(live), clock=clock)
+    client.play()
+    out, before = [], 0.0
+    for press, seconds in presses:
+        clock.now += seconds
+        if press == "pause":
+            client.paused = not client.paused
+        elif press != "wait":
+            getattr(client, press)()
+        out += client.events()
+        assert client.player.now >= before and tuple(out) == live[: len(out)]
+        before = client.player.now
+    client.cancel()
+    assert tuple(out + client.events()) == live
+
+
+def test_paused_is_paused_and_a_step_is_a_round(live):
+    clock = Clock()
+    client = ReplayClient(Trace(live), clock=clock)
+    client.play()
+    client.paused = True
+    client.events()
+    clock.now += 1e6
+    assert client.events() == []
+    client.step()
+    assert isinstance(client.events()[-1], Prefilled)
+    client.step()
+    (one,) = client.events()
+    assert isinstance(one, Round) and one.index == 1
+    client.paused = False
+    assert client.events() == [], "the time of the pause does not count"
+
+
+def test_speeds_are_steps_with_two_ends(live):
+    client = ReplayClient(Trace(live))
+    assert [client.faster() for _ in range(8)][-1] == SPEEDS[-1]
+    assert [client.slower() for _ in range(20)][-1] == SPEEDS[0]
+    assert client.faster() == SPEEDS[1]
+
+
+def test_runs_play_one_after_the_other_and_again(live):
+    client = ReplayClient(Trace(live * 2), speed=math.inf)
+    for _ in range(3):
+        client.run(ASKED)
+        assert tuple(client.events()) == live
+
+
+def test_there_is_no_model(live):
+    client = ReplayClient(Trace(live))
+    client.audit(Answer.from_events(live))
+    assert isinstance(client.events()[0], Failed) and client.alive
+    client.close()
+    assert not client.alive
+
+
+def test_a_run_without_a_start_plays(live):
+    client = ReplayClient(Trace(live[2:]), speed=math.inf)
+    client.load(LoadRequest())
+    client.run(ASKED)
+    ready, *events = client.events()
+    assert ready.model == "unknown" and fold_all(events).tokens and fold_all(events).finished
+
+
+def test_no_torch_for_a_replay():
+    program = (
+        "import sys; import spec_tui.session.replay\n"
+        "assert not {'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
