@@ -2,7 +2,8 @@
 
 A trace is ``Started, Prefilled, Round*, Finished`` (or ``Failed`` where the run broke), then ``Audited`` where the
 answer was checked. ``Loading``, ``Ready``, ``Auditing`` and what ``engines.stock`` has come from the engine process
-outside a run. Every event is JSON both ways: ``to_json`` / ``from_json``.
+outside a run; a race has events of its own around those of its runs (``engines.race.events``). Every event is JSON both
+ways: ``to_json`` / ``from_json``.
 
 Importing this module imports neither torch nor transformers.
 """
@@ -29,6 +30,7 @@ from engines.parts import (
     Trial,
     Verified,
 )
+from engines.race.events import RaceEvent
 from engines.stock import StockEvent
 
 SCHEMA = 1
@@ -243,7 +245,7 @@ class Failed:
     kind: str = "failed"
 
 
-Event = Union[Loading, Ready, Started, Prefilled, Round, Finished, Auditing, Audited, Failed, StockEvent]
+Event = Union[Loading, Ready, Started, Prefilled, Round, Finished, Auditing, Audited, Failed, StockEvent, RaceEvent]
 _CLASSES: dict[str, type] = {c.__name__: c for c in typing.get_args(Event)}
 
 

@@ -3,8 +3,9 @@ the one of docs/glossary.md; ratios with nothing to divide by are None, never 0.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from engines.cost import BreakEven, CostCurve
 from engines.events import Event, Prefilled, Round, Started
@@ -159,6 +160,19 @@ def measure(events: Iterable[Event]) -> Metrics:
     for event in events:
         metrics = metrics.add(event)
     return metrics
+
+
+def together(runs: Iterable[Metrics]) -> Metrics:
+    """The totals of several runs; without ``price``, which they need not share."""
+    runs = list(runs)
+    depth = max((len(m.depth_tried) for m in runs), default=0)
+    sums = {
+        f.name: sum(getattr(m, f.name) for m in runs)
+        for f in fields(Metrics) if isinstance(f.default, (int, float)) and f.name != "priced_seconds"
+    }
+    columns = ("depth_tried", "depth_accepted")
+    sums |= {name: tuple(map(sum, zip(*(_grow(getattr(m, name), depth) for m in runs)))) for name in columns}
+    return Metrics(**sums, sources=dict(sum((Counter(m.sources) for m in runs), Counter())))
 
 
 def _ratio(a: float, b: float) -> float | None:

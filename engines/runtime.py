@@ -203,6 +203,13 @@ class Runtime:
             if model is not None:
                 model.truncate(0)
 
+    def memory(self, engine: str, rows: int) -> int:
+        """Bytes of the weights of the models that an engine runs, and of ``rows`` KV rows of each: computed from shapes
+        and dtype, since engines share this process. What lies in a datastore is not in it."""
+        draft = self.draft if "draft model" in registry.find(engine).needs else None
+        models = [model for model in (self.target, draft) if model is not None]
+        return sum(m.parameters * m.dtype.itemsize + rows * m.cache.row_bytes for m in models)
+
     def _budget(self, request: Request, engine: str) -> tuple[Budget, CostCurve | None]:
         """What decides on the sizes of drafts, and the price of the draft model.
 

@@ -72,6 +72,11 @@ class KVBuffer(Cache):
         """Where the next row goes."""
         return self.length + self.pending
 
+    @property
+    def row_bytes(self) -> int:
+        """Size of a row, keys and values of all layers; 0 before the first one was written."""
+        return sum(store.nbytes for store in self._stores) // max(1, self.capacity)
+
     @torch.inference_mode()
     def reserve(self, rows: int) -> None:
         """Make room for ``rows`` in all; grows geometrically and keeps what is there."""

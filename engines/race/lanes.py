@@ -1,0 +1,168 @@
+"""What a race is: lanes, prompts, repeats. Plain data, and how lanes are written."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from engines import codec, registry
+from engines.errors import UsageProblem
+from engines.request import Request
+
+STORES = "datastore"  # written like an option of the engine, though it is the request's
+_EXAMPLE = "for example autoregressive,pld,rest:c=16:n_max=8"
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """An engine as it takes part in a race.
+
+    Attributes:
+        engine: its id.
+        options: values by name, in the options' types; those left out take their defaults.
+        datastores: those that this lane searches; none takes the request's.
+    """
+
+    engine: str
+    options: dict[str, Any] = field(default_factory=dict)
+    datastores: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The lane as it is written on the command line: ``rest:c=16:datastore=notes``."""
+        given = {**self.options, **({STORES: ",".join(self.datastores)} if self.datastores else {})}
+        return ":".join([self.engine, *(f"{name}={_written(value)}" for name, value in given.items())])
+
+    def of(self, request: Request) -> Request:
+        """The request, asked of this lane."""
+        return replace(
+            request, engine=self.engine, options=dict(self.options), datastores=self.datastores or request.datastores
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Lanes on the same prompts.
+
+    Attributes:
+        lanes: at least one; the same engine may run in several.
+        request: what is common to all lanes; its engine and options are not looked at.
+        prompts: user's turns to put behind ``request.conversation``, a prompt each; one of several turns (as in
+            MT-Bench and Spec-Bench) is asked turn by turn, all lanes being shown the same earlier answers. None: the
+            conversation is asked as it is.
+        repeats: how often every lane runs on every prompt.
+        live: send events while a lane runs. Whoever draws them then takes time from it, so that the numbers of a live
+            race are not comparable.
+        audit: check every answer, and not only those that differ from each other.
+    """
+
+    lanes: tuple[Lane, ...]
+    request: Request
+    prompts: tuple[tuple[str, ...], ...] = ()
+    repeats: int = 1
+    live: bool = False
+    audit: bool = False
+
+    def check(self) -> None:
+        """Raises UsageProblem for what cannot be run, options and prompts included."""
+        if not self.lanes:
+            raise UsageProblem("there is no lane to run", f"name engines: {_EXAMPLE}")
+        if self.repeats < 1:
+            raise UsageProblem(f"repeats {self.repeats} is out of range", "repeats is at least 1")
+        for lane in self.lanes:
+            registry.find(lane.engine).parse(lane.options)
+        if not self.prompts:
+            self.request.check()
+        for turns in self.prompts:
+            for turn in turns or ("",):
+                replace(self.request, conversation=(("user", turn),)).check()
+
+    @property
+    def baseline(self) -> int:
+        """The lane that speed-ups are measured against: the first autoregressive one, else the first."""
+        return next((i for i, lane in enumerate(self.lanes) if lane.engine == "autoregressive"), 0)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each lane; those of lanes that are the same are numbered."""
+        return labels(self.lanes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return codec.plain(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Race:
+        """The inverse of ``to_dict`` after a trip through JSON. Raises ValueError."""
+        return codec.build(cls, data)
+
+
+def labels(lanes: Sequence[Lane]) -> tuple[str, ...]:
+    """A name for each lane; those of lanes that are the same are numbered."""
+    plain = [lane.label for lane in lanes]
+    return tuple(f"{name} #{plain[: i + 1].count(name)}" if plain.count(name) > 1 else name
+                 for i, name in enumerate(plain))
+
+
+def order(lanes: int, turn: int, seed: int = 0) -> list[int]:
+    """In which order the lanes run the ``turn``-th time (from 0).
+
+    A shuffle by the seed; every second turn goes backwards through the one before it, so that a machine that gets
+    slower or faster steadily favours no lane over two turns; each two turns begin one lane further on, so that all come
+    first and behind each other.
+    """
+    base = list(range(lanes))
+    random.Random(seed).shuffle(base)
+    start = turn // 2 % lanes
+    turned = base[start:] + base[:start]
+    return turned[::-1] if turn % 2 else turned
+
+
+def parse_lanes(texts: Iterable[str]) -> tuple[Lane, ...]:
+    """Lanes of ``ID:option=value,ID,...`` texts. Raises UsageProblem."""
+    return tuple(parse_lane(part) for text in texts for part in text.split(","))
+
+
+def parse_lane(text: str, extra: dict[str, Any] | None = None) -> Lane:
+    """The lane of ``ID:option=value:option=value``. A colon begins an option only where a name and ``=`` follow, so
+    values may hold colons, and commas; ``datastore=NAME,NAME`` says what this lane searches.
+
+    Args:
+        extra: options that the lane gets besides, where it does not have them.
+
+    Raises:
+        UsageProblem: malformed, no such engine, an unknown option or one out of range.
+    """
+    engine, *settings = re.split(rf":(?=\s*{_NAME}\s*=)", text.strip())
+    engine = engine.strip()
+    if not engine:
+        raise UsageProblem(f"lane {text!r} names no engine", _EXAMPLE)
+    name, colon, rest = engine.partition(":")
+    if colon or "=" in engine:
+        raise UsageProblem(f"{(rest if colon else name).strip()!r} in lane {text!r} is not OPTION=VALUE", _EXAMPLE +
+                           "; values with commas: --engine 'ID:option=value', one for each lane")
+    given: dict[str, Any] = {}
+    for setting in settings:
+        option, _, value = setting.partition("=")
+        if option.strip() in given:
+            raise UsageProblem(f"option {option.strip()} is given twice in lane {text!r}", "give it once")
+        given[option.strip()] = value.strip()
+    return make_lane(engine, {**(extra or {}), **given})
+
+
+def make_lane(engine: str, given: dict[str, Any]) -> Lane:
+    """A lane of an engine with these settings, checked; ``datastore`` may be one. Raises UsageProblem."""
+    stores = tuple(dict.fromkeys(name.strip() for name in str(given.get(STORES, "")).split(",") if name.strip()))
+    if STORES in given and not stores:
+        raise UsageProblem(f"{STORES}= names no datastore", "see spec-tui datastore list")
+    options = {name: value for name, value in given.items() if name != STORES}
+    parsed = registry.find(engine).parse(options)
+    return Lane(engine, {name: parsed[name] for name in options}, stores)
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

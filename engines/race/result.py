@@ -1,0 +1,230 @@
+"""The numbers of a race: a fold over its events, complete at any moment."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from engines.events import Audited, Event, Failed, Finished, Prefilled, Round, Started
+from engines.metrics import Metrics, together
+from engines.race.estimate import Estimate
+from engines.race.events import (
+    Compared,
+    LaneEvents,
+    LaneFinished,
+    LaneStarted,
+    RaceEvent,
+    RaceFinished,
+    RaceStarted,
+)
+
+OTHERS, WAITED = 0.2, 0.02  # cores that others kept busy, share of the time without a core: from here on it is said
+
+
+@dataclass(slots=True)
+class LaneRun:
+    """A run of a lane.
+
+    Attributes:
+        events: as a trace would hold them; empty where the result does not keep them.
+        finished: what was measured around it, None while it runs.
+        started, end, failed, audited: those of its events, None where there is none.
+        metrics: a fold over its events.
+        ttft: seconds to the first token: the prefill with the drafter's own start.
+    """
+
+    lane: int
+    repeat: int
+    prompt: int
+    events: list[Event] = field(default_factory=list)
+    finished: LaneFinished | None = None
+    started: Started | None = None
+    end: Finished | None = None
+    failed: Failed | None = None
+    audited: Audited | None = None
+    metrics: Metrics = field(default_factory=Metrics)
+    ttft: float | None = None
+
+    @property
+    def complete(self) -> bool:
+        """It came to its own end, and its events are here."""
+        return self.finished is not None and not self.finished.failed and self.end is not None
+
+    def add(self, event: Event, keep: bool = True) -> None:
+        """Take the next event of the run; ``keep`` it too."""
+        if keep:
+            self.events.append(event)
+        self.metrics = self.metrics.add(event)
+        if isinstance(event, Started):
+            self.started = event
+        elif isinstance(event, Prefilled):
+            self.ttft = event.seconds
+        elif isinstance(event, Finished):
+            self.end = event
+        elif isinstance(event, Failed):
+            self.failed = event
+        elif isinstance(event, Audited):
+            self.audited = event
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFigures:
+    """A lane's numbers, over its complete runs.
+
+    Attributes:
+        rates, rate: tokens/s, a number for each repeat that the lane completed, all prompts together; the estimate.
+        speed_ups, speed_up: over the baseline's rate of the same repeat; empty for the baseline itself.
+        metrics: all runs together; acceptance by depth is ``depth_accepted`` over ``depth_tried``.
+        ttft: median seconds to the first token.
+        memory: bytes, the most of any run (``LaneFinished.memory``).
+    """
+
+    lane: int
+    rates: tuple[float, ...]
+    speed_ups: tuple[float, ...]
+    metrics: Metrics
+    ttft: float | None
+    memory: int | None
+
+    @property
+    def rate(self) -> Estimate | None:
+        return Estimate.of(self.rates)
+
+    @property
+    def speed_up(self) -> Estimate | None:
+        return Estimate.of(self.speed_ups)
+
+
+@dataclass(slots=True)
+class Disturbance:
+    """What else the machine did during the runs: cores that others kept busy on average, the share of time in which
+    the decoding thread had no core; None where the system does not say."""
+
+    other_cores: float | None
+    waited: float | None
+
+    @property
+    def matters(self) -> bool:
+        return (self.other_cores or 0) >= OTHERS or (self.waited or 0) >= WAITED
+
+
+class Result:
+    """A race as it comes in.
+
+    Args:
+        keep_events: whether the runs keep their events (for screens; numbers do without).
+
+    Attributes:
+        at: the run under way, warm-ups included.
+        runs: by (lane, repeat, prompt), in the order in which they began.
+        pairs: the texts of each pair of lanes, on each prompt.
+    """
+
+    def __init__(self, keep_events: bool = True) -> None:
+        self._keep = keep_events
+        self.started: RaceStarted | None = None
+        self.at: LaneStarted | None = None
+        self.runs: dict[tuple[int, int, int], LaneRun] = {}
+        self.pairs: list[Compared] = []
+        self.finished: RaceFinished | None = None
+        self._whose: LaneRun | None = None
+
+    def add(self, event: Event) -> None:
+        """Take the next event."""
+        if isinstance(event, RaceEvent):
+            self._add_race(event)
+        elif self._whose is not None and isinstance(event, (Started, Prefilled, Round, Finished, Failed, Audited)):
+            self._whose.add(event, self._keep)
+
+    def _add_race(self, event: RaceEvent) -> None:
+        self._whose = None
+        if isinstance(event, RaceStarted):
+            self.started = event
+        elif isinstance(event, LaneStarted):
+            self.at = event
+            if not event.warm_up:
+                self._run(event)
+        elif isinstance(event, LaneEvents):
+            self._whose = self._run(event)
+        elif isinstance(event, LaneFinished):
+            self._run(event).finished = event
+        elif isinstance(event, Compared):
+            self.pairs.append(event)
+        else:
+            self.finished = event
+
+    def _run(self, event: LaneStarted | LaneEvents | LaneFinished) -> LaneRun:
+        key = event.lane, event.repeat, event.prompt
+        return self.runs.setdefault(key, LaneRun(*key))
+
+    @property
+    def complete(self) -> list[LaneRun]:
+        """The runs that count."""
+        return [run for run in self.runs.values() if run.complete]
+
+    @property
+    def bugs(self) -> bool:
+        """Whether an audit found a BUG anywhere."""
+        return any(run.audited and run.audited.verdict == "BUG" for run in self.runs.values())
+
+    def of(self, lane: int) -> list[LaneRun]:
+        """A lane's complete runs, by repeat and prompt."""
+        return sorted((r for r in self.complete if r.lane == lane), key=lambda r: (r.repeat, r.prompt))
+
+    def figures(self) -> list[LaneFigures]:
+        """A lane's numbers each, in the order of the lanes."""
+        lanes = range(len(self.started.lanes)) if self.started else ()
+        rates = {lane: self._rates(lane) for lane in lanes}
+        return [self._figures(lane, rates) for lane in lanes]
+
+    def disturbance(self) -> Disturbance:
+        """What else the machine did, over all finished runs."""
+        ends = [run.finished for run in self.runs.values() if run.finished]
+        return Disturbance(_share(ends, "other_seconds"), _share(ends, "waited_seconds"))
+
+    def pair(self, first: int, second: int, prompt: int = 0) -> Compared | None:
+        """What was found of two lanes, in either order."""
+        wanted = (*sorted((first, second)), prompt)
+        return next((p for p in self.pairs if (p.first, p.second, p.prompt) == wanted), None)
+
+    def _rates(self, lane: int) -> dict[int, float]:
+        """Tokens/s by repeat, of those in which the lane answered every prompt."""
+        by_repeat: dict[int, list[Metrics]] = {}
+        for run in self.of(lane):
+            by_repeat.setdefault(run.repeat, []).append(run.metrics)
+        totals = {r: together(runs) for r, runs in by_repeat.items() if len(runs) == self.started.prompts}
+        return {repeat: total.tokens_per_second for repeat, total in totals.items() if total.tokens_per_second}
+
+    def _figures(self, lane: int, rates: dict[int, dict[int, float]]) -> LaneFigures:
+        base = {} if lane == self.started.baseline else rates[self.started.baseline]
+        runs = self.of(lane)
+        ttfts = [run.ttft for run in runs if run.ttft is not None]
+        return LaneFigures(
+            lane, tuple(rates[lane].values()), tuple(rate / base[r] for r, rate in rates[lane].items() if r in base),
+            together(run.metrics for run in runs), statistics.median(ttfts) if ttfts else None,
+            max((run.finished.memory for run in runs if run.finished.memory is not None), default=None),
+        )
+
+
+def timeline(events: Iterable[Event]) -> list[tuple[float, int]]:
+    """(seconds since the start of a run, new tokens so far) at every moment that brought some, by the run's own clock;
+    what was drawn meanwhile is in none of it. For lanes on one clock."""
+    clock, tokens, points = 0.0, 0, []
+    for event in events:
+        if isinstance(event, Prefilled):
+            clock, tokens = event.seconds, 1
+        elif isinstance(event, Round):
+            clock += event.draft_seconds + event.verify_seconds + event.other_seconds
+            tokens += len(event.emitted)
+        else:
+            continue
+        points.append((clock, tokens))
+    return points
+
+
+def _share(ends: Sequence[LaneFinished], name: str) -> float | None:
+    """A measured time over the wall time, of the runs for which it is known."""
+    known = [(getattr(end, name), end.seconds) for end in ends if getattr(end, name) is not None]
+    total = sum(seconds for _, seconds in known)
+    return sum(value for value, _ in known) / total if total else None

@@ -1,0 +1,192 @@
+"""A race, run: fair by construction.
+
+Lanes run one after another on the same models. Each is warmed up by a short run that counts nowhere. Before every run
+the KV caches are emptied and what budgets learned is forgotten, so that each pays its own prefill and begins as
+``spec-tui run`` does in a fresh process. The order changes from turn to turn (``lanes.order``). A run's events are kept
+until it is over.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Protocol
+
+from engines.answer import Answer
+from engines.errors import SpecError
+from engines.events import Audited, Auditing, Event, Failed, Finished, Round
+from engines.metrics import measure
+from engines.race.events import (
+    Compared,
+    LaneEvents,
+    LaneFinished,
+    LaneStarted,
+    RaceEvent,
+    RaceFinished,
+    RaceStarted,
+)
+from engines.race.lanes import Race, order
+from engines.race.texts import Key, compare
+from engines.race.watch import Watch
+from engines.request import Request
+
+WARM_UP = 32  # tokens: libraries, memory and the processor are awake after some
+
+
+class Racer(Protocol):
+    """What a race needs of a loaded model: ``engines.runtime.Runtime``, or a stand-in of the tests."""
+
+    def run(self, request: Request, cancelled: Callable[[], bool] = ...) -> Iterator[Event]: ...
+
+    def audit(
+        self, answer: Answer, cancelled: Callable[[], bool] = ..., progress: Callable[[float], None] = ...
+    ) -> Audited | None: ...
+
+    def forget(self) -> None: ...
+
+    def forget_acceptance(self) -> None: ...
+
+    def memory(self, engine: str, rows: int) -> int: ...
+
+
+def race(racer: Racer, asked: Race, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Event]:
+    """The race as events (``engines.race.events``); ``cancelled`` is asked between rounds. What is cut off is left out,
+    and a race without audits ends where it was cancelled.
+
+    Raises:
+        UsageProblem: before anything, for a race that cannot be run.
+        SpecError: a lane fails in its warm-up; the message begins with its label.
+    """
+    asked.check()
+    yield from _Runner(racer, asked, cancelled).events()
+
+
+def held(events: Iterable[Event]) -> Iterator[Event]:
+    """The same race with the events of its runs behind the last of them: for a reader in another process, whose work on
+    them would take time from the lanes that follow. A live race passes as it is."""
+    kept: list[Event] = []
+    of_run = over = False
+    try:
+        for event in events:
+            over = over or isinstance(event, (Auditing, Compared, RaceFinished))
+            over = over or (isinstance(event, RaceStarted) and event.live)
+            if over:
+                yield from kept
+                kept.clear()
+            of_run = isinstance(event, LaneEvents) or (of_run and not isinstance(event, RaceEvent))
+            if of_run and not over:
+                kept.append(event)
+            else:
+                yield event
+    except SpecError:
+        yield from kept
+        raise
+
+
+class _Runner:
+    """The state of a race."""
+
+    def __init__(self, racer: Racer, asked: Race, cancelled: Callable[[], bool]) -> None:
+        self.racer, self.asked, self.cancelled = racer, asked, cancelled
+        self.turns = [(q, t) for q, turns in enumerate(asked.prompts) for t in range(len(turns))] or [(0, -1)]
+        self.answers: dict[Key, Answer] = {}  # of complete runs
+        self.texts: dict[int, dict[int, str]] = {}  # by prompt and lane, of the first repeat
+        self.out: set[int] = set()  # lanes that failed
+        self.step = 0
+        self.steps = len(asked.lanes) * (1 + asked.repeats * len(self.turns))
+
+    def events(self) -> Iterator[Event]:
+        asked = self.asked
+        yield RaceStarted(asked.lanes, len(self.turns), asked.repeats, asked.baseline, asked.live)
+        yield from self._warm_up()
+        for repeat in range(asked.repeats):
+            for prompt in range(len(self.turns)):
+                for lane in order(len(asked.lanes), repeat * len(self.turns) + prompt, asked.request.seed):
+                    if lane not in self.out and not self.cancelled():
+                        yield from self._run(lane, repeat, prompt)
+        yield from compare(self.racer, self.answers, asked, self.cancelled)
+        yield RaceFinished("cancelled" if self.cancelled() else "done")
+
+    def _warm_up(self) -> Iterator[Event]:
+        for lane in order(len(self.asked.lanes), 0, self.asked.request.seed):
+            if self.cancelled():
+                return
+            yield self._next(lane, 0, 0, warm_up=True)
+            request = self._request(lane, 0)
+            request = replace(request, max_new_tokens=min(WARM_UP, request.max_new_tokens))
+            self._cool()
+            try:
+                for _ in self.racer.run(request, self.cancelled):
+                    pass
+            except SpecError as error:
+                raise type(error)(f"{self.asked.labels[lane]}: {error.message}", error.hint) from error
+
+    def _run(self, lane: int, repeat: int, prompt: int) -> Iterator[Event]:
+        whose, request = LaneEvents(lane, repeat, prompt), self._request(lane, prompt)
+        yield self._next(lane, repeat, prompt)
+        self._cool()
+        gc.collect()  # what earlier lanes left behind is not swept up on this one's time
+        if self.asked.live:
+            yield whose
+        events: list[Event] = []
+        watch = Watch()
+        try:
+            for event in self.racer.run(request, self.cancelled):
+                events.append(event)
+                if self.asked.live:
+                    yield event
+        except SpecError as error:
+            events.append(Failed(f"{self.asked.labels[lane]}: {error.message}", error.hint, error.kind))
+            if self.asked.live:
+                yield events[-1]
+        finished = self._finished(whose, events, *watch.stop())
+        if finished is None:
+            return
+        yield finished
+        if not self.asked.live:
+            yield whose
+            yield from events
+
+    def _next(self, lane: int, repeat: int, prompt: int, warm_up: bool = False) -> LaneStarted:
+        self.step += 1
+        return LaneStarted(lane, repeat, prompt, self.step, self.steps, warm_up)
+
+    def _cool(self) -> None:
+        self.racer.forget()
+        self.racer.forget_acceptance()
+
+    def _request(self, lane: int, prompt: int) -> Request:
+        """What this lane is asked: the conversation up to this turn."""
+        base, (question, turn) = self.asked.request, self.turns[prompt]
+        conversation = base.conversation
+        if turn >= 0:
+            turns = self.asked.prompts[question]
+            for earlier in range(turn):
+                answers = self.texts[prompt - turn + earlier]
+                answer = answers[min(answers)]  # of the first lane that gave one
+                conversation += (("user", turns[earlier]), ("assistant", answer))
+            conversation += (("user", turns[turn]),)
+        return self.asked.lanes[lane].of(replace(base, conversation=conversation))
+
+    def _finished(
+        self, whose: LaneEvents, events: list[Event], seconds: float, others: float | None, waited: float | None
+    ) -> LaneFinished | None:
+        """Note the run, and say what was measured; None for one that was cut off."""
+        lane, repeat, prompt = whose.lane, whose.repeat, whose.prompt
+        last = events[-1]
+        if isinstance(last, Failed):
+            self.out.add(lane)
+        elif not isinstance(last, Finished) or last.reason == "cancelled":
+            return None
+        else:
+            self.answers[lane, repeat, prompt] = Answer.from_events(events)
+            if repeat == 0:
+                self.texts.setdefault(prompt, {})[lane] = last.text
+        metrics = measure(events)
+        rows = max((e.cache_length + len(e.draft.tokens) for e in events if isinstance(e, Round)), default=0)
+        memory = self.racer.memory(self.asked.lanes[lane].engine, rows)
+        return LaneFinished(
+            lane, repeat, prompt, metrics.new_tokens, metrics.tokens_per_second, seconds, memory, others, waited,
+            lane in self.out,
+        )
