@@ -6,15 +6,19 @@ position ids, whole trees are verified; else chains, under the model's own masks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from inspect import signature
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from engines.errors import UsageProblem
 from engines.target.cache import KVBuffer
 from engines.target.masks import additive, spans
+from engines.target.structure import Unclear, find
+from engines.target.sublayers import Sublayers
 
 _NOTHING = np.zeros((0, 0), dtype=bool)
 _LIMITS = ("max_position_embeddings", "max_seq_len", "seq_length")  # families' names for the positions they have
@@ -55,6 +59,8 @@ class CausalModel:
         self.cache = KVBuffer(config.num_hidden_layers)
         self.hidden: torch.Tensor | None = None
         self._watch = None
+        self._sublayers: Sublayers | Unclear | None = None
+        self._whole: int | None = None  # while some are left out: how many of the first rows all layers have
         self.tokens: list[int] = []
         self._pending: list[int] = []
         self._depths: list[int] = []
@@ -77,6 +83,43 @@ class CausalModel:
 
     def _note_hidden(self, module, inputs) -> None:
         self.hidden = inputs[0].reshape(-1, inputs[0].shape[-1])
+
+    @property
+    def sublayers(self) -> Sublayers:
+        """Its attention and MLP sublayers, looked for at first use.
+
+        Raises:
+            UsageProblem: they are not understood.
+        """
+        if self._sublayers is None:
+            try:
+                self._sublayers = find(self.model)
+            except Unclear as reason:
+                self._sublayers = reason
+        if isinstance(self._sublayers, Unclear):
+            raise UsageProblem(
+                f"{self.name} cannot be run without some of its layers: {self._sublayers}", "choose another engine"
+            )
+        return self._sublayers
+
+    @contextmanager
+    def skipping(self, attention: frozenset[int], mlp: frozenset[int]) -> Iterator[None]:
+        """Forwards without these sublayers (layers from 0), to draft with. Whatever is fed meanwhile, pending or
+        committed, is forgotten at the end, after an exception too: the rows before it are as they were.
+
+        Raises:
+            UsageProblem: the model's sublayers are not understood.
+            ValueError: one of these cannot be left out (``Sublayers.attention``, ``Sublayers.mlp``).
+        """
+        if self._whole is not None:
+            raise ValueError("sublayers are left out already")
+        with self.sublayers.without(attention, mlp):
+            self._whole = self.length
+            try:
+                yield
+            finally:
+                whole, self._whole = self._whole, None
+                self.truncate(whole)
 
     def extend(self, tokens: Sequence[int], cancelled: Callable[[], bool] = lambda: False) -> torch.Tensor | None:
         """Feed real tokens and commit them.
@@ -143,6 +186,8 @@ class CausalModel:
         self.drop()
         self.cache.truncate(length)
         del self.tokens[length:]
+        if self._whole is not None:
+            self._whole = min(self._whole, length)
 
     def rewind(self, context: Sequence[int]) -> int:
         """Keep the longest cached prefix of ``context``, with at least a token left to feed. Returns its length."""

@@ -12,11 +12,11 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from torch import nn
-from transformers import DynamicCache
+from transformers import DynamicCache, PreTrainedModel
 
 from engines.sampling import to_numpy
 from engines.target.model import CausalModel
+from engines.target.structure import layer_lists
 
 _LOGITS_BYTES = 512 << 20  # of one forward: 256k words of vocabulary still leave room for 500 rows
 _FIXED_ROWS = 16  # a forward costs about as many rows as this before it has any
@@ -145,9 +145,9 @@ def _split(count: int, most: int) -> list[int]:
 
 
 @contextmanager
-def _layers_watched(module: nn.Module, watch: Watch, work: float) -> Iterator[None]:
+def _layers_watched(module: PreTrainedModel, watch: Watch, work: float) -> Iterator[None]:
     """Tell ``watch`` at every decoder layer: one forward of a large model over a long text may take minutes."""
-    layers = _layers(module)
+    layers = next(iter(layer_lists(module)), [])
     share = work / (len(layers) + 1)
     hooks = [layer.register_forward_pre_hook(lambda *_: watch.add(share)) for layer in layers]
     try:
@@ -156,10 +156,3 @@ def _layers_watched(module: nn.Module, watch: Watch, work: float) -> Iterator[No
         for hook in hooks:
             hook.remove()
     watch.add(share)
-
-
-def _layers(module: nn.Module) -> list[nn.Module]:
-    """The decoder layers: the list of modules that is as long as the configuration says."""
-    count = module.config.get_text_config(decoder=True).num_hidden_layers
-    lists = (m for m in module.modules() if isinstance(m, nn.ModuleList) and len(m) == count)
-    return list(next(lists, ()))

@@ -19,6 +19,7 @@ from engines.runtime import Runtime
 from engines.sampling import Sampling
 from engines.target import plain
 from engines.target.loading import wrap
+from engines.target.structure import layer_lists
 from tests.conftest import make_llama, make_tokenizer
 from tests.engines import families
 from tests.engines.auditor import Position, plain_logits, reaudit
@@ -393,7 +394,7 @@ def test_it_stops_at_any_layer_and_leaves_the_model_as_it_was(tiny):
     for stop in (1, 2, 3, 5, len(asked) // 2, len(asked)):
         count = iter(range(1, 10**6))
         assert tiny.audit(answer, cancelled=lambda stop=stop, count=count: next(count) == stop) is None
-    layers = plain._layers(tiny.target.model)
+    layers, *_ = layer_lists(tiny.target.model)
     assert len(layers) == 3 and not any(layer._forward_pre_hooks for layer in layers)
     assert replace(tiny.audit(answer), seconds=0) == replace(clean, seconds=0)
 
