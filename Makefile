@@ -19,11 +19,13 @@ lint: $(VENV)/.test
 bench: $(VENV)/.run
 	$(BIN)/python tools/bench.py
 
-# Everything that depends on the weights: the models' card, the datastore of their answers, the README's picture.
+# Everything that depends on the weights: the models' card, the datastore of their answers, recorded runs, the README's
+# picture.
 # Training new weights takes hours and is a command of its own: tools/train_sample_models.py --help
 samples: $(VENV)/.test
 	$(BIN)/python tools/make_model_card.py
 	$(BIN)/python tools/build_sample_datastores.py
+	$(BIN)/python tools/record_traces.py
 	$(BIN)/python tools/screenshot.py docs/chat.svg
 
 $(VENV)/.run: $(FILES)

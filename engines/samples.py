@@ -1,4 +1,4 @@
-"""Where the models and datastores that ship with the program lie: in the checkout, or inside the installed package."""
+"""Where the models, datastores and traces that ship lie: in the checkout, or inside the installed package."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ def sample_model(name: str) -> Path | None:
 def sample_datastores() -> Path | None:
     """Folder that holds the shipped datastores, None where there is none."""
     for folder in (_HERE / "_samples" / "datastores", _HERE.parent / "sample_datastores"):
+        if folder.is_dir():
+            return folder
+    return None
+
+
+def sample_traces() -> Path | None:
+    """Folder of the shipped traces, None where there is none."""
+    for folder in (_HERE / "_samples" / "traces", _HERE.parent / "sample_traces"):
         if folder.is_dir():
             return folder
     return None

@@ -82,6 +82,7 @@ def _broken(event: Round) -> str:
         or _tree(event.draft, event.path)
         or _emitted(event.emitted, len(event.draft.tokens))
         or _share(event.bias)
+        or ("" if len(event.verified) in (0, len(event.draft.tokens) + 1) else "is a round of other rows than verified")
         or _retrieved(event)
     )
 

@@ -1,0 +1,24 @@
+"""Traces by name: those that ship, beside files of the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engines.errors import UsageProblem
+from engines.samples import sample_traces
+
+
+def names() -> tuple[str, ...]:
+    """Names of the shipped traces, in order."""
+    folder = sample_traces()
+    return tuple(sorted(path.stem for path in folder.glob("*.jsonl"))) if folder else ()
+
+
+def trace_path(name: str) -> Path:
+    """The file of this path, or the shipped trace of this name. Raises UsageProblem where there is neither."""
+    path, shipped = Path(name).expanduser(), names()
+    if path.exists() or name not in shipped:
+        if not path.exists() and path.name == name and not path.suffix:
+            raise UsageProblem(f"there is no trace {name!r}", "those that ship are: " + ", ".join(shipped))
+        return path
+    return sample_traces() / f"{name}.jsonl"

@@ -1,0 +1,80 @@
+"""Records sample_traces: real runs of the sample models, for lectures and lessons.
+
+    python tools/record_traces.py [NAME]...
+
+Each is run once to warm up, then recorded from empty caches, with what the target has at every row
+(``Request.detail``). The same weights write the same texts; the times are this machine's, so record where nothing else runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from engines.answer import Answer  # noqa: E402
+from engines.request import Request  # noqa: E402
+from spec_tui.session.trace import TraceWriter, read_trace  # noqa: E402
+from spec_tui.tui.showcase import SHOWCASES  # noqa: E402
+
+if TYPE_CHECKING:
+    from engines.runtime import Runtime
+
+FOLDER = ROOT / "sample_traces"
+LARGEST = 150_000  # bytes of a trace
+
+
+def ask(showcase: str, engine: str, most: int = 64, temperature: float = 0.0, law: str = "exact", **options) -> Request:
+    """A run on the prompt of a showcase."""
+    prompt = next(item.prompt for item in SHOWCASES if item.name == showcase)
+    return Request((("user", prompt),), engine, options, law=law, temperature=temperature, seed=7,
+                   max_new_tokens=most, detail=True)
+
+
+TRACES = {
+    "autoregressive": ask("Repeat a sentence", "autoregressive"),
+    "pld": ask("Repeat a sentence", "pld"),
+    "pld-in-vain": ask("The fox", "pld"),
+    "draft": ask("Count the vowels", "draft"),
+    "draft-dice": ask("The mouse and the cat", "draft", 48, 0.8, "rejection", shape="tree"),
+    "tree": ask("Count the words", "draft", shape="tree"),
+    "rest": ask("Count the words", "rest"),
+    "dresd": ask("Count the words", "dresd"),
+    "rasd": ask("Count the words", "rasd", 48),
+    "hybrid": ask("Sum of a list", "hybrid"),
+}
+
+
+def record(runtime: Runtime, name: str, request: Request) -> None:
+    """Write one trace, audited. Raises SystemExit where it came out too large or not as the target would write it."""
+    list(runtime.run(request))
+    runtime.forget()
+    runtime.forget_acceptance()
+    path = FOLDER / f"{name}.jsonl"
+    with TraceWriter(path) as writer:
+        events = list(runtime.run(request))
+        for event in (*events, runtime.audit(Answer.from_events(events))):
+            writer.write(event)
+    size, found = path.stat().st_size, read_trace(path).events[-1]
+    print(f"{name}: {len(events) - 3} rounds, {size / 1000:.0f} kB, {found.words}")
+    if size > LARGEST or found.verdict == "BUG":
+        raise SystemExit(f"{name} is larger than {LARGEST} bytes, or wrong")
+
+
+def main(names: list[str]) -> int:
+    if unknown := set(names) - set(TRACES):
+        raise SystemExit(f"there is no trace {unknown.pop()}; there are {', '.join(TRACES)}")
+    from engines import load
+
+    FOLDER.mkdir(exist_ok=True)
+    runtime = load()
+    for name in names or TRACES:
+        record(runtime, name, TRACES[name])
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
