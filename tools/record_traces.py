@@ -3,7 +3,8 @@
     python tools/record_traces.py [NAME]...
 
 Each is run once to warm up, then recorded from empty caches, with what the target has at every row
-(``Request.detail``). The same weights write the same texts; the times are this machine's, so record where nothing else runs.
+(``Request.detail``). The same weights write the same texts; the times are this machine's: record where nothing else
+runs.
 """
 
 from __future__ import annotations
