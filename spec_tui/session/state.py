@@ -24,7 +24,7 @@ from engines.events import (
     Round,
     Started,
 )
-from engines.metrics import Metrics
+from engines.metrics import Metrics, measure
 from engines.tree import children
 
 T = TypeVar("T")
@@ -47,6 +47,12 @@ class Log(Sequence, Generic[T]):
         shared = self._items if len(self._items) == self._length else self._items[: self._length]
         shared.extend(items)
         new._items, new._length = shared, len(shared)
+        return new
+
+    def first(self, length: int) -> Log[T]:
+        """The first so many entries, as a column of its own that shares the storage."""
+        new: Log[T] = Log.__new__(Log)
+        new._items, new._length = self._items, max(0, min(length, self._length))
         return new
 
     def __len__(self) -> int:
@@ -115,6 +121,7 @@ class RunState:
     Attributes:
         rounds: the rounds; ``starts[i]`` is the index in ``tokens`` of the first token of ``rounds[i]``.
         clock: decoding seconds after each round, by the engine's clock (drawing is not in it).
+        history: the metrics after each round.
         audited: what the answer's audit found, None before one.
     """
 
@@ -125,6 +132,7 @@ class RunState:
     tokens: Log[TokenState] = field(default_factory=Log)
     clock: Log[float] = field(default_factory=Log)
     metrics: Metrics = field(default_factory=Metrics)
+    history: Log[Metrics] = field(default_factory=Log)
     finished: Finished | None = None
     failed: Failed | None = None
     audited: Audited | None = None
@@ -160,6 +168,16 @@ class RunState:
         if self.started is None or not self.tokens:
             return None
         return Answer.of(self.started, (token.emitted for token in self.tokens))
+
+    def until(self, rounds: int) -> RunState:
+        """The state after the first so many rounds: what a fold from the start would give, without folding."""
+        rounds = max(0, min(rounds, len(self.rounds)))
+        before = measure(event for event in (self.started, self.prefilled) if event is not None)
+        return RunState(
+            self.started, self.prefilled, self.rounds.first(rounds), self.starts.first(rounds),
+            self.tokens.first(self.starts[rounds] if rounds < len(self.starts) else len(self.tokens)),
+            self.clock.first(rounds), self.history[rounds - 1] if rounds else before, self.history.first(rounds),
+        )
 
     def tokens_of(self, index: int) -> list[TokenState]:
         """The tokens of one round."""
@@ -210,6 +228,7 @@ def _fold_round(state: RunState, event: Round) -> RunState:
         tokens=state.tokens.extended([_token(e, event.draft, index) for e in event.emitted]),
         clock=state.clock.extended([metrics.decode_seconds]),
         metrics=metrics,
+        history=state.history.extended([metrics]),
     )
 
 

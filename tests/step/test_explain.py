@@ -1,0 +1,141 @@
+"""The explanations say what happened, in this round's own numbers, whatever the engine and the law."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from engines import Request, specs
+from engines.events import Layers, Origin
+from spec_tui.session.state import fold_all
+from spec_tui.step.explain import explain
+from spec_tui.step.phases import Place, event_of, phases_of
+from spec_tui.step.wording import ms, p3, quoted
+from spec_tui.text import LOSSY, sanitise
+
+TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
+ENGINES = [spec.id for spec in specs()]
+
+
+@pytest.fixture(scope="module")
+def runs(tiny):
+    known = {}
+
+    def run(engine="draft", **kw):
+        key = (engine, *sorted((k, str(v)) for k, v in kw.items()))
+        if key not in known:
+            request = Request(TURN, engine, {"n_min": 1} if engine in ("rest", "hybrid") else {}, **kw)
+            known[key] = fold_all(tiny.run(replace(request, max_new_tokens=40)))
+        return known[key]
+
+    return run
+
+
+def said(run, number, phase, deep=False) -> str:
+    return " ".join(explain(run, Place(number, phase), deep).paragraphs)
+
+
+def drafting(run) -> int:
+    """The first round that drafted, else the last."""
+    return next((n for n, e in enumerate(run.rounds, 1) if e.draft.tokens), len(run.rounds))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_phase_is_told_with_its_numbers(runs, engine, temperature):
+    run = runs(engine, temperature=temperature)
+    number = drafting(run)
+    event = event_of(run, number)
+    assert f"{event.position} tokens so far" in said(run, number, "context")
+    assert quoted(run.root_of(number - 1).piece) in said(run, number, "context")
+    verify = said(run, number, "verify")
+    assert ms(event.verify_seconds) in verify
+    if event.draft.tokens:
+        assert f"{1 + len(event.draft.tokens)} rows" in verify
+        draft = said(run, number, "draft")
+        assert quoted(event.draft.pieces[0])[1:-1] in draft or engine == "rasd"
+        assert f"{event.position - 1} token" in said(run, number, "tree")
+        assert f"{len(event.path)} of {len(event.draft.tokens)} drafted node" in said(run, number, "accept")
+    own = event.emitted[-1]
+    if own.node < 0:
+        assert p3(own.prob) in said(run, number, "correct") and quoted(own.piece) in said(run, number, "correct")
+    keep = said(run, number, "keep", deep=True)
+    assert f"to {event.cache_length} rows" in keep and ms(event.draft_seconds) in keep
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_deeper_says_more_and_names_where_to_read_on(runs, engine):
+    run = runs(engine, temperature=0.0)
+    for number in (0, drafting(run), len(run.rounds)):
+        for phase in phases_of(run, number):
+            short, long = (explain(run, Place(number, phase), deep) for deep in (False, True))
+            assert short.paragraphs and long.paragraphs[: len(short.paragraphs)][0] == short.paragraphs[0]
+            assert short.reference and short.reference == long.reference
+            text = " ".join(long.paragraphs)
+            assert not re.search(r"\b1 (tokens|nodes|rows|paths|levels|forwards)\b|None|nan", text), text
+    assert len(said(run, 1, "verify", deep=True)) > len(said(run, 1, "verify"))
+
+
+@pytest.mark.parametrize("law", ["rejection", "redraw", "typical"])
+def test_dice_and_thresholds_are_told(runs, law):
+    run = runs("draft", law=law, temperature=0.9, seed=2)
+    seen = 0
+    for number, event in enumerate(run.rounds, 1):
+        trials = [t for e in event.emitted for t in e.trials]
+        if not trials or not event.draft.tokens:
+            continue
+        seen += 1
+        text = said(run, number, "accept")
+        assert p3(trials[0].dice) in text and p3(trials[0].target_prob) in text
+        assert (LOSSY in text) == (law != "rejection")
+        if event.bias is not None:
+            assert p3(event.bias) in text
+    assert seen
+
+
+def test_rounds_of_one_engine_read_differently(runs):
+    run = runs("pld", temperature=0.0)
+    texts = [said(run, number, phase) for number in range(1, len(run.rounds) + 1) for phase in phases_of(run, number)]
+    assert len(set(texts)) > len(texts) * 0.8
+
+
+def test_an_unknown_engine_is_told_truly(runs):
+    run = runs("draft", temperature=0.0)
+    number = drafting(run)
+    event = event_of(run, number)
+    strange = replace(run, started=replace(run.started, engine="\x1b]0;own\x07", law="odd"))
+    text = said(strange, number, "draft", deep=True)
+    assert f"{len(event.draft.tokens)} from the draft model" in text and sanitise(text) == text
+    for phase in phases_of(strange, number):
+        assert explain(strange, Place(number, phase)).paragraphs
+
+
+def test_a_target_that_drafts_for_itself_names_the_layers(runs):
+    run = runs("draft", temperature=0.0)
+    layers = Layers(("", "cosine", "both"), ("", "interval", ""), (0.9, 0.97, 0.99), (0.8, 0.8, 0.9), 21, 0.96, 2, 1)
+    number = drafting(run)
+    own = replace(run, prefilled=replace(run.prefilled, layers=layers))
+    text = said(own, number, "draft", deep=True)
+    assert "3 layers" in text and "2 attention and 1 MLP" in text and "0.96" in text and "0.900 to 0.990" in text
+
+
+def test_every_row_recorded_is_said_and_so_is_what_is_missing(runs):
+    short, whole = runs("draft", temperature=0.0), runs("draft", temperature=0.0, detail=True)
+    assert any("was not recorded" in said(short, n, "verify", deep=True) for n in range(1, len(short.rounds) + 1))
+    number = drafting(whole)
+    assert "is recorded at all" in said(whole, number, "verify", deep=True)
+
+
+def test_what_the_model_wrote_cannot_steer(runs):
+    run = runs("pld", temperature=0.0)
+    number = drafting(run)
+    event = event_of(run, number)
+    evil = replace(event, draft=replace(event.draft, pieces=("\x1b[31m",) * len(event.draft.pieces),
+                                        origins=(Origin("retrieval", 3, "\x1b]52;", 2, "\x9b"),) * 9))
+    hacked = replace(run, rounds=type(run.rounds)([*run.rounds[: number - 1], evil, *run.rounds[number:]]))
+    for phase in phases_of(hacked, number):
+        for deep in (False, True):
+            text = said(hacked, number, phase, deep)
+            assert sanitise(text) == text
