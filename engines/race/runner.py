@@ -79,7 +79,7 @@ def held(events: Iterable[Event]) -> Iterator[Event]:
                 kept.append(event)
             else:
                 yield event
-    except SpecError:
+    except Exception:
         yield from kept
         raise
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from engines.answer import Answer
 from engines.events import Event, Failed
+from engines.race.lanes import Race
 from engines.request import Request
 
 AGAIN = "start the engine again to go on"
@@ -43,6 +44,11 @@ def audit_command(answer: Answer) -> dict[str, Any]:
     return {"do": "audit", "answer": answer.to_dict()}
 
 
+def race_command(race: Race) -> dict[str, Any]:
+    """The command that starts a race."""
+    return {"do": "race", "race": race.to_dict()}
+
+
 class EngineClient(Protocol):
     """What a screen needs of an engine. No call blocks; everything that happens comes back as events."""
 
@@ -55,11 +61,16 @@ class EngineClient(Protocol):
     def audit(self, answer: Answer) -> None:
         """Check an answer: ``Auditing``..., then ``Audited`` or ``Failed``. Waits for a run in progress."""
 
+    def race(self, race: Race) -> None:
+        """Start a race: ``RaceStarted``, ..., ``RaceFinished`` (``engines.race.events``), or ``Failed`` where it cannot
+        go on. The events of its runs come when the last of them is over, unless it is live."""
+
     def tell(self, command: dict[str, Any]) -> None:
         """Send a command about datastores (``session.datastores``)."""
 
     def cancel(self) -> None:
-        """Stop the run in progress after the round under way (``Finished`` with reason "cancelled"), or the audit
+        """Stop the run in progress after the round under way (``Finished`` with reason "cancelled"), or the race
+        (``RaceFinished`` so, behind what is complete), or the audit
         (``Failed`` of kind "cancelled"), or the build (``Refused`` of kind "cancelled")."""
 
     def events(self) -> list[Event]:
@@ -94,6 +105,9 @@ class QueuedClient:
 
     def audit(self, answer: Answer) -> None:
         self._send(audit_command(answer))
+
+    def race(self, race: Race) -> None:
+        self._send(race_command(race))
 
     def tell(self, command: dict[str, Any]) -> None:
         if self.alive:  # else the screen says what there is to say

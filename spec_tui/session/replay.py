@@ -13,6 +13,7 @@ from itertools import accumulate
 
 from engines.answer import Answer
 from engines.events import Event, Failed, Prefilled, Ready, Round, Started
+from engines.race.lanes import Race
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.trace import Trace
@@ -148,6 +149,9 @@ class ReplayClient:
 
     def audit(self, answer: Answer) -> None:
         self._said.append(Failed("a replay has no model to audit with", "audit when it runs: --audit", "usage"))
+
+    def race(self, race: Race) -> None:
+        self._said.append(Failed("a replay has no model to race", "start the application without a trace", "usage"))
 
     def cancel(self) -> None:
         """The rest of the run at once: what was recorded cannot be stopped."""

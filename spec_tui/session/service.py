@@ -7,13 +7,15 @@ import gc
 import queue
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engines.answer import Answer
 from engines.errors import ModelUnavailable, SpecError
-from engines.events import Audited, Auditing, Event, Failed, Loading, Ready
+from engines.events import Auditing, Event, Failed, Loading, Ready
+from engines.race.lanes import Race
+from engines.race.runner import Racer, held, race
 from engines.request import Request
 from spec_tui.session import datastores
 from spec_tui.session.client import LoadRequest
@@ -22,17 +24,11 @@ if TYPE_CHECKING:
     from engines.datastores.workshop import Workshop
 
 
-class Decoder(Protocol):
+class Decoder(Racer, Protocol):
     """What is asked of a loaded model: ``engines.runtime.Runtime``, or a stand-in of the tests."""
 
     ready: Ready
     workshop: Workshop
-
-    def run(self, request: Request, cancelled: Callable[[], bool] = ...) -> Iterator[Event]: ...
-
-    def audit(
-        self, answer: Answer, cancelled: Callable[[], bool] = ..., progress: Callable[[float], None] = ...
-    ) -> Audited | None: ...
 
 
 Loader = Callable[..., Decoder]
@@ -67,9 +63,9 @@ class Service:
         self._lock = threading.Lock()
 
     def command(self, record: dict[str, Any]) -> None:
-        """Take a command: load, run, audit, cancel, close, or one of ``datastores``. Any thread; returns at once.
+        """Take a command: load, run, race, audit, cancel, close, or one of ``datastores``. Any thread; returns at once.
 
-        ``cancel`` stops the runs, audits and builds under way and waiting; without any, the loading (at its next
+        ``cancel`` stops the runs, races, audits and builds under way and waiting; without any, the loading (at its next
         progress report).
         """
         if record["do"] == "cancel":
@@ -110,6 +106,9 @@ class Service:
             self._load(LoadRequest(**{k: v for k, v in job.record.items() if k != "do"}), job.stop)
         elif job.record["do"] == "run":
             for event in self._loaded().run(Request.from_dict(job.record["request"]), cancelled=job.stop.is_set):
+                self._emit(event)
+        elif job.record["do"] == "race":
+            for event in held(race(self._loaded(), Race.from_dict(job.record["race"]), job.stop.is_set)):
                 self._emit(event)
         elif job.record["do"] in datastores.COMMANDS:
             datastores.execute(job.record, lambda: self._loaded().workshop, self._emit, job.stop.is_set)

@@ -45,6 +45,15 @@ class FakeRuntime:
             yield made
         yield Finished(reason, tuple(tokens), "".join(texts))
 
+    def forget(self):
+        pass
+
+    def forget_acceptance(self):
+        pass
+
+    def memory(self, engine, rows):
+        return 1000 + rows
+
     def audit(self, answer, cancelled=lambda: False, progress=lambda done: None):
         """A look that takes its time; the name of the model says what it finds, at its last token."""
         if "broken" in answer.model:
