@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from engines.errors import UsageProblem
 from engines.sources.meter import in_bytes
-from spec_tui.cli.datastore_progress import Pace, in_time
+from spec_tui.cli.datastore_progress import Pace
 from spec_tui.cli.errors import INTERRUPTED, narrate
 from spec_tui.cli.options import (
     AllowPickle,
@@ -24,6 +24,7 @@ from spec_tui.cli.options import (
     Revision,
     TrustRemoteCode,
 )
+from spec_tui.progress import left_out, takes
 from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
@@ -121,7 +122,8 @@ def _build(order: Order, load: LoadRequest, fresh: bool, replace: bool) -> Store
 
     with Pace() as pace:
         corpus = orders.corpus_of(order, runtime, pace.show)
-    _say_what_is_left_out(corpus)
+    if words := left_out(getattr(corpus, "skipped", {})):
+        narrate(words)
     _say_what_it_takes(orders.outlook(order, corpus, tokenizer, runtime))
     with Pace() as pace:
         return orders.build(order, corpus, tokenizer, runtime, pace.show, fresh, replace)
@@ -141,28 +143,13 @@ def tokenizer_of(load: LoadRequest) -> Any:
         return found(load.model, load.revision, terms, status.show)
 
 
-def _say_what_is_left_out(corpus: Any) -> None:
-    skipped = getattr(corpus, "skipped", None)
-    if skipped:
-        narrate("left out: " + ", ".join(f"{count:,} {reason}" for reason, count in sorted(skipped.items())))
-
-
 def _say_what_it_takes(found: Outlook) -> None:
     """The estimate, and whether the disk has room for it."""
-    if found.tokens is None:
-        narrate("how much this will be is not known: --limit bounds it")
-        return
-    about = "at most" if found.most else "about"
-    parts = [f"{about} {found.tokens:,} tokens", in_bytes(found.size)]
-    if found.building and found.building > found.size:
-        parts.append(f"{in_bytes(found.building)} while it is built")
-    if found.seconds:
-        parts.append(in_time(found.seconds))
-    narrate(", ".join(parts))
     from engines.datastores.workshop import free
 
+    narrate(", ".join(takes(found.tokens, found.size, found.building, found.seconds, found.most)))
     left = free()
-    if found.building > left:
+    if found.building and found.building > left:
         narrate(f"note: the disk has {in_bytes(left)} left; SPEC_TUI_DATA_DIR chooses another place for datastores")
 
 

@@ -8,12 +8,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from engines.events import Loading
-from engines.sources.meter import in_bytes
 from spec_tui.cli.errors import narrate
 from spec_tui.cli.output import Status
+from spec_tui.progress import amount, in_time, line
 
 if TYPE_CHECKING:
     from engines.datastores.pace import Step
+
+__all__ = ["Pace", "in_time"]
 
 _EVERY = 0.1  # seconds between two lines
 
@@ -48,31 +50,3 @@ class Pace:
         if not self._terminal and self._last is not None and self._last.unit != "files":
             narrate(f"{self._last.stage}: {amount(self._last.done, self._last.unit)}")
         self._last = following
-
-
-def line(step: Step) -> str:
-    """A step in words: "tokens: 3.2 MB of 10.0 MB, 1.1 MB/s, 6 s left"."""
-    done = amount(step.done, step.unit) if step.total is None else _of(step)
-    rate = f", {amount(step.rate, step.unit)}/s" if step.rate else ""
-    left = f", {in_time(step.left)} left" if step.left else ""
-    return f"{step.stage}: {done}{rate}{left}"
-
-
-def _of(step: Step) -> str:
-    if step.unit == "bytes":
-        return f"{in_bytes(step.done)} of {in_bytes(step.total)}"
-    return f"{step.done:,} of {amount(step.total, step.unit)}"
-
-
-def amount(number: float, unit: str) -> str:
-    """So much of a unit."""
-    if unit == "bytes":
-        return in_bytes(int(number))
-    return f"{number:,.1f} {unit}" if number < 10 and number != int(number) else f"{number:,.0f} {unit}"
-
-
-def in_time(seconds: float) -> str:
-    """A time as people say it: "40 s", "12 min", "3.5 h"."""
-    if seconds < 100:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

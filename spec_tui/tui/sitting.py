@@ -5,47 +5,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Literal
 
 from engines.errors import SpecError
-from engines.events import Audited, Auditing, Event, Failed, Finished, Loading, Ready, Started
+from engines.events import Audited, Auditing, Event, Failed, Finished, Layers, Loading, Prefilled, Ready, Started
 from engines.request import Request
+from engines.stock import Building, Probed, Stocked, StockEvent
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.session.state import BaselineKey, RunState, first_difference, fold
 from spec_tui.tui.settings import Settings
+from spec_tui.tui.stockroom import Stockroom
+from spec_tui.tui.turns import Baseline, Turn
 
 Phase = Literal["loading", "ready", "failed", "dead"]
 Happening = Literal["loading", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline",
-                    "auditing", "audited", "unaudited"]
-
-
-@dataclass(slots=True)
-class Turn:
-    """A prompt, the request it was sent with, and its run."""
-
-    prompt: str
-    request: Request
-    run: RunState
-
-    @property
-    def kept(self) -> bool:
-        """Whether the next prompt builds on this turn: it ended, by itself or by esc, and said something."""
-        return self.run.finished is not None and bool(self.run.text)
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """An autoregressive rate measured in this sitting."""
-
-    rate: float
-    prompt: str
-    tokens: int
-
-    def ratio(self, run: RunState) -> float | None:
-        """How many times as fast a run is; None before it has a rate."""
-        rate = run.metrics.tokens_per_second
-        return rate / self.rate if rate else None
+                    "auditing", "audited", "unaudited", "building", "stocked", "layers"]
 
 
 class Sitting:
@@ -54,13 +29,15 @@ class Sitting:
     Attributes:
         phase: loading, ready, failed (the model could not be loaded), dead (the engine process is gone).
         turns: the conversation; the last one may be running.
-        measuring: the run of the baseline while it is measured, else None.
+        measuring: a run beside the conversation (the baseline, the cosines of layers) while it lasts, else None.
+        layers: what the last run that measured layers' cosines found, None before one.
         auditing: number of the turn whose answer is being audited, else None; ``audit_done`` is the share done.
         audited: number of the turn that was audited last.
         same_text: of the last answer against its baseline: True, or the index of the first differing token.
         problem: the last failure, to be shown.
         restored: a prompt given back because its run could not answer it.
         queued: a prompt sent while the models load.
+        stock: datastores being built, and what was asked of them.
     """
 
     def __init__(self, client: EngineClient, load: LoadRequest, settings: Settings) -> None:
@@ -70,6 +47,7 @@ class Sitting:
         self.ready: Ready | None = None
         self.turns: list[Turn] = []
         self.measuring: Turn | None = None
+        self.layers: Layers | None = None
         self.auditing: int | None = None
         self.audit_done = 0.0
         self.audited: int | None = None
@@ -78,6 +56,7 @@ class Sitting:
         self.problem: Failed | None = None
         self.restored = ""
         self.queued: str | None = None
+        self.stock = Stockroom(client.tell)
         self._busy = False
 
     # -- what a person does -----------------------------------------------------------------------
@@ -88,8 +67,8 @@ class Sitting:
 
     @property
     def busy(self) -> bool:
-        """The engine is at work (on an answer, a baseline or an audit)."""
-        return self._busy
+        """The engine is at work (on an answer, a baseline, an audit or a datastore)."""
+        return self._busy or self.stock.busy
 
     @property
     def downloading(self) -> bool:
@@ -99,7 +78,7 @@ class Sitting:
     @property
     def stoppable(self) -> bool:
         """Whether esc has something to stop or to take back."""
-        return self._busy or self.queued is not None or self.downloading
+        return self.busy or self.queued is not None or self.downloading
 
     @property
     def answering(self) -> bool:
@@ -117,7 +96,7 @@ class Sitting:
             return "The engine is not running. ctrl+r restarts it; your text is kept."
         if self.phase == "failed":
             return "No model is loaded, so nothing can answer. ctrl+r tries again."
-        if self._busy:
+        if self.busy:
             return f"{self.still} Your text is kept."
         if self.phase == "loading":
             if self.queued is not None:
@@ -125,7 +104,7 @@ class Sitting:
             self.queued = prompt
             return ""
         try:
-            request = self.settings.request((*self._history(), ("user", prompt)), self.ready)
+            request = self.settings.request((*self.history(), ("user", prompt)), self.ready)
             request.check()
         except SpecError as error:
             self.problem = Failed(error.message, error.hint, error.kind)
@@ -137,7 +116,7 @@ class Sitting:
 
     def again(self) -> str:
         """Ask the last prompt again with the present settings (and the same seed)."""
-        if self._busy or not self.turns or self.phase != "ready":
+        if self.busy or not self.turns or self.phase != "ready":
             return "Nothing to ask again." if not self.turns else "Not now: the engine is busy or not ready."
         turn = self.turns.pop()
         self.same_text.pop(len(self.turns), None)
@@ -148,7 +127,7 @@ class Sitting:
 
     def measure_baseline(self) -> str:
         """Run the last prompt autoregressively, beside the conversation. Returns "" or why not."""
-        if self._busy:
+        if self.busy:
             return self.still
         if self.phase != "ready":
             return "The engine is not ready."
@@ -159,13 +138,24 @@ class Sitting:
             asked.conversation, engine="autoregressive", law=asked.law, temperature=asked.temperature,
             top_p=asked.top_p, top_k=asked.top_k, seed=asked.seed, max_new_tokens=asked.max_new_tokens, raw=asked.raw,
         )
-        self.measuring = Turn(self.turns[-1].prompt, request, RunState())
-        self._run(request)
+        self.measure(self.turns[-1].prompt, request)
         return ""
+
+    def measure(self, prompt: str, request: Request) -> None:
+        """Run this beside the conversation; the engine must be free."""
+        self.measuring = Turn(prompt, request, RunState())
+        self._run(request)
+
+    @property
+    def measures(self) -> str:
+        """What is being measured, in words; "" for nothing."""
+        if self.measuring is None:
+            return ""
+        return "the baseline" if self.measuring.request.engine == "autoregressive" else "the layers"
 
     def audit(self, number: int | None = None) -> str:
         """Check the answer of a turn, the last one by default, against the target. Returns "" or why not."""
-        if self._busy:
+        if self.busy:
             return self.still
         if self.phase != "ready":
             return "The engine is not ready."
@@ -180,7 +170,10 @@ class Sitting:
     @property
     def still(self) -> str:
         """Why nothing new can begin, while the engine is at work."""
-        what = "answering" if self.answering else "auditing" if self.measuring is None else "measuring the baseline"
+        if self.stock.work is not None:
+            does = "building" if self.stock.work.do == "build" else "estimating"
+            return f"Still {does} {self.stock.work.order.name}: esc stops it, what is done stays."
+        what = "answering" if self.answering else "auditing" if self.measuring is None else f"measuring {self.measures}"
         return f"Still {what}: esc stops it."
 
     def cancel(self) -> bool:
@@ -188,13 +181,15 @@ class Sitting:
         if self.queued is not None:
             self.restored, self.queued = self.queued, None
             return True
-        if self._busy or self.downloading:
+        if self.busy or self.downloading:
             self.client.cancel()
-        return self._busy or self.downloading
+            self.stock.stopping()
+        return self.busy or self.downloading
 
     def restart(self) -> None:
         """A fresh engine; the conversation stays."""
         self.auditing = self.measuring = None
+        self.stock.lost("the engine was started again", "what was done stays")
         self.phase, self.problem, self.loading, self._busy = "loading", None, None, False
         if self.client.alive:
             self.client.load(self.load_request)
@@ -233,7 +228,8 @@ class Sitting:
         self._busy = True
         self.client.run(request)
 
-    def _history(self) -> tuple[tuple[str, str], ...]:
+    def history(self) -> tuple[tuple[str, str], ...]:
+        """The turns that the next prompt builds on, as (role, text)."""
         turns = [turn for turn in self.turns if turn.kept]
         return tuple(pair for turn in turns for pair in (("user", turn.prompt), ("assistant", turn.run.text)))
 
@@ -243,8 +239,12 @@ class Sitting:
             return "loading"
         if isinstance(event, Ready):
             return self._became_ready(event)
+        if isinstance(event, StockEvent):
+            return self._heard_of_stock(event)
         if self.auditing is not None:
             return self._heard_of_audit(event)
+        if isinstance(event, Failed):
+            self.stock.lost(event.message, event.hint)
         target = self.measuring or self.last
         if isinstance(event, Failed) and not (self._busy and target):
             self.problem = event
@@ -255,6 +255,8 @@ class Sitting:
         if target is None or not self._busy:
             return "text"
         target.run = fold(target.run, event)
+        if isinstance(event, Prefilled) and event.layers is not None:
+            self.layers = event.layers
         if isinstance(event, Finished):
             return self._ended(target)
         if isinstance(event, Failed):
@@ -276,6 +278,14 @@ class Sitting:
             self.problem = event
         return "unaudited"
 
+    def _heard_of_stock(self, event: StockEvent) -> Happening:
+        if isinstance(event, Stocked) and self.ready is not None:
+            self.ready = replace(self.ready, datastores=event.datastores)
+            left = tuple(name for name in self.settings.datastores if name != event.removed)
+            self.settings = replace(self.settings, datastores=left)
+        self.stock.take(event)
+        return "building" if isinstance(event, Building | Probed) else "stocked"
+
     def _became_ready(self, event: Ready) -> Happening:
         self.phase, self.ready, self.loading, self.problem = "ready", event, None, None
         if self.queued is not None:
@@ -291,7 +301,9 @@ class Sitting:
         if turn.request.engine == "autoregressive" and rate and run.baseline_key and whole:
             self.baselines[run.baseline_key] = Baseline(rate, turn.prompt, run.metrics.new_tokens)
         if turn is self.measuring:
-            self.measuring = None
+            measured, self.measuring = self.measures, None
+            if measured == "the layers":
+                return "layers"
             if run.finished.reason != "cancelled" and self.last is not None:
                 self.same_text[len(self.turns) - 1] = first_difference(self.last.run, run)
             return "baseline"
@@ -302,13 +314,14 @@ class Sitting:
     def _broke(self, turn: Turn, event: Failed) -> Happening:
         self._busy, self.problem = False, event
         if turn is self.measuring:
-            self.measuring = None
-            return "baseline"
+            measured, self.measuring = self.measures, None
+            return "layers" if measured == "the layers" else "baseline"
         self._give_back(turn)
         return "broke"
 
     def _died(self) -> Happening:
         self.phase = "dead"
+        self.stock.lost("the engine process ended", "what was done stays; ctrl+r in the chat restarts the engine")
         if self.problem is None:
             self.problem = Failed("the engine process ended unexpectedly", "your conversation is kept")
         if self._busy:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from engines.registry import find
 from engines.request import LAWS
-from spec_tui import verdict
+from engines.sources.meter import in_bytes
+from engines.stock import Built, Refused, Stocked
+from spec_tui import progress, verdict
 from spec_tui.text import LOSSY, lossy, model_label, one_line
 from spec_tui.tui import marks
 from spec_tui.tui.settings import changed, sampling_words
 from spec_tui.tui.sitting import Sitting, Turn
+from spec_tui.tui.stockroom import Stockroom, Work
 from spec_tui.tui.widgets.strip_panel import Row, Span, bar
 from spec_tui.tui.widgets.transcript import Transcript
 
@@ -100,10 +103,12 @@ def status(sitting: Sitting, message: str) -> Row:
     if sitting.phase == "loading" and not message:
         return _loading(sitting)
     if sitting.measuring is not None:
-        return [(" ● ", "warn"), ("measuring the baseline, not part of the conversation", "text"),
+        return [(" ● ", "warn"), (f"measuring {sitting.measures}, not part of the conversation", "text"),
                 ("  esc stops", "muted"), *_more(message)]
     if sitting.auditing is not None:
         return [*_auditing(sitting), *_more(message)]
+    if sitting.stock.work is not None:
+        return _building(sitting.stock.work)
     if message:
         return [("   ", "text"), *marks.spans(one_line(message), "text")]
     if sitting.answering:
@@ -127,6 +132,24 @@ def _auditing(sitting: Sitting) -> Row:
     return [(" ● ", "warn"), (f"auditing {which} against the target  ", "text"), (filled, "bar"),
             ("·" * (12 - len(filled)), "track"), (f" {sitting.audit_done * 100:>3.0f} %", "muted"),
             ("  esc stops", "muted")]
+
+
+def _building(work: Work) -> Row:
+    does = "stopping" if work.stopping else "building" if work.do == "build" else "estimating"
+    row: list[Span] = [(" ◌ ", "warn"), (f"{does} {one_line(work.order.name, 30)}", "text")]
+    if work.stages:
+        row.append(("  " + one_line(progress.line([*work.stages.values()][-1])), "muted"))
+    return [*row, ("  esc stops, d shows it", "muted")]
+
+
+def stocked(stock: Stockroom) -> str:
+    """How a build or a removal ended; "" for nothing that the chat need tell."""
+    ended = stock.ended
+    if isinstance(ended, Built):
+        return f"{ended.name} is built: {ended.tokens:,} tokens, {in_bytes(ended.size)}; d chooses it"
+    if isinstance(ended, Refused) and ended.do == "build":
+        return f"{ended.message}: {ended.hint}"
+    return f"removed {ended.removed}" if isinstance(ended, Stocked) else ""
 
 
 def _loading(sitting: Sitting) -> Row:

@@ -199,6 +199,7 @@ class FakeClient:
         self.text, self.ready, self.auto = text, ready, auto
         self.requests: list[Request] = []
         self.audits: list[Answer] = []
+        self.told: list[dict] = []  # commands about datastores
         self.finds: tuple = ("identical",)  # what an audit finds, and where
         self.loads = self.restarts = self.cancels = 0
         self.closed = False
@@ -219,6 +220,9 @@ class FakeClient:
     def audit(self, answer: Answer) -> None:
         self.audits.append(answer)
         self._script = deque([Auditing(0.25), Auditing(0.75), finding(answer, *self.finds)])
+
+    def tell(self, command: dict) -> None:
+        self.told.append(command)
 
     def cancel(self) -> None:
         self.cancels += 1

@@ -17,7 +17,9 @@ from spec_tui.session.state import RunState
 from spec_tui.text import one_line
 from spec_tui.tui import marks, price, slash, words
 from spec_tui.tui.screens.chat_actions import ChatActions
+from spec_tui.tui.screens.layers_actions import LayersActions
 from spec_tui.tui.sitting import Happening, Sitting
+from spec_tui.tui.widgets.layers_panel import LayersPanel
 from spec_tui.tui.widgets.lines import Lines, Sides, size
 from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.prompt_box import PromptBox
@@ -30,7 +32,7 @@ FRAMES = 30  # text, a second
 TREE_EVERY, NUMBERS_EVERY = 3, 8  # frames: the tree 10 times a second, numbers 4 times
 
 
-class ChatScreen(ChatActions, Screen):
+class ChatScreen(ChatActions, LayersActions, Screen):
     """Draws a ``Sitting`` and hands it what is typed."""
 
     def __init__(self, sitting: Sitting) -> None:
@@ -53,7 +55,9 @@ class ChatScreen(ChatActions, Screen):
                 yield Transcript(id="transcript")
             yield Divider(id="divider")
             with Pane(id="stack"):
-                yield TreePanel(id="tree")
+                with Pane(id="forest"):
+                    yield TreePanel(id="tree")
+                    yield LayersPanel(id="layers", classes="hidden")
                 yield Divider(id="divider-2")
                 yield SpeedPanel(id="speed")
         yield Lines(id="legend")
@@ -94,7 +98,7 @@ class ChatScreen(ChatActions, Screen):
         if happened:
             self._tree_due = self._numbers_due = True
             self._draw_text(happened)
-        final = bool(happened - {"text", "loading", "auditing"})
+        final = bool(happened - {"text", "loading", "auditing", "building"})
         if final:
             self._settle(happened)
         if self._tree_due and (final or self._frame % TREE_EVERY == 0):
@@ -103,7 +107,7 @@ class ChatScreen(ChatActions, Screen):
         if self._numbers_due and (final or self._frame % NUMBERS_EVERY == 0):
             self._numbers_due = False
             self._draw_numbers()
-        if happened & {"loading", "auditing"}:
+        if happened & {"loading", "auditing", "building"}:
             self._draw_status()
         if self.sitting.downloading != self._downloading:
             self._downloading = self.sitting.downloading
@@ -150,6 +154,10 @@ class ChatScreen(ChatActions, Screen):
             self._message = ""
         if "audited" in happened:
             self._show_verdict(self.sitting.audited)
+        if "stocked" in happened:
+            self._message = words.stocked(self.sitting.stock) or self._message
+        if "layers" in happened:
+            self._message = self.layers_measured()
         if "unaudited" in happened:
             self._message = "" if self.sitting.problem else "the audit was stopped"
         self.draw_all()
@@ -176,7 +184,7 @@ class ChatScreen(ChatActions, Screen):
         if cursor is not None:
             run = self.sitting.turns[cursor[0]].run
             return run, max(0, run.tokens[cursor[1]].round)
-        if self.sitting.measuring is not None:
+        if self.sitting.measures == "the baseline":
             return self.sitting.measuring.run, -1
         return (self.sitting.last.run if self.sitting.last else RunState()), -1
 
@@ -196,13 +204,14 @@ class ChatScreen(ChatActions, Screen):
         sitting = self.sitting
         run, index = self.shown_run()
         baseline, limit = sitting.baseline(run), sitting.ready.context_limit if sitting.ready else None
-        title = "measuring the baseline" if sitting.measuring is not None else ""
+        title = "measuring the baseline" if sitting.measures == "the baseline" else ""
         outlook = self._at_load(run, sitting.ready, sitting.settings)
         self.query_one(SpeedPanel).show_run(
             run, baseline, limit, title, index=index, curve=price.curve(run, sitting.ready), outlook=outlook)
         lines = self.query_one("#telemetry", Lines)
         if lines.is_on_screen_tree:
             lines.show(*telemetry(run, baseline, limit, lines.size.width, outlook))
+        self._draw_layers()
         self._draw_title()
 
     def _draw_top(self) -> None:
@@ -284,6 +293,7 @@ class ChatScreen(ChatActions, Screen):
         actions = {
             "new": self.action_new, "again": self.action_again, "baseline": self.action_baseline,
             "audit": self.action_audit, "price": self.action_price, "data": self.action_data,
+            "layers": self.action_layers,
             "showcase": self.action_showcase, "help": self.app.action_help, "quit": self.app.exit,
         }
         if outcome.action == "view":
