@@ -105,6 +105,7 @@ def _chat_commands(screen: ChatScreen) -> Iterable[SystemCommand]:
     yield SystemCommand("View: ghosts", "Show or hide rejected drafts behind the text", screen.action_ghosts)
     yield SystemCommand("Panel: draft tree", "Show or hide it", lambda: screen.action_panel("tree"))
     yield SystemCommand("Panel: speed", "Show or hide it", lambda: screen.action_panel("speed"))
+    yield SystemCommand("Panel: layers", "What drafting with a part of the model leaves out", screen.action_layers)
     yield SystemCommand("Price of verification", "What it costs, and whether drafting pays", screen.action_price)
     yield SystemCommand("Datastores", "What drafts are retrieved from: look, choose", screen.action_data)
     yield SystemCommand("Copy: answer", "The text of the last answer", lambda: screen.action_copy(False))

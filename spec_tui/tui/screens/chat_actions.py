@@ -10,6 +10,7 @@ from textual.screen import Screen
 
 from engines.registry import find
 from spec_tui.tui import marks
+from spec_tui.tui.screens.layers_actions import PANELS
 
 
 class ChatActions(Screen):
@@ -43,6 +44,8 @@ class ChatActions(Screen):
         Binding("n", "ask_new", "New", id="chat.new", show=False, tooltip="Start a new conversation (press twice)"),
         Binding("t,f5", "panel('tree')", "Tree", id="chat.tree", show=False, tooltip="Show or hide the draft tree"),
         Binding("s,f8", "panel('speed')", "Speed", id="chat.speed", show=False, tooltip="Show or hide the speed panel"),
+        Binding("l", "layers", "Layers", id="chat.layers", show=False, tooltip="Go to the layers that drafting leaves "
+                "out, and from there hide them"),
         Binding("p,f10", "price", "Price", id="chat.price", show=False,
                 tooltip="What verification costs, and whether drafting pays"),
         Binding("d", "data", "Data", id="chat.data", show=False,
@@ -92,7 +95,7 @@ class ChatActions(Screen):
             self.prompt.focus()
 
     def action_prompt(self) -> None:
-        self.remove_class("max-tree", "max-speed")
+        self.remove_class(*(f"max-{name}" for name in PANELS))
         self.prompt.focus()
 
     def action_view(self) -> None:
@@ -167,21 +170,17 @@ class ChatActions(Screen):
     def action_panel(self, name: str) -> None:
         """Beside the text: show or hide a panel. In one column: enlarge it, and back."""
         if self.has_class("-narrow"):
-            other = "speed" if name == "tree" else "tree"
-            self.remove_class(f"max-{other}")
+            self.remove_class(*(f"max-{other}" for other in PANELS if other != name))
             self.toggle_class(f"max-{name}")
             target = self.query_one(f"#{name}") if self.has_class(f"max-{name}") else self.transcript
             target.focus()
         else:
-            self.query_one(f"#{name}").toggle_class("hidden")
-            gone = [n for n in ("tree", "speed") if self.query_one(f"#{n}").has_class("hidden")]
-            for selector, hidden in (("#stack", len(gone) == 2), ("#divider", len(gone) == 2), ("#divider-2", gone)):
-                self.query_one(selector).set_class(bool(hidden), "hidden")
+            self.show_panel(name, self.query_one(f"#{name}").has_class("hidden"))
         self.call_after_refresh(self.draw_all)
 
     def action_enlarge(self) -> None:
-        name = {"tree": "max-tree", "speed": "max-speed"}.get(self.focused.id if self.focused else "", "max-text")
-        self.toggle_class(name)
+        focused = self.focused.id if self.focused else ""
+        self.toggle_class(f"max-{focused}" if focused in PANELS else "max-text")
         self.call_after_refresh(self.draw_all)
 
     def action_copy(self, marked: bool) -> None:

@@ -75,6 +75,7 @@ def help_text(width: int) -> Content:
 def _bindings():
     from spec_tui.tui.app import SpecTui
     from spec_tui.tui.screens.chat_actions import ChatActions
+    from spec_tui.tui.widgets.layers_panel import LayersPanel
     from spec_tui.tui.widgets.prompt_box import PromptBox
     from spec_tui.tui.widgets.token_cursor import TokenCursor
 
@@ -83,6 +84,7 @@ def _bindings():
     yield "anywhere", [*SpecTui.BINDINGS, palette, *anywhere]
     yield "prompt", PromptBox.BINDINGS
     yield "text and panels", [*TokenCursor.BINDINGS, *[b for b in ChatActions.BINDINGS if b not in anywhere]]
+    yield "layers", LayersPanel.BINDINGS
 
 
 def _keys(binding: Binding) -> str:

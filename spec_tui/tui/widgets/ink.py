@@ -24,6 +24,7 @@ INKS: dict[str, tuple[str, float, str]] = {
     "lossy": ("error", 1, "bold reverse"),
     "bar": ("primary", 0.75, ""),
     "track": ("border", 1, ""),
+    "changed": ("accent", 1, "bold reverse"),
     # the token language: outcome
     "accepted": ("tok-accept", 1, ""),
     "corrected": ("tok-fixed", 1, "bold underline"),

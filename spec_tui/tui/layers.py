@@ -1,0 +1,78 @@
+"""What the layers panel shows: what drafts left out, what those of the next answer would, and whether that paid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engines.events import Layers
+from engines.payoff import Payoff, payoff
+from spec_tui.session.state import RunState
+from spec_tui.tui.widgets.price_rows import off
+
+ENGINES = ("admg", "draft-verify")
+"""Those that draft with a part of the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Everything in the panel.
+
+    Attributes:
+        engine: id of the engine of the next answer.
+        used: the layers as the answer shown (or else the last measurement) had them; None where nothing was measured.
+        planned: the same with the rules of the next answer applied to the same cosines; None where its engine has none.
+        alpha, m, n: the rules of the next answer; None where a rule is off.
+        payoff: what leaving out layers did in the run shown.
+        speed: of the run shown, times as fast as autoregressive decoding: measured, else implied by t(n).
+        measured: whether ``speed`` was measured against the baseline.
+    """
+
+    engine: str = ""
+    used: Layers | None = None
+    planned: Layers | None = None
+    alpha: float | None = None
+    m: int | None = None
+    n: int | None = None
+    payoff: Payoff | None = None
+    speed: float | None = None
+    measured: bool = False
+
+    @property
+    def shown(self) -> Layers | None:
+        """What the cells show: the plan, else what was used."""
+        return self.planned or self.used
+
+    @property
+    def changes(self) -> bool:
+        """Whether the next answer would leave out other layers than the one shown."""
+        a, b = self.used, self.planned
+        if a is None or b is None:
+            return False
+        return removed(a) != removed(b) or (a.alpha, a.m, a.n) != (b.alpha, b.m, b.n)
+
+
+def removed(layers: Layers) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """Which attention and which MLP sublayers are left out."""
+    return tuple(map(bool, layers.attention)), tuple(map(bool, layers.mlp))
+
+
+def look(
+    run: RunState, last: Layers | None, engine: str, options: Mapping[str, Any], ratio: float | None
+) -> Look:
+    """The look at a run, with the rules of the next answer.
+
+    Args:
+        last: of the last measurement, where the run has none.
+        engine, options: of the next answer.
+        ratio: times as fast as the baseline, where there is one.
+    """
+    used = (run.prefilled.layers if run.prefilled else None) or last
+    rules = used or Layers((), ())
+    found, m = None, run.metrics
+    if run.started is not None and run.started.engine in ENGINES:
+        found = payoff(m, run.rounds)
+    implied = m.break_even.speed_up if found and m.break_even and not off(m.verify_scale or 1.0) else None
+    return Look(engine, used, None, rules.alpha, rules.m, rules.n, found, implied if ratio is None else ratio,
+                ratio is not None)

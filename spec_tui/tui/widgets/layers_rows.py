@@ -1,0 +1,243 @@
+"""The layers of the target as rows: one cell a sublayer, its cosine above, and whether leaving some out pays below."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from textwrap import wrap
+
+from spec_tui.tui.layers import ENGINES, Look
+from spec_tui.tui.widgets.lines import clip
+from spec_tui.tui.widgets.payoff_rows import scale, verdict
+from spec_tui.tui.widgets.strip_panel import Row, Span, fit, title_row
+from spec_tui.tui.widgets.strip_plot import columns
+
+LABEL = 7  # columns before the cells
+WIDEST = 8  # columns of a cell
+TALLEST = 16  # rows of a plot
+NUMBERS = 4  # columns of a cell from which on its cosine stands below it
+RUNS, STAYS, AGAIN = "■", "▣", "□"
+RULES = {"cosine": "c", "interval": "i", "both": "b", "search": "s"}
+_INKS = {"cosine": "accent", "interval": "strong", "both": "warn", "search": "accent"}
+_KEY = {
+    RUNS: "runs", STAYS: "last n", "c": "cosine", "i": "interval", "b": "both", "s": "search",
+    AGAIN: "will run", "C": "will go",
+}
+BLANK: Row = [("", "text")]
+KEYS = "←→ α  ↑↓ m  −+ n  enter measures"
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How the layers are laid out: ``bands`` rows of ``per`` layers, cells of ``cell`` columns, ``plot`` rows above."""
+
+    cell: int
+    per: int
+    bands: int
+    plot: int
+    numbers: bool
+    axis: bool = True
+
+    def height(self, mlp: bool) -> int:
+        """Rows of all bands."""
+        return self.bands * _band(self.plot, self.numbers, mlp, self.axis)
+
+
+def rows(look: Look, width: int, height: int) -> list[Row]:
+    """The whole panel."""
+    head = title_row(width, "layers", fit(_title(look), max(0, width - 12)).rstrip())
+    layers = look.shown
+    if layers is None:
+        said = _nothing(look, width)
+        return [head, *said, *[BLANK] * max(0, height - 2 - len(said)), _hint(look, width)][:height]
+    # What it comes to, then the scale, the keys, the counts, the legend; shown in another order.
+    foot = [(1, verdict(look, width)), *((2, row) for row in scale(look.payoff, width)), (3, _hint(look, width)),
+            (0, [(counts(look, width), "muted")]), (4, _legend(look, width))]
+    grid, kept = layout(len(layers.attention), width, height - 1, bool(_known(layers.mlp_cosine)), len(foot))
+    body = bands(look, grid, width)
+    below = [row for _, row in sorted(foot[:kept], key=lambda part: part[0])]
+    return [head, *body, *[BLANK] * (height - 1 - len(body) - len(below)), *below][:height]
+
+
+def layout(layers: int, width: int, height: int, mlp: bool, below: int) -> tuple[Grid, int]:
+    """How all layers fit into so many rows, and how many of the ``below`` rows beside them: these give way before the
+    plot, and the plot before the axis; cells are as wide as that leaves room for."""
+    room = max(1, width - LABEL)
+    tries = [*((1, kept, True) for kept in range(below, 0, -1)), (0, 1, True), (0, 0, True), (0, 0, False)]
+    for least, kept, axis in tries:
+        for cell in range(min(WIDEST, room), 0, -1):
+            numbers = cell >= NUMBERS
+            count = -(-layers // (room // cell))
+            grid = Grid(cell, -(-layers // count), count, least + (numbers and least), numbers, axis)
+            spare = height - kept - grid.height(mlp)
+            if spare >= 0:
+                return replace(grid, plot=min(grid.plot + spare // count, TALLEST)), kept
+    return Grid(1, room, -(-layers // room), 0, False, False), 0
+
+
+def bands(look: Look, grid: Grid, width: int) -> list[Row]:
+    """Every layer once, in order."""
+    count = len(look.shown.attention)
+    top = _top(look)
+    out: list[Row] = []
+    for begin in range(0, count, grid.per):
+        out += _of_band(look, range(begin, min(count, begin + grid.per)), grid, top, width)
+    return out
+
+
+def _band(plot: int, numbers: bool, mlp: bool, axis: bool) -> int:
+    return plot + 2 + axis + (1 + mlp if numbers else 0)
+
+
+def _of_band(look: Look, span: range, grid: Grid, top: float, width: int) -> list[Row]:
+    layers, pad = look.shown, grid.cell
+    out = _plot(look, span, grid, top, width)
+    for name, kind in (("attn", "attention"), ("MLP", "mlp")):
+        row: list[Span] = [(fit(name, LABEL), "muted")]
+        for layer in span:
+            row += cell(look, kind, layer, pad)
+        out.append(row)
+        cosines = getattr(layers, f"{kind}_cosine")
+        if grid.numbers and (kind == "attention" or _known(cosines)):
+            words = "".join(fit(_number(_at(cosines, layer), pad), pad) for layer in span)
+            out.append([(fit("  C", LABEL), "muted"), (words, "muted")])
+    if grid.axis:
+        out.append([(fit("layer", LABEL), "muted"), (_axis(span, pad), "muted")])
+    return out
+
+
+def cell(look: Look, kind: str, layer: int, width: int = 1) -> list[Span]:
+    """One sublayer: whether drafting runs it, or which rule leaves it out; what the next answer changes stands out."""
+    layers = look.shown
+    rule, before = getattr(layers, kind)[layer], getattr(look.used or layers, kind)[layer]
+    changed = bool(rule) != bool(before)
+    if rule:
+        glyph = RULES[rule].upper() if changed else RULES[rule]
+        text, style = glyph + "·" * max(0, width - 2), "changed" if changed else _INKS[rule]
+    else:
+        stays = layers.n is not None and layer >= len(layers.attention) - layers.n
+        glyph = AGAIN if changed else STAYS if stays else RUNS
+        text, style = glyph * max(1, width - 1), "changed" if changed else "muted" if stays else "bar"
+    return [(text, style), (" " * (width - len(text)), "text")] if width > 1 else [(text, style)]
+
+
+def nines(cosine: float) -> float:
+    """Height of a cosine: 0 at 0, 1 at .9, 2 at .99, so that those near 1 can be told apart."""
+    return min(4.0, -math.log10(max(1e-4, 1 - max(0.0, cosine))))
+
+
+def _top(look: Look) -> float:
+    """Where the plot ends: above every cosine and the threshold, in halves of a nine."""
+    layers = look.shown
+    values = [*_known(layers.attention_cosine), *_known(layers.mlp_cosine)]
+    values += [layers.alpha] if layers.alpha is not None else []
+    return max(0.5, math.ceil(2 * max((nines(v) for v in values), default=1.0) + 1e-9) / 2)
+
+
+def _plot(look: Look, span: range, grid: Grid, top: float, width: int) -> list[Row]:
+    """Cosines as columns, those of attention and beside them those of MLP, and the threshold as a line."""
+    layers, height, alpha = look.shown, grid.plot, look.shown.alpha
+    if not height:
+        return []
+    wide = max(1, (grid.cell - 1) // 2) if _known(layers.mlp_cosine) and grid.cell > 2 else max(1, grid.cell - 1)
+    beside = 1 if _known(layers.mlp_cosine) and grid.cell > 2 else 0
+    attention = columns([nines(_at(layers.attention_cosine, n) or 0.0) for n in span], top, height)
+    mlp = columns([nines(_at(layers.mlp_cosine, n) or 0.0) for n in span], top, height)
+    line = -1 if alpha is None else height - 1 - min(height - 1, int(nines(alpha) / top * height))
+    out: list[Row] = []
+    for y in range(height):
+        blank = "┄" if y == line else " "
+        row: list[Span] = [(_label(y, line, top, alpha), "accent" if y == line else "muted")]
+        for x, layer in enumerate(span):
+            over = alpha is not None and (_at(layers.attention_cosine, layer) or -1) >= alpha
+            row.append(_column(attention[y][x] * wide, blank, "accent" if over else "bar"))
+            if beside:
+                row.append(_column(mlp[y][x].replace("█", "▒"), blank, "muted"))
+            row.append((blank * (grid.cell - wide - beside), "rule"))
+        out.append(row)
+    return out
+
+
+def _column(text: str, blank: str, style: str) -> Span:
+    return (blank * len(text), "rule") if text.isspace() else (text, style)
+
+
+def _label(y: int, line: int, top: float, alpha: float | None) -> str:
+    if y == line:
+        return fit(f"α{_short(alpha)}", 5, right=True) + " ┤"
+    if y == 0:
+        return f"{_short(1 - 10 ** -top):>5} ┤"
+    return "      │"
+
+
+def _axis(span: range, pad: int) -> str:
+    """Numbers of the layers, counted from 1, as many as can be read."""
+    every = 1 if pad >= 3 else 5
+    text = ""
+    for n in range(span.start + 1, span.stop + 1):
+        at = (n - 1 - span.start) * pad
+        free = len(text) < at and at + len(str(n)) <= len(span) * pad
+        if not text or (n % every == 0 and free):
+            text = text.ljust(at) + str(n)
+    return text
+
+
+def counts(look: Look, width: int) -> str:
+    """How many sublayers drafting leaves out; of the next answer what changes."""
+    now, before = look.shown, look.used or look.shown
+    parts = []
+    for name, gone, was in (("attention", now.attention, before.attention), ("MLP", now.mlp, before.mlp)):
+        a, b = sum(map(bool, was)), sum(map(bool, gone))
+        parts.append(f"{b} {name}" if a == b else f"{a}→{b} {name}")
+    head = "next leaves out" if look.changes else "leaves out"
+    return fit(f"{head} {' and '.join(parts)} of {len(now.attention)}", width)
+
+
+def _title(look: Look) -> str:
+    values = (("α", look.alpha), ("m", look.m), ("n", look.n))
+    words = "  ".join(f"{name} {value:g}" for name, value in values if value is not None)
+    if look.engine == "draft-verify":
+        return "from a search"
+    return f"next: {words}" if look.changes else words
+
+
+def _nothing(look: Look, width: int) -> list[Row]:
+    text = ("nothing measured yet: an answer does it, or enter with the prompt that is typed" if look.engine in ENGINES
+            else "this engine leaves no layers out: /engine admg drafts with a part of the model")
+    return [BLANK, *([(line, "muted")] for line in wrap(text, max(10, width)))]
+
+
+def _hint(look: Look, width: int) -> Row:
+    measures = "enter measures the cosines"
+    words = KEYS if look.engine == "admg" else measures if look.engine in ENGINES else "/engine admg leaves out layers"
+    return [(fit(words, width), "muted")]
+
+
+def _legend(look: Look, width: int) -> Row:
+    """The marks that are there, and what they mean."""
+    layers = look.shown
+    there = {cell(look, kind, n)[0][0] for kind in ("attention", "mlp") for n in range(len(layers.attention))}
+    there = {"C" if g in "CIBS" else g for g in there}
+    return clip([(f"{glyph} {words}  ", "muted") for glyph, words in _KEY.items() if glyph in there], width)
+
+
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None and math.isfinite(value)]
+
+
+def _at(values: Sequence[float | None], layer: int) -> float | None:
+    value = values[layer] if layer < len(values) else None
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _number(value: float | None, width: int) -> str:
+    """A cosine in so many columns, one of them free: .985, 1.0, -.12."""
+    if value is None:
+        return "—"
+    text = f"{value:.{3 if width > 4 else 2}f}"
+    return "1.0" if text.startswith("1.0") else text.replace("0.", ".", 1)
+
+
+def _short(cosine: float) -> str:
+    return f"{cosine:.3f}".rstrip("0").lstrip("0")

@@ -1,0 +1,83 @@
+"""Whether leaving out layers pays, as rows: a sentence, and what a draft forward takes, how often drafts agree and what
+they would have to, on one scale."""
+
+from __future__ import annotations
+
+from engines.payoff import Payoff
+from spec_tui.tui.layers import Look
+from spec_tui.tui.widgets.lines import clip
+from spec_tui.tui.widgets.price_rows import style_of
+from spec_tui.tui.widgets.strip_panel import Row, Span, bar, fit
+
+
+def verdict(look: Look, width: int) -> Row:
+    """Whether leaving out layers pays here, in words as long as there is room for."""
+    mark, style, *words = _verdict(look)
+    text = next((w for w in words if len(w) + 2 <= width), words[-1])
+    return clip([(mark + " ", style), (text, "text")], width)
+
+
+def _verdict(look: Look) -> tuple[str, ...]:
+    """Mark, style, and the sentence in falling lengths. The speed of the run decides where it is known; what agreement
+    has to do with it is told beside it."""
+    p, speed = look.payoff, look.speed
+    if p is None:
+        return "○", "muted", "whether it pays: not measured yet, an answer does it", "whether it pays: not measured yet"
+    has, kind = share(p.agreement), "warn" if speed is None else style_of(speed)
+    needs = "" if p.needed is None else share(p.needed)
+    if speed is not None and kind != "bad":
+        word = f"pays ×{speed:.2f}" if kind == "good" else f"even ×{speed:.2f}"
+        said = f"{word}: needs agreement {f'≥ {needs}' if needs else '> 1'}, has {has}"
+        return "✓" if kind == "good" else "≈", kind, said, word
+    if p.needed is None:
+        most = f"×{p.forecast.at_best:.2f}"
+        return ("✗", "bad", f"cannot pay here: agreement 1 would make {most}, has {has}",
+                f"cannot pay here: {most} with agreement 1", f"cannot pay: {most}")
+    if p.agreement < p.needed:
+        return ("✗", "bad", f"does not pay here: needs agreement ≥ {needs}, has {has}",
+                f"does not pay: needs ≥ {needs}, has {has}", f"no: {has} < {needs}")
+    would = f"drafts of {p.best} token{'s' * (p.best != 1)} would pay"
+    if speed is None:
+        return "≈", "warn", f"agreement {has} ≥ {needs}: {would}", f"may pay: {has} ≥ {needs}"
+    slow = f"slower ×{speed:.2f}"
+    return "✗", "bad", f"{slow}, though agreement {has} ≥ {needs}: {would}", f"{slow}, though {has} ≥ {needs}", slow
+
+
+def scale(p: Payoff | None, width: int) -> list[Row]:
+    """A draft forward, agreement and break-even as shares of 1, on one scale."""
+    room = max(8, width - 33)
+    if p is None:
+        names = ("draft forward", "agreement", "break-even")
+        return [_on_scale(name, 0.0, room, None, "bar", "   —") for name in names]
+    at = None if p.needed is None else min(room - 1, int(p.needed * room))
+    good = p.needed is not None and p.agreement >= p.needed
+    return [
+        _on_scale("draft forward", p.fraction, room, at, "bar", f"{share(p.fraction):>4} of a whole"),
+        _on_scale("agreement", p.agreement, room, at, "good" if good else "bad",
+                  f"{share(p.agreement):>4} of {p.judged} judged"),
+        [(fit("break-even", 14), "muted"), *_break_even(p.needed, at, room)],
+    ]
+
+
+def _on_scale(name: str, value: float, room: int, at: int | None, style: str, words: str) -> Row:
+    line = fit(bar(value, room), room)
+    row: list[Span] = [(fit(name, 14), "muted")]
+    for text, begin in ((line[:at], 0), (line[at + 1:], at + 1)) if at is not None else ((line, 0),):
+        full = text.rstrip()
+        row += [(full, style), ("·" * (len(text) - len(full)), "track")]
+        if at is not None and begin == 0:
+            row.append(("┃", "strong"))
+    return [*row, (f" {words}", "text")]
+
+
+def _break_even(needed: float | None, at: int | None, room: int) -> Row:
+    if at is None:
+        return [("─" * room, "rule"), ("   > 1, never", "bad")]
+    line: Row = [("─" * at, "rule"), ("┃", "strong"), ("─" * (room - at - 1), "rule")]
+    return [*line, (f" {share(needed):>4} agreement", "text")]
+
+
+def share(value: float) -> str:
+    """A share as .71; 1.0 and above with a digit before the point."""
+    text = f"{value:.2f}"
+    return text[1:] if text.startswith("0.") else text
