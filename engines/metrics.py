@@ -24,6 +24,8 @@ class Metrics:
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
             that something drafted at this depth was judged; rounds that accepted there.
         sources: emitted tokens by who proposed them.
+        matches: of retrieval by exact match: rounds by the length in tokens of the longest suffix that was found,
+            0 for none (REST's Fig. 13).
         price: t(n) of the target, where the run says it; ``priced_seconds`` is the sum of it over the rounds' rows.
         bias_total: sum of the rounds' biases under a lossy law; ``biased_rounds`` counts them.
     """
@@ -41,6 +43,7 @@ class Metrics:
     depth_tried: tuple[int, ...] = ()
     depth_accepted: tuple[int, ...] = ()
     sources: dict[str, int] = field(default_factory=dict)
+    matches: dict[int, int] = field(default_factory=dict)
     price: CostCurve | None = None
     priced_seconds: float = 0.0
     bias_total: float = 0.0
@@ -83,6 +86,7 @@ class Metrics:
             depth_tried=tuple(tried),
             depth_accepted=tuple(kept),
             sources=_count(self.sources, who),
+            matches=_count(self.matches, [r.retrieval.match] if r.retrieval and r.retrieval.match is not None else []),
             priced_seconds=self.priced_seconds + (self.price.at(1 + len(r.draft.tokens)) if self.price else 0.0),
             bias_total=self.bias_total + (r.bias or 0.0),
             biased_rounds=self.biased_rounds + (r.bias is not None),
@@ -142,9 +146,10 @@ class Metrics:
         """Mean bias of a round's first token (``Round.bias``); None under a lossless law."""
         return _ratio(self.bias_total, self.biased_rounds)
 
-    def stats(self) -> dict[str, float | int | None]:
+    def stats(self) -> dict[str, float | int | dict[str, int] | None]:
         """The numbers of ``run --format json``."""
-        return {
+        lengths = {str(length): rounds for length, rounds in sorted(self.matches.items())}
+        return {"match_lengths": lengths or None} | {
             name: getattr(self, name)
             for name in (
                 "new_tokens", "target_forwards", "drafted", "accepted", "acceptance_rate", "path_acceptance",
@@ -172,7 +177,8 @@ def together(runs: Iterable[Metrics]) -> Metrics:
     }
     columns = ("depth_tried", "depth_accepted")
     sums |= {name: tuple(map(sum, zip(*(_grow(getattr(m, name), depth) for m in runs)))) for name in columns}
-    return Metrics(**sums, sources=dict(sum((Counter(m.sources) for m in runs), Counter())))
+    counts = {name: dict(sum((Counter(getattr(m, name)) for m in runs), Counter())) for name in ("sources", "matches")}
+    return Metrics(**sums, **counts)
 
 
 def _ratio(a: float, b: float) -> float | None:
@@ -183,7 +189,7 @@ def _grow(counts: tuple[int, ...], size: int) -> list[int]:
     return list(counts) + [0] * (size - len(counts))
 
 
-def _count(counts: dict[str, int], names: list[str]) -> dict[str, int]:
+def _count(counts: dict, names: list) -> dict:
     counts = dict(counts)
     for name in names:
         counts[name] = counts.get(name, 0) + 1

@@ -89,7 +89,7 @@ class Record:
             f"{self._break_even()}"
             f"seconds: prefill {m.prefill_seconds:.3f}, draft {m.draft_seconds:.3f},"
             f" verify {m.verify_seconds:.3f}, other {m.other_seconds:.3f}"
-        ) + self._lossy()
+        ) + self._matches() + self._lossy()
 
     def _break_even(self) -> str:
         """The line that says whether drafting paid; nothing where nothing was drafted."""
@@ -98,6 +98,11 @@ class Record:
             return ""
         verdict = "pays" if even.pays else "does not pay"
         return f"{verdict}: a round needs {even.needs:.2f} tokens and makes {even.makes:.2f} (x{even.speed_up:.2f})\n"
+
+    def _matches(self) -> str:
+        """The line with how long the matches were, of retrieval by exact match."""
+        lengths = ", ".join(f"{length}: {rounds}" for length, rounds in sorted(self.metrics.matches.items()))
+        return f"\nrounds by matched length: {lengths}" if lengths else ""
 
     def _lossy(self) -> str:
         """The line that marks a run that is not lossless."""

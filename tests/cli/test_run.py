@@ -20,7 +20,7 @@ from tests.session.fake_runtime import HOSTILE
 STATS = {
     "new_tokens", "target_forwards", "drafted", "accepted", "acceptance_rate", "path_acceptance",
     "mean_generated_length", "tau", "tokens_per_second", "prefill_seconds", "decode_seconds", "draft_seconds",
-    "verify_seconds", "other_seconds", "break_even_length", "bias",
+    "verify_seconds", "other_seconds", "break_even_length", "bias", "match_lengths",
 }  # fmt: skip
 
 

@@ -22,13 +22,14 @@ from engines.events import (
     Loading,
     Origin,
     Prefilled,
+    Retrieval,
     Round,
     Started,
     Trial,
     from_json,
     to_json,
 )
-from engines.metrics import Metrics
+from engines.metrics import Metrics, together
 from engines.options import Option
 from engines.stop import Stop
 from engines.text import Detokenizer, SlowStream
@@ -95,10 +96,17 @@ def test_metrics_by_hand():
         "path_acceptance": pytest.approx((1 / 3 + 0) / 2), "mean_generated_length": pytest.approx(4 / 3),
         "tau": pytest.approx(1 / 3), "tokens_per_second": pytest.approx(4 / 5), "prefill_seconds": 2.0,
         "decode_seconds": 5.0, "draft_seconds": 1.0, "verify_seconds": 3.0, "other_seconds": 1.0,
-        "break_even_length": None, "bias": None,
+        "break_even_length": None, "bias": None, "match_lengths": None,
     }
     assert m.depth_tried == (2, 1) and m.depth_accepted == (1, 0)
     assert m.sources == {"target": 4, "output": 1}
+
+
+def test_matched_lengths_are_counted_misses_too():
+    found = [Retrieval(0.1, match) for match in (3, 0, 3, None)]  # None: by meaning, which matches no suffix
+    m = measure(Round(i, i, Draft(), (), (C,), 0, 0, 0, i, retrieval=r) for i, r in enumerate([*found, None]))
+    assert m.matches == {3: 2, 0: 1} and m.stats()["match_lengths"] == {"0": 1, "3": 2}
+    assert together([m, m]).matches == {3: 4, 0: 2}
 
 
 def test_break_even_by_hand():

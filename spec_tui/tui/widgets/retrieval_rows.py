@@ -6,10 +6,11 @@ from engines.events import Passage, Retrieval, Round
 from spec_tui.session.state import RunState
 from spec_tui.text import one_line
 from spec_tui.tui.widgets.strip_panel import Row, Span, fit, title_row
+from spec_tui.tui.widgets.strip_plot import spark
 from spec_tui.tui.widgets.wrap import cells
 
 FEWEST = 10  # rows of the whole panel from which on the lookup has a place in it
-_HEAD, _EACH = 3, 2  # rows: title, match, hits; of a passage
+_HEAD, _EACH = 4, 2  # rows: title, match, hits, lengths; of a passage
 
 
 def room_for(run: RunState, event: Round, height: int) -> int:
@@ -30,6 +31,8 @@ def rows(run: RunState, index: int, width: int, height: int) -> list[Row]:
         out = [title_row(width, "retrieval", f"{found.seconds * 1e3:.2f} ms"), _key(run, index, found, width)]
         if found.hits:
             out.append([(fit(_counts(found), width), "muted")])
+        if found.match is not None and height > _HEAD:
+            out.append(_lengths(run.history[index].matches, width))
         kept = {event.draft.origins[o].passage for o in _origins_of_path(event)}
         single = height - len(out) < _EACH
         for number, passage in enumerate(found.passages):
@@ -81,6 +84,13 @@ def _key(run: RunState, index: int, found: Retrieval, width: int) -> Row:
     while cells(text) > max(1, width - cells(head) - 2):
         text = "…" + text.lstrip("…")[1:]
     return [(head, "muted"), ("‹", "muted"), (text, "strong"), ("›", "muted")]
+
+
+def _lengths(matches: dict[int, int], width: int) -> Row:
+    """How often the longest match was so long, over the rounds so far (REST's Fig. 13)."""
+    longest = max(matches)
+    bars = spark([matches.get(length, 0) for length in range(longest + 1)])
+    return [("lengths 0 ", "muted"), (fit(bars, min(len(bars), width - 14)), "text"), (f" {longest}", "muted")]
 
 
 def _counts(found: Retrieval) -> str:
