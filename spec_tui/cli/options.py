@@ -63,6 +63,10 @@ Dtype = Annotated[
     typer.Option(metavar="D", help="float32, bfloat16, float16, or auto: float32 on CPU."),
 ]
 Device = Annotated[str, typer.Option(metavar="D", help="cpu, cuda, mps, or auto.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="An option of the engine; repeatable."),
+]
 
 
 class Format(StrEnum):

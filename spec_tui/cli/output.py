@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -30,7 +31,6 @@ class Record:
     metrics: Metrics = field(default_factory=Metrics)
     tokens: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    prompt_tokens: int = 0
     end: Finished | Failed | None = None
     audit: bool = False
     audited: Audited | None = None
@@ -45,7 +45,7 @@ class Record:
         self.metrics = self.metrics.add(event)
         new: tuple[Emitted, ...] = ()
         if isinstance(event, Started):
-            self.started, self.prompt_tokens = event, len(event.prompt)
+            self.started = event
             for warning in event.warnings:
                 narrate(f"note: {warning}")
             if not event.lossless:
@@ -64,18 +64,8 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """The object of ``--format json``."""
-        started = self.started
-        return {
-            **{name: getattr(started, name) for name in ("engine", "model", "dtype", "device", "law")},
-            "lossless": started.lossless,
-            "temperature": started.temperature,
-            "seed": started.seed,
-            "prompt_tokens": self.prompt_tokens,
-            "tokens": self.tokens,
-            "text": "".join(self.texts),
-            "finish_reason": self.reason,
-            "stats": self.metrics.stats(),
-        } | ({"audit": codec.plain(self.audited) if self.audited else None} if self.audit else {})
+        made = run_object(self.started, self.metrics, self.tokens, "".join(self.texts), self.reason)
+        return made | ({"audit": codec.plain(self.audited) if self.audited else None} if self.audit else {})
 
     def summary(self) -> str:
         """The numbers in three lines, for people."""
@@ -109,6 +99,23 @@ class Record:
         if self.started is None or self.started.lossless:
             return ""
         return f"\n{lossy(self.metrics.bias)}"
+
+
+def run_object(
+    started: Started, metrics: Metrics, tokens: Sequence[int], text: str, reason: str | None
+) -> dict[str, Any]:
+    """A run as ``--format json`` has it, without an audit."""
+    return {
+        **{name: getattr(started, name) for name in ("engine", "model", "dtype", "device", "law")},
+        "lossless": started.lossless,
+        "temperature": started.temperature,
+        "seed": started.seed,
+        "prompt_tokens": len(started.prompt),
+        "tokens": list(tokens),
+        "text": text,
+        "finish_reason": reason,
+        "stats": metrics.stats(),
+    }
 
 
 class Status:

@@ -7,65 +7,32 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Option
 
 from engines import registry
 from engines.answer import Answer
 from engines.errors import SpecError, UsageProblem
 from engines.events import Event, Failed, Finished, Loading, Started
-from engines.request import LAWS, Request
+from engines.request import Request
 from spec_tui.cli.errors import FAILED, INTERRUPTED, narrate
+from spec_tui.cli.generation import Generation, generates
 from spec_tui.cli.interrupt import Interrupt
-from spec_tui.cli.options import (
-    AllowPickle,
-    Datastores,
-    Device,
-    DraftModel,
-    DraftRevision,
-    Dtype,
-    Format,
-    Model,
-    OutputFormat,
-    Revision,
-    TrustRemoteCode,
-)
+from spec_tui.cli.options import Format, OutputFormat, Settings
 from spec_tui.cli.output import JsonOutput, Record, Status, TextOutput
-from spec_tui.cli.prompt import read_prompt
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.environment import prepare_this_process
 from spec_tui.session.service import Decoder
 from spec_tui.session.trace import TraceWriter
 
 _ENGINE = "How to decode; see spec-tui engines. Default: draft where a draft model fits, else pld."
-_LAW = "Who decides what is accepted. To see what bias looks like, LOSSY: " + ", ".join(
-    name for name, law in LAWS.items() if not law.lossless) + "."
-_SET = "An option of the engine; repeatable."
-_AUDIT = "Check every token against the plain model afterwards; exit code 1 on a BUG."
 _TRACE = "Write the run's events as lines of JSON. Overwrites nothing but a trace."
 
+
+@generates
 def run(
-    prompt: Annotated[str | None, Argument(metavar="PROMPT", help="What to ask. - reads stdin.")] = None,
-    prompt_file: Annotated[str | None, Option(metavar="FILE|-", help="Read the prompt from a file.")] = None,
+    generation: Generation,
     engine: Annotated[str, Option(metavar="ID", help=_ENGINE)] = "",
-    model: Model = None,
-    draft_model: DraftModel = None,
-    revision: Revision = None,
-    draft_revision: DraftRevision = None,
-    max_new_tokens: Annotated[int, Option(metavar="N", help="Longest answer, in tokens.")] = 256,
-    temperature: Annotated[float, Option(metavar="T", help="0 is greedy.")] = 0.0,
-    top_p: Annotated[float, Option(metavar="P", help="Sample from the likeliest tokens of this mass.")] = 1.0,
-    top_k: Annotated[int, Option(metavar="K", help="Sample from the K likeliest tokens; 0: from all.")] = 0,
-    seed: Annotated[int, Option(metavar="S", help="Same seed, same text.")] = 0,
-    law: Annotated[str, Option(metavar="|".join(LAWS), help=_LAW)] = "exact",
-    dtype: Dtype = "auto",
-    device: Device = "auto",
-    datastore: Datastores = None,
-    allow_pickle: AllowPickle = False,
-    trust_remote_code: TrustRemoteCode = False,
-    system: Annotated[str | None, Option(metavar="TEXT", help="System prompt. Default: none.")] = None,
-    raw: Annotated[bool, Option("--raw", help="Feed the prompt without the chat template.")] = False,
-    set_: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help=_SET)] = None,
-    audit: Annotated[bool, Option("--audit", help=_AUDIT)] = False,
+    set_: Settings = None,
     trace: Annotated[Path | None, Option(metavar="FILE", help=_TRACE)] = None,
     format: OutputFormat = Format.text,
 ) -> Callable[[], int]:
@@ -76,28 +43,11 @@ def run(
     """
 
     def execute() -> int:
-        text = read_prompt(prompt, prompt_file)
-        turns = (("system", system),) if system is not None else ()
-        request = Request(
-            conversation=(*turns, ("user", text)),
-            engine=engine,
-            options=engine_options(engine, set_ or []),
-            law=law,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            seed=seed,
-            max_new_tokens=max_new_tokens,
-            raw=raw,
-            datastores=tuple(dict.fromkeys(datastore or ())),
-        )
-        request.check()
+        request = generation.ask(engine, engine_options(engine, set_ or []))
         writer = TraceWriter(trace) if trace is not None else None
-        load = LoadRequest(
-            model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code
-        )
-        decoder = load_decoder(load)
-        return _decode(decoder, request, writer, JsonOutput() if format is Format.json else TextOutput(), audit)
+        decoder = load_decoder(generation.load)
+        output = JsonOutput() if format is Format.json else TextOutput()
+        return _decode(decoder, request, writer, output, generation.audit)
 
     return execute
 
