@@ -62,16 +62,18 @@ def rows(look: Look, width: int, height: int) -> list[Row]:
 
 def layout(layers: int, width: int, height: int, mlp: bool, below: int) -> tuple[Grid, int]:
     """How all layers fit into so many rows, and how many of the ``below`` rows beside them: these give way before the
-    plot, and the plot before the axis; cells are as wide as that leaves room for."""
+    plot, and the plot before the axis. In as few bands as there can be, with numbers if there is room for them."""
     room = max(1, width - LABEL)
     tries = [*((1, kept, True) for kept in range(below, 0, -1)), (0, 1, True), (0, 0, True), (0, 0, False)]
     for least, kept, axis in tries:
-        for cell in range(min(WIDEST, room), 0, -1):
-            numbers = cell >= NUMBERS
-            count = -(-layers // (room // cell))
-            grid = Grid(cell, -(-layers // count), count, least + (numbers and least), numbers, axis)
+        for narrowest in (NUMBERS, 1):
+            numbers = narrowest == NUMBERS
+            count = -(-layers // max(1, room // narrowest))
+            per = -(-layers // count)
+            cell = min(WIDEST if numbers else NUMBERS - 1, room // per)
+            grid = Grid(cell, per, count, least + (numbers and least), numbers, axis)
             spare = height - kept - grid.height(mlp)
-            if spare >= 0:
+            if spare >= 0 and cell >= narrowest:
                 return replace(grid, plot=min(grid.plot + spare // count, TALLEST)), kept
     return Grid(1, room, -(-layers // room), 0, False, False), 0
 
