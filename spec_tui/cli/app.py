@@ -25,6 +25,7 @@ from spec_tui.cli.options import (
     TrustRemoteCode,
 )
 from spec_tui.cli.price import price
+from spec_tui.cli.replay import replay
 from spec_tui.cli.run import run
 from spec_tui.session.client import LoadRequest
 
@@ -75,6 +76,7 @@ app.command(
     short_help="Ask once, without the application.",
     epilog="Exit codes: 0, 1 failed run or a BUG found by --audit, 2 usage, 3 model unavailable, 130 interrupted.",
 )(run)
+app.command(short_help="Play a recorded run, without a model.")(replay)
 app.command(short_help="List the engines and their options.")(engines)
 app.add_typer(model_commands.group, name="model", short_help="Look at models without loading them.")
 app.add_typer(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from engines.errors import UsageProblem
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 
+if TYPE_CHECKING:
+    from spec_tui.session.trace import Trace
+
 
 def open_application(load: LoadRequest, theme: str | None = None, datastores: tuple[str, ...] = ()) -> int:
     """Run the application on this terminal. Raises UsageProblem where there is none, or no datastore of a name."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageProblem("the application needs a terminal", "in a pipe or a script: spec-tui run PROMPT")
+    _need_terminal("in a pipe or a script: spec-tui run PROMPT")
     from spec_tui.tui.app import run_app
     from spec_tui.tui.settings import check_datastores
 
@@ -22,6 +25,21 @@ def open_application(load: LoadRequest, theme: str | None = None, datastores: tu
 
     with _terminal_as_it_was():
         return run_app(load, theme=theme, initial_request_options=Request((), datastores=datastores))
+
+
+def open_replay(trace: Trace, name: str, speed: float, screen: str = "chat", theme: str | None = None) -> int:
+    """Play a trace in the application, on this terminal. Raises UsageProblem where there is none."""
+    _need_terminal("in a pipe or a script: spec-tui replay FILE --format text")
+    from spec_tui.session.replay import ReplayClient
+    from spec_tui.tui.replay import run_replay
+
+    with _terminal_as_it_was():
+        return run_replay(ReplayClient(trace, speed), name, screen, theme)
+
+
+def _need_terminal(otherwise: str) -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageProblem("the application needs a terminal", otherwise)
 
 
 @contextmanager

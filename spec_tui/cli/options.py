@@ -22,6 +22,13 @@ def complete_datastore(incomplete: str) -> list[str]:
     return [entry.name for entry in places.listing() if entry.name.startswith(incomplete) and not entry.unfinished]
 
 
+def complete_trace(incomplete: str) -> list[str]:
+    """Names of shipped traces that begin so, for the shell."""
+    from spec_tui.session.shipped import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
 Datastores = Annotated[
     list[str] | None,
     typer.Option(

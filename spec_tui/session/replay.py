@@ -10,6 +10,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from itertools import accumulate
+from typing import Any
 
 from engines.answer import Answer
 from engines.events import Event, Failed, Prefilled, Ready, Round, Started
@@ -152,6 +153,9 @@ class ReplayClient:
 
     def race(self, race: Race) -> None:
         self._said.append(Failed("a replay has no model to race", "start the application without a trace", "usage"))
+
+    def tell(self, command: dict[str, Any]) -> None:
+        """There are no datastores to tell anything."""
 
     def cancel(self) -> None:
         """The rest of the run at once: what was recorded cannot be stopped."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from engines.errors import SpecError
 from engines.registry import find
-from engines.request import LAWS
+from engines.request import LAWS, Request
 from engines.sources.meter import in_bytes
 from engines.stock import Built, Refused, Stocked
 from spec_tui import progress, verdict
@@ -38,7 +39,8 @@ def model(sitting: Sitting) -> str:
     ready = sitting.ready
     if ready is None:
         return one_line(sitting.load_request.model or "the sample model", 40)
-    return one_line(f"{model_label(ready.model)} · {count(ready.parameters)} · {ready.dtype} · {ready.device}", 60)
+    parameters = [count(ready.parameters)] if ready.parameters else []  # a trace does not say
+    return one_line(" · ".join([model_label(ready.model), *parameters, ready.dtype, ready.device]), 60)
 
 
 def count(number: int) -> str:
@@ -53,12 +55,20 @@ def head(turn: Turn) -> str:
     """The line above an answer: how it was asked for."""
     r = turn.request
     heat = sampling_words(r.temperature, r.top_p, r.top_k)
-    parts = [find(r.engine).title, *changed(r.engine, r.options), r.law, heat]
+    parts = [*engine(r), one_line(r.law), heat]
     if r.temperature:
         parts.append(f"seed {r.seed}")
     if turn.run.started is not None and turn.run.started.datastores:
         parts.append(one_line("from " + ", ".join(turn.run.started.datastores)))
     return dotted(parts if _lossless(turn) else [LOSSY, *parts])
+
+
+def engine(request: Request) -> list[str]:
+    """The engine's title and the options that differ from their defaults; its id where a trace has one unknown here."""
+    try:
+        return [find(request.engine).title, *map(one_line, changed(request.engine, request.options))]
+    except SpecError:
+        return [one_line(request.engine)]
 
 
 def _lossless(turn: Turn) -> bool:
