@@ -45,6 +45,8 @@ def decode(
     if drafter.wants_hidden and not target.show_hidden(True):
         raise RunFailed(f"{target.name} does not show its last hidden state", "choose another engine")
     try:
+        if drafter.wants_cosines:
+            target.measure_cosines(True)
         run = _Run(target, drafter, law, list(prompt), stop, words, begun, detail)
         first = run.prefill(cancelled)
         if first is None:
@@ -57,6 +59,8 @@ def decode(
     finally:
         if drafter.wants_hidden:
             target.show_hidden(False)
+        if drafter.wants_cosines:
+            target.measure_cosines(False)
 
 
 class _Run:
@@ -95,7 +99,7 @@ class _Run:
         )
         self.drafter.start(outcome)
         seconds = perf_counter() - clock
-        return Prefilled(self.start, reused, seconds, emitted[0], self.target.length)
+        return Prefilled(self.start, reused, seconds, emitted[0], self.target.length, self.drafter.layers)
 
     def _first(self, logits: torch.Tensor) -> Verdict:
         """The verdict on the prefill's logits [vocabulary]: the law's choice, or the token that is given."""

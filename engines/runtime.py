@@ -10,6 +10,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -60,6 +61,7 @@ class Runtime:
         self.words = Detokenizer(tokenizer)
         self._set_prices()
         self._acceptance: dict[str, Acceptance] = {}
+        self._memory: dict[Any, Any] = {}
         self.mark = ModelMark(
             Path(target.name).name, target.fingerprint, target.model.config.get_text_config(decoder=True).hidden_size
         )
@@ -129,7 +131,8 @@ class Runtime:
         budget, draft_price = self._budget(request, f"{spec.id} {options}")
         resources = Resources(
             law, self.target.vocab_size, self.draft, self.end_tokens, self.target.trees,
-            budget, draft_price, self.shelf, self.words, request.datastores, cancelled,
+            budget, draft_price, self.shelf, self.words, request.datastores, cancelled, self.target,
+            {} if _by_dice(request) else self._memory,
         )
         drafter = registry.drafter_class(spec.id)(resources, **options)
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
@@ -196,6 +199,7 @@ class Runtime:
     def forget_acceptance(self) -> None:
         """Begin anew with what is known of drafts (to measure without what earlier runs taught)."""
         self._acceptance.clear()
+        self._memory.clear()
 
     def forget(self) -> None:
         """Empty the KV caches (after a failure, or to measure a cold start)."""
@@ -216,7 +220,7 @@ class Runtime:
         What was seen of an engine's drafts (with these options) serves its later runs too, where the text cannot
         depend on it; under dice every run begins with the prior and the curve that stays, so that its seed repeats it.
         """
-        if request.law != "exact" and request.temperature > 0:
+        if _by_dice(request):
             price, draft_price = self.dice_prices
             return Budget(price), draft_price
         price, draft_price = self.prices
@@ -254,6 +258,11 @@ class Runtime:
             price=self.ready.price, draft_price=self.ready.draft_price, datastores=datastores,
             continued=max(0, len(request.continued) - 1),
         )
+
+
+def _by_dice(request: Request) -> bool:
+    """Whether the text depends on what is drafted: then a seed repeats a run only if nothing is remembered."""
+    return request.law != "exact" and request.temperature > 0
 
 
 def _end_tokens(target: CausalModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from engines.parts import Layers
 from engines.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -84,6 +85,9 @@ class Resources:
         words: tokens as text, for display.
         datastores: names of those to search; none takes the shelf's default.
         cancelled: asked in whatever takes long.
+        target: the target itself, for drafters that draft with a part of it.
+        memory: what drafters keep from run to run, by keys of their own; empty in each run where the text may depend
+            on what is drafted.
     """
 
     law: Law
@@ -97,6 +101,8 @@ class Resources:
     words: Detokenizer | None = None
     datastores: tuple[str, ...] = ()
     cancelled: Callable[[], bool] = lambda: False
+    target: CausalModel | None = None
+    memory: dict[Any, Any] = field(default_factory=dict)
 
 
 class Drafter:
@@ -105,12 +111,16 @@ class Drafter:
     Attributes:
         budget: set where the option ``budget`` is "auto".
         wants_hidden: whether outcomes shall carry the target's last hidden states.
+        wants_cosines: whether the target shall measure the cosines of its sublayers (``CausalModel.cosines``).
         datastores: names of those it searches.
+        layers: of self-speculation, once it started: what this answer's drafts leave out.
     """
 
     budget: Budget | None = None
     wants_hidden = False
+    wants_cosines = False
     datastores: tuple[str, ...] = ()
+    layers: Layers | None = None
 
     def __init__(self, resources: Resources, budget: str = "paper") -> None:
         self.resources = resources

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from engines.budget import LEVELS, kind_of
 from engines.cost import best_case
 from engines.drafters.base import Drafter, Grown, Outcome, Resources, Room
+from engines.drafters.chain import Chain, catch_up
 from engines.drafters.drawn_tree import DrawnTree
 from engines.errors import UsageProblem
 from engines.events import Origin
@@ -19,7 +20,6 @@ from engines.registry import EngineSpec
 from engines.tree import DraftTree
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 _ORIGIN = Origin("draft")
@@ -125,10 +125,8 @@ class DraftModel(Drafter):
         return not self._blind
 
     def _catch_up(self, context: Sequence[int]) -> torch.Tensor:
-        """Feed what the cache lacks of the context (all of the prompt at first, later what the target added). Returns
-        the logits after its last token."""
-        shared = self.model.rewind(context)
-        return self._fit(self.model.extend(context[shared:]))
+        """The logits after the context's last token."""
+        return self._fit(catch_up(self.model, context))
 
     def _fit(self, logits: torch.Tensor) -> torch.Tensor:
         """Logits in the target's width: models of one vocabulary may pad their embeddings differently."""
@@ -141,25 +139,19 @@ class DraftModel(Drafter):
         """Tokens as long as the next one is expected to pay (with ``budget=paper``: until one is below ``confidence``).
         The token that says stop is drafted too: leaving it out would make what is drafted depend on the dice, and the
         rejection law would no longer be exact."""
-        tokens: list[int] = []
-        probs: list[float] = []
+        chain = Chain(self.law, len(context))
         values: list[float] = []
-        dists: dict[int, np.ndarray] = {}
         while self._goes_on(values, most):
-            logits = self._catch_up(context) if not tokens else self._fit(self.model.extend([tokens[-1]]))
-            token, prob, dist = self.law.suggest(logits, len(context) + len(tokens))
-            tokens.append(token)
-            probs.append(prob)
-            if dist is not None:
-                dists[len(tokens) - 2] = dist
-            chance = self.budget.belief(CHAIN, len(tokens), prob) if self.budget else 1.0
+            logits = self._fit(self.model.extend(chain.tokens[-1:])) if len(chain) else self._catch_up(context)
+            token, prob = chain.add(logits)
+            chance = self.budget.belief(CHAIN, len(chain), prob) if self.budget else 1.0
             values.append((values[-1] if values else 1.0) * chance)
             if token in self.ends or (self.budget is None and prob < self.confidence):
                 break
-        note = {"draft forwards": len(tokens)}
+        note = {"draft forwards": len(chain)}
         if self.budget is not None:
-            note |= {"budget": len(tokens), "expected": round(1 + sum(values), 2)}
-        return DraftTree.chain(tokens, _ORIGIN, probs, dists=dists or None, note=note)
+            note |= {"budget": len(chain), "expected": round(1 + sum(values), 2)}
+        return chain.tree(_ORIGIN, note)
 
     def grow(self, context: Sequence[int], room: Room, favourites: int = 0) -> Grown:
         """EAGLE-2's expansion: level by level the ``top_k`` nodes of highest path probability get ``top_k`` children;

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from engines.errors import UsageProblem
 from engines.target.cache import KVBuffer
+from engines.target.cosines import Cosines
 from engines.target.masks import additive, spans
 from engines.target.structure import Unclear, find
 from engines.target.sublayers import Sublayers
@@ -60,6 +61,7 @@ class CausalModel:
         self.hidden: torch.Tensor | None = None
         self._watch = None
         self._sublayers: Sublayers | Unclear | None = None
+        self._cosines = Cosines()
         self._whole: int | None = None  # while some are left out: how many of the first rows all layers have
         self.tokens: list[int] = []
         self._pending: list[int] = []
@@ -113,13 +115,35 @@ class CausalModel:
         """
         if self._whole is not None:
             raise ValueError("sublayers are left out already")
-        with self.sublayers.without(attention, mlp):
+        with self.sublayers.without(attention, mlp), self._cosines.paused():
             self._whole = self.length
             try:
                 yield
             finally:
                 whole, self._whole = self._whole, None
                 self.truncate(whole)
+
+    def measure_cosines(self, on: bool) -> None:
+        """Measure the cosine of the residual stream before and after each sublayer from now on, or no more. While it
+        is on, ``rewind`` keeps no row that was not measured.
+
+        Raises:
+            UsageProblem: the model's sublayers are not understood.
+        """
+        if on:
+            self._cosines.start(self.sublayers)
+        else:
+            self._cosines.stop()
+
+    def cosines(self) -> tuple[list[float], list[float]]:
+        """C_l of attention and MLP sublayers, one a layer, averaged over all committed rows.
+
+        Raises:
+            ValueError: not all of them were measured, or there are none.
+        """
+        if not 0 < self._cosines.length == self.length:
+            raise ValueError("these rows were not measured")
+        return self._cosines.mean()
 
     def extend(self, tokens: Sequence[int], cancelled: Callable[[], bool] = lambda: False) -> torch.Tensor | None:
         """Feed real tokens and commit them.
@@ -137,6 +161,7 @@ class CausalModel:
             logits = self._run(chunk, range(self.length, self.length + len(chunk)), None, last_only=True)
             self.cache.length += len(chunk)
             self.tokens += chunk
+            self._cosines.keep()
         return logits[-1] if logits is not None else None
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
@@ -173,11 +198,13 @@ class CausalModel:
         """Commit these pending rows (ascending, a path from the root down) and drop the others."""
         self.tokens += [self._pending[r] for r in rows]
         self.cache.keep(rows)
+        self._cosines.keep(rows)
         self.drop()
 
     def drop(self) -> None:
         """Forget the pending rows."""
         self.cache.pending = 0
+        self._cosines.drop()
         self._pending, self._depths = [], []
         self._seen = _NOTHING
 
@@ -188,10 +215,13 @@ class CausalModel:
         del self.tokens[length:]
         if self._whole is not None:
             self._whole = min(self._whole, length)
+        self._cosines.truncate(length)
 
     def rewind(self, context: Sequence[int]) -> int:
         """Keep the longest cached prefix of ``context``, with at least a token left to feed. Returns its length."""
-        shared = _shared_prefix(self.tokens, context, max(len(context) - 1, 0))
+        limit = max(len(context) - 1, 0)
+        limit = min(limit, self._cosines.length) if self._cosines.on else limit
+        shared = _shared_prefix(self.tokens, context, limit)
         self.truncate(shared)
         return shared
 
@@ -209,7 +239,9 @@ class CausalModel:
         if last_only and "logits_to_keep" in self.takes:
             kwargs["logits_to_keep"] = 1
         ids = torch.tensor([tokens], device=self.device)
-        return self.model(input_ids=ids, past_key_values=self.cache, use_cache=True, **kwargs).logits[0]
+        logits = self.model(input_ids=ids, past_key_values=self.cache, use_cache=True, **kwargs).logits[0]
+        self._cosines.take()
+        return logits
 
     def _mask(self, seen: np.ndarray, positions: list[int]) -> torch.Tensor | dict[str, torch.Tensor] | None:
         """What these rows see, or None where the model's own causal mask is the right one."""

@@ -1,0 +1,77 @@
+"""Self-speculation: the target drafts with some of its own sublayers left out, and checks with all of them.
+
+Weights and KV rows are the target's; the rows of drafts are forgotten before they are verified, in one full forward.
+How long a chain gets is decided by Draft & Verify's adaptive exit. Which sublayers are left out is a subclass's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple
+from typing import TYPE_CHECKING
+
+from engines.drafters.adaptive_exit import AdaptiveExit
+from engines.drafters.base import Drafter, Outcome, Resources, Room
+from engines.drafters.chain import Chain, catch_up
+from engines.events import Layers, Origin
+from engines.tree import DraftTree
+
+if TYPE_CHECKING:
+    from engines.target.model import CausalModel
+
+_ORIGIN = Origin("draft")
+
+
+class SelfDraft(Drafter):
+    """Drafts chains with a part of the target. A subclass sets ``layers``, in ``start`` at the latest.
+
+    Args:
+        num_tokens, exit_start, exit_target, exit_step, exit_beta1, exit_beta2: as ``EXIT_OPTIONS``. What the exit has
+            learnt is kept from run to run where the text cannot depend on it.
+
+    Raises:
+        UsageProblem: the target cannot be run without some of its sublayers.
+    """
+
+    layers: Layers
+
+    def __init__(
+        self, resources: Resources, *, num_tokens: int, exit_start: float, exit_target: float, exit_step: float,
+        exit_beta1: float, exit_beta2: float,
+    ) -> None:
+        super().__init__(resources)
+        self.model: CausalModel = resources.target
+        self.sublayers = self.model.sublayers
+        self.num_tokens = num_tokens
+        exit = AdaptiveExit(exit_start, exit_target, exit_step, exit_beta1, exit_beta2)
+        self.exit: AdaptiveExit = resources.memory.setdefault((type(self).__name__, num_tokens, *astuple(exit)), exit)
+        self._stopped = ""
+
+    def propose(self, context: Sequence[int], room: Room) -> DraftTree:
+        most = min(self.num_tokens, room.depth, room.nodes)
+        chain = Chain(self.resources.law, len(context))
+        attention, mlp = (
+            frozenset(i for i, rule in enumerate(rules) if rule) for rules in (self.layers.attention, self.layers.mlp)
+        )
+        self._stopped = ""
+        with self.model.skipping(attention, mlp):
+            while not self._stopped:
+                token, prob = chain.add(
+                    self.model.extend(chain.tokens[-1:]) if len(chain) else catch_up(self.model, context)
+                )
+                self._stopped = self._why(token, prob, len(chain) >= most)
+        note = {"draft forwards": len(chain), "exit threshold": round(self.exit.threshold, 4), "stopped": self._stopped}
+        return chain.tree(_ORIGIN, note)
+
+    def _why(self, token: int, prob: float, full: bool) -> str:
+        """Why the chain ends with this token, "" if it does not."""
+        if token in self.resources.end_tokens:
+            return "end token"
+        if full:
+            return "longest"
+        return "low confidence" if prob < self.exit.threshold else ""
+
+    def follow(self, outcome: Outcome) -> None:
+        self.exit.learn(len(outcome.path), len(outcome.tree), self._stopped == "longest")
+
+
