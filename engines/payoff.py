@@ -13,6 +13,8 @@ from engines.events import Round
 from engines.forecast import Forecast
 from engines.metrics import Metrics
 
+ENGINES = ("admg", "draft-verify")
+"""Those that draft with a part of the target."""
 LONGEST = 12  # drafts looked at: those of Draft & Verify
 
 

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from engines.events import Layers
-from engines.payoff import Payoff, payoff
+from engines.payoff import ENGINES, Payoff, payoff
 from spec_tui.session.state import RunState
 from spec_tui.tui.widgets.price_rows import off
-
-ENGINES = ("admg", "draft-verify")
-"""Those that draft with a part of the target."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from engines.cost import CostCurve
 from engines.events import Ready, Round, Started
 from engines.forecast import Forecast, chances
 from engines.options import Option
+from engines.payoff import ENGINES as OF_ITSELF
 from engines.registry import EngineSpec, find
 from engines.tree import depths
 from spec_tui.session.state import RunState
@@ -63,7 +64,7 @@ class Outlook:
         unit: what a draft's size counts: tokens of a chain, levels of a tree.
         paper: the published size; None where there is none.
         published: the forecast at the published width of a tree; of a chain it is ``forecast``.
-        forward: seconds of a forward of the draft model, the mean of the run's; None without a draft model.
+        forward: seconds of a forward of what drafts, the mean of the run's; None where no model does.
     """
 
     engine: str
@@ -75,21 +76,23 @@ class Outlook:
 
     @property
     def dear(self) -> float | None:
-        """The share of a target's forward that one of the draft model takes; None without a draft model."""
+        """The share of a target's forward that one of what drafts takes; None where no model does."""
         f = self.forecast
         return None if self.forward is None else self.forward / (f.scale * f.price.at(1))
 
 
 def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], run: RunState | None = None
             ) -> Outlook | None:
-    """The outlook of an engine with its options; None where it drafts nothing, or t(n) is unknown.
+    """The outlook of an engine with its options; None where it drafts nothing, t(n) is unknown, or it drafts with a
+    part of the target, whose time only a run can tell.
 
     Args:
         started: tells the prices.
         run: whose times and acceptance count; without one those of the load do, and acceptance is unknown.
     """
     spec = find(engine)
-    if not started.price or not spec.options:
+    itself = engine in OF_ITSELF
+    if not started.price or not spec.options or (itself and (run is None or not run.metrics.drafted)):
         return None
     known = {option.name: option for option in spec.options}
     tree = options.get("shape") == "tree"
@@ -97,16 +100,17 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
     draft = CostCurve(started.draft_price) if started.draft_price and "draft model" in spec.needs else None
     total = seen(run.rounds) if run is not None else Seen()
     rows = total.nodes / total.levels if total.levels else _LEVEL if tree else 1.0
+    each = _forward(draft, total, run) if draft or itself else None
     forecast = _timed(Forecast(
-        CostCurve(started.price), first=draft.at(1) if draft else 0.0, rows=rows, most=_most(size, options),
-        each=draft.at(_width(options, tree)) if draft else 0.0,
+        CostCurve(started.price), first=draft.at(1) if draft else each or 0.0, rows=rows, most=_most(size, options),
+        each=draft.at(_width(options, tree)) if draft else each or 0.0,
     ), total, run)
     return Outlook(spec.title, "level" if tree or rows > 1 else "token", _paper(size), forecast,
-                   _published(spec, forecast, draft) if tree else forecast, _forward(draft, total, run))
+                   _published(spec, forecast, draft) if tree else forecast, each)
 
 
 def _forward(draft: CostCurve | None, total: Seen, run: RunState | None) -> float | None:
-    if draft is None or run is None or not total.forwards:
+    if run is None or not total.forwards:
         return draft.at(1) if draft else None
     return run.metrics.draft_seconds / total.forwards
 
@@ -170,7 +174,7 @@ def conclusion(found: Outlook, assumed: float | None = None) -> str:
     f = found.forecast if assumed is None else found.forecast.assuming(assumed)
     least, unit = pays_from(found.forecast), found.unit
     if least is None:
-        dear = f" A forward of the draft model takes {share(found.dear)} of the target's." if found.dear else ""
+        dear = f" A draft forward takes {share(found.dear)} of the target's." if found.dear else ""
         return f"Drafting cannot pay here: with everything accepted it would reach ×{found.forecast.at_best:.2f}.{dear}"
     if not f.chances:
         return (f"Acceptance is not measured yet. By the times measured at load, drafting pays from {share(least)} "

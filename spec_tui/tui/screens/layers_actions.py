@@ -7,6 +7,7 @@ from dataclasses import replace
 from textual.screen import Screen
 
 from engines.errors import SpecError, UsageProblem
+from engines.payoff import ENGINES
 from engines.registry import find
 from spec_tui.tui import layers
 from spec_tui.tui.sitting import Sitting
@@ -24,7 +25,7 @@ class LayersActions(Screen):
     def _draw_layers(self) -> None:
         sitting = self.sitting
         engine = sitting.settings.resolved(sitting.ready)
-        if (engine in layers.ENGINES) != self._drafts_itself:
+        if (engine in ENGINES) != self._drafts_itself:
             self._drafts_itself = not self._drafts_itself
             self.show_panel("layers", self._drafts_itself)
         run, _ = self.shown_run()
@@ -59,7 +60,7 @@ class LayersActions(Screen):
         """Another threshold, interval or number of last layers for the next answer."""
         settings, engine = self.sitting.settings, self.sitting.settings.resolved(self.sitting.ready)
         if engine != "admg":
-            self.say("the layers of draft-verify come from a search: spec-tui search-layers" if engine in layers.ENGINES
+            self.say("the layers of draft-verify come from a search: spec-tui search-layers" if engine in ENGINES
                      else f"{find(engine).title} leaves no layers out: /engine admg does")
             return
         value = settings.options(engine)[name]
@@ -95,7 +96,7 @@ def measure(sitting: Sitting, typed: str) -> str:
     the conversation. Returns "" or why not."""
     settings = sitting.settings
     engine = settings.resolved(sitting.ready)
-    if engine not in layers.ENGINES:
+    if engine not in ENGINES:
         return f"{find(engine).title} leaves no layers out: /engine admg does"
     if sitting.busy:
         return sitting.still

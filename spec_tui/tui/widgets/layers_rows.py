@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
 
-from spec_tui.tui.layers import ENGINES, Look
+from engines.payoff import ENGINES
+from spec_tui.tui.layers import Look
 from spec_tui.tui.widgets.lines import clip
 from spec_tui.tui.widgets.payoff_rows import scale, verdict
 from spec_tui.tui.widgets.strip_panel import Row, Span, fit, title_row

@@ -73,8 +73,11 @@ class PricePanel(StripPanel, can_focus=True):
         return [*spans(one_line(law_mark(started.law)), "text"), ("  ", "text")]
 
     def _why_nothing(self) -> str:
-        if self._curve is not None:
+        started = self._run.started
+        if self._curve is not None and started is not None and started.engine == "autoregressive":
             return "Nothing is drafted here: autoregressive decoding is what the other engines are compared with."
+        if self._curve is not None:
+            return "What drafting with a part of the target takes is not known yet: the first answer measures it."
         return "t(n) is measured when a model is loaded; of this one it is not known."
 
     @property

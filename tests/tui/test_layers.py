@@ -1,0 +1,196 @@
+"""The layers panel: one cell a sublayer, the rules of the next answer by key, whether it pays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.cost import CostCurve
+from engines.events import Layers
+from engines.forecast import Forecast
+from engines.payoff import Payoff
+from spec_tui.tui.layers import Look, removed
+from spec_tui.tui.widgets import layers_rows, payoff_rows
+from spec_tui.tui.widgets.layers_rows import AGAIN, RULES, RUNS, STAYS
+from spec_tui.tui.widgets.wrap import cells
+
+COSINES = (0.581, 0.93, 0.97, 0.985, 0.99, 0.999, 0.95, 0.96, 0.4, 0.991, 0.998, 0.7)
+
+
+def some_layers(attention: str, mlp: str, cosines=COSINES, **more) -> Layers:
+    """Layers by letter: c, i, b, s for what is left out, a dot for what runs."""
+    names = {letter: rule for rule, letter in RULES.items()} | {".": ""}
+    given = {"attention_cosine": tuple(cosines), "positions": 100, "alpha": 0.985, "m": 3, "n": 2, **more}
+    return Layers(tuple(names[x] for x in attention), tuple(names[x] for x in mlp), **given)
+
+
+USED = some_layers("..icci..ic..", "..i..i..i...")
+
+
+def a_payoff(fraction: float = 0.6, kept: int = 63, judged: int = 93, second: float = 1.0) -> Payoff:
+    price = CostCurve(((1, 0.01), (2, 0.01 * second), (64, 0.01 * second)))
+    each = 0.01 * fraction
+    return Payoff(fraction, kept, judged, Forecast(price, each, each, most=12, chances=(kept / judged,)))
+
+
+def flat(look: Look, width: int = 51, height: int = 14) -> list[str]:
+    rows = layers_rows.rows(look, width, height)
+    assert len(rows) <= height
+    out = ["".join(text for text, _ in row) for row in rows]
+    assert all(cells(row) <= width for row in out)
+    return out
+
+
+def rowed(out: list[str], name: str) -> str:
+    """The cells of attention or of MLP, over all bands."""
+    return " ".join(row[layers_rows.LABEL:] for row in out if row.startswith(name))
+
+
+def said(look: Look, width: int = 120) -> str:
+    return "".join(text for text, _ in payoff_rows.verdict(look, width))
+
+
+# -- the cells ---------------------------------------------------------------------------------------
+
+GLYPHS = RUNS + STAYS + AGAIN + "cibsCIBS"
+
+
+@st.composite
+def any_layers(draw) -> Layers:
+    count = draw(st.integers(1, 90))
+    rules = st.sampled_from(["", *RULES])
+    cosine = st.one_of(st.none(), st.floats(-1, 1), st.just(math.nan))
+    column = lambda of: tuple(draw(st.lists(of, min_size=count, max_size=count)))  # noqa: E731
+    return Layers(column(rules), column(rules), column(cosine), draw(st.sampled_from([(), column(cosine)])), 9,
+                  draw(st.sampled_from([None, 0.985, 0.0, 1.0])), 3, draw(st.sampled_from([None, 0, 2, 99])))
+
+
+@given(any_layers(), st.data(), st.sampled_from([(51, 13), (51, 16), (74, 20), (116, 30), (200, 50)]))
+def test_every_sublayer_has_exactly_one_cell_in_order(used, data, size):
+    planned = data.draw(st.sampled_from([None, replace(used, attention=used.mlp, mlp=used.attention)]))
+    look, count = Look("admg", used, planned, payoff=a_payoff()), len(used.attention)
+    out, room = flat(look, *size), size[0] - layers_rows.LABEL
+    bands = [row for row in out if row.startswith("attn")]
+    wide = max(1, next((n for n, x in enumerate(bands[0][layers_rows.LABEL:], 1) if x == " "), 1))
+    if count > 1 and len(bands[0]) - layers_rows.LABEL < 2 * wide:
+        wide = 1
+    for name, kind in (("attn", "attention"), ("MLP", "mlp")):
+        line = "".join(row[layers_rows.LABEL:] for row in out if row.startswith(name))
+        assert len(line) == count * wide <= len(bands) * room
+        assert all(line[n * wide: (n + 1) * wide] == "".join(t for t, _ in layers_rows.cell(look, kind, n, wide))
+                   for n in range(count))
+
+
+@pytest.mark.parametrize("count, size", [(24, (51, 14)), (32, (51, 14)), (48, (51, 14)), (80, (51, 14)), (80, (78, 18)),
+                                         (80, (118, 32)), (126, (51, 16))])
+def test_many_layers_fit_with_their_plot_and_the_verdict(count, size):
+    used = some_layers("." * count, "." * count, [0.9] * count)
+    out = flat(Look("admg", used, payoff=a_payoff(0.9)), *size)
+    assert sum(x in (RUNS, STAYS) for row in out if row.startswith(("attn", "MLP")) for x in row) >= 2 * count
+    assert any("α" in row for row in out[1:]) and any(row.startswith("✗") for row in out)
+
+
+def test_which_rule_left_it_out_and_which_layers_stay():
+    out = flat(Look("admg", USED, alpha=0.985, m=3, n=2), 51, 14)
+    assert rowed(out, "attn").split() == ["■■", "■■", "i·", "c·", "c·", "i·", "■■", "■■", "i·", "c·", "▣▣", "▣▣"]
+    assert rowed(out, "MLP").split() == ["■■", "■■", "i·"] * 3 + ["■■", "▣▣", "▣▣"]
+    assert "α 0.985  m 3  n 2" in out[0]
+    assert any("leaves out 6 attention and 3 MLP of 12" in row for row in out)
+    legend = out[-1]
+    assert all(words in legend for words in ("■ runs", "▣ last n", "c cosine", "i interval")) and "both" not in legend
+
+
+def test_a_preview_shows_what_goes_and_what_comes_back():
+    planned = some_layers("...b..i.....", "...i..i.....", alpha=0.97, m=4, n=4)
+    look = Look("admg", USED, planned, 0.97, 4, 4)
+    assert look.changes
+    out = flat(look)
+    assert rowed(out, "attn").split()[2:7] == ["□□", "b·", "□□", "□□", "I·"]
+    assert rowed(out, "MLP").split()[2:7] == ["□□", "I·", "■■", "□□", "I·"]
+    assert "next: α 0.97  m 4  n 4" in out[0]
+    assert any("next leaves out 6→2 attention and 3→2 MLP of 12" in row for row in out)
+    changed = {text for row in layers_rows.rows(look, 51, 14) for text, style in row if style == "changed"}
+    assert changed == {"□□", "I·"}
+
+
+def test_the_threshold_is_a_line_and_cosines_near_1_are_told_apart():
+    heights = [layers_rows.nines(c) for c in (-1.0, 0.0, 0.9, 0.985, 0.99, 0.999, 1.0)]
+    assert heights == sorted(heights) and heights[0] == heights[1] == 0
+    assert [heights[2], heights[4], heights[5]] == pytest.approx([1, 2, 3])
+    out = flat(Look("admg", USED), 60, 22)
+    line = next(row for row in out if "α.985" in row)
+    assert "┄" in line
+    bars = line[layers_rows.LABEL:]
+    room = len(rowed(out, "attn").split()[0]) + 1
+    above = [bars[n * room] != "┄" for n in range(12)]
+    assert above[:3] == [False] * 3 and all(above[n] for n in (4, 5, 9, 10)) and not above[8] and not above[11]
+
+
+def test_numbers_stand_below_wide_cells():
+    out = flat(Look("admg", replace(USED, mlp_cosine=tuple(1 - c / 4 for c in COSINES))), 116, 30)
+    numbers = [row[layers_rows.LABEL:].split() for row in out if row.startswith("  C")]
+    assert numbers[0] == [f"{c:.3f}"[1:] for c in COSINES]
+    assert numbers[1][0] == ".855" and len(numbers) == 2
+    assert not any(row.startswith("  C") for row in flat(Look("admg", USED)))
+
+
+def test_before_anything_was_measured_the_panel_says_how_to_measure():
+    assert "enter with the prompt" in " ".join(flat(Look("admg")))
+    other = " ".join(flat(Look("pld")))
+    assert "leaves no layers out" in other and "/engine admg" in other
+    assert flat(Look("draft-verify", replace(USED, alpha=None, m=None, n=None)))[0].endswith("from a search ")
+
+
+def test_a_search_is_no_rule():
+    used = some_layers("ss..ssssss..", "...s....s...", (), alpha=None, m=None, n=None)
+    out = flat(Look("draft-verify", used))
+    assert rowed(out, "attn").split()[:3] == ["s·", "s·", "■■"] and "s search" in out[-1]
+    assert not any("α" in row for row in out[1:-2])
+
+
+def test_removed_tells_the_sublayers():
+    assert removed(USED)[0] == tuple(x != "." for x in "..icci..ic..")
+
+
+# -- whether it pays -----------------------------------------------------------------------------------
+
+
+def test_it_says_plainly_when_it_does_not_pay():
+    look = Look("admg", USED, payoff=a_payoff(0.93, 71, 100), speed=0.8)
+    assert said(look) == "✗ does not pay here: needs agreement ≥ .93, has .71"
+    assert said(look, 44) == "✗ does not pay: needs ≥ .93, has .71"
+
+
+@pytest.mark.parametrize("payoff, speed, words", [
+    (None, None, "○ whether it pays: not measured yet"),
+    (a_payoff(1.2), 0.7, "✗ cannot pay here: agreement 1 would make ×0."),
+    (a_payoff(0.3), 1.4, "✓ pays ×1.40: needs agreement ≥ .30, has .68"),
+    (a_payoff(0.3), 1.01, "≈ even ×1.01: needs agreement ≥ .30, has .68"),
+    (a_payoff(0.3), 0.9, "✗ slower ×0.90, though agreement .68 ≥ .30: drafts of 2 tokens would pay"),
+    (a_payoff(0.3), None, "≈ agreement .68 ≥ .30: drafts of 2 tokens would pay"),
+    (a_payoff(0.9), 1.2, "✓ pays ×1.20: needs agreement ≥ .90, has .68"),  # measured: the drafts stopped in time
+])
+def test_the_verdict(payoff, speed, words):
+    look = Look("admg", USED, payoff=payoff, speed=speed, measured=True)
+    assert said(look).startswith(words)
+    for width in range(30, 100):
+        assert cells(said(look, width)) <= width and "…" not in said(look, width)
+
+
+def test_cost_agreement_and_break_even_stand_on_one_scale():
+    rows = ["".join(text for text, _ in row) for row in payoff_rows.scale(a_payoff(0.5, 75, 100), 53)]
+    room = 53 - 33
+    cost, agreement, even = (row[14:14 + room] for row in rows)
+    assert cost.index("┃") == agreement.index("┃") == even.index("┃") == room // 2
+    assert agreement.rstrip("·") == "█" * 10 + "┃" + "█" * 4 and set(cost[11:]) == {"·"}
+    assert rows[0].endswith(".50 of a whole") and rows[1].endswith(".75 of 100 judged") and ".50 agreement" in rows[2]
+
+
+def test_what_can_never_pay_has_no_mark_on_the_scale():
+    rows = ["".join(text for text, _ in row) for row in payoff_rows.scale(a_payoff(1.3), 53)]
+    assert not any("┃" in row for row in rows) and "never" in rows[2] and "1.30 of a whole" in rows[0]
+    assert all(cells(row) <= 53 for row in rows)
