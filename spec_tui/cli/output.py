@@ -16,10 +16,9 @@ from engines.events import Audited, Emitted, Event, Failed, Finished, Loading, P
 from engines.metrics import Metrics
 from spec_tui.cli.ansi import Ink
 from spec_tui.cli.errors import narrate
-from spec_tui.text import lossy, one_line
+from spec_tui.narration import REASONS, Narrator
+from spec_tui.text import lossy, one_line, sanitise
 from spec_tui.verdict import sentence
-
-_REASONS = {"stop": "ended by the model", "length": "cut at the limit", "cancelled": "interrupted"}
 
 
 @dataclass(slots=True)
@@ -74,7 +73,7 @@ class Record:
         length = f" ({m.mean_generated_length:.2f} tokens each)" if m.mean_generated_length is not None else ""
         rate = f" ({m.acceptance_rate:.0%})" if m.acceptance_rate is not None else ""
         return (
-            f"{name}: {m.new_tokens} tokens{speed}, {_REASONS.get(self.reason, 'unfinished')}\n"
+            f"{name}: {m.new_tokens} tokens{speed}, {REASONS.get(self.reason, 'unfinished')}\n"
             f"forwards {m.target_forwards}{length}, drafted {m.drafted}, accepted {m.accepted}{rate}\n"
             f"{self._break_even()}"
             f"seconds: prefill {m.prefill_seconds:.3f}, draft {m.draft_seconds:.3f},"
@@ -122,7 +121,7 @@ class Status:
     """A line on stderr that replaces itself and goes away; nothing where stderr is not a terminal."""
 
     def __init__(self) -> None:
-        self._shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._downloading = False
 
     def __enter__(self) -> Status:
@@ -146,7 +145,7 @@ class Status:
         self._write(f"{one_line(event.stage, room)}{done} ...")
 
     def _write(self, text: str) -> None:
-        if self._shown:
+        if self.shown:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
@@ -161,7 +160,8 @@ class TextOutput:
         else:
             sys.stdout.reconfigure(errors="replace")
 
-    def show(self, tokens: tuple[Emitted, ...]) -> None:
+    def show(self, event: Event, tokens: tuple[Emitted, ...]) -> None:
+        """What an event brought."""
         if not tokens:
             return
         sys.stdout.write(self._ink.text(tokens))
@@ -185,10 +185,29 @@ class TextOutput:
             narrate("audit: " + (sentence(record.audited) if record.audited else "stopped before it found anything"))
 
 
+class NarratedOutput:
+    """Tells the run line by line, for those who hear the terminal."""
+
+    def __init__(self) -> None:
+        self._narrator = Narrator()
+        sys.stdout.reconfigure(errors="replace")
+
+    def show(self, event: Event, tokens: tuple[Emitted, ...]) -> None:
+        for line in self._narrator.tell(event):
+            print(sanitise(line), flush=True)
+
+    def abandon(self) -> None:
+        pass
+
+    def finish(self, record: Record) -> None:
+        if record.audit and record.audited is None:
+            print("audit: stopped before it found anything", flush=True)
+
+
 class JsonOutput:
     """One object at the end. Non-ASCII is escaped, so nothing in it can steer a terminal."""
 
-    def show(self, tokens: tuple[Emitted, ...]) -> None:
+    def show(self, event: Event, tokens: tuple[Emitted, ...]) -> None:
         pass
 
     def abandon(self) -> None:

@@ -18,13 +18,15 @@ from spec_tui.cli.errors import FAILED, INTERRUPTED, narrate
 from spec_tui.cli.generation import Generation, generates
 from spec_tui.cli.interrupt import Interrupt
 from spec_tui.cli.options import Format, OutputFormat, Settings
-from spec_tui.cli.output import JsonOutput, Record, Status, TextOutput
+from spec_tui.cli.output import JsonOutput, NarratedOutput, Record, Status, TextOutput
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.environment import prepare_this_process
 from spec_tui.session.service import Decoder
 from spec_tui.session.trace import TraceWriter
 
+Output = TextOutput | NarratedOutput | JsonOutput
 _ENGINE = "How to decode; see spec-tui engines. Default: draft where a draft model fits, else pld."
+_NARRATE = "Tell the run round by round, a line each, for screen readers."
 _TRACE = "Write the run's events as lines of JSON. Overwrites nothing but a trace."
 
 
@@ -34,6 +36,7 @@ def run(
     engine: Annotated[str, Option(metavar="ID", help=_ENGINE)] = "",
     set_: Settings = None,
     trace: Annotated[Path | None, Option(metavar="FILE", help=_TRACE)] = None,
+    narrate: Annotated[bool, Option("--narrate", help=_NARRATE)] = False,
     format: OutputFormat = Format.text,
 ) -> Callable[[], int]:
     """Ask once; the answer streams to stdout, everything else goes to stderr.
@@ -43,10 +46,11 @@ def run(
     """
 
     def execute() -> int:
-        request = generation.ask(engine, engine_options(engine, set_ or []))
+        request = generation.ask(engine, engine_options(engine, settings(set_ or [])))
         writer = TraceWriter(trace) if trace is not None else None
         decoder = load_decoder(generation.load)
-        output = JsonOutput() if format is Format.json else TextOutput()
+        plain = NarratedOutput if narrate else TextOutput
+        output = JsonOutput() if format is Format.json else plain()
         return _decode(decoder, request, writer, output, generation.audit)
 
     return execute
@@ -64,33 +68,36 @@ def load_decoder(load: LoadRequest) -> Decoder:
     return decoder
 
 
-def engine_options(engine: str, settings: list[str]) -> dict[str, str]:
-    """The engine's options out of KEY=VALUE, checked where the engine is named.
+def settings(texts: list[str]) -> dict[str, str]:
+    """Names and values out of KEY=VALUE. Raises UsageProblem."""
+    given = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageProblem(f"--set {text} is not KEY=VALUE", "for example --set num_tokens=8")
+        given[name.strip()] = value
+    return given
+
+
+def engine_options(engine: str, given: dict[str, str]) -> dict[str, str]:
+    """These options, checked where the engine is named.
 
     Raises:
         UsageProblem: malformed, unknown or out of range (the engine's options are named); no such engine.
     """
-    given = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or not name.strip():
-            raise UsageProblem(f"--set {setting} is not KEY=VALUE", "for example --set num_tokens=8")
-        given[name.strip()] = value
     if engine:
         registry.find(engine).parse(given)
     return given
 
 
-def _decode(
-    decoder: Decoder, request: Request, trace: TraceWriter | None, output: TextOutput | JsonOutput, audit: bool
-) -> int:
+def _decode(decoder: Decoder, request: Request, trace: TraceWriter | None, output: Output, audit: bool) -> int:
     record = Record(audit=audit)
     try:
         with Interrupt() as interrupted:
             for event in interrupted.over(_events(decoder, request, output, audit, interrupted)):
                 if trace is not None:
                     trace.write(event)
-                output.show(record.add(event))
+                output.show(event, record.add(event))
                 if isinstance(event, Started) and request.datastores and not event.datastores:
                     narrate(f"note: the engine {event.engine} searches no datastore; rest does (--engine rest)")
     except KeyboardInterrupt:  # the second one: it does not wait for the round
@@ -110,7 +117,7 @@ def _decode(
 
 
 def _events(
-    decoder: Decoder, request: Request, output: TextOutput | JsonOutput, audit: bool, cancelled: Callable[[], bool]
+    decoder: Decoder, request: Request, output: Output, audit: bool, cancelled: Callable[[], bool]
 ) -> Iterator[Event]:
     """The run's events, and ``Audited`` where the answer is to be checked and nothing was interrupted."""
     seen = []

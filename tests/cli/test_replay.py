@@ -1,0 +1,127 @@
+"""``spec-tui replay`` and ``run --narrate``: recorded runs in words and numbers, damaged ones too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from spec_tui.cli import replay as module
+from spec_tui.session.shipped import names
+
+
+@pytest.fixture
+def recorded(cli, tmp_path):
+    """What a run printed as JSON, and its trace."""
+    path = tmp_path / "run.jsonl"
+    done = cli("run", "hello", "--max-new-tokens", "4", "--audit", "--format", "json", "--trace", str(path))
+    assert done.code == 0
+    return done.out, path
+
+
+def test_numbers_are_those_of_the_run(cli, recorded):
+    out, path = recorded
+    done = cli("replay", str(path), "--format", "json")
+    assert (done.code, done.out, done.err) == (0, out, "")
+
+
+def test_narrated_live_and_from_the_trace_alike(cli, recorded):
+    told = cli("run", "hello", "--max-new-tokens", "4", "--audit", "--narrate")
+    replayed = cli("replay", str(recorded[1]), "--format", "text")
+    assert told.code == replayed.code == 0 and told.out == replayed.out
+    assert replayed.out.splitlines() == [
+        "model: fake, float32, cpu",
+        "engine: pld; law exact, greedy",
+        'prompt: "hello"',
+        'prefill: 3 tokens, 10 ms, wrote "first"',
+        'round 1: drafted 2, accepted 1, corrected 1, wrote " t1!"',
+        'round 2: drafted 2, accepted 1, corrected 1, wrote " t2!"',
+        'round 3: drafted 2, accepted 1, corrected 1, wrote " t3!"',
+        "end: cut at the limit, 7 tokens in 3 forwards, 500.0 tokens/s, 50% of 6 drafted accepted",
+        "audit: identical: each of its 7 tokens is the target's own choice; the closest call was 1.5, rounding "
+        "explains 0.01",
+    ]
+
+
+def test_what_models_write_cannot_steer_the_terminal(cli, tmp_path):
+    cli("run", "hostile \x1b[31m", "--max-new-tokens", "2", "--trace", str(tmp_path / "t"))
+    done = cli("replay", str(tmp_path / "t"), "--format", "text")
+    assert done.code == 0 and "owned" in done.out
+    assert not any((ord(c) < 32 and c != "\n") or 0x7F <= ord(c) < 0xA0 for c in done.out)
+
+
+def test_damage_is_told_and_the_rest_is_played(cli, recorded):
+    path = recorded[1]
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], b"garbage\n", *lines[3:-1]]))
+    done = cli("replay", str(path), "--format", "text")
+    assert done.code == 0 and "round 2: drafted 2" in done.out and "round 1:" not in done.out
+    assert "note: line 3 is not an event of this version" in done.err and "no checksum" in done.err
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_damage_ends_in_words(cli, recorded, tmp_path, data):
+    whole = recorded[1].read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    cut = data.draw(st.booleans())
+    path = tmp_path / "damaged.jsonl"
+    path.write_bytes(whole[:at] if cut else whole[:at] + b"7" + whole[at + 1 :])
+    for form in ("text", "json"):
+        done = cli("replay", str(path), "--format", form)
+        assert done.code in (0, 2) and "unexpected" not in done.err
+
+
+def test_runs_behind_one_another_are_told_one_by_one(cli, recorded):
+    out, path = recorded
+    path.write_bytes(path.read_bytes() * 2)
+    assert cli("replay", str(path), "--format", "text").out.count("round 1:") == 2
+    assert cli("replay", str(path), "--format", "json").out == out * 2
+
+
+def test_with_a_speed_the_lines_come_by_the_engines_clock(cli, recorded):
+    begun = time.perf_counter()
+    done = cli("replay", str(recorded[1]), "--format", "text", "--speed", "0.1")
+    assert done.code == 0 and 0.2 < time.perf_counter() - begun < 5  # 22 ms of the engine's clock
+
+
+def test_without_a_name_those_that_ship_are_listed(cli):
+    done = cli("replay")
+    assert done.code == 0 and [line.split()[0] for line in done.out.splitlines()] == list(names())
+    assert all(cli("replay", name, "--format", "json").code == 0 for name in ("pld", "tree"))
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["no-such"], "there is no trace 'no-such'"), (["gone.jsonl"], "cannot be read: No such file"),
+    (["pld", "--speed", "0"], "out of range"), (["pld", "--speed", "-1"], "out of range"),
+    (["pld", "--speed", "nan"], "out of range"), (["pld"], "the application needs a terminal"),
+    (["pld", "--format", "xml"], "xml"),
+])  # fmt: skip
+def test_wrong_arguments(cli, arguments, words):
+    done = cli("replay", *arguments)
+    assert done.code == 2 and words in done.err and not done.out
+
+
+def test_a_file_that_is_no_trace(cli, tmp_path):
+    (tmp_path / "letter.txt").write_text("dear all")
+    assert "is not a trace" in cli("replay", str(tmp_path / "letter.txt")).err
+    (tmp_path / "odd.jsonl").write_text('{"event":"Loading","stage":"x","done":null,"bytes":null}\n')
+    assert "holds no run" in cli("replay", str(tmp_path / "odd.jsonl"), "--format", "text").err
+
+
+def test_names_are_completed():
+    assert module.complete_trace("pl") == ["pld", "pld-in-vain"]
+
+
+def test_no_torch_is_loaded(tmp_path):
+    program = (
+        "import sys; from spec_tui.cli import call\n"
+        "assert call(['replay', 'tree', '--format', 'text']) == 0\n"
+        "import spec_tui.tui.replay\n"
+        "assert not {'torch', 'transformers', 'huggingface_hub', 'tokenizers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
