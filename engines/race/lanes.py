@@ -13,7 +13,7 @@ from engines.errors import UsageProblem
 from engines.request import Request
 
 STORES = "datastore"  # written like an option of the engine, though it is the request's
-_EXAMPLE = "for example autoregressive,pld,rest:c=16:n_max=8"
+_EXAMPLE = "for example autoregressive,pld,rest:nodes=16:n_max=8"
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
@@ -33,9 +33,12 @@ class Lane:
 
     @property
     def label(self) -> str:
-        """The lane as it is written on the command line: ``rest:c=16:datastore=notes``."""
-        given = {**self.options, **({STORES: ",".join(self.datastores)} if self.datastores else {})}
-        return ":".join([self.engine, *(f"{name}={_written(value)}" for name, value in given.items())])
+        """The lane as it is written on the command line: ``rest:nodes=16:datastore=notes``."""
+        return ":".join([self.engine, *(f"{name}={_written(value)}" for name, value in self.given().items())])
+
+    def given(self) -> dict[str, Any]:
+        """What ``make_lane`` makes this lane of."""
+        return {**self.options, **({STORES: ",".join(self.datastores)} if self.datastores else {})}
 
     def of(self, request: Request) -> Request:
         """The request, asked of this lane."""
@@ -127,12 +130,9 @@ def parse_lanes(texts: Iterable[str]) -> tuple[Lane, ...]:
     return tuple(parse_lane(part) for text in texts for part in text.split(","))
 
 
-def parse_lane(text: str, extra: dict[str, Any] | None = None) -> Lane:
+def parse_lane(text: str) -> Lane:
     """The lane of ``ID:option=value:option=value``. A colon begins an option only where a name and ``=`` follow, so
     values may hold colons, and commas; ``datastore=NAME,NAME`` says what this lane searches.
-
-    Args:
-        extra: options that the lane gets besides, where it does not have them.
 
     Raises:
         UsageProblem: malformed, no such engine, an unknown option or one out of range.
@@ -151,7 +151,7 @@ def parse_lane(text: str, extra: dict[str, Any] | None = None) -> Lane:
         if option.strip() in given:
             raise UsageProblem(f"option {option.strip()} is given twice in lane {text!r}", "give it once")
         given[option.strip()] = value.strip()
-    return make_lane(engine, {**(extra or {}), **given})
+    return make_lane(engine, given)
 
 
 def make_lane(engine: str, given: dict[str, Any]) -> Lane:

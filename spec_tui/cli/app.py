@@ -11,6 +11,7 @@ from engines.errors import UsageProblem
 from spec_tui.cli import datastore as datastore_commands
 from spec_tui.cli import model as model_commands
 from spec_tui.cli.application import open_application
+from spec_tui.cli.compare import compare
 from spec_tui.cli.doctor import doctor
 from spec_tui.cli.engines import engines
 from spec_tui.cli.options import (
@@ -27,6 +28,7 @@ from spec_tui.cli.options import (
 from spec_tui.cli.price import price
 from spec_tui.cli.replay import replay
 from spec_tui.cli.run import run
+from spec_tui.cli.sweep import sweep
 from spec_tui.session.client import LoadRequest
 
 app = typer.Typer(
@@ -77,6 +79,11 @@ app.command(
     epilog="Exit codes: 0, 1 failed run or a BUG found by --audit, 2 usage, 3 model unavailable, 130 interrupted.",
 )(run)
 app.command(short_help="Play a recorded run, without a model.")(replay)
+app.command(
+    short_help="Engines side by side: speed, acceptance, same text.",
+    epilog="Exit codes: 0, 1 a lane failed or a BUG, 2 usage, 3 model unavailable, 130 interrupted.",
+)(compare)
+app.command(short_help="One option of an engine against speed and acceptance.")(sweep)
 app.command(short_help="List the engines and their options.")(engines)
 app.add_typer(model_commands.group, name="model", short_help="Look at models without loading them.")
 app.add_typer(

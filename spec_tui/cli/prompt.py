@@ -25,7 +25,7 @@ def read_prompt(argument: str | None, file: str | None) -> str:
     if argument not in (None, "-"):
         return _text(argument.encode("utf-8", "surrogateescape"), "the prompt")
     if file not in (None, "-"):
-        return _text(_read_file(Path(file)), file)
+        return read_text(Path(file), "--prompt-file")
     if argument is file is None and sys.stdin.isatty():
         raise UsageProblem("there is no prompt", _WAYS)
     if sys.stdin.isatty():
@@ -33,14 +33,15 @@ def read_prompt(argument: str | None, file: str | None) -> str:
     return _text(_read(sys.stdin.buffer, "stdin"), "stdin")
 
 
-def _read_file(path: Path) -> bytes:
+def read_text(path: Path, flag: str) -> str:
+    """The text of a file that a flag names. Raises UsageProblem."""
     try:
         with open(path, "rb") as file:
-            return _read(file, str(path))
+            return _text(_read(file, str(path)), str(path))
     except FileNotFoundError:
-        raise UsageProblem(f"there is no file {path}", "check the path after --prompt-file") from None
+        raise UsageProblem(f"there is no file {path}", f"check the path after {flag}") from None
     except IsADirectoryError:
-        raise UsageProblem(f"{path} is a folder", "name a file after --prompt-file") from None
+        raise UsageProblem(f"{path} is a folder", f"name a file after {flag}") from None
     except OSError as error:
         raise UsageProblem(f"{path} cannot be read: {error.strerror}", "check its permissions") from None
 

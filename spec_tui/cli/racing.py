@@ -1,0 +1,145 @@
+"""What ``compare`` and ``sweep`` share: a race in this process, its progress, its end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from engines.errors import UsageProblem
+from engines.events import Auditing, Event, Loading
+from engines.race.events import LaneFinished, LaneStarted
+from engines.race.lanes import Lane, Race
+from engines.race.result import LaneRun, Result
+from engines.race.runner import race
+from spec_tui.cli.errors import FAILED, INTERRUPTED, narrate
+from spec_tui.cli.generation import Generation
+from spec_tui.cli.interrupt import Interrupt
+from spec_tui.cli.output import Status
+from spec_tui.cli.prompts import read_prompts
+from spec_tui.cli.run import load_decoder
+from spec_tui.session.trace import TraceWriter
+from spec_tui.text import lossy, one_line
+
+REPEATS = 6  # the fewest from which order statistics give an interval of 95 %
+
+
+def ask(
+    generation: Generation, lanes: tuple[Lane, ...], prompts: Path | None, repeats: int | None
+) -> Race:
+    """The race that the flags ask for, checked. Raises UsageProblem."""
+    if prompts is None:
+        asked = Race(lanes, generation.ask(), (), REPEATS if repeats is None else repeats, audit=generation.audit)
+    elif generation.prompt is not None or generation.prompt_file is not None:
+        raise UsageProblem("there are two kinds of prompts, one given and --prompts", "give one of them")
+    else:
+        turns = read_prompts(prompts)
+        asked = Race(lanes, generation.request(()), turns, 1 if repeats is None else repeats, audit=generation.audit)
+    asked.check()
+    return asked
+
+
+def hold(generation: Generation, asked: Race, traces: Path | None, show: Callable[[Result], None]) -> int:
+    """Load, run, ``show`` what there is, also of a race that was interrupted. Returns the exit code.
+
+    Raises:
+        SpecError: the race cannot be run, or a lane failed in its warm-up.
+    """
+    shelf = Traces(traces, asked) if traces is not None else None
+    racer = load_decoder(generation.load)
+    result = Result(keep_events=shelf is not None)
+    try:
+        with Interrupt() as interrupted, Progress(asked) as progress:
+            for event in interrupted.over(race(racer, asked, interrupted)):
+                result.add(event)
+                progress.show(event)
+    except KeyboardInterrupt:  # the second one: it does not wait for the round
+        pass
+    if shelf is not None:
+        shelf.write(result)
+    show(result)
+    broke = [run.failed for run in result.runs.values() if run.failed]
+    for problem in broke:
+        narrate(f"spec-tui: {problem.message}" + (f"\n  {problem.hint}" if problem.hint else ""))
+    if result.finished is None or result.finished.reason == "cancelled":
+        narrate(f"spec-tui: interrupted; {len(result.complete)} of {_runs(asked, result)} runs are complete")
+        return INTERRUPTED
+    return FAILED if result.bugs or broke else 0
+
+
+def _runs(asked: Race, result: Result) -> int:
+    return len(asked.lanes) * asked.repeats * (result.started.prompts if result.started else 1)
+
+
+class Progress:
+    """Which lane runs, on stderr, and nothing while one does: a line that replaces itself on a terminal, a line for
+    each finished run in a pipe."""
+
+    def __init__(self, asked: Race) -> None:
+        self._asked, self._labels = asked, asked.labels
+        self._status = Status()
+        self._step = (0, 1)
+        self._told: set[str] = set()
+
+    def __enter__(self) -> Progress:
+        self._status.__enter__()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._status.__exit__(*error)
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, LaneStarted):
+            self._step = event.step, event.steps
+            what = "warm-up" if event.warm_up else f"repeat {event.repeat + 1} of {self._asked.repeats}"
+            prompt = f", prompt {event.prompt + 1}" if self._asked.prompts else ""
+            self._status.show(Loading(f"{self._labels[event.lane]}, {what}{prompt}", (event.step - 1) / event.steps))
+        elif isinstance(event, LaneFinished) and not self._status.shown:
+            rate = "" if event.tokens_per_second is None else f", {event.tokens_per_second:.1f} tokens/s"
+            step, steps = self._step
+            narrate(f"{step} of {steps}: {one_line(self._labels[event.lane])}: {event.tokens} tokens{rate}")
+        elif isinstance(event, Auditing):
+            self._status.show(Loading("auditing", event.done))
+
+
+class Traces:
+    """A folder with a trace for each complete run.
+
+    Raises:
+        UsageProblem: it cannot be made, or holds other files of these names.
+    """
+
+    def __init__(self, folder: Path, asked: Race) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageProblem(f"the folder {folder} cannot be made: {error.strerror}", "name another") from None
+        self._folder, self._lanes = folder, asked.lanes
+        for lane in range(len(asked.lanes)):  # the others are named alike
+            TraceWriter(self._path(LaneRun(lane, 0, 0)))
+
+    def write(self, result: Result) -> None:
+        """Write what is complete. Raises RunFailed where the disk is full."""
+        for run in result.complete:
+            with TraceWriter(self._path(run)) as trace:
+                for event in run.events:
+                    trace.write(event)
+        narrate(f"{len(result.complete)} traces are in {self._folder}")
+
+    def _path(self, run: LaneRun) -> Path:
+        name = re.sub(r"[^A-Za-z0-9=.-]+", "-", self._lanes[run.lane].label)[:60]
+        return self._folder / f"{run.lane + 1}-{name}.repeat-{run.repeat + 1}.prompt-{run.prompt + 1}.jsonl"
+
+
+def remarks(result: Result, labels: tuple[str, ...]) -> list[str]:
+    """What the runs warned of, each remark once with its lane; LOSSY first."""
+    found: dict[str, None] = {}
+    for figures in result.figures():
+        run = next(iter(result.of(figures.lane)), None)
+        if run is None or run.started is None:
+            continue
+        if not run.started.lossless:
+            found[f"{labels[figures.lane]}: {lossy(figures.metrics.bias)}"] = None
+        for warning in run.started.warnings:
+            found[f"note: {labels[figures.lane]}: {warning}"] = None
+    return list(found)

@@ -1,0 +1,120 @@
+"""``spec-tui sweep``: one option of an engine against speed and acceptance."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+from typer import Option
+
+from engines import registry
+from engines.errors import UsageProblem
+from engines.race.lanes import STORES, Lane, Race, make_lane
+from engines.race.result import Result
+from spec_tui.cli.compare import Format, Prompts, RaceFormat, Repeats, TraceDir
+from spec_tui.cli.errors import narrate
+from spec_tui.cli.generation import Generation, generates
+from spec_tui.cli.options import Settings
+from spec_tui.cli.race_output import WRITERS
+from spec_tui.cli.racing import ask, hold
+from spec_tui.cli.run import settings
+from spec_tui.text import one_line
+
+_VARY = "The option and its values: nodes=8,16,32,64. datastore varies what is searched."
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+@generates
+def sweep(
+    generation: Generation,
+    engine: Annotated[str, Option(metavar="ID", help="The engine; see spec-tui engines.")] = "",
+    vary: Annotated[str, Option(metavar="OPTION=V,V,...", help=_VARY)] = "",
+    set_: Settings = None,
+    repeats: Repeats = None,
+    prompts: Prompts = None,
+    trace_dir: TraceDir = None,
+    format: RaceFormat = Format.table,
+) -> Callable[[], int]:
+    """Draw one option of an engine against tokens/s and acceptance.
+
+    Each value is a lane of its own, measured as compare does, beside autoregressive decoding.
+    """
+
+    def execute() -> int:
+        option, lanes = _lanes(engine, vary, settings(set_ or []))
+        asked = ask(generation, lanes, prompts, repeats)
+        _remark(option, lanes[-1])
+
+        def show(result: Result) -> None:
+            if format in (Format.table, Format.md):
+                drawn = plot(result, asked, option)
+                print(drawn if format is Format.table else f"```text\n{drawn}\n```", end="\n\n")
+            print(WRITERS[format](result, asked), flush=True)
+
+        return hold(generation, asked, trace_dir, show)
+
+    return execute
+
+
+def _lanes(engine: str, vary: str, common: dict[str, str]) -> tuple[str, tuple[Lane, ...]]:
+    """The option's name, and the lanes: autoregressive, then the values in order. Raises UsageProblem."""
+    if not engine:
+        raise UsageProblem("there is no engine to look at", "for example --engine rest --vary nodes=8,16,32,64")
+    name, _, values = vary.partition("=")
+    name = name.strip()
+    varied = list(dict.fromkeys(value.strip() for value in values.split(",") if value.strip()))
+    if not name or not varied:
+        known = ", ".join(option.name for option in registry.find(engine).options) or "none"
+        raise UsageProblem(
+            f"--vary {vary} is not OPTION=VALUE,VALUE" if vary else "--vary is missing",
+            f"for example --vary nodes=8,16,32,64; options of {engine}: {known}",
+        )
+    if name in common:
+        raise UsageProblem(f"{name} is both varied and --set", "give it once")
+    return name, (Lane("autoregressive"), *(make_lane(engine, {**common, name: value}) for value in varied))
+
+
+def _remark(option: str, lane: Lane) -> None:
+    """Budgets hide what a size does: they draft less where that pays more."""
+    known = {o.name: o for o in registry.find(lane.engine).options}
+    sizes = option in known and known[option].paper is not None
+    if sizes and "budget" in known and lane.options.get("budget", "auto") == "auto":
+        narrate(f"note: with budget=auto {option} is an upper bound; --set budget=paper drafts as much as it says")
+
+
+def plot(result: Result, asked: Race, option: str) -> str:
+    """A bar of tokens/s and one of acceptance for each value; both begin at 0, acceptance ends at 100 %."""
+    figures = result.figures()
+    names = [_value(lane, option) for lane in asked.lanes]
+    width = min(max(map(len, names), default=0), 24)
+    rates = [f.rate.median if f.rate else 0.0 for f in figures]
+    room = max(20, min(shutil.get_terminal_size().columns, 120) - width - 20)
+    long, short = room * 2 // 3, room // 3
+    engine = asked.lanes[-1].engine
+    lines = [f"{engine}: {option} against tokens/s, and acceptance of 100 %"]
+    for name, f, rate in zip(names, figures, rates):
+        share = f.metrics.acceptance_rate
+        speed = _bar(rate / max(rates) if max(rates) else 0.0, long)
+        accepted = f"{_bar(share, short)} {share:>4.0%}" if share is not None else ""
+        number = f"{rate:>7.1f}" if f.rate else f"{'-':>7}"
+        lines.append(f"{one_line(name, width):<{width}}  {speed} {number}  {accepted}".rstrip())
+    return "\n".join(lines)
+
+
+def _value(lane: Lane, option: str) -> str:
+    """The lane's name on the axis."""
+    value = lane.given().get(option)
+    return lane.label if value is None else f"{option}={value}" if option != STORES else str(value)
+
+
+def _bar(share: float, width: int) -> str:
+    """A bar of a share of ``width`` columns, padded to it; whole columns where the output has no eighths."""
+    eighths = round(min(1.0, max(0.0, share)) * width * 8)
+    whole, rest = divmod(eighths, 8)
+    try:
+        _EIGHTHS.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ("#" * round(eighths / 8)).ljust(width)
+    return ("█" * whole + (_EIGHTHS[rest] if rest else "")).ljust(width)
