@@ -16,6 +16,7 @@ INKS: dict[str, tuple[str, float, str]] = {
     "strong": ("foreground", 1, "bold"),
     "muted": ("tok-prompt", 1, ""),
     "title": ("primary", 1, "bold"),
+    "title-here": ("primary", 1, "bold reverse"),
     "rule": ("border", 1, ""),
     "accent": ("accent", 1, "bold"),
     "good": ("success", 1, "bold"),

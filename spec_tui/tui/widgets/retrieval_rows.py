@@ -21,8 +21,9 @@ def room_for(run: RunState, event: Round, height: int) -> int:
     return min(height // 3, _HEAD + _EACH * 5)
 
 
-def rows(run: RunState, index: int, width: int, height: int) -> list[Row]:
-    """The matched suffix, how often it was found, the nearest neighbours, and the places the draft came from."""
+def rows(run: RunState, index: int, width: int, height: int, judged: bool = True) -> list[Row]:
+    """The matched suffix, how often it was found, the nearest neighbours, and the places the draft came from; which of
+    them wrote what was accepted, where the draft is ``judged``."""
     event = run.rounds[index]
     found = event.retrieval
     if found is None:
@@ -33,7 +34,7 @@ def rows(run: RunState, index: int, width: int, height: int) -> list[Row]:
             out.append([(fit(_counts(found), width), "muted")])
         if found.match is not None and height > _HEAD:
             out.append(_lengths(run.history[index].matches, width))
-        kept = {event.draft.origins[o].passage for o in _origins_of_path(event)}
+        kept = {event.draft.origins[o].passage for o in _origins_of_path(event)} if judged else set()
         single = height - len(out) < _EACH
         for number, passage in enumerate(found.passages):
             out += _passage(passage, number in kept, found, width, single)

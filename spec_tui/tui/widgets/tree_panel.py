@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual.binding import Binding
@@ -31,6 +31,7 @@ class _Pen:
     children: dict[int, list[int]]
     width: int
     pruned: tuple[tuple[str, int], ...] = ()
+    judged: bool = True
 
 
 class TreePanel(StripPanel, can_focus=True):
@@ -64,7 +65,7 @@ class TreePanel(StripPanel, can_focus=True):
         below = retrieval_rows.room_for(run, event, height)
         foot = self._foot(event, width, _OF_LOOKUP if below and event.retrieval else frozenset())
         room = height - 1 - len(foot) - below
-        body = _folded(event, run, index, width, max(1, room))
+        body = tree_rows(event, run, index, width, max(1, room))
         body += [[("", "text")]] * (room - len(body))
         return [head, *body, *foot, *(retrieval_rows.rows(run, index, width, below) if below else ())]
 
@@ -93,20 +94,25 @@ def _whole(notes: list[str], width: int) -> str:
     return " · ".join(notes)
 
 
-def _folded(event: Round, run: RunState, index: int, width: int, room: int) -> list[Row]:
-    """The tree in so many rows: as many of its heaviest paths as fit, and how many nodes are left out."""
+def tree_rows(
+    event: Round, run: RunState, index: int, width: int, room: int, judged: bool = True
+) -> list[Row]:
+    """The tree in so many rows: as many of its heaviest paths as fit, and how many nodes are left out. Where it is not
+    ``judged`` yet, it tells nothing of what became of it."""
+    if not judged:
+        event = replace(event, path=(), emitted=())
     order = by_weight(event.draft, frozenset(event.path))
-    rows = _tree(event, run, index, width, order)
+    rows = _tree(event, run, index, width, order, judged)
     if len(rows) <= room:
         return rows
     low, high = len(event.path), len(order)
     while low < high:
         middle = (low + high + 1) // 2
-        if len(_tree(event, run, index, width, order[:middle])) < room:
+        if len(_tree(event, run, index, width, order[:middle], judged)) < room:
             low = middle
         else:
             high = middle - 1
-    rows = _tree(event, run, index, width, order[:low])
+    rows = _tree(event, run, index, width, order[:low], judged)
     return [*rows[: room - 1], [(f"  … {len(order) - low} more (tab, then m)", "muted")]]
 
 
@@ -118,12 +124,14 @@ def by_weight(draft: Draft, accepted: frozenset[int]) -> list[int]:
     return sorted(range(len(weights)), key=lambda n: (n not in accepted, -weights[n], n))
 
 
-def _tree(event: Round, run: RunState, index: int, width: int, shown: list[int]) -> list[Row]:
+def _tree(
+    event: Round, run: RunState, index: int, width: int, shown: list[int], judged: bool = True
+) -> list[Row]:
     """The rows of these nodes."""
     kept = frozenset(shown)
     below = {node: [n for n in nodes if n in kept] for node, nodes in children(event.draft.parents).items()}
     pruned = event.retrieval.pruned if event.retrieval else ()
-    pen = _Pen(event.draft, frozenset(event.path), below, width, pruned)
+    pen = _Pen(event.draft, frozenset(event.path), below, width, pruned, judged)
     root = run.root_of(index)
     rows: list[Row] = [[("◌ ", "muted"), (_label(root.piece) if root else "start", "text")]]
     choice = _choice(event)
@@ -184,9 +192,13 @@ def _node(pen: _Pen, node: int) -> list[Span]:
     both = bool(draft.also) and draft.also[node] >= 0
     if both:
         letter += LETTERS[draft.origins[draft.also[node]].source]
+    if pen.judged:
+        mark = [("● " if good else "✗ ", "accepted" if good else "muted"),
+                (_label(draft.pieces[node]), "accepted" if good else "ghost")]
+    else:
+        mark = [("○ ", "muted"), (_label(draft.pieces[node]), "text")]
     return [
-        ("● " if good else "✗ ", "accepted" if good else "muted"),
-        (_label(draft.pieces[node]), "accepted" if good else "ghost"),
+        *mark,
         (f" {_p(prob) if prob is not None else ''}{letter} ", "accent" if both else "muted"),
     ]
 
