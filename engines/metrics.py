@@ -17,6 +17,7 @@ class Metrics:
     """Totals of a run so far; ``add`` folds the next event in.
 
     Attributes:
+        answers: prefills, each of which gave a token; more than one where runs are taken together.
         new_tokens: tokens of the answer, the end token included.
         target_forwards: verification passes, the prefill excluded.
         drafted, accepted: nodes sent to verification; those kept.
@@ -30,6 +31,7 @@ class Metrics:
         bias_total: sum of the rounds' biases under a lossy law; ``biased_rounds`` counts them.
     """
 
+    answers: int = 0
     new_tokens: int = 0
     target_forwards: int = 0
     drafted: int = 0
@@ -55,7 +57,7 @@ class Metrics:
             return replace(self, price=CostCurve(event.price))
         if isinstance(event, Prefilled):
             return replace(
-                self, new_tokens=self.new_tokens + 1, prefill_seconds=self.prefill_seconds + event.seconds,
+                self, answers=self.answers + 1, new_tokens=self.new_tokens + 1, prefill_seconds=self.prefill_seconds + event.seconds,
                 sources=_count(self.sources, ["target"]),
             )
         if isinstance(event, Round):
@@ -109,7 +111,7 @@ class Metrics:
     @property
     def mean_generated_length(self) -> float | None:
         """(new tokens - 1) / target forwards: REST's M, exactly 1 for autoregressive decoding."""
-        return _ratio(self.new_tokens - 1, self.target_forwards)
+        return _ratio(self.new_tokens - self.answers, self.target_forwards)
 
     @property
     def tau(self) -> float | None:
@@ -119,7 +121,8 @@ class Metrics:
     @property
     def tokens_per_second(self) -> float | None:
         """(new tokens - 1) / decoding time; the first token belongs to the prefill."""
-        return _ratio(self.new_tokens - 1, self.decode_seconds) if self.new_tokens > 1 else None
+        later = self.new_tokens - self.answers
+        return _ratio(later, self.decode_seconds) if later else None
 
     @property
     def verify_scale(self) -> float | None:

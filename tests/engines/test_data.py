@@ -109,6 +109,12 @@ def test_matched_lengths_are_counted_misses_too():
     assert together([m, m]).matches == {3: 4, 0: 2}
 
 
+def test_runs_taken_together_keep_their_meaning():
+    run = [Prefilled(5, 0, 2.0, C, 5), *(Round(i, i, Draft(), (), (C,), 0, 1.0, 0, i) for i in range(3))]
+    m = together([measure(run)] * 4)
+    assert m.mean_generated_length == 1 and m.tokens_per_second == 1 and m.answers == 4
+
+
 def test_break_even_by_hand():
     chain = Draft((1, 3, 5), (-1, 0, 1), ("", "", ""), (None,) * 3, (0,) * 3, (Origin("output"),))
     started = Started("pld", {}, "exact", 0.0, 1.0, 0, 0, 9, "m", "float32", "cpu", (1,), price=((1, 1.0), (4, 1.6)))
