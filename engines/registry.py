@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -11,7 +11,20 @@ from typing import Any
 from engines.errors import UsageProblem
 from engines.options import Option
 
-_MODULES = ("autoregressive", "pld", "rest", "dresd", "draft_model", "rasd", "hybrid")
+_MODULES = ("autoregressive", "pld", "rest", "dresd", "draft_model", "rasd", "hybrid", "admg")
+
+
+@dataclass(frozen=True, slots=True)
+class Presets:
+    """Values of several options at once, by the word of the option ``preset``.
+
+    Attributes:
+        values: the values, by preset and option.
+        auto: which one "auto" means for a model, by the model's name ("" where none is loaded).
+    """
+
+    values: Mapping[str, Mapping[str, Any]]
+    auto: Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +40,7 @@ class EngineSpec:
         lossless: under the lossless laws the text follows the target's distribution exactly.
         searches: it looks into datastores where there are some, and does without where there are none.
         storeless: (option, value) with which it neither needs nor searches datastores; None where there is none.
+        presets: what its option ``preset`` stands for, if it has one.
     """
 
     id: str
@@ -38,6 +52,7 @@ class EngineSpec:
     lossless: bool = True
     searches: bool = False
     storeless: tuple[str, Any] | None = None
+    presets: Presets | None = None
 
     def needed(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """Of ``needs`` those that these options leave."""
@@ -54,8 +69,8 @@ class EngineSpec:
     def _storeless(self, options: Mapping[str, Any]) -> bool:
         return self.storeless is not None and options.get(self.storeless[0]) == self.storeless[1]
 
-    def parse(self, given: dict[str, Any]) -> dict[str, Any]:
-        """All options with values, the given ones checked.
+    def parse(self, given: dict[str, Any], model: str = "") -> dict[str, Any]:
+        """All options with values, the given ones checked; ``preset=auto`` as what it means for a model of this name.
 
         Raises:
             UsageProblem: an unknown option (the known ones are named) or a value out of range.
@@ -65,13 +80,20 @@ class EngineSpec:
             if name not in known:
                 names = ", ".join(f"{option.name} {option.range}" for option in self.options) or "none"
                 raise UsageProblem(f"engine {self.id} has no option {name!r}", f"options of {self.id}: {names}")
-        defaults = self.defaults(given)
-        return {name: option.parse(given.get(name, defaults[name])) for name, option in known.items()}
+        preset = {} if self.presets is None else {"preset": self._preset(given, model)}
+        defaults = self.defaults(given, model) | preset
+        return {name: option.parse((given | preset).get(name, defaults[name])) for name, option in known.items()}
 
-    def defaults(self, given: dict[str, Any]) -> dict[str, Any]:
-        """The values of options that are not given: the published ones where ``given`` has ``budget=paper``."""
+    def defaults(self, given: dict[str, Any], model: str = "") -> dict[str, Any]:
+        """The values of options that are not given: the published ones where ``given`` has ``budget=paper``, and those
+        of its ``preset``."""
         published = given.get("budget") == "paper"
-        return {o.name: o.paper if published and o.paper is not None else o.default for o in self.options}
+        values = {o.name: o.paper if published and o.paper is not None else o.default for o in self.options}
+        return values | (dict(self.presets.values.get(self._preset(given, model), {})) if self.presets else {})
+
+    def _preset(self, given: dict[str, Any], model: str) -> str:
+        word = str(given.get("preset", "auto"))
+        return self.presets.auto(model) if word == "auto" else word
 
 
 def specs() -> tuple[EngineSpec, ...]:

@@ -124,7 +124,7 @@ class Runtime:
         """
         request.check()
         spec = registry.find(request.engine or self.default_engine)
-        options = spec.parse(request.options)
+        options = spec.parse(request.options, self.target.name)
         sampling = Sampling(request.temperature, request.top_p, request.top_k)
         begun = len(request.continued)
         law = make_law(request.law, sampling, request.seed, self.target.vocab_size, begun)

@@ -15,6 +15,12 @@ def sample_model(name: str) -> Path | None:
     return None
 
 
+def ships(model: str) -> bool:
+    """Whether a model, by its name (a folder or a hub id), is the target that ships."""
+    folder = sample_model("target")
+    return bool(model) and folder is not None and Path(model).resolve() == folder.resolve()
+
+
 def sample_datastores() -> Path | None:
     """Folder that holds the shipped datastores, None where there is none."""
     for folder in (_HERE / "_samples" / "datastores", _HERE.parent / "sample_datastores"):

@@ -7,9 +7,10 @@ How long a chain gets is decided by Draft & Verify's adaptive exit. Which sublay
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
+from engines.cost import best_case
 from engines.drafters.adaptive_exit import AdaptiveExit
 from engines.drafters.base import Drafter, Outcome, Resources, Room
 from engines.drafters.chain import Chain, catch_up
@@ -20,6 +21,27 @@ if TYPE_CHECKING:
     from engines.target.model import CausalModel
 
 _ORIGIN = Origin("draft")
+
+
+@dataclass(slots=True)
+class Pace:
+    """What drafting took in the runs before, beside what verification took.
+
+    Attributes:
+        forwards, draft_seconds: of drafts.
+        priced, verify_seconds: of verification: by t(n), and what it really took.
+    """
+
+    forwards: int = 0
+    draft_seconds: float = 0.0
+    priced: float = 0.0
+    verify_seconds: float = 0.0
+
+    @property
+    def each(self) -> float:
+        """Seconds of a draft forward at the pace at which t(n) was measured; 0 where nothing is known."""
+        known = self.forwards and self.verify_seconds > 0
+        return self.draft_seconds / self.forwards * self.priced / self.verify_seconds if known else 0.0
 
 
 class SelfDraft(Drafter):
@@ -45,7 +67,17 @@ class SelfDraft(Drafter):
         self.num_tokens = num_tokens
         exit = AdaptiveExit(exit_start, exit_target, exit_step, exit_beta1, exit_beta2)
         self.exit: AdaptiveExit = resources.memory.setdefault((type(self).__name__, num_tokens, *astuple(exit)), exit)
+        self._pace: Pace = resources.memory.setdefault((type(self).__name__, "pace"), Pace())
         self._stopped = ""
+
+    def remark(self) -> str:
+        budget, each = self.resources.budget, self._pace.each
+        if budget is None or not each or (best := best_case(budget.price, self.num_tokens, lambda n: n * each)) > 1:
+            return ""
+        return (
+            f"drafting cannot pay with what was left out so far: a draft forward took {each / budget.price.at(1):.0%}"
+            f" of a full one, so even with every token accepted it would reach x{best:.2f} of autoregressive decoding"
+        )
 
     def propose(self, context: Sequence[int], room: Room) -> DraftTree:
         most = min(self.num_tokens, room.depth, room.nodes)
@@ -72,6 +104,11 @@ class SelfDraft(Drafter):
         return "low confidence" if prob < self.exit.threshold else ""
 
     def follow(self, outcome: Outcome) -> None:
+        if outcome.draft_seconds and len(outcome.tree) and self.resources.budget is not None:
+            self._pace.forwards += len(outcome.tree)
+            self._pace.draft_seconds += outcome.draft_seconds
+            self._pace.verify_seconds += outcome.verify_seconds
+            self._pace.priced += self.resources.budget.price.at(1 + len(outcome.tree))
         self.exit.learn(len(outcome.path), len(outcome.tree), self._stopped == "longest")
 
 

@@ -27,6 +27,8 @@ VARIANTS = [
     ("rasd", {"budget": "paper", "prune": False, "fuse": False}),
     ("hybrid", {"n_min": 1}),
     ("hybrid", {"budget": "paper"}),
+    ("admg", {}),
+    ("admg", {"alpha": 0.5, "m": 2, "n": 1, "exit_start": 0.0}),
 ]
 IDS = [f"{engine}-{'-'.join(map(str, options.values()))}".rstrip("-") for engine, options in VARIANTS]
 TURNS = {

@@ -1,0 +1,83 @@
+"""ADMG: the target drafts without the sublayers that change its residual stream least in this very context.
+
+Source: Metel et al. 2024, "Draft on the Fly: Adaptive Self-Speculative Decoding using Cosine Similarity", Algorithm 1;
+the length of drafts: Zhang et al. 2024, "Draft & Verify". Differences: C_l is the average over the whole context also
+where its beginning is reused from an earlier turn; each rule has a switch (Table 5).
+"""
+
+from __future__ import annotations
+
+from engines.drafters.adaptive_exit import EXIT_OPTIONS
+from engines.drafters.base import Outcome, Resources
+from engines.drafters.self_draft import SelfDraft
+from engines.options import Option
+from engines.parts import Layers
+from engines.registry import EngineSpec, Presets
+from engines.rules import Rules, removed
+from engines.samples import ships
+
+SPEC = EngineSpec(
+    id="admg",
+    title="ADMG",
+    summary="The target drafts without the sublayers that matter least in this context, and checks with all of them.",
+    source="Metel et al. 2024 (ADMG), algorithm 1; Zhang et al. 2024 (Draft & Verify), adaptive exit",
+    options=(
+        Option("preset", "auto", "Values of alpha, m and n. auto: sample for the target that ships, else paper; "
+               "paper: Llama-2 13B; paper-code: CodeLlama 13B.", choices=("auto", "sample", "paper", "paper-code")),
+        Option("alpha", 0.985, "Attention is left out where the cosine of the residual stream before and after it, "
+               "averaged over the context, is at least this.", 0, 1),
+        Option("m", 3, "Attention and MLP of every m-th layer are left out.", 1, 1000),
+        Option("n", 2, "The last n layers keep all they have.", 0, 1000),
+        Option("cosine", True, "Whether the rule of alpha is on."),
+        Option("interval", True, "Whether the rule of m is on."),
+        *EXIT_OPTIONS,
+    ),
+    presets=Presets(
+        {
+            "sample": {"alpha": 0.993, "m": 4, "n": 2},
+            "paper": {"alpha": 0.985, "m": 3, "n": 2},
+            "paper-code": {"alpha": 0.985, "m": 4, "n": 3},
+        },
+        lambda model: "sample" if ships(model) else "paper",
+    ),
+)
+
+
+class ADMG(SelfDraft):
+    """Chooses what to leave out for each answer, by the prefill's cosines.
+
+    Raises:
+        UsageProblem: the target cannot be run without some of its sublayers.
+    """
+
+    wants_cosines = True
+
+    def __init__(
+        self, resources: Resources, *, preset: str, alpha: float, m: int, n: int, cosine: bool, interval: bool,
+        **exit: float,
+    ) -> None:
+        super().__init__(resources, **exit)
+        self.alpha, self.m, self.n, self.cosine, self.interval = alpha, m, n, cosine, interval
+
+    def remark(self) -> str:
+        if not self.cosine and not any(map(any, self._rules([None] * len(self.sublayers)))):
+            return "with these rules nothing is left out, so a draft costs as much as the token it stands for"
+        return super().remark()
+
+    def start(self, outcome: Outcome) -> None:
+        attention, mlp = self.model.cosines()
+        rules = self._rules(attention)
+        self.layers = Layers(
+            *rules, tuple(attention), tuple(mlp), self.model.length, self.alpha if self.cosine else None,
+            self.m if self.interval else None, self.n if self.cosine or self.interval else None,
+        )
+
+    def _rules(self, cosines: list[float | None]) -> tuple[Rules, Rules]:
+        """The rules for each layer; what other layers need stays."""
+        rules = removed(cosines, self.alpha, self.m, self.n, self.cosine, self.interval)
+        free = self.sublayers.attention, self.sublayers.mlp
+        attention, mlp = (tuple(r if i in can else "" for i, r in enumerate(rs)) for rs, can in zip(rules, free))
+        return attention, mlp
+
+
+DRAFTER = ADMG
