@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engines.events import Layers
 from engines.payoff import ENGINES, Payoff, payoff
+from engines.rules import removed as by_rules
 from spec_tui.session.state import RunState
 from spec_tui.tui.widgets.price_rows import off
 
@@ -66,10 +67,19 @@ def look(
         ratio: times as fast as the baseline, where there is one.
     """
     used = (run.prefilled.layers if run.prefilled else None) or last
-    rules = used or Layers((), ())
+    planned = plan(used, options) if used is not None and engine == "admg" else None
+    rules = planned or used or Layers((), ())
     found, m = None, run.metrics
     if run.started is not None and run.started.engine in ENGINES:
         found = payoff(m, run.rounds)
     implied = m.break_even.speed_up if found and m.break_even and not off(m.verify_scale or 1.0) else None
-    return Look(engine, used, None, rules.alpha, rules.m, rules.n, found, implied if ratio is None else ratio,
+    return Look(engine, used, planned, rules.alpha, rules.m, rules.n, found, implied if ratio is None else ratio,
                 ratio is not None)
+
+
+def plan(layers: Layers, options: Mapping[str, Any]) -> Layers:
+    """What the rules of these options leave out, by the same cosines."""
+    alpha, m, n, cosine, interval = (options[name] for name in ("alpha", "m", "n", "cosine", "interval"))
+    attention, mlp = by_rules(layers.attention_cosine, alpha, m, n, cosine, interval)
+    return replace(layers, attention=attention, mlp=mlp, alpha=alpha if cosine else None, m=m if interval else None,
+                   n=n if cosine or interval else None)

@@ -20,6 +20,7 @@ from engines.events import (
     Event,
     Failed,
     Finished,
+    Layers,
     Loading,
     Origin,
     Passage,
@@ -30,7 +31,9 @@ from engines.events import (
     Started,
     Trial,
 )
+from engines.payoff import ENGINES as OF_ITSELF
 from engines.request import LAWS, Request
+from engines.rules import removed
 from spec_tui.session.client import LoadRequest
 
 ANSWER = (
@@ -51,6 +54,8 @@ READY = Ready(
 
 RETRIEVING = replace(READY, datastores=("sample (sparse and dense)", "python-stdlib (sparse, built when used)"))
 RETRIEVERS = ("rest", "dresd")
+COSINES = (0.74, 0.91, 0.962, 0.981, 0.986, 0.992, 0.978, 0.995, 0.989, 0.997, 0.984, 0.88)
+MLP_COSINES = (0.62, 0.83, 0.91, 0.94, 0.93, 0.95, 0.92, 0.96, 0.955, 0.97, 0.95, 0.81)
 
 
 def entries() -> list[Entry]:
@@ -88,17 +93,39 @@ def script(request: Request, text: str = ANSWER, seed: int = 1) -> list[Event]:
     )
     reused = count - len(pieces(request.conversation[-1][1])) if len(request.conversation) > 1 else 0
     out: list[Event] = [
-        started, Prefilled(count, reused, 0.031, _emit(words[0], "target", -1, dice), count),
+        started, Prefilled(count, reused, 0.031, _emit(words[0], "target", -1, dice), count, layers_of(request, count)),
     ]
     at, index = 1, 0
     while at < len(words):
         index += 1
         room = request.max_new_tokens
         event = _round(words, at, index, count, started.engine, dice, room)
+        event = _of_itself(event) if started.engine in OF_ITSELF else event
         out.append(event if started.lossless else replace(event, bias=0.25))
         at += len(event.emitted)
     out.append(Finished("length" if len(words) == request.max_new_tokens else "stop", tuple(range(at)), "".join(words)))
     return out
+
+
+def layers_of(request: Request, positions: int) -> Layers | None:
+    """What drafts with a part of the target leave out: by ADMG's rules on cosines that are always the same."""
+    if request.engine not in OF_ITSELF:
+        return None
+    alpha, m, n = (request.options.get(name, value) for name, value in (("alpha", 0.985), ("m", 3), ("n", 2)))
+    return Layers(*removed(COSINES, alpha, m, n), COSINES, MLP_COSINES, positions, alpha, m, n)
+
+
+def _of_itself(event: Round) -> Round:
+    """The round with the chain alone, drafted by a part of the target: six tenths of a forward a token."""
+    draft = event.draft
+    kept = [n for n, piece in enumerate(draft.pieces) if not piece.startswith("\u00b6")]
+    at = {node: n for n, node in enumerate(kept)} | {-1: -1}
+    tokens, pieces, probs = (tuple(c[n] for n in kept) for c in (draft.tokens, draft.pieces, draft.probs))
+    draft = Draft(tokens, tuple(range(-1, len(kept) - 1)), pieces, probs, (0,) * len(kept), (Origin("draft"),))
+    note = {"draft forwards": len(kept), "exit threshold": 0.61, "stopped": "low confidence"}
+    emitted = tuple(replace(e, node=at[e.node]) for e in event.emitted)
+    return replace(event, draft=draft, path=tuple(at[n] for n in event.path), emitted=emitted, note=note,
+                   draft_seconds=0.6 * PRICE[0][1] * len(kept), verify_seconds=0.0126 + 0.0002 * len(kept))
 
 
 def _emit(word: str, kind: str, node: int, dice: random.Random, law: str = "exact") -> Emitted:

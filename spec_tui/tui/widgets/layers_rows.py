@@ -22,8 +22,8 @@ RUNS, STAYS, AGAIN = "■", "▣", "□"
 RULES = {"cosine": "c", "interval": "i", "both": "b", "search": "s"}
 _INKS = {"cosine": "accent", "interval": "strong", "both": "warn", "search": "accent"}
 _KEY = {
-    RUNS: "runs", STAYS: "last n", "c": "cosine", "i": "interval", "b": "both", "s": "search",
-    AGAIN: "will run", "C": "will go",
+    AGAIN: "will run", "C": "will go", "c": "cosine", "i": "interval", "b": "both", "s": "search", STAYS: "last n",
+    RUNS: "runs",
 }
 BLANK: Row = [("", "text")]
 KEYS = "←→ α  ↑↓ m  −+ n  enter measures"
@@ -222,7 +222,11 @@ def _legend(look: Look, width: int) -> Row:
     layers = look.shown
     there = {cell(look, kind, n)[0][0] for kind in ("attention", "mlp") for n in range(len(layers.attention))}
     there = {"C" if g in "CIBS" else g for g in there}
-    return clip([(f"{glyph} {words}  ", "muted") for glyph, words in _KEY.items() if glyph in there], width)
+    text = ""
+    for glyph, words in _KEY.items():
+        more = f"{'  ' if text else ''}{glyph} {words}"
+        text += more if glyph in there and len(text) + len(more) <= width else ""
+    return [(text, "muted")]
 
 
 def _known(values: Sequence[float | None]) -> list[float]:
