@@ -31,7 +31,7 @@ SAMPLING = (
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Engine ("" = the default for the models at hand), options given by engine, sampling, system prompt, names of
-    datastores (none = those that ship)."""
+    datastores (none = those that ship); the name of the loaded model, which presets go by."""
 
     engine: str = ""
     given: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
@@ -43,6 +43,7 @@ class Settings:
     max_new_tokens: int = 256
     system: str = ""
     datastores: tuple[str, ...] = ()
+    model: str = ""
 
     @classmethod
     def from_request(cls, request: Request | None) -> Settings:
@@ -63,7 +64,7 @@ class Settings:
 
     def options(self, engine: str) -> dict[str, Any]:
         """All options of an engine with their values."""
-        return registry.find(engine).parse(dict(self.given.get(engine, {})))
+        return registry.find(engine).parse(dict(self.given.get(engine, {})), self.model)
 
     def with_engine(self, engine: str, ready: Ready | None = None) -> Settings:
         """Another engine. Raises UsageProblem if there is none of that name, or its needs are not met."""
@@ -73,10 +74,10 @@ class Settings:
         return replace(self, engine=engine)
 
     def with_option(self, engine: str, name: str, value: Any) -> Settings:
-        """One option of an engine; one at its default is as not given, so that it follows another budget. Raises
-        UsageProblem that states the range."""
+        """One option of an engine; one at its default is as not given, so that it follows another budget or preset.
+        Raises UsageProblem that states the range."""
         given, spec = {**self.given.get(engine, {}), name: value}, registry.find(engine)
-        parsed = spec.parse(given)
+        parsed = spec.parse(given, self.model)
         defaults = spec.defaults(parsed)
         return replace(self, given={**self.given, engine: {n: parsed[n] for n in given if parsed[n] != defaults[n]}})
 
@@ -97,7 +98,8 @@ class Settings:
         """A run with these settings; the system prompt goes first."""
         engine = self.resolved(ready)
         system: Turns = (("system", self.system),) if self.system.strip() else ()
-        sampling = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("engine", "given", "system")}
+        own = ("engine", "given", "system", "model")
+        sampling = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in own}
         return Request((*system, *conversation), engine=engine, options=self.options(engine), **sampling)
 
     def summary(self, ready: Ready | None) -> str:

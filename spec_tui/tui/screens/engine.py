@@ -90,11 +90,12 @@ class EngineScreen(SpecModal[Settings]):
         ])
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Another budget has other defaults: those that stand in the form follow it."""
+        """Another budget or preset has other defaults: those that stand in the form follow it."""
         field = event.input.parent
-        if isinstance(field, Field) and field.option.name == "budget" and event.value in field.option.choices:
+        decides = isinstance(field, Field) and field.option.name in ("budget", "preset")
+        if decides and event.value in field.option.choices:
             spec = find(self.chosen)
-            new = spec.defaults({"budget": event.value})
+            new = spec.defaults({field.option.name: event.value}, self.settings.model)
             for other in self.query("#options Field").results(Field):
                 other.follow(new[other.option.name])
 
