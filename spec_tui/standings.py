@@ -32,10 +32,10 @@ def pair_badge(pair: Compared) -> tuple[str, str]:
 def pair_sentence(pair: Compared, labels: Sequence[str]) -> str:
     """The same in a sentence without a full stop; ``labels`` are the lanes'."""
     first, second = labels[pair.first], labels[pair.second]
-    if pair.verdict == "same":
-        return f"{first} and {second} write the same text"
-    who = f"{first} differs between its repeats" if pair.first == pair.second else f"{first} and {second} differ"
     blamed = f"; the audit found a BUG in {' and '.join(labels[lane] for lane in pair.bugs)}" if pair.bugs else ""
+    if pair.verdict == "same":
+        return f"{first} and {second} write the same text{blamed}"
+    who = f"{first} differs between its repeats" if pair.first == pair.second else f"{first} and {second} differ"
     return f"{who}, first at token {pair.at}, {_MEANINGS[pair.verdict]}{blamed}"
 
 
@@ -45,7 +45,7 @@ def pairs_summary(pairs: Iterable[Compared], labels: Sequence[str]) -> list[str]
     pairs = list(pairs)
     differing: dict[tuple[int, int, str], list[Compared]] = {}
     for pair in pairs:
-        if pair.verdict != "same":
+        if pair.verdict != "same" or pair.bugs:
             differing.setdefault((pair.first, pair.second, pair.verdict), []).append(pair)
     if not pairs:
         return []

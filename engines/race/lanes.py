@@ -160,8 +160,10 @@ def make_lane(engine: str, given: dict[str, Any]) -> Lane:
     if STORES in given and not stores:
         raise UsageProblem(f"{STORES}= names no datastore", "see spec-tui datastore list")
     options = {name: value for name, value in given.items() if name != STORES}
-    parsed = registry.find(engine).parse(options)
-    return Lane(engine, {name: parsed[name] for name in options}, stores)
+    spec = registry.find(engine)
+    spec.parse(options)  # all together may be refused where each alone is not
+    known = {option.name: option for option in spec.options}
+    return Lane(engine, {name: known[name].parse(value) for name, value in options.items()}, stores)
 
 
 def _written(value: Any) -> str:

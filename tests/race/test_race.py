@@ -1,0 +1,192 @@
+"""A race is fair: on a virtual clock, where what is fair can be said exactly."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.errors import RunFailed
+from engines.events import Auditing, Prefilled, from_json, to_json
+from engines.race import runner
+from engines.race.events import Compared, LaneEvents, LaneFinished, LaneStarted, RaceFinished, RaceStarted
+from engines.race.lanes import Race, parse_lanes
+from engines.race.result import Result, timeline
+from engines.race.runner import held, race
+from engines.request import Request
+from tests.race.fakes import TOKENS, VirtualRacer
+
+
+def ask(lanes: str = "autoregressive,pld,rest", max_new_tokens: int = 99, law="exact", temperature=0.0, **more) -> Race:
+    request = Request((("user", "hello"),), max_new_tokens=max_new_tokens, law=law, temperature=temperature, seed=3)
+    return Race(parse_lanes([lanes]), request, **more)
+
+
+def fold(events) -> Result:
+    result = Result()
+    for event in events:
+        result.add(event)
+    return result
+
+
+def drifting(now: float) -> float:
+    return 1 + now / 500  # a machine that gets warm
+
+
+def off(result: Result) -> list[float]:
+    """How far lanes that are equally fast seem to be from the baseline."""
+    return [abs(f.speed_up.median - 1) for f in result.figures() if f.speed_ups]
+
+
+def test_a_drifting_machine_favours_nobody(monkeypatch):
+    asked = ask("autoregressive,pld,rest,draft", repeats=6)
+    fair = max(off(fold(race(VirtualRacer(drifting), asked))))
+    monkeypatch.setattr(runner, "order", lambda lanes, turn, seed: list(range(lanes)))
+    assert fair < 0.003 < 0.015 < max(off(fold(race(VirtualRacer(drifting), asked))))
+
+
+def test_lanes_are_alone_with_their_time():
+    """Whoever draws takes time; only a live race is watched while it runs."""
+    alone = fold(race(VirtualRacer(), ask(repeats=2)))
+    for live in (False, True):
+        racer, seen = VirtualRacer(), []
+        for event in race(racer, ask(repeats=2, live=live)):
+            racer.now += 0.5
+            seen.append(event)
+        assert [e.live for e in seen if isinstance(e, RaceStarted)] == [live]
+        same = [f.rates for f in fold(seen).figures()] == [f.rates for f in alone.figures()]
+        assert same is not live
+
+
+def test_every_lane_pays_its_own_prefill_and_learns_for_itself():
+    racer = VirtualRacer()
+    events = list(race(racer, ask("pld,pld,autoregressive", repeats=2)))
+    assert all(e.reused == 0 and e.seconds == 3 for e in events if isinstance(e, Prefilled))
+    assert len({f.rates for f in fold(events).figures()}) == 1
+
+
+def test_lanes_are_warmed_up_and_that_counts_nowhere():
+    racer = VirtualRacer()
+    events = list(race(racer, ask("autoregressive,pld", max_new_tokens=200, repeats=2)))
+    assert sorted(racer.ran[:2]) == ["autoregressive", "pld"] and len(racer.ran) == 6
+    assert racer.limits[:2] == [32, 32] and set(racer.limits[2:]) == {200}
+    starts = [e for e in events if isinstance(e, LaneStarted)]
+    assert [e.step for e in starts] == [1, 2, 3, 4, 5, 6] and {e.steps for e in starts} == {6}
+    assert [e.warm_up for e in starts] == [True] * 2 + [False] * 4
+    assert len(fold(events).runs) == 4
+
+
+def test_numbers_are_those_of_the_runs():
+    racer = VirtualRacer()
+    racer.texts["pld"] = TOKENS[:5]
+    result = fold(race(racer, ask("autoregressive,pld", repeats=3)))
+    plain, pld = result.figures()
+    assert plain.rates == (pytest.approx(7 / sum(0.5**i for i in range(7))),) * 3 and plain.speed_up is None
+    assert pld.speed_ups == (pytest.approx(pld.rates[0] / plain.rates[0]),) * 3
+    assert (plain.ttft, plain.memory, plain.metrics.new_tokens) == (3, 14000 + 10, 24)
+    assert plain.rate.samples == 3 and plain.rate.coverage == 0.75
+    points = timeline(result.runs[1, 0, 0].events)
+    assert [tokens for _, tokens in points] == [1, 2, 3, 4, 5] and points[0][0] == 3
+    assert points[-1][0] == pytest.approx(3 + sum(0.5**i for i in range(4)))
+
+
+def test_held_back_events_tell_the_same(tmp_path):
+    events = list(race(VirtualRacer(), ask(repeats=2, audit=True)))
+    later = list(held(events))
+    assert sorted(map(to_json, later)) == sorted(map(to_json, events))
+    kinds = [type(event) for event in later]
+    assert max(i for i, k in enumerate(kinds) if k is LaneFinished) < kinds.index(LaneEvents) < kinds.index(Auditing)
+    one, other = fold(events), fold(from_json(to_json(event)) for event in later)
+    assert {k: (r.events, r.finished) for k, r in one.runs.items()} == {
+        k: (r.events, r.finished) for k, r in other.runs.items()
+    }
+    assert one.figures() == other.figures() and one.pairs == other.pairs
+    live = list(race(VirtualRacer(), ask(live=True)))
+    assert list(held(live)) == live
+
+
+@pytest.mark.parametrize(
+    "verdicts, law, verdict, bugs",
+    [
+        ({"pld": "BUG"}, "exact", "BUG", (1,)),
+        ({"pld": "tie"}, "exact", "tie", ()),
+        ({"pld": "broken"}, "exact", "unchecked", ()),
+        ({}, "typical", "by design", ()),
+        ({}, "rejection", "by design", ()),
+    ],
+)
+def test_what_differs_is_judged(verdicts, law, verdict, bugs):
+    racer = VirtualRacer()
+    racer.texts["pld"], racer.verdicts = (*TOKENS[:4], 99, *TOKENS[5:]), verdicts
+    result = fold(race(racer, ask(repeats=2, law=law, temperature=0.8)))
+    assert result.pairs == [
+        Compared(0, 1, 0, verdict, 4, bugs=bugs), Compared(0, 2, 0, "same"), Compared(1, 2, 0, verdict, 4, bugs=bugs),
+    ]
+    assert result.bugs is bool(bugs) and result.pair(1, 0).verdict == verdict
+    assert racer.audits == (2 if law == "exact" else 0)  # equal texts are read once
+
+
+def test_a_text_that_ends_early_differs_there_and_repeats_that_differ_are_told():
+    racer = VirtualRacer()
+    racer.texts["pld"] = TOKENS[:5]
+    assert fold(race(racer, ask("autoregressive,pld"))).pair(0, 1).at == 5
+
+    class Fickle(VirtualRacer):
+        def run(self, request, cancelled=lambda: False):
+            self.texts["pld"] = TOKENS if self.ran.count("pld") < 2 else (*TOKENS[:2], 99)
+            return super().run(request, cancelled)
+
+    pairs = fold(race(Fickle(), ask("autoregressive,pld", repeats=2))).pairs
+    assert pairs == [Compared(0, 1, 0, "tie", 2, 1, 1), Compared(1, 1, 0, "tie", 2, 0, 1)]
+
+
+def test_all_answers_are_audited_where_that_is_asked():
+    racer = VirtualRacer()
+    racer.texts, racer.verdicts = {name: TOKENS for name in ("autoregressive", "pld")}, {"autoregressive": "BUG"}
+    result = fold(race(racer, ask("autoregressive,pld", repeats=2, audit=True)))
+    assert result.pairs == [Compared(0, 1, 0, "same", bugs=(0, 1))] and result.bugs and racer.audits == 1
+    assert all(run.audited.verdict == "BUG" for run in result.runs.values())
+
+
+def test_turns_are_shown_the_same_answers():
+    racer = VirtualRacer()
+    asked = Race(
+        parse_lanes(["pld,rest"]), Request((("system", "be brief"),), max_new_tokens=9), (("one", "two"), ("three",)), 2
+    )
+    result = fold(race(racer, asked))
+    assert result.started.prompts == 3 and len(result.complete) == 12
+    system = ("system", "be brief")
+    second = (system, ("user", "one"), ("assistant", "pld says"), ("user", "two"))
+    for run in result.complete:
+        expected = [(system, ("user", "one")), second, (system, ("user", "three"))][run.prompt]
+        assert run.started.conversation == expected
+    assert [f.rate.samples for f in result.figures()] == [2, 2]
+
+
+def test_a_lane_that_breaks_is_out_and_the_others_go_on():
+    racer = VirtualRacer()
+    racer.breaks["pld"] = 2
+    result = fold(race(racer, ask(repeats=3)))
+    assert [len(result.of(lane)) for lane in range(3)] == [3, 1, 3]
+    broke = [run for run in result.runs.values() if run.failed]
+    assert [(run.lane, run.failed.message, run.finished.failed) for run in broke] == [(1, "pld: it broke", True)]
+    assert result.figures()[1].rate.samples == 1 and result.finished.reason == "done"
+    assert {(p.first, p.second) for p in result.pairs} == {(0, 1), (0, 2), (1, 2)}
+    racer.breaks["pld"] = racer.ran.count("pld")
+    with pytest.raises(RunFailed, match="pld: it broke"):
+        list(race(racer, ask()))
+
+
+@pytest.mark.parametrize("after", [0, 1, 5, 9, 15])
+def test_a_cancelled_race_keeps_what_is_complete(after):
+    asked, events = ask(repeats=3, audit=True), []
+    racer = VirtualRacer()
+
+    def cancelled() -> bool:
+        return racer.now > after * 3
+
+    for event in race(racer, asked, cancelled):
+        events.append(event)
+    result = fold(events)
+    assert events[-1] == RaceFinished("cancelled") and racer.audits == 0
+    finished = [(e.lane, e.repeat, e.prompt) for e in events if isinstance(e, LaneFinished)]
+    assert sorted(run.end.tokens for run in result.complete) == [TOKENS] * len(finished)
+    assert len(finished) < 9 and all(f.rate is None or f.rate.samples <= 3 for f in result.figures())
