@@ -23,11 +23,13 @@ class Cosines:
 
     Attributes:
         on: whether it measures.
+        needs_every_row: it measures a model whose last layers read the keys of others, and leave out rows that give no
+            logits.
         length: committed rows that it has measured, the first ones.
     """
 
     def __init__(self) -> None:
-        self.on, self.length = False, 0
+        self.on, self.needs_every_row, self.length = False, False, 0
         self._hooks: list = []
         self._paused = False
         self._sums = np.zeros((1, 0, 2))  # [rows + 1, layers, 2]: row i is of the first i rows
@@ -42,13 +44,13 @@ class Cosines:
         if self._sums.shape[1] != len(sublayers):
             self._sums = np.zeros((1, len(sublayers), 2))
         self._hooks = [hook for layer in sublayers.layers for hook in self._watch(layer)]
-        self.on = True
+        self.on, self.needs_every_row = True, len(sublayers.attention) < len(sublayers)
 
     def stop(self) -> None:
         """Measure no more. What was measured stays."""
         for hook in self._hooks:
             hook.remove()
-        self._hooks, self.on = [], False
+        self._hooks, self.on, self.needs_every_row = [], False, False
         self.drop()
 
     @contextmanager

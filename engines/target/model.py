@@ -236,7 +236,7 @@ class CausalModel:
         kwargs = {"attention_mask": mask} if mask is not None else {}
         if self.trees:
             kwargs["position_ids"] = torch.tensor([list(positions)], device=self.device)
-        if last_only and "logits_to_keep" in self.takes:
+        if last_only and "logits_to_keep" in self.takes and not self._cosines.needs_every_row:
             kwargs["logits_to_keep"] = 1
         ids = torch.tensor([tokens], device=self.device)
         logits = self.model(input_ids=ids, past_key_values=self.cache, use_cache=True, **kwargs).logits[0]
