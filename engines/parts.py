@@ -98,6 +98,8 @@ class Layers:
         positions: positions of the context that the cosines are averaged over.
         alpha, m, n: the threshold, the interval and the number of last layers that stay (ADMG, Algorithm 1); None
             where that rule is off or the layers come from a search.
+        attention_stays, mlp_stays: layers, counted from 1, whose sublayer the model cannot do without, whatever a rule
+            says.
     """
 
     attention: tuple[Rule, ...]
@@ -108,6 +110,8 @@ class Layers:
     alpha: float | None = None
     m: int | None = None
     n: int | None = None
+    attention_stays: tuple[int, ...] = ()
+    mlp_stays: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from engines.parts import Rule
+from engines.parts import Layers, Rule
 
 Rules = tuple[Rule, ...]
 
@@ -33,3 +34,18 @@ def removed(
 
 def _interval(left_out: bool) -> Rule:
     return "interval" if left_out else ""
+
+
+def leave_out(layers: Layers, alpha: float, m: int, n: int, cosine: bool = True, interval: bool = True) -> Layers:
+    """These layers with what the rules leave out of them, by the cosines that they carry; what the model cannot do
+    without stays. Arguments as of ``removed``."""
+    cosines = layers.attention_cosine or (None,) * len(layers.attention)
+    attention, mlp = removed(cosines, alpha, m, n, cosine, interval)
+    return replace(
+        layers, attention=_but(attention, layers.attention_stays), mlp=_but(mlp, layers.mlp_stays),
+        alpha=alpha if cosine else None, m=m if interval else None, n=n if cosine or interval else None,
+    )
+
+
+def _but(rules: Rules, stays: Sequence[int]) -> Rules:
+    return tuple("" if layer in stays else rule for layer, rule in enumerate(rules, start=1))

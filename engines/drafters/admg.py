@@ -7,13 +7,15 @@ where its beginning is reused from an earlier turn; each rule has a switch (Tabl
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engines.drafters.adaptive_exit import EXIT_OPTIONS
 from engines.drafters.base import Outcome, Resources
 from engines.drafters.self_draft import SelfDraft
 from engines.options import Option
 from engines.parts import Layers
 from engines.registry import EngineSpec, Presets
-from engines.rules import Rules, removed
+from engines.rules import leave_out
 from engines.samples import ships
 
 SPEC = EngineSpec(
@@ -60,24 +62,24 @@ class ADMG(SelfDraft):
         self.alpha, self.m, self.n, self.cosine, self.interval = alpha, m, n, cosine, interval
 
     def remark(self) -> str:
-        if not self.cosine and not any(map(any, self._rules([None] * len(self.sublayers)))):
+        without = self._rules(self._layers())
+        if not self.cosine and not any((*without.attention, *without.mlp)):
             return "with these rules nothing is left out, so a draft costs as much as the token it stands for"
         return super().remark()
 
     def start(self, outcome: Outcome) -> None:
         attention, mlp = self.model.cosines()
-        rules = self._rules(attention)
-        self.layers = Layers(
-            *rules, tuple(attention), tuple(mlp), self.model.length, self.alpha if self.cosine else None,
-            self.m if self.interval else None, self.n if self.cosine or self.interval else None,
-        )
+        measured = {"attention_cosine": tuple(attention), "mlp_cosine": tuple(mlp), "positions": self.model.length}
+        self.layers = self._rules(replace(self._layers(), **measured))
 
-    def _rules(self, cosines: list[float | None]) -> tuple[Rules, Rules]:
-        """The rules for each layer; what other layers need stays."""
-        rules = removed(cosines, self.alpha, self.m, self.n, self.cosine, self.interval)
-        free = self.sublayers.attention, self.sublayers.mlp
-        attention, mlp = (tuple(r if i in can else "" for i, r in enumerate(rs)) for rs, can in zip(rules, free))
-        return attention, mlp
+    def _rules(self, layers: Layers) -> Layers:
+        return leave_out(layers, self.alpha, self.m, self.n, self.cosine, self.interval)
+
+    def _layers(self) -> Layers:
+        """The target's layers, nothing left out; those that others need stay."""
+        count, free = len(self.sublayers), (self.sublayers.attention, self.sublayers.mlp)
+        attention, mlp = (tuple(layer + 1 for layer in range(count) if layer not in can) for can in free)
+        return Layers(("",) * count, ("",) * count, attention_stays=attention, mlp_stays=mlp)
 
 
 DRAFTER = ADMG

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from engines.events import Layers
 from engines.payoff import ENGINES, Payoff, payoff
-from engines.rules import removed as by_rules
+from engines.rules import leave_out
 from spec_tui.session.state import RunState
 from spec_tui.tui.widgets.price_rows import off
 
@@ -79,7 +79,4 @@ def look(
 
 def plan(layers: Layers, options: Mapping[str, Any]) -> Layers:
     """What the rules of these options leave out, by the same cosines."""
-    alpha, m, n, cosine, interval = (options[name] for name in ("alpha", "m", "n", "cosine", "interval"))
-    attention, mlp = by_rules(layers.attention_cosine, alpha, m, n, cosine, interval)
-    return replace(layers, attention=attention, mlp=mlp, alpha=alpha if cosine else None, m=m if interval else None,
-                   n=n if cosine or interval else None)
+    return leave_out(layers, *(options[name] for name in ("alpha", "m", "n", "cosine", "interval")))

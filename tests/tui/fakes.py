@@ -33,7 +33,7 @@ from engines.events import (
 )
 from engines.payoff import ENGINES as OF_ITSELF
 from engines.request import LAWS, Request
-from engines.rules import removed
+from engines.rules import leave_out
 from spec_tui.session.client import LoadRequest
 
 ANSWER = (
@@ -112,7 +112,8 @@ def layers_of(request: Request, positions: int) -> Layers | None:
     if request.engine not in OF_ITSELF:
         return None
     alpha, m, n = (request.options.get(name, value) for name, value in (("alpha", 0.985), ("m", 3), ("n", 2)))
-    return Layers(*removed(COSINES, alpha, m, n), COSINES, MLP_COSINES, positions, alpha, m, n)
+    none = ("",) * len(COSINES)
+    return leave_out(Layers(none, none, COSINES, MLP_COSINES, positions), alpha, m, n)
 
 
 def _of_itself(event: Round) -> Round:
