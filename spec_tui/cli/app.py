@@ -54,6 +54,7 @@ def tui(
     allow_pickle: AllowPickle = False,
     trust_remote_code: TrustRemoteCode = False,
     theme: Annotated[str | None, typer.Option(metavar="NAME", help="Colours of the application.")] = None,
+    presenter: Annotated[bool, typer.Option("--presenter", help="Step large, for a projector.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> Callable[[], int]:
     load = LoadRequest(
@@ -61,8 +62,8 @@ def tui(
     )
     command = context.invoked_subcommand
     if command is None:
-        return _version if version else lambda: open_application(load, theme, tuple(datastore or ()))
-    if load != LoadRequest() or theme is not None or datastore or version:
+        return _version if version else lambda: open_application(load, theme, tuple(datastore or ()), presenter)
+    if load != LoadRequest() or theme is not None or datastore or presenter or version:
         raise UsageProblem("options go behind the command", f"see spec-tui {command} --help")
     return lambda: 0  # the command's own callable is what is called
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from spec_tui.session.trace import Trace
 
 
-def open_application(load: LoadRequest, theme: str | None = None, datastores: tuple[str, ...] = ()) -> int:
+def open_application(
+    load: LoadRequest, theme: str | None = None, datastores: tuple[str, ...] = (), presenter: bool = False
+) -> int:
     """Run the application on this terminal. Raises UsageProblem where there is none, or no datastore of a name."""
     _need_terminal("in a pipe or a script: spec-tui run PROMPT")
     from spec_tui.tui.app import run_app
@@ -24,7 +26,8 @@ def open_application(load: LoadRequest, theme: str | None = None, datastores: tu
     check_datastores(datastores)
 
     with _terminal_as_it_was():
-        return run_app(load, theme=theme, initial_request_options=Request((), datastores=datastores))
+        asked = Request((), datastores=datastores)
+        return run_app(load, theme=theme, initial_request_options=asked, presenter=presenter)
 
 
 def open_replay(trace: Trace, name: str, speed: float, screen: str = "chat", theme: str | None = None) -> int:

@@ -66,8 +66,13 @@ class Player:
         return next((guess for guess in self.guesses if guess.round == number), None)
 
     def update(self, run: RunState) -> None:
-        """The same run with more of it, or told in more detail."""
-        self.run = run
+        """The same run with more of it, or the same text made again: the place stays at its token."""
+        before, self.run = self.run, run
+        number = self.place.round
+        if number and (number > self.rounds or before.starts[number - 1] != run.starts[number - 1]):
+            at = before.starts[number - 1]
+            number = max((n for n, start in enumerate(run.starts, 1) if start <= at), default=0)
+            self.place = in_round(run, self.place, number)
         if self.place.round > self.rounds or self.place.phase not in phases_of(run, self.place.round):
             self.place = in_round(run, self.place, self.place.round)
 

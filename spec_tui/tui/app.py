@@ -17,6 +17,7 @@ from engines.request import Request
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.tui.marks import VIEWS
 from spec_tui.tui.screens.chat import ChatScreen
+from spec_tui.tui.screens.step_actions import StepActions
 from spec_tui.tui.settings import Settings
 from spec_tui.tui.sitting import Sitting
 from spec_tui.tui.theme import DARK_TOKENS, LIGHT_TOKENS, THEMES
@@ -30,6 +31,7 @@ class SpecTui(App[int]):
         load: what to load.
         theme: name of a theme; None takes ours.
         initial_request_options: engine, options and sampling to begin with (its conversation gives the system prompt).
+        presenter: what steps through a run begins large, light and without chrome.
     """
 
     TITLE = "spec-tui"
@@ -43,10 +45,10 @@ class SpecTui(App[int]):
 
     def __init__(
         self, client: EngineClient, load: LoadRequest, *, theme: str | None = None,
-        initial_request_options: Request | None = None,
+        initial_request_options: Request | None = None, presenter: bool = False,
     ) -> None:
         super().__init__()
-        self.client = client
+        self.client, self.presenter = client, presenter
         self.sitting = Sitting(client, load, Settings.from_request(initial_request_options))
         for ours in THEMES:
             self.register_theme(ours)
@@ -78,6 +80,8 @@ class SpecTui(App[int]):
         """Everything a key does, by name."""
         if isinstance(screen, ChatScreen):
             yield from _chat_commands(screen)
+        elif isinstance(screen, StepActions):
+            yield from screen.commands()
         yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
         yield SystemCommand("Help", "All keys, commands and marks", self.action_help)
         yield SystemCommand("Quit", "Leave spec-tui", self.action_quit)
@@ -107,6 +111,7 @@ def _chat_commands(screen: ChatScreen) -> Iterable[SystemCommand]:
     yield SystemCommand("Panel: speed", "Show or hide it", lambda: screen.action_panel("speed"))
     yield SystemCommand("Panel: layers", "What drafting with a part of the model leaves out", screen.action_layers)
     yield SystemCommand("Price of verification", "What it costs, and whether drafting pays", screen.action_price)
+    yield SystemCommand("Step through the answer", "Phase by phase, with explanations", screen.action_step)
     yield SystemCommand("Datastores", "What drafts are retrieved from: look, choose", screen.action_data)
     yield SystemCommand("Copy: answer", "The text of the last answer", lambda: screen.action_copy(False))
     yield SystemCommand("Copy: marked answer", "With corrections, as CriticMarkup", lambda: screen.action_copy(True))
@@ -125,7 +130,8 @@ def check_theme(name: str | None) -> None:
 
 
 def run_app(
-    load: LoadRequest, *, theme: str | None = None, initial_request_options: Request | None = None
+    load: LoadRequest, *, theme: str | None = None, initial_request_options: Request | None = None,
+    presenter: bool = False,
 ) -> int:
     """Run the application with an engine in its own process; the exit code."""
     from spec_tui.session.process import ProcessClient
@@ -134,7 +140,8 @@ def run_app(
     _take_any_byte()
     client = ProcessClient()
     try:
-        app = SpecTui(client, load, theme=theme, initial_request_options=initial_request_options)
+        app = SpecTui(
+            client, load, theme=theme, initial_request_options=initial_request_options, presenter=presenter)
         app.run()
         return app.return_code or 0
     finally:

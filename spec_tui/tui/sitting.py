@@ -29,7 +29,7 @@ class Sitting:
     Attributes:
         phase: loading, ready, failed (the model could not be loaded), dead (the engine process is gone).
         turns: the conversation; the last one may be running.
-        measuring: a run beside the conversation (the baseline, the cosines of layers) while it lasts, else None.
+        measuring: a run beside the conversation (the baseline, the layers, another future) while it lasts, else None.
         layers: what the last run that measured layers' cosines found, None before one.
         auditing: number of the turn whose answer is being audited, else None; ``audit_done`` is the share done.
         audited: number of the turn that was audited last.
@@ -141,9 +141,9 @@ class Sitting:
         self.measure(self.turns[-1].prompt, request)
         return ""
 
-    def measure(self, prompt: str, request: Request) -> None:
+    def measure(self, prompt: str, request: Request, purpose: str = "") -> None:
         """Run this beside the conversation; the engine must be free."""
-        self.measuring = Turn(prompt, request, RunState())
+        self.measuring = Turn(prompt, request, RunState(), purpose)
         self._run(request)
 
     @property
@@ -151,7 +151,8 @@ class Sitting:
         """What is being measured, in words; "" for nothing."""
         if self.measuring is None:
             return ""
-        return "the baseline" if self.measuring.request.engine == "autoregressive" else "the layers"
+        usual = "the baseline" if self.measuring.request.engine == "autoregressive" else "the layers"
+        return self.measuring.purpose or usual
 
     def audit(self, number: int | None = None) -> str:
         """Check the answer of a turn, the last one by default, against the target. Returns "" or why not."""
@@ -297,13 +298,14 @@ class Sitting:
     def _ended(self, turn: Turn) -> Happening:
         self._busy = False
         run, rate = turn.run, turn.run.metrics.tokens_per_second
-        whole = run.finished.reason != "cancelled"  # a few tokens of a stopped run are no rate to compare with
+        # a few tokens of a stopped run are no rate to compare with, nor is a run for something else
+        whole = run.finished.reason != "cancelled" and not turn.purpose
         if turn.request.engine == "autoregressive" and rate and run.baseline_key and whole:
             self.baselines[run.baseline_key] = Baseline(rate, turn.prompt, run.metrics.new_tokens)
         if turn is self.measuring:
             measured, self.measuring = self.measures, None
-            if measured == "the layers":
-                return "layers"
+            if measured != "the baseline":
+                return "layers" if measured == "the layers" else "text"
             if run.finished.reason != "cancelled" and self.last is not None:
                 self.same_text[len(self.turns) - 1] = first_difference(self.last.run, run)
             return "baseline"
@@ -315,7 +317,7 @@ class Sitting:
         self._busy, self.problem = False, event
         if turn is self.measuring:
             measured, self.measuring = self.measures, None
-            return "layers" if measured == "the layers" else "baseline"
+            return {"the layers": "layers", "the baseline": "baseline"}.get(measured, "broke")
         self._give_back(turn)
         return "broke"
 
@@ -329,7 +331,7 @@ class Sitting:
             if self.auditing is not None:
                 self.auditing = None
             elif self.measuring is not None:
-                self.measuring = None
+                self.measuring.run, self.measuring = fold(self.measuring.run, self.problem), None
             elif self.last is not None and self.last.run.failed is None:
                 self.last.run = fold(self.last.run, self.problem)
                 self._give_back(self.last)

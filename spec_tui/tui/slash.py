@@ -26,6 +26,7 @@ ACTIONS = {
     "audit": ("", "check the answer against the target, token by token"),
     "price": ("", "what verification costs, and whether drafting pays"),
     "data": ("", "the datastores at hand"),
+    "step": ("", "the answer phase by phase, with explanations"),
     "layers": ("", "the layers that drafting leaves out"),
     "showcase": ("", "prompts that show something"),
     "view": (" | ".join(VIEWS), "colour tokens by this"),

@@ -10,11 +10,12 @@ from spec_tui.session.state import RunState
 
 @dataclass(slots=True)
 class Turn:
-    """A prompt, the request it was sent with, and its run."""
+    """A prompt, the request it was sent with, and its run; what it is for, in words, where it is not an answer."""
 
     prompt: str
     request: Request
     run: RunState
+    purpose: str = ""
 
     @property
     def kept(self) -> bool:

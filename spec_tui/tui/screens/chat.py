@@ -293,7 +293,7 @@ class ChatScreen(ChatActions, LayersActions, Screen):
         actions = {
             "new": self.action_new, "again": self.action_again, "baseline": self.action_baseline,
             "audit": self.action_audit, "price": self.action_price, "data": self.action_data,
-            "layers": self.action_layers,
+            "layers": self.action_layers, "step": self.action_step,
             "showcase": self.action_showcase, "help": self.app.action_help, "quit": self.app.exit,
         }
         if outcome.action == "view":

@@ -48,6 +48,8 @@ class ChatActions(Screen):
                 "out, and from there hide them"),
         Binding("p,f10", "price", "Price", id="chat.price", show=False,
                 tooltip="What verification costs, and whether drafting pays"),
+        Binding("full_stop", "step", "Step", id="chat.step", show=False, key_display=".",
+                tooltip="Go through the answer phase by phase, from the round of the cursor on"),
         Binding("d", "data", "Data", id="chat.data", show=False,
                 tooltip="The datastores at hand, and which are searched"),
         Binding("m,f9", "enlarge", "Enlarge", id="chat.enlarge", show=False, tooltip="Enlarge the focused panel"),
@@ -217,6 +219,16 @@ class ChatActions(Screen):
         from spec_tui.tui.screens.price import PriceScreen
 
         self.app.push_screen(PriceScreen(self.shown_price))
+
+    def action_step(self) -> None:
+        cursor = self.transcript.cursor
+        turn = self.sitting.turns[cursor[0]] if cursor else self.sitting.last
+        if turn is None or not turn.run.tokens:
+            self.say("Nothing to step through yet: ask something first.")
+            return
+        from spec_tui.tui.screens.step_live import stepping
+
+        self.app.push_screen(stepping(self.sitting, turn, cursor[1] if cursor else None, self.app.presenter))
 
     def action_data(self) -> None:
         from spec_tui.tui.screens.data import DataScreen

@@ -75,6 +75,8 @@ def help_text(width: int) -> Content:
 def _bindings():
     from spec_tui.tui.app import SpecTui
     from spec_tui.tui.screens.chat_actions import ChatActions
+    from spec_tui.tui.screens.step_actions import StepActions
+    from spec_tui.tui.screens.step_live import LiveStep
     from spec_tui.tui.widgets.layers_panel import LayersPanel
     from spec_tui.tui.widgets.prompt_box import PromptBox
     from spec_tui.tui.widgets.token_cursor import TokenCursor
@@ -85,6 +87,9 @@ def _bindings():
     yield "prompt", PromptBox.BINDINGS
     yield "text and panels", [*TokenCursor.BINDINGS, *[b for b in ChatActions.BINDINGS if b not in anywhere]]
     yield "layers", LayersPanel.BINDINGS
+    digits = [b for b in StepActions.BINDINGS if b.key.isdigit()]
+    step = [b for b in StepActions.BINDINGS if b not in digits]
+    yield "step", [*step, Binding("0-9", "", "", tooltip=digits[0].tooltip), *LiveStep.BINDINGS]
 
 
 def _keys(binding: Binding) -> str:

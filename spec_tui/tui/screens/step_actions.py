@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar
 
+from textual.app import SystemCommand
 from textual.binding import Binding
 from textual.events import Key
 from textual.screen import Screen
@@ -50,11 +53,19 @@ class StepActions(Screen):
                 tooltip="Large, without chrome, light: for a projector"),
         Binding("enter", "enter", "Go", id="step.enter", show=False, tooltip="Go to the round that was typed"),
         Binding("escape", "leave", "Close", id="step.leave", tooltip="Back to where you came from"),
-        Binding("f1,question_mark", "app.help", "Help", id="app.help", key_display="F1", show=False,
+        Binding("f1,question_mark", "app.help", "Help", id="step.help", key_display="F1", show=False,
                 tooltip="All keys"),
         *[Binding(str(digit), f"digit({digit})", str(digit), id=f"step.{digit}", show=False,
                   tooltip="A guess, or a digit of the round to go to") for digit in range(10)],
     ]
+
+    def commands(self) -> Iterable[SystemCommand]:
+        """What the keys do, by name."""
+        for owner in type(self).__mro__:
+            for binding in owner.__dict__.get("BINDINGS", ()) if issubclass(owner, StepActions) else ():
+                if not binding.key.isdigit() and binding.action not in ("app.help", "enter"):
+                    run = partial(self.run_action, binding.action)
+                    yield SystemCommand(f"Step: {binding.description.lower()}", binding.tooltip, run)
 
     def moved(self) -> None:
         """The place changed by hand: forget what was said, and draw."""
