@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from engines.errors import UsageProblem
 from engines.events import Audited, Draft, Emitted, Event, Failed, Finished, Layers, Prefilled, Round, Started
+from engines.registry import specs
 
 _MOST_SECONDS = 1e9
 _LARGEST = 1 << 53
@@ -63,10 +65,27 @@ class Soundness:
 
 
 def _started(event: Started) -> tuple[Started, str]:
-    """A run without its prices is still a run."""
-    if _curve(event.price) and _curve(event.draft_price):
-        return event, ""
-    return replace(event, price=(), draft_price=()), "is the start of a run with damaged prices: they are left out"
+    """A run without its prices, or an option, is still a run."""
+    wrong = []
+    if not (_curve(event.price) and _curve(event.draft_price)):
+        event = replace(event, price=(), draft_price=())
+        wrong.append("prices")
+    if kept := _options(event):
+        event = replace(event, options={name: event.options[name] for name in event.options if name not in kept})
+        wrong.append(f"options ({', '.join(sorted(kept))})")
+    return event, f"is the start of a run; of it are left out: {' and '.join(wrong)}" if wrong else ""
+
+
+def _options(event: Started) -> set[str]:
+    """Names of the options whose values cannot be."""
+    known = {option.name: option for spec in specs() if spec.id == event.engine for option in spec.options}
+    wrong = {name for name, value in event.options.items() if not isinstance(value, str | int | float)}
+    for name in known.keys() & event.options.keys() - wrong:
+        try:
+            known[name].parse(event.options[name])
+        except UsageProblem:
+            wrong.add(name)
+    return wrong
 
 
 def _curve(points: tuple[tuple[int, float], ...]) -> bool:

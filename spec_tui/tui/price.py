@@ -13,7 +13,7 @@ from engines.events import Ready, Round, Started
 from engines.forecast import Forecast, chances
 from engines.options import Option
 from engines.payoff import ENGINES as OF_ITSELF
-from engines.registry import EngineSpec, find
+from engines.registry import EngineSpec, find, specs
 from engines.tree import depths
 from spec_tui.session.state import RunState
 from spec_tui.text import one_line
@@ -90,6 +90,8 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
         started: tells the prices.
         run: whose times and acceptance count; without one those of the load do, and acceptance is unknown.
     """
+    if engine not in {spec.id for spec in specs()}:  # a trace of another version
+        return None
     spec = find(engine)
     itself = engine in OF_ITSELF
     if not started.price or not spec.options or (itself and (run is None or not run.metrics.drafted)):

@@ -1,0 +1,196 @@
+"""A replay on the screen: cell by cell what was there live, under keys that hold and hurry it, whatever the file."""
+
+from __future__ import annotations
+
+import math
+import random
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from engines.events import Finished, Round, Started
+from engines.request import Request
+from spec_tui.session.replay import ReplayClient
+from spec_tui.session.trace import Trace, TraceWriter, read_trace
+from spec_tui.tui.replay import ReplayApp
+from tests.tui.conftest import Session
+from tests.tui.fakes import ANSWER, FakeClient, finding, script
+
+PROMPT = "Write a function that merges two sorted lists."
+ASKED = Request((("user", PROMPT),), "draft")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def playing(trace: Trace, speed: float = math.inf, size=(120, 40)):
+    """The application over a trace, with a clock that the test winds: (session, clock)."""
+    clock = Clock()
+    app = ReplayApp(ReplayClient(trace, speed, clock), "a-trace")
+    async with app.run_test(size=size) as pilot:
+        s = Session(app, None, pilot)
+        await s.settle()
+        await s.settle()
+        yield s, clock
+
+
+def cells(session: Session, *names: str) -> list:
+    """Every segment of these widgets, text and style; of the transcript beyond what fits on the screen too."""
+    transcript = session.chat.transcript
+    out = [transcript._strip(y, 60, None)._segments for y in range(len(transcript._wrap.lines))]
+    for name in names:
+        widget = session.chat.query_one(name)
+        out += [strip._segments for strip in (widget.render_line(y) for y in range(widget.size.height))]
+    return [[(s.text, s.style) for s in line] for line in out]
+
+
+@pytest.mark.parametrize("rounds", [1, 12, None])
+async def test_replay_equals_live_cell_by_cell(session, tmp_path, rounds):
+    given = None if rounds is None else 2 + rounds
+    shown = ("#tree", "#speed", "#legend", "#answer-title")
+    async with session(client=FakeClient(ANSWER), request=replace(ASKED, conversation=())) as live:
+        await live.ask(PROMPT, given)
+        live.chat.transcript.focus()
+        live.chat.draw_all()
+        await live.settle()
+        with TraceWriter(tmp_path / "t.jsonl") as writer:
+            for event in script(live.client.requests[0]):
+                writer.write(event)
+        trace = read_trace(tmp_path / "t.jsonl")
+        async with playing(trace, 1.0) as (replayed, clock):
+            replayed.chat.pump()
+            if rounds is None:
+                clock.now = 1e9
+            else:
+                replayed.chat.client.paused = True
+                for _ in range(1 + rounds):
+                    replayed.chat.client.step()
+            await replayed.settle()
+            replayed.chat.draw_all()
+            await replayed.settle()
+            assert replayed.app.sitting.turns[0].run == live.app.sitting.turns[0].run
+            assert replayed.shown == live.shown
+            assert cells(replayed, *shown) == cells(live, *shown)
+
+
+async def test_keys_of_the_clock():
+    events = tuple(script(ASKED))
+    async with playing(Trace(events, sealed=True), 1.0) as (s, clock):
+        assert "playing ×1" in s.status and s.chat.prompt.disabled and "cannot be asked" in s.chat.prompt.placeholder
+        assert s.chat.focused is s.chat.transcript
+        await s.pilot.press("space")
+        before = s.shown
+        clock.now += 100
+        await s.settle()
+        assert "held" in s.status and s.shown == before
+        await s.pilot.press(">", ">", ">")
+        await s.settle()
+        assert len(s.app.sitting.last.run.rounds) == 2 and "held" in s.status
+        await s.pilot.press("+", "+", "-")
+        assert "×2" in s.status
+        await s.pilot.press("-", "-", "-")
+        assert "×1/4" in s.status
+        await s.pilot.press("space", "0")
+        await s.settle()
+        assert s.app.sitting.last.run.finished and "at its end" in s.status and "lists once" in s.shown
+        await s.pilot.press("<")
+        await s.settle()
+        assert "playing" in s.status and not s.app.sitting.last.run.finished
+
+
+async def test_what_needs_a_model_is_not_offered_and_the_rest_works():
+    async with playing(Trace(tuple(script(ASKED)), sealed=True)) as (s, _):
+        await s.pilot.press("b", "a", "f6", "f7", "n", "n", "d", "i", "ctrl+e", "ctrl+o")
+        await s.settle()
+        assert s.app.screen is s.chat and len(s.app.sitting.turns) == 1 and not s.notice
+        footer = {key.description for key in s.chat.query("FooterKey")}
+        assert {"Pause", "Faster", "Slower"} <= footer and not footer & {"Baseline", "Audit", "Engine", "Stop"}
+        await s.pilot.press("v")
+        assert s.chat.transcript.view == "source"
+        await s.pilot.press("left", "enter")
+        await s.pilot.pause()
+        assert s.app.screen is not s.chat
+        await s.pilot.press("escape", "escape")
+        assert s.chat.transcript.cursor is None
+
+
+async def test_an_audit_and_a_second_run_are_played_too():
+    from engines.answer import Answer
+
+    first = tuple(script(replace(ASKED, engine="autoregressive")))
+    second = tuple(script(ASKED))
+    audited = (*first, finding(Answer.from_events(first), "identical"))
+    async with playing(Trace((*audited, *second), sealed=True)) as (s, _):
+        await s.settle()
+        await s.settle()
+        assert [turn.request.engine for turn in s.app.sitting.turns] == ["autoregressive", "draft"]
+        assert "✓ identical" in s.shown and s.shown.count(PROMPT[:20]) == 2
+        assert "×" in s.chat.query_one("#speed").text_rows()[1], "the first run is the second's baseline"
+
+
+async def test_a_run_that_failed_and_one_that_was_stopped():
+    from engines.events import Failed
+
+    events = script(ASKED)
+    for last in (Failed("the model broke", "mend it"), Finished("cancelled", (), "")):
+        async with playing(Trace((*events[:5], last), sealed=True)) as (s, _):
+            assert ("the model broke" in s.shown) == isinstance(last, Failed)
+            assert len(s.app.sitting.turns) == 1 and not s.app.sitting.busy and not s.chat.prompt.text
+
+
+async def test_of_a_damaged_file_the_rest_is_shown_and_the_damage_said():
+    events = tuple(script(ASKED))
+    problems = ("line 3 is not text", "line 4 is not text", "line 9 is not text")
+    async with playing(Trace(events[2:], problems)) as (s, _):
+        assert "line 3 is not text; line 4 is not text; 1 more" in s.notice
+        assert "unknown" in s.shown and "out.append" in s.shown
+        await s.pilot.press("escape")
+        await s.settle()
+        assert not s.notice and "out.append" in s.shown
+
+
+async def test_a_trace_of_a_newer_version_plays():
+    events = [replace(e, engine="telepathy", law="hope", options={"mood": [1, {}]}, warnings=("\x1b[31m",))
+              if isinstance(e, Started) else e for e in script(ASKED)]
+    events = [replace(e, note={"\x1b]0;x\x07": "\n"}) if isinstance(e, Round) else e for e in events]
+    async with playing(Trace(tuple(events))) as (s, _):
+        assert "telepathy" in s.shown and "hope" in s.shown and "out.append" in s.shown
+        await s.pilot.press("left", "[", "p", "escape", "s", "t")
+        await s.settle()
+
+
+NOISE = [-1, 0, 7, 10**9, None, "", "\x1b[2J", 1e300, [], {}, True]
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whatever_the_file_says_the_screen_stands(tmp_path, seed):
+    """Values replaced at random in every line, as the reader lets them through."""
+    import json
+
+    dice = random.Random(seed)
+    with TraceWriter(tmp_path / "t.jsonl") as writer:
+        for event in script(replace(ASKED, engine="rest" if seed % 2 else "draft")):
+            writer.write(event)
+    lines = [json.loads(line) for line in (tmp_path / "t.jsonl").read_bytes().splitlines()]
+    for record in lines:
+        for _ in range(dice.choice([0, 1, 1, 2])):
+            spot, key = record, dice.choice(sorted(set(record) - {"event"}))
+            while isinstance(spot[key], (dict, list)) and spot[key] and dice.random() < 0.8:
+                spot = spot[key]
+                key = dice.choice(sorted(spot)) if isinstance(spot, dict) else dice.randrange(len(spot))
+            spot[key] = dice.choice(NOISE)
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
+    trace = read_trace(tmp_path / "t.jsonl")
+    async with playing(trace) as (s, _):
+        for _ in range(3):
+            await s.settle()
+        assert s.notice and s.app.sitting.phase == "ready"
+        await s.pilot.press("escape", "left", "[", "enter", "escape", "p", "escape", "v", "end")
+        await s.settle()
+        assert s.app.is_running
