@@ -118,7 +118,7 @@ def status(sitting: Sitting, message: str) -> Row:
     if sitting.auditing is not None:
         return [*_auditing(sitting), *_more(message)]
     if sitting.stock.work is not None:
-        return _building(sitting.stock.work)
+        return [*_building(sitting.stock.work), *_more(message)]
     if message:
         return [("   ", "text"), *marks.spans(one_line(message), "text")]
     if sitting.answering:

@@ -194,8 +194,8 @@ async def test_the_data_screen_chooses_among_those_that_can_be_searched(session,
     async with session(client=FakeClient(ready=RETRIEVING), request=Request((), "rest")) as s:
         await s.pilot.press("escape", "d")
         screen = s.app.screen
-        names = list(screen.entries)
-        assert names == ["sample", "python-stdlib", "broken", "other-tokens"]
+        names = list(screen.rows)
+        assert names == ["sample", "python-stdlib", "broken", "other-tokens", "half.partial"]
         said = {}
         for name in names:
             screen.query_one("#stores").highlighted = names.index(name)
@@ -204,9 +204,9 @@ async def test_the_data_screen_chooses_among_those_that_can_be_searched(session,
             said[name] = str(screen.query_one("#about").content), str(screen.query_one("#chosen").content)
         assert "58,249 in 750 documents" in said["sample"][0] and "57,749" in said["sample"][0]
         assert "ships" in said["sample"][0] and "yes: sparse and dense" in said["sample"][0]
-        assert "unfinished builds: half" in said["sample"][1]
-        assert "tokens.bin is damaged" in said["broken"][0] and "is damaged" in said["broken"][1]
-        assert "no, or built" in said["other-tokens"][0] and "does not fit" in said["other-tokens"][1]
+        assert "unfinished" in said["half.partial"][1] and "repeat the command" in said["half.partial"][0]
+        assert "tokens.bin is damaged" in " ".join(said["broken"][0].split()) and "is damaged" in said["broken"][1]
+        assert "no: it was built for" in said["other-tokens"][0] and "does not fit" in said["other-tokens"][1]
         assert screen.chosen == ["sample", "python-stdlib"]
         screen.query_one("#stores").highlighted = 0
         await s.pilot.press("space", "enter")
@@ -221,6 +221,6 @@ async def test_without_datastores_the_data_screen_says_how_to_make_one(session, 
     monkeypatch.setattr(places, "listing", list)
     async with session(size=(80, 24)) as s:
         await s.pilot.press("escape", "d", "space")
-        assert "datastore build" in str(s.app.screen.query_one("#about").content)
+        assert "n builds one" in str(s.app.screen.query_one("#about").content)
         await s.pilot.press("escape")
         assert s.app.screen is s.chat

@@ -233,7 +233,7 @@ class ChatActions(Screen):
     def action_data(self) -> None:
         from spec_tui.tui.screens.data import DataScreen
 
-        self.app.push_screen(DataScreen(self.sitting.settings, self.sitting.ready), self._data_chosen)
+        self.app.push_screen(DataScreen(self.sitting), self._data_chosen)
 
     def _data_chosen(self, settings) -> None:
         if settings is not None:

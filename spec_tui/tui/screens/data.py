@@ -1,4 +1,4 @@
-"""The datastores at hand: what is in them, whether they fit the model, which are searched for the next answers."""
+"""The datastores at hand: what is in them, which are searched for the next answers; builds, and how far they are."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
+from textual.events import Key
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from engines.errors import SpecError
-from engines.events import Ready
 from engines.sources.meter import in_bytes
+from engines.stock import Built, Refused
+from spec_tui import command
 from spec_tui.text import one_line
+from spec_tui.tui import stores as shown
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.settings import Settings, stores
+from spec_tui.tui.stores import Row, rows
 
 if TYPE_CHECKING:
-    from engines.datastores.places import Entry
+    from engines.datastores.order import Order
+    from spec_tui.tui.sitting import Sitting
 
-HINT = "space chooses · enter uses them · esc closes"
-NONE = """There are no datastores yet.
-
-spec-tui datastore build NAME --from FILES makes one; NAME python-stdlib is built when it is first searched."""
+EVERY = 0.1  # seconds between two looks at a build
+WIDTH = 32  # of what is known of a datastore, before it is laid out
 
 
 class DataScreen(SpecModal[Settings]):
@@ -32,19 +35,29 @@ class DataScreen(SpecModal[Settings]):
 
     CSS_PATH: ClassVar = ["modal.tcss", "data.tcss"]
     BINDINGS: ClassVar = [
+        Binding("escape", "leave", "Close", id="data.leave", tooltip="Stop a build and keep what is done; else close"),
         Binding("space", "choose", "Choose", id="data.choose", tooltip="Search this one, or not"),
-        Binding("d,q", "close", "Close", id="data.close", show=False, tooltip="Close without a change"),
+        Binding("n", "new", "Build", id="data.new", tooltip="Build a datastore"),
+        Binding("r", "resume", "Go on", id="data.resume", tooltip="Go on with an unfinished build"),
+        Binding("p", "probe", "Probe", id="data.probe", tooltip="What would be drafted after a text, and from where"),
+        Binding("x", "remove", "Remove", id="data.remove", tooltip="Delete it (press twice); stop a build"),
+        Binding("c", "copy", "Copy", id="data.copy", tooltip="Copy the command line that does the same"),
+        Binding("d,q", "close", "Close", id="data.close", show=False, tooltip="Back to the chat; a build goes on"),
     ]
 
-    def __init__(self, settings: Settings, ready: Ready | None) -> None:
+    def __init__(self, sitting: Sitting) -> None:
         super().__init__()
-        self.settings, self.ready = settings, ready
-        self.chosen = list(settings.datastores)
-        self.entries: dict[str, Entry | None] = {}
-        self.unfinished: list[str] = []
+        self.sitting, self.stock = sitting, sitting.stock
+        self.chosen = list(sitting.settings.datastores)
+        self.rows: dict[str, Row] = {}
+        self._doomed = ""  # what a second x removes
+        self._seen: tuple = ()
+        self._drawn = -1
+        self._told: object = self.stock.ended
 
+    # -- building and drawing ---------------------------------------------------------------------
     def compose(self) -> ComposeResult:
-        with Box("datastores", HINT):
+        with Box("datastores", ""):
             with Horizontal(id="pair"):
                 yield OptionList(id="stores")
                 with VerticalScroll(id="facts", can_focus=False):
@@ -52,110 +65,229 @@ class DataScreen(SpecModal[Settings]):
             yield Static("", id="chosen", markup=False)
 
     def on_mount(self) -> None:
-        from engines.datastores import places
-
-        listed = self.query_one(OptionList)
-        self.entries = dict.fromkeys(stores(self.ready))  # offered ones, which are built when they are searched
-        at_hand = places.listing()
-        self.entries |= {entry.name: entry for entry in at_hand if not entry.unfinished}
-        self.unfinished = [entry.name for entry in at_hand if entry.unfinished]
-        listed.add_options([Option(self._label(name), id=name) for name in self.entries])
-        listed.focus()
-        if self.entries:
-            listed.highlighted = 0
-        else:
-            self.query_one("#about", Static).update(NONE)
+        self.listed = self.query_one(OptionList)
+        self.listed.focus()
         self._draw_chosen()
+        self._look()
+        if self.sitting.phase == "ready":
+            self.stock.look()  # what was built elsewhere since
+        self.set_interval(EVERY, self._look)
 
-    def _label(self, name: str) -> Content:
-        state, style = self._state(name)
-        mark = "● " if name in self.chosen else "○ "
-        return Content.assemble((mark, "$primary"), (f"{one_line(name, 20):<20} ", "bold" if state == "" else ""),
-                                (state or self._kind(name), style))
+    def _look(self) -> None:
+        """Follow what happens: the disk is read where something ended, not at every step."""
+        work, ended = self.stock.work, self.stock.ended
+        seen = (self.sitting.ready, work and (work.do, work.order.name), id(ended))
+        if seen != self._seen:
+            self._seen = seen
+            self.chosen = [n for n in self.chosen if n != getattr(ended, "removed", "")]
+            self._list()
+        if ended is not None and ended is not self._told:
+            self._told = ended
+            self._tell_end(ended)
+        if self._drawn != self.stock.changes:
+            self._drawn = self.stock.changes
+            self._draw_build()
 
-    def _kind(self, name: str) -> str:
-        entry = self.entries[name]
-        return "built when used" if entry is None else entry.manifest.kind
+    def _list(self, at: str | None = None) -> None:
+        """Put the list together again; the same row stays highlighted, or ``at`` is."""
+        here, before = at or self._here(), self.listed.highlighted or 0
+        self.rows = rows(self.sitting)
+        self.listed.clear_options()
+        self.listed.add_options([Option(self._label(row), id=row.id) for row in self.rows.values()])
+        if not self.rows:
+            self.query_one("#about", Static).update(shown.NONE)
+        elif here in self.rows:
+            self.listed.highlighted = list(self.rows).index(here)
+        else:
+            self.listed.highlighted = min(before, len(self.rows) - 1)
+        self._draw_hint()
 
-    def _state(self, name: str) -> tuple[str, str]:
-        """What keeps a datastore from being searched in a word, "" for nothing; and its style."""
-        entry = self.entries[name]
-        if entry is not None and entry.problem:
-            return "damaged", "bold $error"
-        if self.ready is not None and name not in stores(self.ready):
-            return "does not fit", "$tok-prompt"
-        return "", "$tok-prompt"
+    def _label(self, row: Row) -> Content:
+        return shown.label(row, row.name in self.chosen and not row.unfinished, self.sitting)
+
+    def _draw_build(self) -> None:
+        row = next((row for row in self.rows.values() if row.building(self.stock)), None)
+        if row is not None:
+            self.listed.replace_option_prompt(row.id, self._label(row))
+            if self._here() == row.id:
+                self._draw_about(row)
+
+    def _draw_about(self, row: Row) -> None:
+        panel = self.query_one("#about", Static)
+        panel.update(shown.about(row, self.sitting, panel.size.width or WIDTH))
+
+    def _here(self) -> str | None:
+        at = self.listed.highlighted
+        return None if at is None else self.listed.get_option_at_index(at).id
+
+    @property
+    def row(self) -> Row | None:
+        """The one under the cursor."""
+        return self.rows.get(self._here() or "")
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        self.query_one("#about", Static).update(about(event.option.id, self.entries[event.option.id], self.ready))
+        if (row := self.rows.get(event.option.id)) is not None:
+            self._draw_about(row)
+            self._draw_hint()
 
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Use those that are marked."""
-        try:
-            self.dismiss(self.settings.with_datastores(self.chosen, self.ready))
-        except SpecError as error:
-            self._say(f"{error.message}: {error.hint}", wrong=True)
-
-    def action_choose(self) -> None:
-        listed = self.query_one(OptionList)
-        if listed.highlighted is not None:
-            name = listed.get_option_at_index(listed.highlighted).id
-            self._toggle(name)
-            listed.replace_option_prompt(name, self._label(name))
-
-    def _toggle(self, name: str) -> None:
-        state, _ = self._state(name)
-        if name in self.chosen:
-            self.chosen.remove(name)
-        elif state:
-            self._say(f"{name} cannot be searched: it {'is ' * (state == 'damaged')}{state}", wrong=True)
-            return
-        else:
-            self.chosen.append(name)
-        self._draw_chosen()
+    def _draw_hint(self) -> None:
+        self.query_one(Box).border_subtitle = Content(shown.keys(self.row, self.stock))
 
     def _draw_chosen(self) -> None:
         names = ", ".join(self.chosen) or "those that ship with the program"
-        engine = self.settings.resolved(self.ready)
-        less = "" if self.settings.retrieves(self.ready) else f"; {engine} searches none, rest does (ctrl+e)"
-        left = f" · unfinished builds: {', '.join(self.unfinished)}" if self.unfinished else ""
-        self._say(f"next answers search {names}{less}{left}")
+        settings = self.sitting.settings
+        engine = settings.resolved(self.sitting.ready)
+        less = "" if settings.retrieves(self.sitting.ready) else f"; {engine} searches none, rest does (ctrl+e)"
+        self._say(f"next answers search {names}{less}")
 
     def _say(self, words: str, wrong: bool = False) -> None:
         line = self.query_one("#chosen", Static)
         line.update(one_line(words))
         line.set_class(wrong, "wrong")
 
+    def _tell_end(self, ended: object) -> None:
+        """How a build or a removal ended."""
+        self._list(ended.name if isinstance(ended, Built) else None)
+        if isinstance(ended, Built):
+            self._say(f"{ended.name} is built, in {shown.in_time(ended.seconds)}: space chooses it, p looks into it")
+        elif not isinstance(ended, Refused):
+            self._say(f"removed {ended.removed}")
+        elif ended.do != "estimate":
+            stopped = ended.kind == "cancelled"
+            left = any(row.unfinished and row.name == ended.name for row in self.rows.values())
+            way = ("r goes on from there" if left else "nothing had been done yet") if stopped else ended.hint
+            self._say(f"{ended.message}: {way}", wrong=not stopped)
 
-def about(name: str, entry: Entry | None, ready: Ready | None) -> Content:
-    """What is known of a datastore."""
-    lines = [Content.assemble((one_line(name), "bold")), Content("")]
-    for title, words in facts(name, entry, ready):
-        lines.append(Content.assemble((f"{title:<11}", "$tok-prompt"), one_line(words)))
-    return Content("\n").join(lines)
+    def on_resize(self) -> None:
+        self.call_after_refresh(lambda: self.row and self._draw_about(self.row))
 
+    # -- what keys do -----------------------------------------------------------------------------
+    def on_key(self, event: Key) -> None:
+        if event.key != "x" and self._doomed:
+            self._doomed = ""
+            self._draw_chosen()
 
-def facts(name: str, entry: Entry | None, ready: Ready | None) -> list[tuple[str, str]]:
-    """Name and value of what is known of a datastore; without an entry it is offered and not built yet."""
-    kind = stores(ready).get(name)
-    fits = "not known before the model is loaded" if ready is None else (
-        f"yes: {kind}" if kind else "no, or built since the model was loaded (then start again)")
-    if entry is None:
-        return [("contents", "the standard library of this Python; built in seconds when it is searched"),
-                ("fits", fits)]
-    if entry.manifest is None:
-        return [("damaged", entry.problem or "it cannot be read"),
-                ("way out", "" if entry.shipped else f"spec-tui datastore remove {name}, then build it again")]
-    m = entry.manifest
-    rows = [
-        ("kind", m.kind), ("tokens", f"{m.tokens:,} in {m.documents:,} documents"), ("size", in_bytes(m.size)),
-        ("vocabulary", f"{m.vocab_size:,} tokens"), ("fits", fits), ("built", m.created),
-        ("whose", "ships with the program" if entry.shipped else "yours"),
-    ]
-    if m.model is not None:
-        rows[2:2] = [("keys", f"{m.keys:,}, hidden states of {m.model.name}")]
-    sources = m.parameters.get("sources")
-    if isinstance(sources, dict):
-        told = {key: value for key, value in sources.items() if key != "digest" and value not in ("", [])}
-        sources = ", ".join(f"{key} {value}" for key, value in told.items())
-    return rows + ([("sources", str(sources))] if sources else [])
+    def action_leave(self) -> None:
+        if self.stock.busy:
+            self._stop()
+        else:
+            self.dismiss(None)
+
+    def _stop(self) -> None:
+        self.sitting.cancel()
+        self._say(f"stopping {self.stock.work.order.name} at its next step; what is done stays")
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Use those that are marked."""
+        try:
+            self.dismiss(self.sitting.settings.with_datastores(self.chosen, self.sitting.ready))
+        except SpecError as error:
+            self._say(f"{error.message}: {error.hint}", wrong=True)
+
+    def action_choose(self) -> None:
+        row = self.row
+        if row is None:
+            return
+        state, _ = shown.state(row, self.sitting)
+        if row.name in self.chosen and not row.unfinished:
+            self.chosen.remove(row.name)
+        elif state:
+            verb = "" if state.startswith("does") else "is "
+            self._say(f"{row.name} cannot be searched: it {verb}{state}", wrong=True)
+            return
+        else:
+            self.chosen.append(row.name)
+        self.listed.replace_option_prompt(row.id, self._label(row))
+        self._draw_chosen()
+
+    def _ready(self) -> bool:
+        """Whether the engine can do something now; says why not."""
+        if self.sitting.phase != "ready":
+            self._say("the model is not loaded: a datastore is built for its tokenizer", wrong=True)
+        elif self.sitting.busy:
+            self._say(self.sitting.still, wrong=True)
+        return self.sitting.phase == "ready" and not self.sitting.busy
+
+    def action_new(self) -> None:
+        from spec_tui.tui.screens.build import BuildScreen
+
+        if self._ready():
+            row = self.row
+            offered = row is not None and row.entry is None and not row.unfinished
+            self.app.push_screen(BuildScreen(self.sitting, row.name if offered else ""), self._ordered)
+
+    def _ordered(self, wanted: tuple[Order, bool] | None) -> None:
+        if wanted is not None:
+            self._build(*wanted)
+
+    def _build(self, order: Order, fresh: bool) -> None:
+        self.stock.build(order, fresh)
+        self._look()
+        self.listed.highlighted = list(self.rows).index(shown.unfinished_id(order.name))
+        self._say(f"building {order.name}: the chat answers again when it is done")
+
+    def action_resume(self) -> None:
+        row = self.row
+        if row is None or not row.unfinished or row.building(self.stock):
+            self._say("r goes on with an unfinished build; this is none")
+        elif row.order is None:
+            self._say("what began this build is not known: repeat its command line, or x removes it", wrong=True)
+        elif self._ready():
+            self._build(row.order, fresh=False)
+
+    def action_probe(self) -> None:
+        from spec_tui.tui.screens.probe import ProbeScreen
+
+        row = self.row
+        if row is None:
+            return
+        state, _ = shown.state(row, self.sitting)
+        if state:
+            self._say(f"{row.name} cannot be searched: {state}", wrong=True)
+        elif row.entry is None:
+            self._say(f"{row.name} is not built yet: n builds it")
+        elif self._ready():
+            self.app.push_screen(ProbeScreen(self.sitting, row.name))
+
+    def action_remove(self) -> None:
+        row = self.row
+        if row is None:
+            return
+        if row.building(self.stock):
+            self._stop()
+        elif row.entry is None or row.entry.shipped:
+            why = "is not built yet" if row.entry is None else "ships with the program: it stays"
+            self._say(f"{row.name} {why}")
+        elif self._doomed != row.id:
+            self._doomed = row.id
+            both = sum(other.name == row.name for other in self.rows.values()) > 1
+            what = f"{row.name} and its unfinished build" if both else f"{row.name} ({in_bytes(shown.size(row))})"
+            self._say(f"x again removes {what}; any other key keeps it", wrong=True)
+        else:
+            self._doomed = ""
+            self._remove(row.name)
+
+    def _remove(self, name: str) -> None:
+        """By the engine, which may have it open; where no model is loaded, here."""
+        if self.sitting.phase == "loading" or self.sitting.busy:
+            self._ready()
+        elif self.sitting.phase == "ready":
+            self.stock.remove(name)
+        else:
+            from engines.datastores import places
+
+            try:
+                places.remove(name)
+                self._say(f"removed {name}")
+            except SpecError as error:
+                self._say(f"{error.message}: {error.hint}", wrong=True)
+            self._list()
+
+    def action_copy(self) -> None:
+        row, load = self.row, self.sitting.load_request
+        if row is not None and row.order is not None:
+            line = command.build_line(row.order, load)
+        else:
+            line = command.chat_line([n for n in self.chosen if n in stores(self.sitting.ready)], load)
+        self.app.copy_to_clipboard(line)
+        self._say(f"copied: {line}")

@@ -77,7 +77,8 @@ class Field(Horizontal):
         if self.option.lossy:
             self.query_one(".range", Static).update(self._limits())
         if self.has_focus_within:
-            words = self._complaint or f"{self.option.help} Default {written(self.default)}."
+            default = f" Default {written(self.default)}." if self.default != "" else ""
+            words = self._complaint or self.option.help + default
             self.post_message(self.Explained(words, bool(self._complaint)))
 
     def on_input_changed(self, event: Input.Changed) -> None:

@@ -1,0 +1,202 @@
+"""A datastore to build: a form, what it will take, and then the word to begin."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Input, Static
+
+from engines.errors import SpecError, UsageProblem
+from engines.options import Option
+from engines.sources.meter import in_bytes
+from engines.stock import Estimated
+from spec_tui import command, progress
+from spec_tui.text import one_line
+from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.widgets.field import Field
+
+if TYPE_CHECKING:
+    from engines.datastores.order import Order
+    from spec_tui.tui.sitting import Sitting
+
+EVERY = 0.1  # seconds between two looks at the estimate
+FIELDS = (
+    Option("name", "", "What it will be called: a-z, 0-9, - and _."),
+    Option("from", "", "Files and folders with blanks between them ('in quotes' where they have some), python-stdlib, "
+           "hf:DATASET[:SPLIT][:COLUMN], or model-answers: what the model says to prompts of yours."),
+    Option("kind", "sparse", "sparse: exact matches, for rest; dense: hidden states of the model, for dresd; both.",
+           choices=("sparse", "dense", "both")),
+    Option("limit", 0, "Stop after so many tokens; 0 takes all.", 0),
+)  # fmt: skip
+OF_ANSWERS = (
+    Option("prompts", "", "A file of prompts: one a line, or lines of JSON with a \"prompt\"."),
+    Option("answers", 1, "To each prompt; more than one need a temperature.", 1),
+    Option("temperature", 0.0, "Of the answers; 0 is greedy.", 0, 100),
+    Option("max_new_tokens", 256, "Longest answer, in tokens.", 1),
+)
+WIDE = ("name", "from", "prompts")
+
+
+class BuildScreen(SpecModal["tuple[Order, bool]"]):
+    """Gives back what to build and whether an unfinished build is dropped for it; None if closed.
+
+    Args:
+        offered: name of a source that is a datastore too, to begin with.
+    """
+
+    CSS_PATH: ClassVar = ["modal.tcss", "build.tcss"]
+    BINDINGS: ClassVar = [
+        Binding("escape", "close", "Close", id="build.close", tooltip="Stop the estimate; close without building"),
+        Binding("ctrl+y", "copy", "Copy", id="build.copy", priority=True, tooltip="Copy the command line of this form"),
+    ]
+
+    def __init__(self, sitting: Sitting, offered: str = "") -> None:
+        super().__init__()
+        self.sitting, self.stock, self._offered = sitting, sitting.stock, offered
+        self._order: Order | None = None  # what was asked about last
+        self._fresh = False
+        self._drawn = -1
+
+    def compose(self) -> ComposeResult:
+        with Box("build a datastore", ""):
+            with Vertical(id="form"):
+                for option in (*FIELDS, *OF_ANSWERS):
+                    value = self._offered if option.name in ("name", "from") else option.default
+                    classes = "wide" * (option.name in WIDE) + " answers" * (option in OF_ANSWERS)
+                    yield Field(option, value, classes=classes, id=option.name)
+            yield Static("", id="hint", markup=False)
+            yield Static("", id="takes", markup=False)
+
+    def on_mount(self) -> None:
+        self._follow_sources()
+        self._draw()
+        self.query(Input).first().focus()
+        self.set_interval(EVERY, self._look)
+
+    # -- the form ---------------------------------------------------------------------------------
+    def _value(self, name: str) -> object:
+        return self.query_one(f"#{name}", Field).value
+
+    def _follow_sources(self) -> None:
+        """Fields of model-answers are there with that source."""
+        from engines.datastores.order import ANSWERS
+
+        answered = ANSWERS in str(self.query_one("#from Input", Input).value).split()
+        self.set_class(answered, "answered")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Another order: what was said of the one before is no longer true."""
+        self._follow_sources()
+        self._order = None
+        self._draw()
+
+    def on_field_explained(self, event: Field.Explained) -> None:
+        hint = self.query_one("#hint", Static)
+        hint.update(one_line(event.words))
+        hint.set_class(event.wrong, "wrong")
+
+    def _ordered(self) -> Order:
+        """What the form says. Raises UsageProblem."""
+        from engines.datastores.order import Order
+
+        try:
+            sources = tuple(shlex.split(str(self._value("from"))))
+        except ValueError:
+            raise UsageProblem("a quotation mark is missing its partner", "close it, or put \\ before it") from None
+        given = {"limit": self._value("limit") or None}
+        if self.has_class("answered"):
+            given |= {name.name: self._value(name.name) for name in OF_ANSWERS}
+            given["prompts"] = given["prompts"] or None
+        order = Order(str(self._value("name")), sources, str(self._value("kind")), **given)
+        order.check()
+        return order.anywhere()
+
+    def _check_free(self, order: Order) -> bool:
+        """Whether an unfinished build of the name is of something else. Raises UsageProblem where it is taken."""
+        from engines.datastores import places
+        from engines.datastores.order import begun
+
+        alike = [e for e in places.listing() if e.name == order.name]
+        if any(not e.unfinished for e in alike):
+            raise UsageProblem(f"there is a datastore {order.name}", "choose another name, or remove it first")
+        return any(e.unfinished for e in alike) and begun(order.name) != order
+
+    # -- estimate and beginning -------------------------------------------------------------------
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter: first what it will take, then go."""
+        if self.stock.busy:
+            return
+        if self._order is not None and self.stock.estimated is not None:
+            self.dismiss((self._order, self._fresh))
+            return
+        if not self.sitting.busy and self.sitting.phase == "ready":
+            self._estimate()
+
+    def _estimate(self) -> None:
+        try:
+            order = self._ordered()
+            self._fresh = self._check_free(order)
+        except SpecError as error:
+            self._show([Content.styled(f"{one_line(error.message)}: {one_line(error.hint)}", "bold $error")])
+            return
+        self._order = order
+        self.stock.estimate(order)
+        self._draw()
+
+    def _look(self) -> None:
+        if self._drawn != self.stock.changes:
+            self._draw()
+
+    def _draw(self) -> None:
+        self._drawn, work, ended = self.stock.changes, self.stock.work, self.stock.ended
+        keys = "enter says what it takes · tab next field · ctrl+y copy command · esc close"
+        if work is not None:
+            step = [*work.stages.values()][-1] if work.stages else None
+            lines = [Content(progress.line(step) if step else "reading the sources")]
+            keys = "esc stops"
+        elif self._order is None:
+            lines = [Content.styled("enter: what it will take, before it is built", "$tok-prompt")]
+        elif self.stock.estimated is not None:
+            lines = self._takes(self.stock.estimated)
+            keys = "enter builds it · ctrl+y copy command · esc close"
+        else:
+            words = f"{ended.message}: {ended.hint}" if ended is not None else "it could not be estimated"
+            lines = [Content.styled(one_line(words), "bold $error")]
+        self._show(lines)
+        self.query_one(Box).border_subtitle = Content(keys)
+
+    def _takes(self, found: Estimated) -> list[Content]:
+        parts = progress.takes(found.tokens, found.size, found.building, found.seconds, found.most)
+        lines = [Content.styled(" · ".join(parts), "bold")]
+        if found.building and found.building > found.free:
+            lines.append(Content.styled(f"the disk has only {in_bytes(found.free)} left", "bold $error"))
+        if words := progress.left_out(found.skipped):
+            lines.append(Content.styled(one_line(words), "$tok-prompt"))
+        if self._fresh:
+            name = self._order.name
+            lines.append(Content.styled(f"what is done of another, unfinished build of {name} is dropped", "$warning"))
+        return [*lines, Content.assemble(("enter", "bold $primary"), " builds it")]
+
+    def _show(self, lines: list[Content]) -> None:
+        self.query_one("#takes", Static).update(Content("\n").join(lines))
+
+    # -- leaving ----------------------------------------------------------------------------------
+    def action_close(self) -> None:
+        if self.stock.busy:
+            self.sitting.cancel()
+        else:
+            self.dismiss(None)
+
+    def action_copy(self) -> None:
+        try:
+            line = command.build_line(self._ordered(), self.sitting.load_request)
+        except SpecError as error:
+            self._show([Content.styled(f"{one_line(error.message)}: {one_line(error.hint)}", "bold $error")])
+            return
+        self.app.copy_to_clipboard(line)
+        self._show([Content(one_line(f"copied: {line}"))])

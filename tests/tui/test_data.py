@@ -1,0 +1,385 @@
+"""The Data screen with a real engine behind it: builds, stopped and gone on with; probes, removals; its words."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.widgets import Static
+
+from engines.datastores import build as building
+from engines.datastores import manifest, places
+from engines.datastores.build import build_sparse
+from engines.datastores.order import Order, begun
+from engines.datastores.sources import files
+from engines.stock import Building, Built, Estimated, Found, Node, Probed, Refused, SparseProbe, Stocked
+from spec_tui import command
+from spec_tui.session.client import LoadRequest
+from spec_tui.session.inprocess import InProcessClient
+from spec_tui.tui.probed import lines
+from spec_tui.tui.stockroom import Stockroom
+from spec_tui.tui.stores import Row, about, source_words
+from tests.tui.fakes import READY, FakeClient
+
+HOSTILE = "a\x1b]0;owned\x07b\x1b[31mc\x9b2Jd\u202ee"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """The user's datastores, none yet; none ships; the disk is not waited for."""
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr(places, "sample_datastores", lambda: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    return tmp_path / "data" / "datastores"
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """Two text files, one in a folder with a blank in its name."""
+    folder = tmp_path / "my texts"
+    folder.mkdir()
+    (folder / "one.txt").write_text("the cat sat on the mat, the cat sat on the hat\n" * 3)
+    (tmp_path / "two.py").write_text("def add(a, b):\n    return a + b\n" * 4)
+    return f"'{folder}' {tmp_path / 'two.py'}"
+
+
+@pytest.fixture
+def engine(tiny):
+    """A client with the tiny model behind it, on a thread."""
+    client = InProcessClient(lambda **_: tiny)
+    yield client
+    client.close()
+
+
+async def until(s, condition, timeout=15.0):
+    """Wait while the application goes on by itself."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "\n".join(str(w.content) for w in s.app.screen.query(Static))
+        await s.pilot.pause(0.01)
+    await s.pilot.pause()
+
+
+async def opened(s):
+    """The Data screen, its engine loaded and asked."""
+    await until(s, lambda: s.chat.sitting.phase == "ready")
+    s.chat.action_data()
+    await s.pilot.pause(0.05)
+    return s.app.screen
+
+
+def said(s, selector="#chosen"):
+    return str(s.app.screen.query_one(selector).content)
+
+
+def fill(screen, **values):
+    for name, value in values.items():
+        screen.query_one(f"#{name}").put(value)
+
+
+async def build(s, name, sources, **more):
+    """Through the form, until it is built."""
+    await s.pilot.press("n")
+    form = s.app.screen
+    fill(form, name=name, **{"from": sources}, **more)
+    await s.pilot.pause()
+    await s.pilot.press("enter")
+    await until(s, lambda: form.stock.estimated is not None)
+    assert "tokens" in said(s, "#takes") and "enter builds it" in said(s, "#takes")
+    await s.pilot.press("enter")
+    await until(s, lambda: isinstance(form.stock.ended, Built | Refused) and not form.stock.busy)
+    await until(s, lambda: name in said(s))
+
+
+async def test_what_is_built_here_can_be_searched_at_once(session, engine, texts):
+    async with session(client=engine) as s:
+        screen = await opened(s)
+        await build(s, "notes", texts)
+        assert isinstance(screen.stock.ended, Built) and s.app.screen is screen and screen.row.name == "notes"
+        assert "notes is built" in said(s) and "yes: sparse" in said(s, "#about") and "2 files" in said(s, "#about")
+        await s.pilot.press("space", "enter")
+        assert s.chat.sitting.settings.datastores == ("notes",)
+        s.chat.sitting.settings = s.chat.sitting.settings.with_engine("rest", s.chat.sitting.ready)
+        s.chat.ask("the cat sat")
+        await until(s, lambda: not s.chat.sitting.busy)
+        run = s.chat.sitting.last.run
+        assert run.finished is not None and run.started.datastores == ("notes",)
+
+
+async def test_a_datastore_built_elsewhere_is_known_when_the_screen_opens(session, engine, tiny, tmp_path, texts):
+    async with session(client=engine) as s:
+        screen = await opened(s)
+        assert "There are no datastores yet" not in said(s, "#about") and "other" not in screen.rows
+        await s.pilot.press("escape")
+        build_sparse("other", files([tmp_path / "two.py"]), tiny.tokenizer)
+        assert not any("other" in title for title in s.chat.sitting.ready.datastores)
+        screen = await opened(s)
+        await until(s, lambda: "other (sparse)" in s.chat.sitting.ready.datastores)
+        screen.listed.highlighted = list(screen.rows).index("other")
+        await s.pilot.pause(0.15)
+        assert "yes: sparse" in said(s, "#about")
+
+
+def content(folder):
+    """Every file of a datastore, and its manifest but for time and name."""
+    data = {p.name: p.read_bytes() for p in folder.iterdir() if p.name != manifest.FILE}
+    return data, replace(manifest.read(folder), created="", name="")
+
+
+async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_path, monkeypatch):
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for n in range(40):
+        (folder / f"{n:02}.txt").write_text(f"this is file number {n}\n" * 2)
+    monkeypatch.setattr(building, "_BATCH", 20)
+    monkeypatch.setattr(building, "_EVERY", -1.0)
+    whole = content(build_sparse("whole", files([folder]), tiny.tokenizer).folder)
+    commit = building.Workspace.commit
+    monkeypatch.setattr(building.Workspace, "commit", lambda *args: (time.sleep(0.03), commit(*args)))
+    async with session(client=engine) as s:
+        screen = await opened(s)
+        await s.pilot.press("n")
+        fill(s.app.screen, name="cut", **{"from": str(folder)})
+        await s.pilot.press("enter")
+        await until(s, lambda: screen.stock.estimated is not None)
+        await s.pilot.press("enter")
+        await until(s, lambda: "tokens" in (screen.stock.work.stages if screen.stock.work else ()))
+        await until(s, lambda: screen.stock.work.stages["tokens"].done > 200)
+        await until(s, lambda: "building" in str(screen.listed.get_option(screen.row.id).prompt))
+        assert "● tokens" in said(s, "#about") and " of " in said(s, "#about")
+        assert "Still building cut" in s.chat.sitting.send("hello")  # one thing at a time
+        await s.pilot.press("escape")
+        assert s.app.screen is screen, "escape stops first"
+        await until(s, lambda: not screen.stock.busy)
+        await until(s, lambda: "r goes on from there" in said(s))
+        assert screen.row.unfinished and "r goes on" in said(s, "#about")
+        assert str(folder) in "".join(said(s, "#about").split())
+        assert begun("cut") == Order("cut", (str(folder),))
+        await s.pilot.press("r")
+        await until(s, lambda: isinstance(screen.stock.ended, Built))
+        assert content(places.find("cut")) == whole
+        await until(s, lambda: "cut (sparse)" in s.chat.sitting.ready.datastores)
+
+
+async def test_removing_takes_a_second_press_and_is_at_once_known(session, engine, tiny, tmp_path, texts):
+    for name in ("gone", "kept"):
+        build_sparse(name, files([tmp_path / "two.py"]), tiny.tokenizer)
+    async with session(client=engine) as s:
+        await until(s, lambda: s.chat.sitting.phase == "ready")
+        s.chat.sitting.settings = replace(s.chat.sitting.settings, datastores=("gone", "kept"))
+        screen = await opened(s)
+        await until(s, lambda: "gone" in screen.rows)
+        screen.listed.highlighted = list(screen.rows).index("gone")
+        await s.pilot.press("x")
+        assert "x again removes gone" in said(s)
+        await s.pilot.press("down", "up", "x")
+        assert places.find("gone"), "another key takes the first press back"
+        await s.pilot.press("x")
+        await until(s, lambda: said(s) == "removed gone")
+        assert "gone" not in screen.rows and screen.chosen == ["kept"]
+        assert s.chat.sitting.settings.datastores == ("kept",)
+        assert s.chat.sitting.ready.datastores[0] == "kept (sparse)"
+        screen.listed.highlighted = list(screen.rows).index("python-stdlib")
+        await s.pilot.press("x")
+        assert "not built yet" in said(s)
+
+
+async def test_a_probe_says_what_would_be_drafted_and_from_where(session, engine, tiny, tmp_path):
+    (tmp_path / "bad.txt").write_text(f"before {HOSTILE} after\n")
+    (tmp_path / "two.py").write_text("def add(a, b):\n    return a + b\n")
+    build_sparse("notes", files([tmp_path / "two.py", tmp_path / "bad.txt"]), tiny.tokenizer)
+    async with session(client=engine, size=(80, 24)) as s:
+        screen = await opened(s)
+        await until(s, lambda: "notes" in screen.rows)
+        await s.pilot.press("home", "p")
+        await s.pilot.press(*"def add(")
+        await until(s, lambda: "return" in said(s, "#lines").replace(" ", "") or "two.py:1" in said(s, "#lines"))
+        found = said(s, "#lines")
+        assert "8 tokens match, at 1 place" in found and " ms" in found and "two.py:1" in found
+        fill(s.app.screen, text="before ")
+        await until(s, lambda: "bad.txt" in said(s, "#lines"))
+        found = said(s, "#lines")
+        assert "\u241b" in found and not any(c in found for c in "\x1b\x07\x9b\u202e")
+        fill(s.app.screen, text=HOSTILE)
+        await until(s, lambda: screen.stock.probed.text == HOSTILE)
+        fill(s.app.screen, text="zzz", prompt="qqq")
+        await until(s, lambda: screen.stock.probed.prompt == "qqq")
+        await s.pilot.press("ctrl+y")
+        assert "spec-tui datastore probe --datastore notes --prompt=qqq" in said(s, "#hint")
+        await s.pilot.press("escape")
+        assert s.app.screen is screen and not s.chat.sitting.busy
+
+
+WRONG = (
+    ({"name": "No", "from": "x"}, "cannot be the name"),
+    ({"name": "a", "from": ""}, "nothing to build from"),
+    ({"name": "a", "from": "'open"}, "quotation mark"),
+    ({"name": "a", "from": "/no/such/place"}, "/no/such/place does not exist"),
+    ({"name": "a", "from": "model-answers"}, "needs questions"),
+    ({"name": "a", "from": "model-answers x", "prompts": "p"}, "stands alone"),
+    ({"name": "taken", "from": "x"}, "there is a datastore taken"),
+)
+
+
+async def test_the_form_says_what_is_wrong_and_builds_nothing(session, engine, tiny, tmp_path, home):
+    (tmp_path / "x").write_text("some text")
+    build_sparse("taken", files([tmp_path / "x"]), tiny.tokenizer)
+    async with session(client=engine) as s:
+        screen = await opened(s)
+        await s.pilot.press("n")
+        for values, words in WRONG:
+            fill(s.app.screen, **{"prompts": "", **values})
+            await s.pilot.pause()
+            await s.pilot.press("enter")
+            await until(s, lambda words=words: words in said(s, "#takes").replace("\n", " "))
+            assert not screen.stock.busy and [p.name for p in home.iterdir() if p.is_dir()] == ["taken"]
+        await s.pilot.press("escape")
+        assert s.app.screen is screen
+
+
+async def test_the_form_grows_for_model_answers_and_forgets_an_estimate_of_something_else(session, texts):
+    client = FakeClient()
+    async with session(client=client) as s:
+        await s.pilot.press("escape", "d", "n")
+        form = s.app.screen
+        assert not form.query_one("#prompts").display
+        fill(form, name="notes", **{"from": texts})
+        await s.pilot.press("enter")
+        await s.pilot.pause()
+        assert client.told[-1]["do"] == "estimate" and client.told[-1]["order"]["name"] == "notes"
+        client.say(Estimated("notes", 100, 600, 600, 3.0, False, 50, {"binary": 2}))
+        await s.settle()
+        await s.pilot.pause(0.15)
+        assert "about 100 tokens" in said(s, "#takes") and "2 binary" in said(s, "#takes")
+        assert "only 50 bytes left" in said(s, "#takes")
+        fill(form, **{"from": "model-answers"})
+        await s.pilot.pause()
+        assert form.query_one("#prompts").display and "enter: what it will take" in said(s, "#takes")
+        await s.pilot.press("enter")
+        assert [c["do"] for c in client.told].count("build") == 0 and "needs questions" in said(s, "#takes")
+
+
+async def test_an_engine_that_dies_during_a_build_says_so_and_can_be_restarted(session, monkeypatch):
+    client = FakeClient()
+    async with session(client=client) as s:
+        await s.pilot.press("escape", "d")
+        screen = s.app.screen
+        screen._build(Order("notes", ("/x",)), False)
+        client.say(Building("notes", "tokens", 10, 100, "bytes", 5.0, 18.0))
+        await s.settle()
+        await s.pilot.pause(0.15)
+        assert "building 10 %" in str(screen.listed.get_option("notes.partial").prompt)
+        assert "18 s left" in said(s, "#about") and "building notes" in s.status and s.chat.sitting.stoppable
+        client.die()
+        await s.settle()
+        await s.pilot.pause(0.15)
+        assert "the engine process ended" in said(s) and not screen.stock.busy and "notes.partial" not in screen.rows
+        await s.pilot.press("n")
+        assert s.app.screen is screen and "not loaded" in said(s)
+
+
+async def test_a_build_goes_on_behind_the_chat(session):
+    client = FakeClient()
+    async with session(client=client) as s:
+        await s.pilot.press("escape", "d")
+        s.app.screen._build(Order("notes", ("/x",)), False)
+        await s.pilot.press("d")
+        client.say(Building("notes", "tokens", 10, 100, "bytes"))
+        await s.settle()
+        assert s.app.screen is s.chat and "building notes" in s.status and "esc stops" in s.status
+        await s.ask("hello", feed=0)
+        assert not client.requests and "Still building notes" in s.status + s.notice
+        client.say(Built("notes", "sparse", 5, 1, 0, 30, 0.5), Stocked(("notes (sparse)",)))
+        await s.settle()
+        assert "notes is built" in s.status and s.chat.sitting.ready.datastores == ("notes (sparse)",)
+        await s.ask("hello")
+        assert len(client.requests) == 1
+
+
+# -- parts ------------------------------------------------------------------------------------------
+
+
+def test_of_questions_that_come_faster_than_answers_the_last_is_asked():
+    told = []
+    stock = Stockroom(told.append)
+    for text in ("a", "ab", "abc"):
+        stock.probe(("notes", text, None))
+    assert [c["text"] for c in told] == ["a"]
+    stock.take(Refused("probe", "notes", "no"))
+    assert [c["text"] for c in told] == ["a", "abc"]
+    stock.take(Probed("notes", "abc", None, 3))
+    assert [c["text"] for c in told] == ["a", "abc"] and stock.probed.text == "abc"
+
+
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+                        st.sampled_from(["kind", "parts", "roots", "temperature", "prompts", "x"]), inner, max_size=4))
+
+
+@given(JSON, st.sampled_from(["joined", "files", "model-answers", None]))
+def test_sources_are_told_whatever_a_manifest_says(found, kind):
+    sources = {**found, "kind": kind} if isinstance(found, dict) and kind else found
+    assert isinstance(source_words(sources), str)
+
+
+@given(st.text(max_size=40), st.text(max_size=40), st.integers(1, 60), st.integers(20, 200))
+def test_what_a_probe_shows_fits_and_is_harmless(text, source, count, width):
+    found = Found(source, 3, text, text)
+    nodes = tuple(Node(i, text, i - 1, count, 1.0, found) for i in range(4))
+    shown = lines(Probed("n", text, None, 3, SparseProbe(2, text, count, nodes, 0.001)), width)
+    assert len(shown) == 3, "a chain is one line"
+    for line in shown:
+        assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in str(line))
+        assert line.cell_length <= max(width, 60)
+
+
+def test_a_branching_indents_what_follows():
+    place = Found("x", 1, "", "")
+    tree = [(0, -1, 5), (1, 0, 5), (2, 1, 3), (3, 2, 3), (4, 1, 2)]
+    nodes = tuple(Node(i, f"t{i}", parent, count, 1.0, place) for i, parent, count in tree)
+    shown = lines(Probed("n", "", None, 3, SparseProbe(2, "s", 5, nodes, 0.0)), 90)
+    assert [str(line)[:20].rstrip() for line in shown[2:]] == ["     5 t0 t1", "     3   t2 t3", "     2   t4"]
+
+
+def test_a_hostile_manifest_is_told_in_one_line_each():
+    class Sitting:
+        ready = READY
+        stock = Stockroom(lambda _: None)
+
+    order = Order("n", (HOSTILE,), prompts=HOSTILE)
+    shown = str(about(Row("n", None, True, order), replace_stock(Sitting, order), 40))
+    assert not any(c in shown for c in "\x1b\x07\x9b\u202e") and "\u241b" in shown
+
+
+def replace_stock(sitting, order):
+    """As while that order is built, at a stage of a hostile name."""
+    made = sitting()
+    made.stock.build(order)
+    made.stock.take(Building("n", HOSTILE, 1, 3, "bytes"))
+    return made
+
+
+def test_a_copied_command_line_orders_the_same(monkeypatch):
+    import shlex
+
+    from engines.datastores.reduce import Recipe
+    from spec_tui.cli import call, datastore_build
+
+    orders = []
+
+    def note(order, load, fresh, replace):
+        orders.append((order, load))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(datastore_build, "_build", note)
+    load = LoadRequest(model="some/model", dtype="bfloat16")
+    for order in (
+        Order("a", ("/x y/z", "python-stdlib"), "both", limit=5, recipe=Recipe(32, False, False), window=64),
+        Order("b", ("model-answers",), prompts="/p q.txt", answers=3, temperature=0.8, system="Be brief", engine="pld"),
+    ):
+        assert call(shlex.split(command.build_line(order, load))[1:]) == 130
+        assert orders[-1] == (order, load)
