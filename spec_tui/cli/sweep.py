@@ -77,11 +77,11 @@ def _lanes(engine: str, vary: str, common: dict[str, str]) -> tuple[str, tuple[L
 
 
 def _remark(option: str, lane: Lane) -> None:
-    """Budgets hide what a size does: they draft less where that pays more."""
+    """A budget hides what sizes do."""
     known = {o.name: o for o in registry.find(lane.engine).options}
-    sizes = option in known and known[option].paper is not None
+    sizes = option in known and known[option].type == "int"
     if sizes and "budget" in known and lane.options.get("budget", "auto") == "auto":
-        narrate(f"note: with budget=auto {option} is an upper bound; --set budget=paper drafts as much as it says")
+        narrate("note: budget=auto drafts less than it may where that pays more; --set budget=paper does not")
 
 
 def plot(result: Result, asked: Race, option: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from engines.errors import RunFailed
@@ -13,6 +15,12 @@ from engines.race.result import Result, timeline
 from engines.race.runner import held, race
 from engines.request import Request
 from tests.race.fakes import TOKENS, VirtualRacer
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Without the sweep before each run, which takes longer than all of the runs."""
+    monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
 
 
 def ask(lanes: str = "autoregressive,pld,rest", max_new_tokens: int = 99, law="exact", temperature=0.0, **more) -> Race:

@@ -1,0 +1,301 @@
+"""``spec-tui compare`` and ``sweep`` with a decoder that needs no model."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from engines.events import Round
+from engines.race import runner
+from engines.race.events import LaneFinished
+from engines.race.result import Result
+from spec_tui.session.trace import read_trace
+from tests.cli.test_run import STATS
+from tests.session.fake_runtime import FakeRuntime
+
+LANES = ("--engines", "autoregressive,pld,rest:nodes=16", "--max-new-tokens", "3")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Without the sweep before each run, which takes longer than all of the fake ones."""
+    monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
+
+
+def differing(monkeypatch, engine: str = "pld") -> None:
+    """One engine writes another last token."""
+    run = FakeRuntime.run
+
+    def other(self, request, cancelled=lambda: False):
+        for event in run(self, request, cancelled):
+            if isinstance(event, Round) and event.index == 2 and request.engine == engine:
+                event = replace(event, emitted=(event.emitted[0], replace(event.emitted[1], token=99)))
+            yield event
+
+    monkeypatch.setattr(FakeRuntime, "run", other)
+
+
+def test_a_table_for_people(cli):
+    done = cli("compare", "hello", *LANES, "--repeats", "6")
+    assert done.code == 0
+    assert done.out.splitlines()[:4] == [
+        "lane            tokens/s      interval  x autoregressive    interval",
+        "autoregressive     500.0  500.0..500.0              1.00           -",
+        "pld                500.0  500.0..500.0              1.00  1.00..1.00",
+        "rest:nodes=16      500.0  500.0..500.0              1.00  1.00..1.00",
+    ]
+    assert "autoregressive       50%      50%  2.00  10 ms  1.01 kB" in done.out
+    assert "all lanes write the same text" in done.out and "95 % or more (6 repeats)" in done.out
+    assert max(map(len, done.out.splitlines())) <= 80
+    assert done.err.count(" tokens, 500.0 tokens/s") == 18 and "21 of 21: " in done.err
+    assert "\x1b" not in done.out + done.err
+
+
+def test_json_has_every_run_as_run_has_it(cli):
+    done = cli("compare", "hello", *LANES, "--repeats", "2", "--format", "json", "--seed", "9")
+    found = json.loads(done.out)
+    assert done.code == 0 and done.out.isascii()
+    one = ("run", "hello", "--engine", "pld", "--max-new-tokens", "3", "--seed", "9", "--format", "json")
+    alone = json.loads(cli(*one).out)
+    runs = [run for run in found["runs"] if run["lane"] == "pld"]
+    assert [run["run"] for run in runs] == [alone, alone] and [run["repeat"] for run in runs] == [0, 1]
+    assert len(found["runs"]) == 6 and found["baseline"] == "autoregressive" and found["finish_reason"] == "done"
+    lane = found["lanes"][2]
+    assert (lane["lane"], lane["engine"], lane["options"]) == ("rest:nodes=16", "rest", {"nodes": 16})
+    assert lane["tokens_per_second"] == {
+        **dict.fromkeys(("median", "low", "high"), pytest.approx(500)), "coverage": 0.5, "samples": 2,
+    }
+    assert found["lanes"][0]["speed_up"] is None and lane["speed_up"]["median"] == pytest.approx(1)
+    assert lane["acceptance_by_depth"] == [1.0, 0.0] and lane["memory_bytes"] == 1007
+    assert {(pair["first"], pair["second"], pair["verdict"]) for pair in found["pairs"]} == {
+        ("autoregressive", "pld", "same"), ("autoregressive", "rest:nodes=16", "same"), ("pld", "rest:nodes=16", "same")
+    }
+
+
+def test_csv_has_every_run_and_markdown_the_table(cli):
+    rows = list(csv.DictReader(io.StringIO(cli("compare", "hello", *LANES, "--repeats", "2", "--format", "csv").out)))
+    assert len(rows) == 6 and (STATS - {"match_lengths"}) <= set(rows[0])
+    assert {row["lane"] for row in rows} == {"autoregressive", "pld", "rest:nodes=16"}
+    assert all(float(row["tokens_per_second"]) == pytest.approx(500) for row in rows)
+    text = cli("compare", "hello", *LANES, "--repeats", "2", "--format", "md").out
+    assert "| pld | 500.0 | 500.0..500.0 | 1.00 | 1.00..1.00 |" in text.splitlines()
+    tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
+    assert len(tables) == 3 and all(len({line.count("|") for line in table}) == 1 for table in tables)
+
+
+@pytest.mark.parametrize(
+    "model, law, code, words",
+    [
+        ("bug", "exact", 1, "differ, first at token 4, and rounding does not explain it; the audit found a BUG in"),
+        ("tie", "exact", 0, "differ, first at token 4, and both tokens are the target's choice within rounding"),
+        ("broken", "exact", 0, "differ, first at token 4, and no audit says why"),
+        ("fake", "typical", 0, "differ, first at token 4, as they may: dice or a lossy law decide here"),
+    ],
+)
+def test_lanes_that_differ(cli, monkeypatch, model, law, code, words):
+    differing(monkeypatch)
+    ask = ("compare", "hello", *LANES, "--repeats", "1", "--model", model, "--law", law)
+    done = cli(*ask)
+    said = " ".join(done.out.split())
+    assert done.code == code and f"autoregressive and pld {words}" in said
+    assert ("LOSSY" in said) is (law == "typical")
+    found = json.loads(cli(*ask, "--format", "json").out)
+    assert [pair["at"] for pair in found["pairs"]] == [4, None, 4]
+
+
+def test_audit_is_in_every_run(cli):
+    done = cli("compare", "hello", *LANES, "--repeats", "1", "--audit", "--model", "bug", "--format", "json")
+    found = json.loads(done.out)
+    assert done.code == 1 and {run["run"]["audit"]["verdict"] for run in found["runs"]} == {"BUG"}
+
+
+def test_prompts_from_a_file(cli, tmp_path):
+    file = tmp_path / "question.jsonl"
+    file.write_text(
+        '{"question_id": 81, "category": "writing", "turns": ["One?", "And two?"]}\n\n{"prompt": "Three?"}\n', "utf-8"
+    )
+    done = cli("compare", "--prompts", str(file), *LANES, "--format", "json", "--system", "brief")
+    found = json.loads(done.out)
+    assert done.code == 0 and (found["prompts"], found["repeats"], len(found["runs"])) == (3, 1, 9)
+    assert [run["prompt"] for run in found["runs"] if run["lane"] == "pld"] == [0, 1, 2]
+    assert "single repeat" in " ".join(found["notes"])
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ("", "there is no prompt in"),
+        ("not json", "line 1 of .* is not JSON"),
+        ('{"prompt": "a"}\n{"text": "b"}', "line 2 of .* has no prompt"),
+        ('{"turns": []}', "has no prompt"),
+        ('{"turns": "abc"}', "has no prompt"),
+        ('{"prompt": " "}', "has no prompt"),
+        ('["a"]', "has no prompt"),
+        ("[" * 100_000, "is not JSON"),
+    ],
+)
+def test_files_that_are_none(cli, tmp_path, content, words):
+    file = tmp_path / "q.jsonl"
+    file.write_text(content)
+    done = cli("compare", "--prompts", str(file), *LANES)
+    assert done.code == 2 and re.search(words, done.err) and "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("hello",), "there are not two engines"),
+        (("hello", "--engines", "pld"), "there are not two engines"),
+        (("hello", "--engines", "pld,nobody"), "there is no engine 'nobody'"),
+        (("hello", "--engines", "pld,rest", "--repeats", "0"), "repeats 0 is out of range"),
+        (("hello", "--engines", "pld,rest", "--set", "nothing=3"), "none of these engines has an option 'nothing'"),
+        (("hello", "--engines", "pld,rest", "--prompts", "x"), "two kinds of prompts"),
+        (("--engines", "pld,rest", "--prompts", "nowhere"), "there is no file nowhere"),
+        (("hello", "--engines", "pld,rest", "--temperature", "-1"), "temperature -1.0 is out of range"),
+        (("hello", "--engines", "pld,rest", "--format", "xml"), "--format"),
+    ],
+)
+def test_usage(cli, arguments, words):
+    done = cli("compare", *arguments)
+    assert done.code == 2 and words in done.err and not done.out
+
+
+def test_lanes_with_commas_and_options_for_all_that_have_them(cli):
+    done = cli(
+        "compare", "hello", "--engine", "autoregressive", "--engine", "rest:datastore=a,b", "--set", "budget=paper",
+        "--engine", "pld:budget=auto", "--repeats", "1", "--format", "json",
+    )
+    lanes = json.loads(done.out)["lanes"]
+    assert [lane["lane"] for lane in lanes] == ["autoregressive", "rest:budget=paper:datastore=a,b", "pld:budget=auto"]
+    assert lanes[1]["datastores"] == ["a", "b"]
+
+
+def test_traces_of_every_run(cli, tmp_path):
+    folder = tmp_path / "new" / "traces"
+    ask = ("compare", "hello", *LANES, "--repeats", "2", "--trace-dir", str(folder), "--audit")
+    assert cli(*ask).code == 0
+    files = sorted(path.name for path in folder.iterdir())
+    assert len(files) == 6 and files[4:] == [
+        "3-rest-nodes=16.repeat-1.prompt-1.jsonl", "3-rest-nodes=16.repeat-2.prompt-1.jsonl"
+    ]
+    assert all(read_trace(path).complete and not read_trace(path).problems for path in folder.iterdir())
+    assert cli(*ask).code == 0  # traces are overwritten, nothing else is
+    (folder / files[0]).write_text("a diary")
+    done = cli(*ask)
+    assert done.code == 2 and "not a trace" in done.err and (folder / files[0]).read_text() == "a diary"
+    assert cli(*ask[:-2], str(folder / files[1]), "--audit").code == 2
+
+
+def interrupt_after(monkeypatch, runs: int, times: int = 1) -> None:
+    """Ctrl+c, once or twice, when this many runs are complete."""
+    add, seen = Result.add, []
+
+    def counting(self, event):
+        add(self, event)
+        if isinstance(event, LaneFinished):
+            seen.append(event)
+            for _ in range(times if len(seen) == runs else 0):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Result, "add", counting)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("format", ["table", "json", "csv", "md"])
+def test_an_interrupted_race_prints_what_is_complete(cli, monkeypatch, times, format):
+    interrupt_after(monkeypatch, 4, times)
+    done = cli("compare", "hello", *LANES, "--repeats", "3", "--format", format)
+    assert done.code == 130 and "interrupted; " in done.err and "of 9 runs are complete" in done.err
+    complete = 4 if times == 1 else 3  # the second one does not wait for the events of the fourth
+    if format == "json":
+        found = json.loads(done.out)
+        assert len(found["runs"]) == complete and found["finish_reason"] == "cancelled"
+    elif format == "csv":
+        assert len(done.out.splitlines()) == 1 + complete
+    else:
+        assert "autoregressive" in done.out
+
+
+def test_a_race_interrupted_in_its_warm_up(cli, monkeypatch):
+    run = FakeRuntime.run
+
+    def pressed(self, request, cancelled=lambda: False):
+        os.kill(os.getpid(), signal.SIGINT)
+        return run(self, request, cancelled)
+
+    monkeypatch.setattr(FakeRuntime, "run", pressed)
+    for format in ("table", "json", "csv", "md"):
+        done = cli("compare", "hello", *LANES, "--format", format)
+        assert done.code == 130 and "0 of 18 runs are complete" in done.err
+
+
+def test_a_lane_that_cannot_run_says_which(cli):
+    done = cli("compare", "refuse", *LANES)
+    assert done.code == 2 and "the prompt is too long" in done.err and "shorten it" in done.err and not done.out
+
+
+def test_every_flag_of_run_is_there():
+    from typer.main import get_command
+
+    from spec_tui.cli.app import app
+
+    commands = get_command(app).commands
+    flags = {name: {o for p in commands[name].params for o in p.opts} for name in ("run", "compare", "sweep")}
+    of_one = {"--trace", "--narrate"}
+    assert flags["run"] - flags["compare"] == of_one and flags["run"] - flags["sweep"] == of_one
+
+
+def test_hostile_text_steers_nothing(cli):
+    for format in ("table", "json", "csv", "md"):
+        done = cli("compare", "hostile", *LANES, "--repeats", "1", "--format", format)
+        assert not any(mark in done.out + done.err for mark in ("\x1b", "\x07", "\x9b", "\u202e"))
+
+
+def test_a_sweep_is_drawn_from_zero(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    def run(self, request, cancelled=lambda: False):
+        slow = {8: 1, 16: 2, 32: 4}.get(request.options.get("nodes"), 4)
+        for event in plain(self, request, cancelled):
+            if isinstance(event, Round):
+                event = replace(event, verify_seconds=0.001 * slow, draft_seconds=0.0, other_seconds=0.0)
+            yield event
+
+    plain = FakeRuntime.run
+    monkeypatch.setattr(FakeRuntime, "run", run)
+    ask = ("sweep", "hello", "--engine", "rest", "--vary", "nodes=8,16,32", "--repeats", "1", "--max-new-tokens", "5")
+    done = cli(*ask)
+    lines = done.out.splitlines()
+    assert done.code == 0 and lines[0] == "rest: nodes against tokens/s, and acceptance of 100 %"
+    bars = [line.split()[1].count("█") for line in lines[1:5]]
+    assert [round(bars[1] / bar) for bar in bars] == [4, 1, 2, 4]
+    assert max(map(len, lines)) <= 80 and "rest:nodes=16" in done.out
+    assert "budget=auto drafts less" in done.err
+    assert "budget=auto" not in cli(*ask, "--set", "budget=paper").err
+    assert len(json.loads(cli(*ask, "--format", "json").out)["lanes"]) == 4
+    assert cli(*ask, "--format", "md").out.startswith("```text\nrest: nodes")
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("--engine", "rest"), "--vary is missing"),
+        (("--vary", "nodes=1"), "there is no engine to look at"),
+        (("--engine", "rest", "--vary", "nodes"), "is not OPTION=VALUE,VALUE"),
+        (("--engine", "rest", "--vary", "nodes="), "is not OPTION=VALUE,VALUE"),
+        (("--engine", "rest", "--vary", "c=8"), "engine rest has no option 'c'"),
+        (("--engine", "rest", "--vary", "nodes=8,0"), "option nodes=0 is out of range"),
+        (("--engine", "rest", "--vary", "nodes=8", "--set", "nodes=9"), "both varied and --set"),
+        (("--engine", "nobody", "--vary", "x=1"), "there is no engine 'nobody'"),
+    ],
+)
+def test_sweep_usage(cli, arguments, words):
+    done = cli("sweep", "hello", *arguments)
+    assert done.code == 2 and words in done.err and not done.out
