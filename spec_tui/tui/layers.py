@@ -24,7 +24,7 @@ class Look:
         alpha, m, n: the rules of the next answer; None where a rule is off.
         payoff: what leaving out layers did in the run shown.
         speed: of the run shown, times as fast as autoregressive decoding: measured, else implied by t(n).
-        measured: whether ``speed`` was measured against the baseline.
+        sure: whether ``speed`` was measured against the baseline, or the run keeps to t(n).
     """
 
     engine: str = ""
@@ -35,7 +35,7 @@ class Look:
     n: int | None = None
     payoff: Payoff | None = None
     speed: float | None = None
-    measured: bool = False
+    sure: bool = False
 
     @property
     def shown(self) -> Layers | None:
@@ -72,9 +72,9 @@ def look(
     found, m = None, run.metrics
     if run.started is not None and run.started.engine in ENGINES:
         found = payoff(m, run.rounds)
-    implied = m.break_even.speed_up if found and m.break_even and not off(m.verify_scale or 1.0) else None
+    implied = m.break_even.speed_up if found and m.break_even else None
     return Look(engine, used, planned, rules.alpha, rules.m, rules.n, found, implied if ratio is None else ratio,
-                ratio is not None)
+                ratio is not None or not off(m.verify_scale or 1.0))
 
 
 def plan(layers: Layers, options: Mapping[str, Any]) -> Layers:

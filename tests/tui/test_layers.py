@@ -13,6 +13,7 @@ from engines.cost import CostCurve
 from engines.events import Layers
 from engines.forecast import Forecast
 from engines.payoff import Payoff
+from engines.rules import leave_out
 from spec_tui.tui.layers import Look, removed
 from spec_tui.tui.widgets import layers_rows, payoff_rows
 from spec_tui.tui.widgets.layers_rows import AGAIN, RULES, RUNS, STAYS
@@ -121,13 +122,15 @@ def test_the_threshold_is_a_line_and_cosines_near_1_are_told_apart():
     heights = [layers_rows.nines(c) for c in (-1.0, 0.0, 0.9, 0.985, 0.99, 0.999, 1.0)]
     assert heights == sorted(heights) and heights[0] == heights[1] == 0
     assert [heights[2], heights[4], heights[5]] == pytest.approx([1, 2, 3])
-    out = flat(Look("admg", USED), 60, 22)
-    line = next(row for row in out if "α.985" in row)
-    assert "┄" in line
-    bars = line[layers_rows.LABEL:]
-    room = len(rowed(out, "attn").split()[0]) + 1
-    above = [bars[n * room] != "┄" for n in range(12)]
-    assert above[:3] == [False] * 3 and all(above[n] for n in (4, 5, 9, 10)) and not above[8] and not above[11]
+
+
+@given(st.lists(st.floats(-1, 1), min_size=12, max_size=12), st.floats(0.1, 1), st.sampled_from([14, 22, 30]))
+def test_a_bar_crosses_the_line_of_the_threshold_where_the_rule_leaves_attention_out(cosines, alpha, height):
+    used = leave_out(Layers(("",) * 12, ("",) * 12, tuple(cosines)), alpha, 3, 0, interval=False)
+    out = flat(Look("admg", used), 60, height)
+    line = next(row for row in out[1:] if "α" in row[:6])[layers_rows.LABEL:]
+    room = len(rowed(out, "attn")) // 12
+    assert [line[n * room] != "┄" for n in range(12)] == [rule == "cosine" for rule in used.attention]
 
 
 def test_numbers_stand_below_wide_cells():
@@ -175,7 +178,7 @@ def test_it_says_plainly_when_it_does_not_pay():
     (a_payoff(0.9), 1.2, "✓ pays ×1.20: needs agreement ≥ .90, has .68"),  # measured: the drafts stopped in time
 ])
 def test_the_verdict(payoff, speed, words):
-    look = Look("admg", USED, payoff=payoff, speed=speed, measured=True)
+    look = Look("admg", USED, payoff=payoff, speed=speed, sure=True)
     assert said(look).startswith(words)
     for width in range(30, 100):
         assert cells(said(look, width)) <= width and "…" not in said(look, width)

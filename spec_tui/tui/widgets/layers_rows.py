@@ -9,7 +9,6 @@ from textwrap import wrap
 
 from engines.payoff import ENGINES
 from spec_tui.tui.layers import Look
-from spec_tui.tui.widgets.lines import clip
 from spec_tui.tui.widgets.payoff_rows import scale, verdict
 from spec_tui.tui.widgets.strip_panel import Row, Span, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns
@@ -82,10 +81,9 @@ def layout(layers: int, width: int, height: int, mlp: bool, below: int) -> tuple
 def bands(look: Look, grid: Grid, width: int) -> list[Row]:
     """Every layer once, in order."""
     count = len(look.shown.attention)
-    top = _top(look)
     out: list[Row] = []
     for begin in range(0, count, grid.per):
-        out += _of_band(look, range(begin, min(count, begin + grid.per)), grid, top, width)
+        out += _of_band(look, range(begin, min(count, begin + grid.per)), grid, width)
     return out
 
 
@@ -93,9 +91,9 @@ def _band(plot: int, numbers: bool, mlp: bool, axis: bool) -> int:
     return plot + 2 + axis + (1 + mlp if numbers else 0)
 
 
-def _of_band(look: Look, span: range, grid: Grid, top: float, width: int) -> list[Row]:
+def _of_band(look: Look, span: range, grid: Grid, width: int) -> list[Row]:
     layers, pad = look.shown, grid.cell
-    out = _plot(look, span, grid, top, width)
+    out = _plot(look, span, grid, width)
     for name, kind in (("attn", "attention"), ("MLP", "mlp")):
         row: list[Span] = [(fit(name, LABEL), "muted")]
         for layer in span:
@@ -130,30 +128,52 @@ def nines(cosine: float) -> float:
     return min(4.0, -math.log10(max(1e-4, 1 - max(0.0, cosine))))
 
 
-def _top(look: Look) -> float:
-    """Where the plot ends: above every cosine and the threshold, in halves of a nine."""
-    layers = look.shown
-    values = [*_known(layers.attention_cosine), *_known(layers.mlp_cosine)]
-    values += [layers.alpha] if layers.alpha is not None else []
-    return max(0.5, math.ceil(2 * max((nines(v) for v in values), default=1.0) + 1e-9) / 2)
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Of a plot of cosines: the nines at its top, and how many of its rows lie below the threshold, if there is one."""
+
+    top: float
+    below: int | None
+
+    @classmethod
+    def of(cls, look: Look, height: int) -> Axis:
+        """Above every cosine; the threshold lies between two rows, so that a bar crosses its line or does not."""
+        layers, alpha = look.shown, look.shown.alpha
+        most = max((nines(c) for c in (*_known(layers.attention_cosine), *_known(layers.mlp_cosine))), default=1.0)
+        most = max(0.5, most, 0.0 if alpha is None else nines(alpha))
+        if alpha is None:
+            return cls(most, None)
+        at = nines(alpha)
+        below = max(1, min(height - 1, int(at * height / most))) if at > 0.01 and height > 1 else 0
+        return cls(at * height / below if below else most, below)
+
+    def eighths(self, cosine: float, height: int, alpha: float | None) -> int:
+        """Height of a bar; on the right side of the threshold however near it is."""
+        found = max(0, min(height * 8, round(nines(cosine) / self.top * height * 8)))
+        if alpha is None or not self.below:
+            return found
+        edge = self.below * 8
+        return max(found, edge + 1) if cosine >= alpha else min(found, edge)
 
 
-def _plot(look: Look, span: range, grid: Grid, top: float, width: int) -> list[Row]:
+def _plot(look: Look, span: range, grid: Grid, width: int) -> list[Row]:
     """Cosines as columns, those of attention and beside them those of MLP, and the threshold as a line."""
     layers, height, alpha = look.shown, grid.plot, look.shown.alpha
     if not height:
         return []
-    wide = max(1, (grid.cell - 1) // 2) if _known(layers.mlp_cosine) and grid.cell > 2 else max(1, grid.cell - 1)
-    beside = 1 if _known(layers.mlp_cosine) and grid.cell > 2 else 0
-    attention = columns([nines(_at(layers.attention_cosine, n) or 0.0) for n in span], top, height)
-    mlp = columns([nines(_at(layers.mlp_cosine, n) or 0.0) for n in span], top, height)
-    line = -1 if alpha is None else height - 1 - min(height - 1, int(nines(alpha) / top * height))
+    axis, beside = Axis.of(look, height), int(bool(_known(layers.mlp_cosine)) and grid.cell > 2)
+    wide = max(1, (grid.cell - 1) // 2) if beside else max(1, grid.cell - 1)
+    attention, mlp = (
+        columns([axis.eighths(_at(cosines, n) or 0.0, height, alpha) for n in span], height * 8, height)
+        for cosines in (layers.attention_cosine, layers.mlp_cosine)
+    )
+    line = -1 if axis.below is None else height - 1 - axis.below
     out: list[Row] = []
     for y in range(height):
         blank = "┄" if y == line else " "
-        row: list[Span] = [(_label(y, line, top, alpha), "accent" if y == line else "muted")]
+        row: list[Span] = [(_label(y, line, axis.top, alpha), "accent" if y == line else "muted")]
         for x, layer in enumerate(span):
-            over = alpha is not None and (_at(layers.attention_cosine, layer) or -1) >= alpha
+            over = alpha is not None and (_at(layers.attention_cosine, layer) or 0.0) >= alpha
             row.append(_column(attention[y][x] * wide, blank, "accent" if over else "bar"))
             if beside:
                 row.append(_column(mlp[y][x].replace("█", "▒"), blank, "muted"))
@@ -247,4 +267,5 @@ def _number(value: float | None, width: int) -> str:
 
 
 def _short(cosine: float) -> str:
-    return f"{cosine:.3f}".rstrip("0").lstrip("0")
+    """A cosine in at most five columns: .99, .9968; those that are 1 within them as 1."""
+    return f"{cosine:.{3 if cosine < 0.9995 else 4}f}".rstrip("0").rstrip(".").lstrip("0") or "0"

@@ -28,8 +28,9 @@ def _verdict(look: Look) -> tuple[str, ...]:
     needs = "" if p.needed is None else share(p.needed)
     if speed is not None and kind != "bad":
         word = f"pays ×{speed:.2f}" if kind == "good" else f"even ×{speed:.2f}"
+        word = word if look.sure else f"×{speed:.2f} by t(n)"
         said = f"{word}: needs agreement {f'≥ {needs}' if needs else '> 1'}, has {has}"
-        return "✓" if kind == "good" else "≈", kind, said, word
+        return ("✓", kind, said, word) if kind == "good" and look.sure else ("≈", "warn", said, word)
     if p.needed is None:
         most = f"×{p.forecast.at_best:.2f}"
         return ("✗", "bad", f"cannot pay here: agreement 1 would make {most}, has {has}",
