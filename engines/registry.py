@@ -11,7 +11,7 @@ from typing import Any
 from engines.errors import UsageProblem
 from engines.options import Option
 
-_MODULES = ("autoregressive", "pld", "rest", "dresd", "draft_model", "rasd", "hybrid", "admg")
+_MODULES = ("autoregressive", "pld", "rest", "dresd", "draft_model", "rasd", "hybrid", "admg", "draft_verify")
 
 
 @dataclass(frozen=True, slots=True)

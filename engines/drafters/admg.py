@@ -75,11 +75,5 @@ class ADMG(SelfDraft):
     def _rules(self, layers: Layers) -> Layers:
         return leave_out(layers, self.alpha, self.m, self.n, self.cosine, self.interval)
 
-    def _layers(self) -> Layers:
-        """The target's layers, nothing left out; those that others need stay."""
-        count, free = len(self.sublayers), (self.sublayers.attention, self.sublayers.mlp)
-        attention, mlp = (tuple(layer + 1 for layer in range(count) if layer not in can) for can in free)
-        return Layers(("",) * count, ("",) * count, attention_stays=attention, mlp_stays=mlp)
-
 
 DRAFTER = ADMG

@@ -79,6 +79,12 @@ class SelfDraft(Drafter):
             f" of a full one, so even with every token accepted it would reach x{best:.2f} of autoregressive decoding"
         )
 
+    def _layers(self) -> Layers:
+        """The target's layers, nothing left out; those that others need stay."""
+        count, free = len(self.sublayers), (self.sublayers.attention, self.sublayers.mlp)
+        attention, mlp = (tuple(layer + 1 for layer in range(count) if layer not in can) for can in free)
+        return Layers(("",) * count, ("",) * count, attention_stays=attention, mlp_stays=mlp)
+
     def propose(self, context: Sequence[int], room: Room) -> DraftTree:
         most = min(self.num_tokens, room.depth, room.nodes)
         chain = Chain(self.resources.law, len(context))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engines.errors import RunFailed, UsageProblem
-from engines.layersearch.kept import Settings, Trial
+from engines.layersearch.kept import Trial
 from engines.metrics import Metrics, measure
 from engines.removed import Removed
 from engines.request import Request
@@ -21,23 +19,17 @@ class Bench:
     """Measures sets on prompts. Every trial writes every answer twice, with the draft and without, in turns, so that
     both meet the same weather; greedy, prefills not counted, and nothing is remembered from trial to trial.
 
+    Args:
+        any_: a set to warm up with.
+
     Raises:
-        UsageProblem: no prompts, one that the model cannot be asked (its number is named), too few tokens.
+        UsageProblem: a prompt that the model cannot be asked; its number is named.
     """
 
-    def __init__(self, runtime: Runtime, prompts: Sequence[str], tokens: int) -> None:
+    def __init__(self, runtime: Runtime, prompts: Sequence[str], tokens: int, any_: Removed) -> None:
         self._runtime, self._prompts, self._tokens = runtime, list(prompts), tokens
-        if not prompts:
-            raise UsageProblem("there are no prompts to measure on", "give --prompts a file with some")
-        if tokens < 2:
-            raise UsageProblem(f"answers of {tokens} tokens tell nothing of speed", "--tokens is at least 2")
         self._trials = 0
-        self._warm_up()
-
-    def settings(self, seed: int) -> Settings:
-        """What the trials have in common."""
-        digest = hashlib.sha256(json.dumps(self._prompts).encode()).hexdigest()[:16]
-        return Settings(len(self._prompts), digest, self._tokens, seed)
+        self._warm_up(any_)
 
     def __call__(self, removed: Removed) -> Trial:
         """One trial. Raises RunFailed where the model breaks, or has nothing to say."""
@@ -60,7 +52,7 @@ class Bench:
         request = Request((("user", prompt),), engine, options, max_new_tokens=self._tokens)
         return measure(self._runtime.run(request))
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, any_: Removed) -> None:
         """Ask every prompt once: what cannot be asked is said before anything is measured."""
         for number, prompt in enumerate(self._prompts, start=1):
             try:
@@ -68,7 +60,7 @@ class Bench:
             except UsageProblem as error:
                 what = f"prompt {number} of {len(self._prompts)}: {error.message}"
                 raise UsageProblem(what, "shorten it, or leave it out") from None
-        self._run(self._prompts[0], Removed((1,), ()))
+        self._run(self._prompts[0], any_)
 
 
 def _speed(runs: list[Metrics]) -> float:

@@ -14,6 +14,7 @@ from spec_tui.cli.application import open_application
 from spec_tui.cli.compare import compare
 from spec_tui.cli.doctor import doctor
 from spec_tui.cli.engines import engines
+from spec_tui.cli.export import export
 from spec_tui.cli.options import (
     AllowPickle,
     Datastores,
@@ -28,6 +29,7 @@ from spec_tui.cli.options import (
 from spec_tui.cli.price import price
 from spec_tui.cli.replay import replay
 from spec_tui.cli.run import run
+from spec_tui.cli.search_layers import search_layers
 from spec_tui.cli.sweep import sweep
 from spec_tui.session.client import LoadRequest
 
@@ -80,6 +82,7 @@ app.command(
     epilog="Exit codes: 0, 1 failed run or a BUG found by --audit, 2 usage, 3 model unavailable, 130 interrupted.",
 )(run)
 app.command(short_help="Play a recorded run, without a model.")(replay)
+app.command(short_help="Write a recorded run as Markdown, page, picture or recording.")(export)
 app.command(
     short_help="Engines side by side: speed, acceptance, same text.",
     epilog="Exit codes: 0, 1 a lane failed or a BUG, 2 usage, 3 model unavailable, 130 interrupted.",
@@ -90,5 +93,6 @@ app.add_typer(model_commands.group, name="model", short_help="Look at models wit
 app.add_typer(
     datastore_commands.group, name="datastore", short_help="Build and look into what drafts are retrieved from."
 )
+app.command(name="search-layers", short_help="Which layers to leave out when a model drafts for itself.")(search_layers)
 app.command(short_help="What verification costs here, and when drafts pay.")(price)
 app.command(short_help="Say what works here and what is missing.")(doctor)

@@ -29,6 +29,8 @@ VARIANTS = [
     ("hybrid", {"budget": "paper"}),
     ("admg", {}),
     ("admg", {"alpha": 0.5, "m": 2, "n": 1, "exit_start": 0.0}),
+    ("draft-verify", {"layers": "a2,m3"}),
+    ("draft-verify", {"layers": "a1-2,m3", "num_tokens": 4}),
 ]
 IDS = [f"{engine}-{'-'.join(map(str, options.values()))}".rstrip("-") for engine, options in VARIANTS]
 TURNS = {

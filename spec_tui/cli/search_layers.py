@@ -1,0 +1,198 @@
+"""``spec-tui search-layers``: which sublayers the target leaves out when it drafts, searched by the measured speed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from engines import codec
+from engines.events import Loading
+from engines.removed import Removed
+from spec_tui.cli.datastore_progress import in_time
+from spec_tui.cli.errors import INTERRUPTED, narrate
+from spec_tui.cli.options import (
+    AllowPickle,
+    Device,
+    Dtype,
+    Format,
+    Model,
+    OutputFormat,
+    Revision,
+    TrustRemoteCode,
+)
+from spec_tui.cli.output import Status
+from spec_tui.cli.run import load_decoder
+from spec_tui.session.client import LoadRequest
+from spec_tui.text import one_line
+
+if TYPE_CHECKING:
+    from engines.layersearch.kept import Entry, Search, Trial
+    from engines.layersearch.search import Progress
+
+_PROMPTS = "Prompts to measure on, one a line, or lines of JSON with a prompt. Default: the twelve of the showcase."
+_TRIALS = "Sets to try in all, those of earlier runs included."
+_TOKENS = "Tokens of each answer."
+
+
+def search_layers(
+    prompts: Annotated[Path | None, Option(metavar="FILE", help=_PROMPTS)] = None,
+    trials: Annotated[int, Option(metavar="N", help=_TRIALS)] = 100,
+    tokens: Annotated[int, Option(metavar="N", help=_TOKENS)] = 32,
+    seed: Annotated[int, Option(metavar="S", help="Same seed and same measurements, same sets.")] = 0,
+    fresh: Annotated[bool, Option("--fresh", help="Begin anew, whatever was searched before.")] = False,
+    show: Annotated[bool, Option("--show", help="List the searches at hand, and search nothing.")] = False,
+    remove: Annotated[str | None, Option(metavar="ID", help="Delete a search; --show has the ids.")] = None,
+    model: Model = None,
+    revision: Revision = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    allow_pickle: AllowPickle = False,
+    trust_remote_code: TrustRemoteCode = False,
+    format: OutputFormat = Format.text,
+) -> Callable[[], int]:
+    """Search which sublayers to leave out when the target drafts for itself (Draft & Verify; engine draft-verify).
+
+    Bayesian optimisation proposes sets; each is measured in tokens/s against autoregressive decoding, in turns. What
+    is found holds for prompts like these, this model and this machine. ctrl+c keeps the trials, and the same command
+    goes on.
+    """
+
+    def execute() -> int:
+        if show or remove is not None:
+            return _look(remove, format)
+        from engines.layersearch import order as orders
+
+        order = orders.Order(_prompts(prompts), trials, tokens, seed, fresh)
+        order.check()
+        load = LoadRequest(model, None, dtype, device, revision, None, allow_pickle, trust_remote_code)
+        runtime = load_decoder(load)
+        shown = Shown()
+        try:
+            with shown:
+                found = orders.run(order, runtime, shown.show)
+        except KeyboardInterrupt:
+            narrate(f"\nspec-tui: interrupted; {shown.left()}")
+            return INTERRUPTED
+        print(json.dumps(facts_of(found), indent=2) if format is Format.json else "\n".join(lines(found)))
+        return 0
+
+    return execute
+
+
+def _prompts(file: Path | None) -> tuple[str, ...]:
+    if file is None:
+        from spec_tui.tui.showcase import SHOWCASES
+
+        return tuple(showcase.prompt for showcase in SHOWCASES)
+    from engines.datastores.answers import read_prompts
+
+    return tuple(read_prompts(file))
+
+
+class Shown:
+    """While entered, how far a search is: on a terminal a line that replaces itself, in a pipe one for each better
+    set."""
+
+    def __init__(self) -> None:
+        self._status, self._terminal = Status(), sys.stderr.isatty()
+        self._best: Trial | None = None
+        self._trials = 0
+
+    def __enter__(self) -> Shown:
+        self._status.show(Loading("measuring autoregressive decoding", None))
+        return self
+
+    def __exit__(self, *left: Any) -> None:
+        self._status.__exit__(None, None, None)
+
+    def show(self, progress: Progress) -> None:
+        """The next step."""
+        if progress.step.unit == "trials":
+            self._trials = progress.step.done
+        if progress.best != self._best:
+            self._best = progress.best
+            if not self._terminal:
+                narrate(f"trial {self._trials}: x{self._best.speed_up:.2f} without {self._best.skipped}")
+        self._status.show(Loading(line(progress), None))
+
+    def left(self) -> str:
+        """What an interruption leaves."""
+        if not self._trials:
+            return "what earlier runs measured is kept"
+        return f"{self._trials} trials are kept: the same command goes on from there"
+
+
+def line(progress: Progress) -> str:
+    """A step in words: "trials: 12 of 100, 0.8 s each, 70 s left; best x1.21 without a3,m5"."""
+    step, best = progress.step, progress.best
+    each = f", {1 / step.rate:.2g} s each" if step.rate else ""
+    left = f", {in_time(step.left)} left" if step.left else ""
+    found = f"; best x{best.speed_up:.2f} without {best.skipped}" if best else ""
+    return f"{step.stage}: {step.done} of {step.total}{each}{left}{found}"
+
+
+def facts_of(search: Search) -> dict[str, Any]:
+    """The object of ``--format json``: speeds in tokens/s, speed-ups over autoregressive decoding."""
+    identity, settings, best = search.identity, search.settings, search.best
+    return {
+        "id": identity.id, "model": search.model, "dtype": identity.dtype, "machine": codec.plain(identity.machine),
+        "layers": identity.layers, "prompts": settings.prompts, "tokens": settings.tokens, "seed": settings.seed,
+        "best": None if best is None else codec.plain(best)
+        | codec.plain(Removed.parse(best.skipped, identity.layers)) | {"confirmed": search.found is not None},
+        "slow_trials": search.slow, "trials": [codec.plain(trial) for trial in search.trials],
+    }
+
+
+def lines(search: Search) -> list[str]:
+    """The same for people."""
+    identity, settings, best = search.identity, search.settings, search.best
+    out = [
+        one_line(f"{search.model}, {identity.dtype}: {identity.layers} layers, {len(search.trials)} sets tried on "
+                 f"{settings.prompts} prompts of {settings.tokens} tokens"),
+        f"best: without {best.skipped}",
+        f"  x{best.speed_up:.2f} of autoregressive decoding, measured again"
+        f" (x{best.low:.2f} to x{best.high:.2f}); {best.tokens_per_second:.1f} against {best.baseline:.1f} tokens/s",
+    ]
+    if best.speed_up <= 1:
+        out.append("No set pays here: drafting takes more time than it saves. Engine autoregressive is faster.")
+    if search.slow:
+        out.append(f"note: during {search.slow} of {len(search.trials)} trials the machine was busy: they prove little")
+    return [*out, "--engine draft-verify drafts with it."]
+
+
+def _look(remove: str | None, format: Format) -> int:
+    from engines.layersearch import kept
+
+    if remove is not None:
+        kept.remove(remove)
+        narrate(f"removed {remove}")
+        return 0
+    entries = kept.listing()
+    if format is Format.json:
+        print(json.dumps([_entry(entry) for entry in entries], indent=2))
+        return 0
+    if not entries:
+        print("no model was searched yet")
+    for entry in entries:
+        print(f"{entry.id}  {_words(entry)}")
+    return 0
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {"id": entry.id, "problem": entry.problem or None} | (facts_of(entry.search) if entry.search else {})
+
+
+def _words(entry: Entry) -> str:
+    search = entry.search
+    if search is None:
+        return one_line(entry.problem)
+    best, machine = search.best, search.identity.machine
+    found = f"x{best.speed_up:.2f} without {best.skipped}" if best else "nothing tried yet"
+    state = "" if search.found else ", unfinished"
+    where = f"{machine.processor or machine.system}, {machine.cpus} CPUs" if machine.device == "cpu" else machine.device
+    return one_line(f"{search.model}, {search.identity.dtype}: {found}; {len(search.trials)} trials{state}; {where}")
