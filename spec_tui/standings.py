@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from engines.race.estimate import WANTED, Estimate
 from engines.race.events import Compared
-from engines.race.result import Disturbance
+from engines.race.result import Disturbance, Result
+from spec_tui.text import lossy
 
 NOT_COMPARABLE = "live: drawing took time from the lanes, so these numbers are not comparable"
 MEMORY = "weights and KV rows, computed; datastores not included"
@@ -88,3 +89,17 @@ def disturbance_sentence(found: Disturbance) -> str:
     if found.waited is not None:
         parts.append(f"decoding waited for a core {found.waited:.0%} of the time")
     return " and ".join(parts) + ": the numbers are lower than they could be, and less sure"
+
+
+def remarks(result: Result, labels: Sequence[str]) -> list[str]:
+    """What the runs warned of, each remark once with its lane; LOSSY first."""
+    found: dict[str, None] = {}
+    for figures in result.figures():
+        run = next(iter(result.of(figures.lane)), None)
+        if run is None or run.started is None:
+            continue
+        if not run.started.lossless:
+            found[f"{labels[figures.lane]}: {lossy(figures.metrics.bias)}"] = None
+        for warning in run.started.warnings:
+            found[f"note: {labels[figures.lane]}: {warning}"] = None
+    return list(found)

@@ -15,8 +15,7 @@ from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun, Result
 from engines.sources.meter import in_bytes
 from spec_tui.cli.output import run_object
-from spec_tui.cli.racing import remarks
-from spec_tui.standings import MEMORY, disturbance_sentence, interval, interval_meaning, pairs_summary
+from spec_tui.standings import MEMORY, disturbance_sentence, interval, interval_meaning, pairs_summary, remarks
 from spec_tui.text import one_line, sanitise
 
 _DEPTHS = 8
@@ -27,7 +26,10 @@ Rows = list[list[str]]
 
 
 def table(result: Result, asked: Race) -> str:
-    """For people, at most 80 columns: speed, drafts, acceptance by depth, then what is to be said about them."""
+    """For people, at most 80 columns: speed, drafts, acceptance by depth, then what is to be said about them. Nothing
+    where no run is complete."""
+    if not result.complete:
+        return ""
     blocks = [_aligned([[one_line(row[0], _LABEL), *row[1:]] for row in rows]) for rows in tables(result, asked)]
     said = [fill(sanitise(note), _WIDTH, subsequent_indent="  ") for note in notes(result, asked)]
     return "\n\n".join([*blocks, *filter(None, ["\n".join(said)])])
@@ -35,6 +37,8 @@ def table(result: Result, asked: Race) -> str:
 
 def markdown(result: Result, asked: Race) -> str:
     """The same as Markdown."""
+    if not result.complete:
+        return ""
     blocks = ["\n".join(_markdown(rows)) for rows in tables(result, asked)]
     said = [f"- {_escaped(note)}" for note in notes(result, asked)]
     return "\n\n".join([*blocks, *filter(None, ["\n".join(said)])])

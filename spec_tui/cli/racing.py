@@ -19,7 +19,7 @@ from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import read_prompts
 from spec_tui.cli.run import load_decoder
 from spec_tui.session.trace import TraceWriter
-from spec_tui.text import lossy, one_line
+from spec_tui.text import one_line
 
 REPEATS = 6  # the fewest from which order statistics give an interval of 95 %
 
@@ -57,6 +57,7 @@ def hold(generation: Generation, asked: Race, traces: Path | None, show: Callabl
         pass
     if shelf is not None:
         shelf.write(result)
+        narrate(f"{len(result.complete)} traces are in {traces}")
     show(result)
     broke = [run.failed for run in result.runs.values() if run.failed]
     for problem in broke:
@@ -124,22 +125,7 @@ class Traces:
             with TraceWriter(self._path(run)) as trace:
                 for event in run.events:
                     trace.write(event)
-        narrate(f"{len(result.complete)} traces are in {self._folder}")
 
     def _path(self, run: LaneRun) -> Path:
         name = re.sub(r"[^A-Za-z0-9=.-]+", "-", self._lanes[run.lane].label)[:60]
         return self._folder / f"{run.lane + 1}-{name}.repeat-{run.repeat + 1}.prompt-{run.prompt + 1}.jsonl"
-
-
-def remarks(result: Result, labels: tuple[str, ...]) -> list[str]:
-    """What the runs warned of, each remark once with its lane; LOSSY first."""
-    found: dict[str, None] = {}
-    for figures in result.figures():
-        run = next(iter(result.of(figures.lane)), None)
-        if run is None or run.started is None:
-            continue
-        if not run.started.lossless:
-            found[f"{labels[figures.lane]}: {lossy(figures.metrics.bias)}"] = None
-        for warning in run.started.warnings:
-            found[f"note: {labels[figures.lane]}: {warning}"] = None
-    return list(found)
