@@ -23,6 +23,12 @@ def line(step: Step) -> str:
     return f"{step.stage}: {done(step)}{pace(step)}"
 
 
+def short(step: Step) -> str:
+    """The same in few words: "tokens 32 %, 6 s left"."""
+    how = f"{step.done / step.total * 100:.0f} %" if step.total else amount(step.done, step.unit)
+    return f"{step.stage} {how}" + (f", {in_time(step.left)} left" if step.left else "")
+
+
 def done(step: Step) -> str:
     """How much of it: "3.2 MB of 10.0 MB"."""
     if step.total is None:

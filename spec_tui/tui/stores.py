@@ -128,13 +128,10 @@ def about(row: Row, sitting: Sitting, width: int) -> Content:
     """What is known of a row, in so many columns."""
     lines = [Content.assemble((one_line(row.name), "bold")), Content("")]
     if row.building(sitting.stock):
-        told = _order(row.order)
+        lines, told = [*lines, *_stages(sitting.stock, width), Content("")], _order(row.order)
     else:
         told = _unfinished(row) if row.unfinished else facts(row.name, row.entry, sitting.ready)
-    lines += [_fact(title, words, width) for title, words in told]
-    if row.building(sitting.stock):
-        lines += _stages(sitting.stock)
-    return Content("\n").join(lines)
+    return Content("\n").join([*lines, *[_fact(title, words, width) for title, words in told]])
 
 
 def _fact(title: str, words: str, width: int) -> Content:
@@ -143,9 +140,9 @@ def _fact(title: str, words: str, width: int) -> Content:
     return Content.assemble((f"{title:<{TITLE}}", "$tok-prompt"), f"\n{'':{TITLE}}".join(folded))
 
 
-def _stages(stock: Stockroom) -> list[Content]:
+def _stages(stock: Stockroom, width: int) -> list[Content]:
     """The stages of a build so far; the last one with its bar, rate and time left."""
-    lines = [Content("")]
+    lines = []
     *over, last = [*stock.work.stages.values()] or [None]
     lines += [Content.assemble(("✓ ", "$success"), (f"{one_line(step.stage)}: ", "$tok-prompt"),
                                progress.amount(step.done, step.unit)) for step in over]  # fmt: skip
@@ -156,8 +153,9 @@ def _stages(stock: Stockroom) -> list[Content]:
         filled = bar(last.done / last.total, BAR)
         track = "·" * (BAR - len(filled))
         lines.append(Content.assemble("  ", (filled, "$primary"), (track, "$border")))
-    lines.append(Content("  " + progress.done(last)))
-    return lines + [Content("  " + words) for words in progress.pace(last).split(", ") if words]
+    told = [progress.done(last), *filter(None, progress.pace(last).split(", "))]
+    return lines + [Content(line) for words in told for line in wrap(
+        one_line(words), max(12, width), initial_indent="  ", subsequent_indent="  ")]  # fmt: skip
 
 
 def _unfinished(row: Row) -> list[tuple[str, str]]:

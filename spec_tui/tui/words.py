@@ -148,7 +148,7 @@ def _building(work: Work) -> Row:
     does = "stopping" if work.stopping else "building" if work.do == "build" else "estimating"
     row: list[Span] = [(" ◌ ", "warn"), (f"{does} {one_line(work.order.name, 30)}", "text")]
     if work.stages:
-        row.append(("  " + one_line(progress.line([*work.stages.values()][-1])), "muted"))
+        row.append((f"  {one_line(progress.short([*work.stages.values()][-1]), 40)}", "muted"))
     return [*row, ("  esc stops, d shows it", "muted")]
 
 

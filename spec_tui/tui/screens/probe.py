@@ -49,8 +49,8 @@ class ProbeScreen(SpecModal[None]):
 
     def compose(self) -> ComposeResult:
         with Box(f"probe {self.store}", "tab text, prompt · ↑ ↓ scroll · ctrl+y copy command · esc close"):
-            yield Field(TEXT, "", classes="wide", id="text")
-            yield Field(PROMPT, "", classes="wide", id="prompt")
+            yield Field(TEXT, "", classes="wide", id="probe-text")
+            yield Field(PROMPT, "", classes="wide", id="probe-prompt")
             with VerticalScroll(id="found", can_focus=False):
                 yield Static(EMPTY, id="lines", markup=False)
             yield Static("", id="hint", markup=False)
@@ -62,7 +62,7 @@ class ProbeScreen(SpecModal[None]):
     @property
     def question(self) -> Question:
         """What is asked now."""
-        text, prompt = (self.query_one(f"#{field} Input", Input).value for field in ("text", "prompt"))
+        text, prompt = (self.query_one(f"#probe-{field} Input", Input).value for field in ("text", "prompt"))
         return self.store, text, prompt if prompt.strip() else None
 
     def on_input_changed(self, event: Input.Changed) -> None:

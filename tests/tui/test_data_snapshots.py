@@ -1,0 +1,101 @@
+"""How the Data screen looks while something is built, asked or looked up; see ``test_snapshots``."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.datastores import order as orders
+from engines.datastores import places
+from engines.datastores.order import Order
+from engines.stock import Building, DenseProbe, Estimated, Found, Neighbour, Node, Probed, SparseProbe
+from spec_tui.session.client import LoadRequest
+from spec_tui.tui.app import SpecTui
+from tests.tui.fakes import RETRIEVING, FakeClient, entries
+from tests.tui.test_snapshots import SIZES, still
+
+NOTES = Order("notes", ("/home/me/notes", "/home/me/README.md"), "both", limit=2_000_000)
+PLACES = [Found("merge.py", 12, "", ""), Found("a/long/way/down/to/the/sorting/of/lists.py", 3041, "", "")]
+TREE = ((" a", -1, 41), (",", 0, 41), (" b", 1, 30), ("):\n", 2, 30), (" key", 1, 11), ("self", -1, 9))
+NODES = tuple(Node(i, text, parent, n, 1.0, PLACES[n < 30]) for i, (text, parent, n) in enumerate(TREE))
+NEAR = tuple(
+    Neighbour(score, 0.2, 1, (1, 2), text, PLACES[score < 0.9])
+    for score, text in ((0.964, " a, b):\n    return a + b"), (0.871, " first, second):\n    total = 0"))
+)
+FOUND = Probed("sample", "def add(", None, 4, SparseProbe(3, "def add(", 50, NODES, 0.00004),
+               DenseProbe(150, 12, NEAR, "", 0.00017))  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def stores(monkeypatch):
+    monkeypatch.setattr(places, "listing", entries)
+    monkeypatch.setattr(orders, "begun", lambda name: Order("half", ("/home/me/mail",)))
+
+
+def pictured(snap_compare, size, steps, theme=None) -> bool:
+    """Compare the Data screen after these steps, which are given the screen's pilot, client and a way to settle."""
+    client = FakeClient(ready=RETRIEVING)
+    app = SpecTui(client, LoadRequest(), theme=theme)
+
+    async def run(pilot) -> None:
+        chat = await still(app, pilot)
+
+        async def settle() -> None:
+            await pilot.pause(0.15)
+            chat.pump()
+            await pilot.pause(0.15)
+
+        await pilot.press("escape", "d")
+        await steps(pilot, client, settle)
+        for screen in app.screen_stack:
+            for entry in screen.query("Input"):
+                entry.cursor_blink = False
+        chat.draw_all()
+        await settle()
+
+    return snap_compare(app, terminal_size=size, run_before=run)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_building(snap_compare, size):
+    async def steps(pilot, client, settle):
+        pilot.app.screen._build(NOTES, False)
+        client.say(Building("notes", "reading", 1204, None, "files", 3000.0),
+                   Building("notes", "tokens", 10_400_000, 10_400_000, "bytes"),
+                   Building("notes", "hidden states", 412_000, 1_980_000, "tokens", 9_210.0, 170.0))  # fmt: skip
+        await settle()
+
+    assert pictured(snap_compare, size, steps)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_form_with_an_estimate(snap_compare, size):
+    async def steps(pilot, client, settle):
+        await pilot.press("n")
+        form = pilot.app.screen
+        for name, value in {"name": "answers", "from": "model-answers", "prompts": "/home/me/prompts.txt"}.items():
+            form.query_one(f"#{name}").put(value)
+        await pilot.press("enter")
+        client.say(Estimated("answers", 1_200_000, 7_300_000, 60_000_000, 1900.0, True, 10**11))
+        await settle()
+
+    assert pictured(snap_compare, size, steps)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_probe(snap_compare, size):
+    async def steps(pilot, client, settle):
+        await pilot.press("home", "p")
+        pilot.app.screen.query_one("#probe-text").put("def add(")
+        await settle()
+        client.say(FOUND)
+        await settle()
+
+    assert pictured(snap_compare, size, steps)
+
+
+def test_unfinished_in_light(snap_compare):
+    async def steps(pilot, client, settle):
+        await pilot.press("end", "x")
+        await settle()
+
+    assert pictured(snap_compare, (100, 30), steps, theme="spec-light")
