@@ -49,6 +49,11 @@ class Replaying(Sitting):
         """Number of the run that plays."""
         return max(0, len(self.turns) - 1)
 
+    @property
+    def ended(self) -> bool:
+        """Every run was played to its end."""
+        return len(self.turns) == len(self.client.runs) and self.client.player.over
+
     def rewind(self) -> None:
         """From the beginning."""
         self.turns.clear()
@@ -210,6 +215,8 @@ class ReplayScreen(ChatScreen):
 
 def speed_words(speed: float) -> str:
     """×1, ×1/8, ×16."""
+    if speed == float("inf"):
+        return "all at once"
     return f"×1/{1 / speed:g}" if speed < 1 and (1 / speed).is_integer() else f"×{speed:g}"
 
 

@@ -1,0 +1,98 @@
+"""``spec-tui export``: a recorded run as a document. No model is loaded."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from engines.errors import RunFailed, UsageProblem
+from spec_tui.cli.errors import narrate
+from spec_tui.cli.options import complete_trace
+from spec_tui.export.formats import FORMS, Look
+from spec_tui.session.shipped import trace_path
+from spec_tui.session.trace import read_trace
+
+To = StrEnum("To", {name: name for name in FORMS})
+
+_TRACE = "A trace that spec-tui run --trace wrote, or the name of one that ships."
+_TO = "; ".join(f"{name}: {form.words}" for name, form in FORMS.items()) + ". Default: as --output ends."
+_OUTPUT = "Where to write. Default: the trace's name in this folder; - is stdout."
+_SIZE = "Of the screen (svg, 120x40) or the terminal (cast, 80x24)."
+_LARGEST = 1000
+
+
+def export(
+    trace: Annotated[str, Argument(metavar="FILE|NAME", help=_TRACE, autocompletion=complete_trace)],
+    to: Annotated[To | None, Option(help=_TO)] = None,
+    output: Annotated[str | None, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT)] = None,
+    force: Annotated[bool, Option("--force", help="Overwrite the file if it exists.")] = False,
+    size: Annotated[str | None, Option(metavar="COLSxROWS", help=_SIZE)] = None,
+    theme: Annotated[str | None, Option(metavar="NAME", help="Colours of the picture.")] = None,
+    speed: Annotated[float, Option(metavar="X", help="How fast a recording plays: 1 as it was.")] = 1.0,
+) -> Callable[[], int]:
+    """Write a recorded run as a document, and say where. No model is loaded; nothing is overwritten unasked."""
+
+    def execute() -> int:
+        name = _form(to, output)
+        if not 0 < speed < math.inf:
+            raise UsageProblem(f"the speed {speed:g} is out of range", "for example --speed 0.1")
+        path = trace_path(trace)
+        recorded = read_trace(path)
+        if not recorded.runs:
+            raise UsageProblem(f"{path} holds no run", "traces are written by spec-tui run --trace FILE")
+        target = None if output == "-" else Path(output or f"{path.stem}.{name}")
+        if target is not None and target.exists() and not force:
+            raise UsageProblem(f"{target} exists", "name another file with --output, or say --force")
+        for problem in recorded.problems:
+            narrate(f"note: {problem}")
+        look = Look(_size(size), _theme(theme) if name == "svg" else None, speed)
+        _write(target, FORMS[name].make(recorded, path.stem, look), force)
+        return 0
+
+    return execute
+
+
+def _form(to: To | None, output: str | None) -> str:
+    ending = Path(output).suffix[1:].lower() if output else ""
+    name = to.value if to is not None else ending
+    if name not in FORMS:
+        raise UsageProblem("say which form to export to", "--to " + "|".join(FORMS))
+    return name
+
+
+def _size(size: str | None) -> tuple[int, int] | None:
+    if size is None:
+        return None
+    if not (found := re.fullmatch(r"(\d{1,4})x(\d{1,4})", size)):
+        raise UsageProblem(f"--size {size} is not COLSxROWS", "for example --size 120x40")
+    width, height = map(int, found.groups())
+    if not (20 <= width <= _LARGEST and 5 <= height <= _LARGEST):
+        raise UsageProblem(f"the size {size} is out of range", f"20x5 to {_LARGEST}x{_LARGEST}")
+    return width, height
+
+
+def _theme(theme: str | None) -> str | None:
+    from spec_tui.tui.app import check_theme
+
+    check_theme(theme)
+    return theme
+
+
+def _write(path: Path | None, text: str, force: bool) -> None:
+    if path is None:
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+        sys.stdout.write(text)
+        return
+    try:
+        with path.open("w" if force else "x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except OSError as error:
+        raise RunFailed(f"{path} cannot be written: {error.strerror}", "name another file with --output") from None
+    narrate(f"wrote {path}")

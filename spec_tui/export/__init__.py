@@ -1,0 +1,1 @@
+"""Recorded runs as documents: Markdown, a page, a picture, a recording of a terminal."""

@@ -1,0 +1,73 @@
+"""What documents say of a run beside its text: what was asked of whom, what came out, round by round."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from engines.events import Started
+from spec_tui.narration import REASONS, asked
+from spec_tui.session.state import RunState
+from spec_tui.text import lossy, model_label, one_line
+from spec_tui.verdict import sentence
+
+
+def title(run: RunState) -> str:
+    """Engine and model in a line."""
+    started = run.started
+    return one_line(f"{started.engine} on {model_label(started.model)}" if started else "a run", 100)
+
+
+def origin(started: Started) -> Iterator[tuple[str, str]]:
+    """Name and value of what is needed to repeat a run."""
+    yield "model", f"{model_label(started.model)}, {started.dtype}, {started.device}"
+    if started.draft_model:
+        yield "draft model", model_label(started.draft_model)
+    yield "engine", asked(started)
+    if started.temperature and (started.top_p < 1 or started.top_k):
+        yield "filters", f"top-p {started.top_p:g}, top-k {started.top_k}"
+    yield "tokens at most", str(started.max_new_tokens)
+    if started.datastores:
+        yield "datastores", ", ".join(started.datastores)
+    if started.versions:
+        yield "versions", ", ".join(f"{name} {version}" for name, version in started.versions.items())
+    if started.machine:
+        yield "machine", ", ".join(f"{name} {value}" for name, value in started.machine.items())
+    if started.warnings:
+        yield "notes", "; ".join(started.warnings)
+
+
+def outcome(run: RunState) -> Iterator[tuple[str, str]]:
+    """Name and value of what came out."""
+    m = run.metrics
+    yield "tokens", str(m.new_tokens)
+    yield "forwards of the target", str(m.target_forwards)
+    if m.mean_generated_length is not None:
+        yield "tokens a forward", f"{m.mean_generated_length:.2f}"
+    if m.acceptance_rate is not None:
+        yield "accepted", f"{m.accepted} of {m.drafted} drafted ({m.acceptance_rate:.0%})"
+    if m.tokens_per_second is not None:
+        yield "speed", f"{m.tokens_per_second:.1f} tokens/s"
+    yield "seconds", (f"prefill {m.prefill_seconds:.3f}, draft {m.draft_seconds:.3f}, verify {m.verify_seconds:.3f}, "
+                      f"other {m.other_seconds:.3f}")
+    if run.started is not None and not run.started.lossless:
+        yield "distribution", lossy(m.bias)
+    yield "ended", ending(run)
+    if run.audited is not None:
+        yield "audit", sentence(run.audited, m.bias)
+
+
+def ending(run: RunState) -> str:
+    """Why a run ended."""
+    if run.failed is not None:
+        return f"failed: {run.failed.message}"
+    return REASONS[run.finished.reason] if run.finished is not None else "its end is missing"
+
+
+def rounds(run: RunState) -> Iterator[tuple[str, str, str, str, str]]:
+    """Of each round: number, drafted, accepted, what the target added, milliseconds."""
+    for event in run.rounds:
+        own = Counter(token.kind for token in event.emitted if token.node < 0)
+        seconds = event.draft_seconds + event.verify_seconds + event.other_seconds
+        added = ", ".join(f"{number} {kind}" for kind, number in own.items()) or "none"
+        yield str(event.index), str(len(event.draft.tokens)), str(len(event.path)), added, f"{seconds * 1000:.1f}"

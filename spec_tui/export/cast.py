@@ -1,0 +1,49 @@
+"""Runs as a recording of a terminal (asciicast v2), timed by the engine's clock: plays with asciinema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from engines.events import Emitted
+from spec_tui.cli.ansi import Ink
+from spec_tui.export import about
+from spec_tui.narration import question
+from spec_tui.session.state import RunState
+from spec_tui.text import sanitise
+
+_INK = Ink(marks=True, colour=True, exact=False)
+_BEFORE, _AFTER = 1.0, 2.0  # seconds to read the prompt, and the numbers
+_FAINT, _PLAIN = "\x1b[2m", "\x1b[0m"
+
+
+def cast(runs: Sequence[RunState], width: int = 80, height: int = 24, speed: float = 1.0) -> str:
+    """Lines of JSON: a header, then (seconds, "o", what the terminal is sent). What models wrote cannot steer it.
+
+    Args:
+        width, height: of the terminal, in cells.
+        speed: how many seconds of the engine pass in one.
+    """
+    header = {"version": 2, "width": width, "height": height, "title": about.title(runs[0]) if runs else "spec-tui"}
+    lines, clock = [json.dumps(header)], 0.0
+    for run in runs:
+        for wait, text in _written(run, speed):
+            clock += wait
+            lines.append(json.dumps([round(clock, 6), "o", text.replace("\n", "\r\n")]))
+    return "\n".join(lines) + "\n"
+
+
+def _written(run: RunState, speed: float) -> Iterator[tuple[float, str]]:
+    """Seconds to wait, and what is written then."""
+    if run.started is not None:
+        yield 0.0, f"{_FAINT}{about.title(run)}{_PLAIN}\n\n> {sanitise(question(run.started))}\n\n"
+    first: Sequence[Emitted] = (run.prefilled.first,) if run.prefilled is not None else ()
+    prefill = run.prefilled.seconds if run.prefilled is not None else 0.0
+    yield _BEFORE + prefill / speed, _INK.text(first)
+    for event in run.rounds:
+        seconds = event.draft_seconds + event.verify_seconds + event.other_seconds
+        yield seconds / speed, _INK.text(event.emitted)
+    numbers = dict(about.outcome(run))
+    said = [numbers[name] for name in ("speed", "accepted", "ended") if name in numbers]
+    yield 0.0, f"\n\n{_INK.legend()}\n{_FAINT}{sanitise('; '.join(said))}{_PLAIN}\n"
+    yield _AFTER, "\n"

@@ -1,0 +1,63 @@
+"""The forms a recorded run can take, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spec_tui.session.state import RunState, fold_all
+from spec_tui.session.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How documents look: cells of the terminal, a theme (None: ours), speed of recordings."""
+
+    size: tuple[int, int] | None = None
+    theme: str | None = None
+    speed: float = 1.0
+
+
+def _markdown(trace: Trace, name: str, look: Look) -> str:
+    from spec_tui.export.markdown import markdown
+
+    return markdown(_runs(trace))
+
+
+def _page(trace: Trace, name: str, look: Look) -> str:
+    from spec_tui.export.page import page
+
+    return page(_runs(trace))
+
+
+def _picture(trace: Trace, name: str, look: Look) -> str:
+    from spec_tui.export.picture import picture
+
+    return picture(trace, name, look.size or (120, 40), look.theme)
+
+
+def _cast(trace: Trace, name: str, look: Look) -> str:
+    from spec_tui.export.cast import cast
+
+    return cast(_runs(trace), *(look.size or (80, 24)), speed=look.speed)
+
+
+def _runs(trace: Trace) -> list[RunState]:
+    return [fold_all(run) for run in trace.runs]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form: what it is, in words, and what makes it."""
+
+    words: str
+    make: Callable[[Trace, str, Look], str]
+
+
+FORMS = {
+    "md": Form("Markdown: the answer plain and marked, facts, a table of the rounds", _markdown),
+    "html": Form("web page: colours, views, the facts of a token where one points at it; one file, no script", _page),
+    "svg": Form("picture of the application's screen at the end", _picture),
+    "cast": Form("recording of a terminal (asciicast v2), timed by the engine's clock", _cast),
+}
+"""By name, which is the ending of the file too."""

@@ -1,0 +1,166 @@
+"""Runs as a web page: one file, no script, nothing from outside. Colours and views are the application's; pointing at a
+token tells its facts."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Sequence
+
+from spec_tui.export import about
+from spec_tui.narration import question, quoted
+from spec_tui.session.state import RunState, TokenState
+from spec_tui.text import one_line, sanitise, visible
+from spec_tui.tui import marks
+from spec_tui.tui.screens.inspector import facts, fate, rivals
+from spec_tui.tui.theme import DARK, LIGHT
+from spec_tui.tui.widgets.ink import INKS
+
+_VIEWS = ("outcome", "source", "confidence", "plain")
+_ATTRIBUTES = {
+    "bold": "font-weight:700", "italic": "font-style:italic", "underline": "text-decoration:underline",
+    "underline2": "text-decoration:underline double", "strike": "text-decoration:line-through",
+}
+_TOLD = 5  # of the target's most probable tokens
+
+_LAYOUT = """
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:62rem;padding:1.5rem;background:var(--background);color:var(--foreground);
+ font:16px/1.6 ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}
+h1{font-size:1.2rem;color:var(--primary)} h2{font-size:1rem;color:var(--primary);margin:2rem 0 .5rem}
+fieldset{display:inline-block;border:1px solid var(--border);border-radius:.3rem;margin:0 .6rem .6rem 0;padding:0 .7rem}
+label{margin-right:.8rem;white-space:nowrap} .muted,legend,td:first-child,th{color:var(--tok-prompt)}
+.prompt{white-space:pre-wrap;overflow-wrap:anywhere;border-left:3px solid var(--primary);padding-left:.8rem;
+ color:var(--tok-prompt)}
+.answer{position:relative;white-space:pre-wrap;overflow-wrap:anywhere;margin:1rem 0}
+.t{cursor:help} .t:hover,.t:focus{outline:1px solid var(--foreground)}
+.t:hover::after,.t:focus::after{content:attr(data-facts);position:absolute;left:0;margin-top:1.7em;z-index:9;width:max-content;
+ max-width:100%;padding:.5rem .7rem;background:var(--panel);color:var(--foreground);white-space:pre-wrap;
+ border:1px solid var(--border);border-radius:.3rem;font:400 13px/1.5 ui-monospace,monospace;text-decoration:none}
+.ghost{display:none} body:has(#ghosts:checked) .ghost{display:inline}
+.legend{display:none} .legend span{margin-right:1.2rem}
+table{border-collapse:collapse;font-size:.85rem} td,th{padding:.15rem .8rem .15rem 0;text-align:left;vertical-align:top}
+td{overflow-wrap:anywhere;white-space:pre-wrap} td:first-child{white-space:nowrap} .wide{overflow-x:auto}
+@media print{fieldset{display:none}}
+"""
+
+
+def page(runs: Sequence[RunState]) -> str:
+    """A whole HTML document of these runs. Everything from models, prompts and files is escaped."""
+    title = _text(about.title(runs[0])) if runs else "spec-tui"
+    return "".join([
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n",
+        f"<title>{title}</title>\n<style>{_style()}</style>\n</head>\n<body>\n{_choices()}\n",
+        *(part for run in runs for part in _run(run)),
+        "</body>\n</html>\n",
+    ])
+
+
+def _style() -> str:
+    names = [variable for variable, _, _ in INKS.values()]
+    names += ["background", "panel", "foreground", "border", "primary"]
+    light, dark = (_colours(theme, dict.fromkeys(names)) for theme in (LIGHT, DARK))
+    rules = [f":root{{color-scheme:light dark;{light}}}",
+             f"@media(prefers-color-scheme:dark){{:root:not(:has(#light:checked)){{{dark}}}}}",
+             f":root:has(#dark:checked){{color-scheme:dark;{dark}}}", ":root:has(#light:checked){color-scheme:light}"]
+    for view in _VIEWS:
+        rules.append(f"body:has(#view-{view}:checked) .legend.{view}{{display:block}}")
+    for view, styles in _styles().items():
+        for style in styles:
+            rules.append(f"body:has(#view-{view}:checked) .{style}{{{_ink(style)}}}")
+            rules.append(f".legend .{style}{{{_ink(style)}}}")
+    rules.append(f".ghost{{{_ink('ghost')}}}")
+    return _LAYOUT + "\n".join(rules)
+
+
+def _colours(theme, names: Iterable[str]) -> str:
+    values = {**theme.variables, **{name: getattr(theme, name) for name in names if hasattr(theme, name)}}
+    return "".join(f"--{name}:{values[name]};" for name in names if values.get(name))
+
+
+def _styles() -> dict[str, list[str]]:
+    """The style names of each view that has colours."""
+    names = list(marks.LEGEND)
+    sources, heat = [n for n in names if n.startswith("by-")], ["sure", "likely", "unsure", "guess"]
+    return {"outcome": [n for n in names if n not in (*sources, *heat, "ghost")], "source": sources, "confidence": heat}
+
+
+def _ink(name: str) -> str:
+    """The declarations of a style of the application."""
+    variable, _, attributes = INKS[name]
+    words = attributes.split()
+    out = [_ATTRIBUTES[word] for word in words if word in _ATTRIBUTES]
+    out += ([f"background:var(--{variable})", "color:var(--background)"] if "reverse" in words
+            else [f"color:var(--{variable})"])
+    return ";".join(out)
+
+
+def _choices() -> str:
+    views = "".join(_radio("view", f"view-{view}", view, view == "outcome") for view in _VIEWS)
+    themes = "".join(_radio("theme", name, name, name == "auto") for name in ("auto", "light", "dark"))
+    ghosts = '<label><input type="checkbox" id="ghosts"> rejected drafts</label>'
+    return (f"<fieldset><legend>view</legend>{views}{ghosts}</fieldset>"
+            f"<fieldset><legend>theme</legend>{themes}</fieldset>")
+
+
+def _radio(group: str, name: str, words: str, checked: bool) -> str:
+    on = " checked" if checked else ""
+    return f'<label><input type="radio" name="{group}" id="{name}"{on}> {words}</label>'
+
+
+def _run(run: RunState) -> Iterator[str]:
+    yield f"<h1>{_text(about.title(run))}</h1>\n"
+    if run.started is not None:
+        yield f'<div class="prompt">{_text(question(run.started), lines=True)}</div>\n'
+    yield f'<div class="answer">{"".join(_token(run, index) for index in range(len(run.tokens)))}</div>\n'
+    for view, styles in _styles().items():
+        present = marks.present(run.tokens, view)
+        words = "".join(f'<span class="{n}">{_text(marks.LEGEND[n])}</span>' for n in styles if n in present)
+        yield f'<div class="legend {view}">{words}</div>\n'
+    yield f"<h2>numbers</h2>\n{_table(about.outcome(run))}"
+    if run.started is not None:
+        yield f"<h2>how to repeat it</h2>\n{_table(about.origin(run.started))}"
+    wrote = (quoted(*event.emitted) for event in run.rounds)
+    head = ("round", "drafted", "accepted", "the target added", "ms", "wrote")
+    yield f"<h2>rounds</h2>\n{_table(((*row, text) for row, text in zip(about.rounds(run), wrote)), head)}"
+
+
+def _token(run: RunState, index: int) -> str:
+    token = run.tokens[index]
+    if not token.text:
+        return ""
+    classes = " ".join(["t", *(marks.style_of(token, view) for view in _VIEWS[:3])])
+    # The blanks before a word carry no line.
+    inked = token.text.lstrip(" ") or token.text
+    blanks = token.text[: len(token.text) - len(inked)]
+    span = f'<span class="{classes}" tabindex="-1" data-facts="{_text(_facts(run, token), lines=True)}">'
+    return f"{_ghost(run, token)}{blanks}{span}{_text(inked, lines=True)}</span>"
+
+
+def _ghost(run: RunState, token: TokenState) -> str:
+    """What was drafted where the target put its own token."""
+    wrong = rivals(run.rounds[token.round]) if token.kind == "corrected" else []
+    return f'<del class="ghost">{_text(wrong[0])}</del>' if wrong else ""
+
+
+def _facts(run: RunState, token: TokenState) -> str:
+    """Everything known about a token, a line each."""
+    event = run.rounds[token.round] if token.round >= 0 else None
+    where = f"round {event.index}" if event else "prefill"
+    law = run.started.law if run.started is not None else ""
+    lines = [f"{visible(token.piece)}   id {token.emitted.token}   {where}   {token.kind}, {token.source}",
+             fate(token, event, law), *(f"{name}: {words}" for name, words in facts(run, token, event))]
+    top = [f"{visible(choice.piece)} {choice.prob:.3f}" for choice in token.emitted.top[:_TOLD]]
+    return "\n".join([*lines, *(["likeliest: " + "   ".join(top)] if top else [])])
+
+
+def _table(rows: Iterable[Sequence[str]], names: Sequence[str] = ()) -> str:
+    head = f"<tr>{''.join(f'<th>{_text(name)}</th>' for name in names)}</tr>" if names else ""
+    body = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>\n" for row in rows)
+    return f'<div class="wide"><table>{head}\n{body}</table></div>\n'
+
+
+def _text(text: str, lines: bool = False) -> str:
+    """Text that is no markup, for an element or an attribute; with ``lines`` its breaks stay."""
+    return html.escape(sanitise(text) if lines else one_line(text), quote=True)

@@ -1,0 +1,33 @@
+"""The application's screen at the end of a trace, as SVG: drawn without a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engines.errors import RunFailed
+from spec_tui.session.replay import ReplayClient
+from spec_tui.session.trace import Trace
+from spec_tui.tui.copying import offline
+
+_FRAMES = 200
+
+
+def picture(trace: Trace, name: str, size: tuple[int, int] = (120, 40), theme: str | None = None) -> str:
+    """The screen as SVG, without links to fonts or sites. Raises RunFailed where it does not come to its end."""
+    return asyncio.run(_picture(trace, name, size, theme))
+
+
+async def _picture(trace: Trace, name: str, size: tuple[int, int], theme: str | None) -> str:
+    from spec_tui.tui.replay import ReplayApp
+
+    app = ReplayApp(ReplayClient(trace, float("inf")), name, theme=theme)
+    async with app.run_test(size=size) as pilot:
+        for _ in range(_FRAMES):
+            await pilot.pause(0.02)
+            if app.sitting.ready is not None and app.sitting.ended:
+                break
+        else:
+            raise RunFailed("the picture did not get finished", "try again on an idle machine")
+        app.screen.draw_all()
+        await pilot.pause()
+        return offline(app.export_screenshot(title=f"spec-tui replay {name}"))
