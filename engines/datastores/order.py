@@ -114,7 +114,7 @@ def begun(name: str) -> Order | None:
 
     try:
         return codec.build(Order, begun_with(name))
-    except ValueError:
+    except (ValueError, UsageProblem):
         return None
 
 

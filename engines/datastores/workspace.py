@@ -186,7 +186,7 @@ def _read_journal(folder: Path) -> dict[str, Any]:
         found = json.loads(text)
         sizes = {path: (folder / path).stat().st_size for path in found["lengths"]}
         return found if all(sizes[path] >= n for path, n in found["lengths"].items()) else {}
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 

@@ -112,7 +112,7 @@ def _chat_commands(screen: ChatScreen) -> Iterable[SystemCommand]:
     yield SystemCommand("Panel: layers", "What drafting with a part of the model leaves out", screen.action_layers)
     yield SystemCommand("Price of verification", "What it costs, and whether drafting pays", screen.action_price)
     yield SystemCommand("Step through the answer", "Phase by phase, with explanations", screen.action_step)
-    yield SystemCommand("Datastores", "What drafts are retrieved from: look, choose", screen.action_data)
+    yield SystemCommand("Datastores", "What drafts are retrieved from: build, look into, choose", screen.action_data)
     yield SystemCommand("Copy: answer", "The text of the last answer", lambda: screen.action_copy(False))
     yield SystemCommand("Copy: marked answer", "With corrections, as CriticMarkup", lambda: screen.action_copy(True))
     yield SystemCommand("Export: picture", "The screen as SVG, in the current folder", screen.action_export)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -15,9 +17,11 @@ import pytest
 
 from engines.datastores import build as building
 from engines.datastores import manifest, places
+from engines.datastores import order as orders
 from engines.datastores.build import build_sparse, suffix_array
 from engines.datastores.corpus import Document, Encoder, Joined
 from engines.datastores.estimate import estimate
+from engines.datastores.order import Order
 from engines.datastores.sources import files
 from engines.datastores.sparse import SparseStore
 from engines.datastores.store import open_store
@@ -268,3 +272,31 @@ def test_changed_sources_are_not_mixed(folder, tokenizer, often):
     assert "--fresh" in caught.value.hint
     store = build_sparse("mine", files([folder]), tokenizer, fresh=True)
     assert content(store.folder) == content(build_sparse("again", files([folder]), tokenizer).folder)
+
+
+def test_an_unfinished_build_knows_what_it_was_begun_with(tokenizer, folder, monkeypatch):
+    order = Order("cut", (folder.name, "python-stdlib"), limit=900)
+    monkeypatch.chdir(folder.parent)
+    with pytest.raises(Stop):
+        orders.build(order, files([Path(folder.name)]), tokenizer, progress=stopping(1))
+    assert orders.begun("cut") is None, "nothing was done"
+    monkeypatch.setattr(building, "_EVERY", -1.0)
+    with pytest.raises(Stop):
+        orders.build(order, files([Path(folder.name)]), tokenizer, progress=stopping(1))
+    kept = orders.begun("cut")
+    assert kept == Order("cut", (str(folder), "python-stdlib"), limit=900)
+    monkeypatch.chdir("/")
+    assert orders.corpus_of(dataclasses.replace(kept, sources=kept.sources[:1])).identity == files([folder]).identity
+    assert orders.build(kept, files([folder]), tokenizer).manifest.tokens and orders.begun("cut") is None
+
+
+@pytest.mark.parametrize("told", [
+    None, [], {}, {"name": 3, "sources": []}, {"name": "a", "sources": ["x"], "recipe": {"dims": -1}},
+    {"name": "a", "sources": "x"}, {"name": "a", "sources": ["x"], "kind": None},
+])  # fmt: skip
+def test_an_order_that_cannot_be_read_is_none(home, told):
+    for text in (json.dumps({"order": told, "lengths": {}}), json.dumps([told]), json.dumps({"lengths": told})):
+        (home / "odd.partial").mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        (home / "odd.partial" / "journal").write_text(f"{digest}\n{text}")
+        assert orders.begun("odd") is None

@@ -16,6 +16,7 @@ from engines.datastores import manifest, places
 from engines.datastores.build import build_sparse
 from engines.datastores.order import Order, begun
 from engines.datastores.sources import files
+from engines.events import Failed
 from engines.stock import Building, Built, Estimated, Found, Node, Probed, Refused, SparseProbe, Stocked
 from spec_tui import command
 from spec_tui.session.client import LoadRequest
@@ -298,6 +299,23 @@ async def test_a_build_goes_on_behind_the_chat(session):
         assert "notes is built" in s.status and s.chat.sitting.ready.datastores == ("notes (sparse)",)
         await s.ask("hello")
         assert len(client.requests) == 1
+
+
+async def test_a_build_is_stopped_from_the_chat_too_and_one_that_breaks_says_why(session):
+    client = FakeClient()
+    async with session(client=client) as s:
+        s.chat.action_data()
+        await s.pilot.pause()
+        s.app.screen._build(Order("notes", ("/x",)), False)
+        await s.pilot.press("d", "escape")
+        assert client.cancels == 1 and "stopping notes" in s.status
+        client.say(Refused("build", "notes", "notes was stopped", "what is done stays", "cancelled"))
+        await s.settle()
+        assert "what is done stays" in s.status and not s.chat.sitting.busy
+        s.chat.sitting.stock.build(Order("notes", ("/x",)))
+        client.say(Failed("the engine broke: KeyError", "this is a bug", "bug"))
+        await s.settle()
+        assert not s.chat.sitting.busy and s.chat.sitting.phase == "ready" and "the engine broke" in s.notice.lower()
 
 
 # -- parts ------------------------------------------------------------------------------------------

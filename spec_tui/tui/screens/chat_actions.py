@@ -51,7 +51,7 @@ class ChatActions(Screen):
         Binding("full_stop", "step", "Step", id="chat.step", show=False, key_display=".",
                 tooltip="Go through the answer phase by phase, from the round of the cursor on"),
         Binding("d", "data", "Data", id="chat.data", show=False,
-                tooltip="The datastores at hand, and which are searched"),
+                tooltip="The datastores: which are searched; build, probe, remove"),
         Binding("m,f9", "enlarge", "Enlarge", id="chat.enlarge", show=False, tooltip="Enlarge the focused panel"),
         Binding("g", "ghosts", "Ghosts", id="chat.ghosts", show=False,
                 tooltip="Show or hide rejected drafts behind the text"),
@@ -74,6 +74,7 @@ class ChatActions(Screen):
             self._message = ""
         else:
             at_work = "stopping the audit" if self.sitting.auditing is not None else "stopping after this round"
+            at_work = "" if self.sitting.stock.busy else at_work  # the status line says so itself
             self._message = at_work if self.sitting.busy else "stopping the download"
         self._draw_status()
         self.refresh_bindings()

@@ -205,7 +205,7 @@ class DataScreen(SpecModal[Settings]):
         if self.sitting.phase != "ready":
             self._say("the model is not loaded: a datastore is built for its tokenizer", wrong=True)
         elif self.sitting.busy:
-            self._say(self.sitting.still, wrong=True)
+            self._say(f"{self.sitting.still.partition(':')[0]}: wait for it, or stop it in the chat", wrong=True)
         return self.sitting.phase == "ready" and not self.sitting.busy
 
     def action_new(self) -> None:

@@ -75,6 +75,7 @@ def help_text(width: int) -> Content:
 def _bindings():
     from spec_tui.tui.app import SpecTui
     from spec_tui.tui.screens.chat_actions import ChatActions
+    from spec_tui.tui.screens.data import DataScreen
     from spec_tui.tui.screens.step_actions import StepActions
     from spec_tui.tui.screens.step_live import LiveStep
     from spec_tui.tui.widgets.layers_panel import LayersPanel
@@ -86,6 +87,7 @@ def _bindings():
     yield "anywhere", [*SpecTui.BINDINGS, palette, *anywhere]
     yield "prompt", PromptBox.BINDINGS
     yield "text and panels", [*TokenCursor.BINDINGS, *[b for b in ChatActions.BINDINGS if b not in anywhere]]
+    yield "datastores", DataScreen.BINDINGS
     yield "layers", LayersPanel.BINDINGS
     digits = [b for b in StepActions.BINDINGS if b.key.isdigit()]
     step = [b for b in StepActions.BINDINGS if b not in digits]
