@@ -65,7 +65,8 @@ class LayersActions(Screen):
             return
         value = settings.options(engine)[name]
         if name == "alpha":
-            value = round(value + step * (0.001 if value + step * 0.001 > _FINE else 0.005), 4)
+            fine = value >= _FINE if step > 0 else value > _FINE
+            value = round(value + step * (0.001 if fine else 0.005), 4)
         else:
             value += step
         try:

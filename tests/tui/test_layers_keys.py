@@ -1,0 +1,203 @@
+"""The layers panel from the outside: keys in, the next request's options out; it comes and goes with the engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.events import Failed, Prefilled
+from engines.request import Request
+from spec_tui.tui.layers import plan, removed
+from tests.tui.fakes import COSINES, READY, FakeClient
+
+ADMG = Request((), "admg")
+
+
+def panel(s) -> str:
+    return "\n".join(s.chat.query_one("#layers").text_rows())
+
+
+def shown(s) -> set[str]:
+    return {name for name in ("tree", "layers", "speed") if s.chat.query_one(f"#{name}").is_on_screen_tree}
+
+
+async def press(s, *keys: str) -> None:
+    await s.pilot.press(*keys)
+    await s.settle()
+
+
+async def test_it_comes_and_goes_with_the_engine(session):
+    async with session() as s:
+        assert shown(s) == {"tree", "speed"}
+        await s.ask("/engine admg", feed=0)
+        assert shown(s) == {"tree", "layers", "speed"} and "nothing measured yet" in panel(s)
+        await s.ask("Merge two lists.")
+        sizes = {name: s.chat.query_one(f"#{name}").size.height for name in ("tree", "layers", "speed")}
+        assert sizes["tree"] >= 6 and sizes["layers"] >= 13 and sizes["speed"] >= 12
+        assert "leaves out" in panel(s) and "draft forward" in panel(s)
+        await s.ask("/engine pld", feed=0)
+        assert shown(s) == {"tree", "speed"}
+
+
+async def test_l_goes_there_and_from_there_hides_it(session):
+    async with session(request=ADMG) as s:
+        await s.ask("Merge two lists.")
+        await press(s, "escape", "l")
+        assert s.chat.focused.id == "layers"
+        await press(s, "l")
+        assert shown(s) == {"tree", "speed"} and s.chat.focused is s.chat.transcript
+        await press(s, "l")
+        assert "layers" in shown(s) and s.chat.focused.id == "layers"
+        await press(s, "t", "s")
+        assert shown(s) == {"layers"}
+        await press(s, "l")
+        assert shown(s) == set() and not s.chat.query_one("#stack").display
+        await press(s, "t", "s")
+        assert shown(s) == {"tree", "speed"}
+
+
+async def test_alpha_m_and_n_move_by_key_and_take_effect_on_the_next_answer(session):
+    async with session(request=ADMG) as s:
+        await s.ask("Merge two lists.")
+        used = s.chat.shown_run()[0].prefilled.layers
+        await press(s, "escape", "l", "right", "right", "up", "plus", "plus", "minus")
+        assert s.client.requests == [s.chat.sitting.last.request]  # nothing was generated
+        options = s.chat.sitting.settings.options("admg")
+        assert (options["alpha"], options["m"], options["n"]) == (0.991, 4, 3)
+        assert "next: α 0.991  m 4  n 3" in panel(s) and "next leaves out" in panel(s)
+        preview = plan(used, options)
+        assert removed(preview) != removed(used)
+        await s.ask("Again.")
+        asked = s.client.requests[-1].options
+        assert (asked["alpha"], asked["m"], asked["n"]) == (0.991, 4, 3)
+        assert s.chat.shown_run()[0].prefilled.layers.attention == preview.attention
+        assert "next" not in panel(s)
+
+
+async def test_steps_of_the_threshold_are_small_near_1_and_come_back(session):
+    async with session(request=ADMG) as s:
+        await s.settle()
+        s.chat.query_one("#layers").focus()
+        for keys, alpha in ((["right"], 0.99), (["right"], 0.991), (["left"], 0.99), (["left"], 0.985),
+                            (["right"] * 12, 1.0), (["right"], 1.0), (["left"] * 11, 0.985)):
+            await press(s, *keys)
+            assert s.chat.sitting.settings.options("admg")["alpha"] == alpha
+        await press(s, *["minus"] * 3)
+        assert "0..1000" in s.status or "0..1000" in s.notice
+        assert s.chat.sitting.settings.options("admg")["n"] == 0
+
+
+async def test_keys_move_rules_while_an_answer_streams(session):
+    async with session(request=ADMG) as s:
+        await s.ask("Merge two lists.", feed=9)
+        await press(s, "tab", "tab", "tab", "tab")
+        s.chat.query_one("#layers").focus()
+        await press(s, "left")
+        assert "next: α 0.98 " in panel(s) and "answering" in s.status
+        s.client.feed()
+        await s.settle()
+        assert s.client.requests[0].options["alpha"] == 0.985 and "next: α 0.98 " in panel(s)
+
+
+async def test_enter_measures_what_is_typed_beside_the_conversation(session):
+    async with session(request=ADMG) as s:
+        s.chat.prompt.put("Merge two lists.")
+        await press(s, "escape", "l", "enter")
+        asked = s.client.requests[-1]
+        assert asked.conversation == (("user", "Merge two lists."),) and asked.max_new_tokens == 1
+        assert asked.engine == "admg" and "measuring the layers" in s.status
+        s.client.feed()
+        await s.settle()
+        assert not s.chat.sitting.turns and s.chat.prompt.text == "Merge two lists."
+        assert "nothing was added" in s.status and "leaves out 6 attention and 3 MLP of 12" in panel(s)
+        await press(s, "right")
+        assert "next: α 0.99 " in panel(s)
+
+
+async def test_enter_measures_the_last_prompt_where_none_is_typed(session):
+    async with session(request=Request((), "pld")) as s:
+        await s.ask("One.")
+        await s.ask("Two.")
+        await s.ask("/engine admg", feed=0)
+        s.chat.query_one("#layers").focus()
+        await press(s, "enter")
+        assert s.client.requests[-1].conversation == s.client.requests[-2].conversation
+        s.client.feed()
+        await s.settle()
+        assert len(s.chat.sitting.turns) == 2 and not s.chat.sitting.same_text and "leaves out" in panel(s)
+
+
+async def test_what_cannot_be_measured_is_told(session):
+    async with session(request=ADMG) as s:
+        s.chat.query_one("#layers").focus()
+        await press(s, "enter")
+        assert not s.client.requests and "Type a prompt first" in s.status
+        s.chat.prompt.put("Hello")
+        await press(s, "enter")
+        s.client.say(Failed("the model is too small", "take another"))
+        await s.settle()
+        assert "too small" in s.notice and not s.chat.sitting.busy and "measured" not in s.status
+        s.chat.prompt.focus()
+        await s.ask("/engine pld", feed=0)
+        await press(s, "escape", "escape", "l", "enter")
+        assert "/engine admg" in s.status
+        await press(s, "right")
+        assert "/engine admg" in s.status and not s.chat.sitting.settings.given
+
+
+async def test_esc_stops_a_measurement(session):
+    async with session(request=ADMG) as s:
+        s.chat.prompt.put("Hello")
+        s.chat.query_one("#layers").focus()
+        await press(s, "enter", "escape")
+        assert s.client.cancels == 1 and not s.chat.sitting.busy and not s.chat.sitting.turns
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 16)])
+async def test_in_one_column_l_enlarges_it_and_its_keys_work(session, size):
+    async with session(size=size, request=ADMG) as s:
+        await s.ask("Merge two lists.")
+        await press(s, "escape", "l")
+        assert shown(s) == {"layers"} and not s.chat.query_one("#left").display
+        assert s.chat.query_one("#layers").size.height >= size[1] - 5
+        assert panel(s).count("■■") >= 6 or panel(s).count("■") >= 10
+        await press(s, "right")
+        assert "next: α 0.99 " in panel(s)
+        await press(s, "escape")
+        assert s.chat.query_one("#left").display
+
+
+async def test_m_enlarges_it_and_numbers_appear(session):
+    async with session(request=ADMG) as s:
+        await s.ask("Merge two lists.")
+        await press(s, "escape", "l", "m")
+        assert shown(s) == {"layers"} and all(f"{c:.3f}"[1:] in panel(s) for c in COSINES)
+        await press(s, "escape")
+        assert shown(s) == {"tree", "layers", "speed"}
+
+
+async def test_the_cosines_measured_last_stay_for_previews_when_another_engine_answers(session):
+    async with session(request=ADMG) as s:
+        await s.ask("One.")
+        await s.ask("/engine pld", feed=0)
+        await s.ask("Two.")
+        await s.ask("/engine admg", feed=0)
+        assert "of 12" in panel(s) and "not measured" in panel(s)  # of this run nothing is known
+
+
+async def test_layers_without_cosines_and_odd_ones_are_drawn(session):
+    """A trace, or a model that measures nothing: the rule of m alone can be told beforehand."""
+    async with session(request=ADMG) as s:
+        await s.ask("One.", feed=1)
+        event = s.client._script.popleft()
+        assert isinstance(event, Prefilled)
+        bare = type(event.layers)(("", "search", ""), ("", "", ""))
+        s.client.say(type(event)(event.prompt_tokens, 0, 0.1, event.first, 3, bare))
+        s.client.feed()
+        await s.settle()
+        assert "of 3" in panel(s) and s.chat.sitting.ready is READY
+
+
+async def test_slash_layers(session):
+    async with session(client=FakeClient()) as s:
+        await s.ask("/layers", feed=0)
+        assert "layers" in shown(s) and "/engine admg" in panel(s)
