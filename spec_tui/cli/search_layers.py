@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from engines.layersearch.kept import Entry, Search, Trial
     from engines.layersearch.search import Progress
 
-_PROMPTS = "Prompts to measure on, one a line, or lines of JSON with a prompt. Default: the twelve of the showcase."
+_PROMPTS = "Prompts to measure on, one a line, or lines of JSON with a prompt. Default: eight of the showcase."
 _TRIALS = "Sets to try in all, those of earlier runs included."
 _TOKENS = "Tokens of each answer."
+_OF_A_KIND = 2  # showcases; eight in all, as many prompts as the paper took
 
 
 def search_layers(
@@ -88,7 +89,8 @@ def _prompts(file: Path | None) -> tuple[str, ...]:
     if file is None:
         from spec_tui.tui.showcase import SHOWCASES
 
-        return tuple(showcase.prompt for showcase in SHOWCASES)
+        kinds = dict.fromkeys(showcase.kind for showcase in SHOWCASES)
+        return tuple(s.prompt for kind in kinds for s in [s for s in SHOWCASES if s.kind == kind][:_OF_A_KIND])
     from engines.datastores.answers import read_prompts
 
     return tuple(read_prompts(file))
