@@ -19,6 +19,7 @@ from typing import IO
 from engines.errors import RunFailed, UsageProblem
 from engines.events import SCHEMA, Audited, Event, Failed, Finished, Prefilled, Round, Started, from_json, to_json
 from spec_tui.session.soundness import Soundness
+from spec_tui.session.state import RunState
 from spec_tui.text import model_label
 
 _LONGEST_LINE = 64 << 20  # bytes; a round with a tree of 256 nodes is some tens of kilobytes
@@ -30,6 +31,22 @@ _SEAL = b'{"event":"Sealed",'
 def encode(event: Event) -> bytes:
     """One line of UTF-8; lone surrogates, which UTF-8 cannot hold, as JSON escapes."""
     return to_json(event).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def recorded(run: RunState) -> tuple[Event, ...]:
+    """The events that a state was folded from."""
+    either = (run.started, run.prefilled, *run.rounds, run.finished, run.failed, run.audited)
+    return tuple(event for event in either if event is not None)
+
+
+def written(events: Iterable[Event]) -> bytes:
+    """A trace of these, as ``TraceWriter`` writes it."""
+    seal, out, ended = _Seal(), [], False
+    for event in events:
+        out.append(encode(_portable(event)))
+        seal.add(out[-1])
+        ended = isinstance(event, _LAST)
+    return b"".join([*out, seal.line()] if ended else out)
 
 
 class TraceWriter:

@@ -17,7 +17,6 @@ from engines.request import Request
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.tui.marks import VIEWS
 from spec_tui.tui.screens.chat import ChatScreen
-from spec_tui.tui.screens.step_actions import StepActions
 from spec_tui.tui.settings import Settings
 from spec_tui.tui.sitting import Sitting
 from spec_tui.tui.theme import DARK_TOKENS, LIGHT_TOKENS, THEMES
@@ -80,7 +79,7 @@ class SpecTui(App[int]):
         """Everything a key does, by name."""
         if isinstance(screen, ChatScreen):
             yield from _chat_commands(screen)
-        elif isinstance(screen, StepActions):
+        elif hasattr(screen, "commands"):  # step and race, loaded when they are opened
             yield from screen.commands()
         yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
         yield SystemCommand("Help", "All keys, commands and marks", self.action_help)
@@ -110,12 +109,13 @@ def _chat_commands(screen: ChatScreen) -> Iterable[SystemCommand]:
     yield SystemCommand("Panel: draft tree", "Show or hide it", lambda: screen.action_panel("tree"))
     yield SystemCommand("Panel: speed", "Show or hide it", lambda: screen.action_panel("speed"))
     yield SystemCommand("Panel: layers", "What drafting with a part of the model leaves out", screen.action_layers)
+    yield SystemCommand("Race", "Engines side by side on one prompt", screen.action_race)
     yield SystemCommand("Price of verification", "What it costs, and whether drafting pays", screen.action_price)
     yield SystemCommand("Step through the answer", "Phase by phase, with explanations", screen.action_step)
     yield SystemCommand("Datastores", "What drafts are retrieved from: build, look into, choose", screen.action_data)
     yield SystemCommand("Copy: answer", "The text of the last answer", lambda: screen.action_copy(False))
     yield SystemCommand("Copy: marked answer", "With corrections, as CriticMarkup", lambda: screen.action_copy(True))
-    yield SystemCommand("Export: picture", "The screen as SVG, in the current folder", screen.action_export)
+    yield SystemCommand("Export", "The answer as trace or document, the screen as picture", screen.action_export)
     if screen.sitting.phase in ("dead", "failed"):
         yield SystemCommand("Restart the engine", "The conversation is kept", screen.action_again)
 

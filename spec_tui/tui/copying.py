@@ -1,4 +1,4 @@
-"""What leaves the screen: an answer with its corrections marked, a picture."""
+"""What leaves the screen: an answer with its corrections marked, files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,16 @@ def offline(svg: str) -> str:
 
 
 def save_svg(svg: str, folder: Path | None = None) -> Path:
-    """Write a picture where there is none yet: the current folder, else the documents folder. Returns its path."""
+    """Write a picture where there is none yet. Returns its path."""
+    return save(offline(svg).encode(), "svg", folder)
+
+
+def save(data: bytes, ending: str, folder: Path | None = None) -> Path:
+    """Write a file where there is none yet: in the current folder, else the documents folder. Returns its path.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     folder = folder or Path.cwd()
     if not os.access(folder, os.W_OK):
         from platformdirs import user_documents_path
@@ -50,11 +59,11 @@ def save_svg(svg: str, folder: Path | None = None) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     name = f"spec-tui-{datetime.now():%Y%m%d-%H%M%S}"
     for number in range(1000):
-        path = folder / (f"{name}.svg" if not number else f"{name}-{number}.svg")
+        path = folder / (f"{name}.{ending}" if not number else f"{name}-{number}.{ending}")
         try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(offline(svg))
+            with path.open("xb") as file:
+                file.write(data)
             return path
         except FileExistsError:
             continue
-    raise FileExistsError(f"too many pictures named {name}")
+    raise FileExistsError(f"too many files named {name}")

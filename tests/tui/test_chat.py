@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from engines.events import Failed, Finished, Loading
 from engines.registry import specs
+from spec_tui.session.state import fold_all
+from spec_tui.session.trace import read_trace
 from spec_tui.tui.marks import VIEWS
 from spec_tui.tui.screens.engine import EngineScreen
+from spec_tui.tui.screens.export import CHOICES
 from spec_tui.tui.screens.help import HelpScreen
 from spec_tui.tui.screens.inspector import Inspector
 from spec_tui.tui.screens.showcase import ShowcaseScreen
@@ -484,17 +489,72 @@ async def test_a_reader_who_scrolled_up_is_left_alone(session):
         assert transcript.scroll_offset.y == transcript.max_scroll_y
 
 
-async def test_copy_and_export(session, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+async def test_copy(session):
     async with session() as s:
         await s.ask("one")
         await s.pilot.press("escape", "y")
         assert s.app.clipboard == ANSWER
         await s.pilot.press("Y")
         assert "{~~" in s.app.clipboard and "{++" in s.app.clipboard
-        await s.pilot.press("e")
-        (picture,) = tmp_path.glob("*.svg")
+
+
+async def export(s, name):
+    """Choose this in the dialog of e; the file that came of it."""
+    before = set(Path.cwd().iterdir())
+    await s.pilot.press("e")
+    await s.pilot.pause()
+    await s.pilot.press(*["down"] * list(CHOICES).index(name), "enter")
+    for _ in range(3):
+        await s.settle()
+    (made,) = set(Path.cwd().iterdir()) - before
+    return made
+
+
+async def test_export_of_an_answer(session, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with session() as s:
+        await s.ask("one")
+        await s.ask("two")
+        await s.pilot.press("escape", "home")
+        run = s.chat.sitting.turns[0].run
+        made = {name: await export(s, name) for name in ("trace", "md", "html", "cast")}
+        trace = read_trace(made["trace"])
+        assert trace.sealed and trace.complete and fold_all(trace.events) == run
+        assert run.text in made["md"].read_text() and "data-facts" in made["html"].read_text()
+        assert '"version": 2' in made["cast"].read_text() and made["cast"].name in s.status
+        again = await export(s, "trace")
+        assert again != made["trace"] and read_trace(again) == trace, "nothing is overwritten"
+
+
+async def test_export_that_cannot_be_written(session, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("spec_tui.tui.copying.save", full)
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("escape", "e", "enter")
+        await s.settle()
+        assert "could not save it: No space left" in s.status
+
+
+async def test_without_an_answer_the_screen_is_what_there_is(session, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with session() as s:
+        await s.pilot.press("escape", "e")
+        assert s.app.screen.query_one("#forms").option_count == 1
+        await s.pilot.press("escape")
+        assert not list(tmp_path.iterdir())
+
+
+async def test_export_of_the_screen(session, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("escape")
+        picture = await export(s, "svg")
         svg = picture.read_text()
+        assert "enter&#160;saves" not in svg, "the dialog is not in the picture"
         assert "@font-face" not in svg and "cdnjs" not in svg and "http://www.w3.org" in svg
         assert str(picture.name) in s.status
 

@@ -9,6 +9,7 @@ from textual.events import Key
 from textual.screen import Screen
 
 from engines.registry import find
+from spec_tui.session.state import RunState
 from spec_tui.tui import marks
 from spec_tui.tui.screens.layers_actions import PANELS
 
@@ -48,6 +49,7 @@ class ChatActions(Screen):
                 "out, and from there hide them"),
         Binding("p,f10", "price", "Price", id="chat.price", show=False,
                 tooltip="What verification costs, and whether drafting pays"),
+        Binding("r", "race", "Race", id="chat.race", show=False, tooltip="Engines side by side on one prompt"),
         Binding("full_stop", "step", "Step", id="chat.step", show=False, key_display=".",
                 tooltip="Go through the answer phase by phase, from the round of the cursor on"),
         Binding("d", "data", "Data", id="chat.data", show=False,
@@ -56,7 +58,8 @@ class ChatActions(Screen):
         Binding("g", "ghosts", "Ghosts", id="chat.ghosts", show=False,
                 tooltip="Show or hide rejected drafts behind the text"),
         Binding("i", "prompt", "Prompt", id="chat.prompt", show=False, tooltip="Go to the prompt"),
-        Binding("e", "export", "Export", id="chat.export", show=False, tooltip="Save the screen as an SVG picture"),
+        Binding("e", "export", "Export", id="chat.export", show=False,
+                tooltip="Save the answer as trace, Markdown, web page or recording, or the screen as a picture"),
         Binding("f1,question_mark", "app.help", "Help", id="app.help", key_display="F1", tooltip="All keys"),
     ]
 
@@ -198,12 +201,32 @@ class ChatActions(Screen):
         self.say("copied the answer" + (" with corrections marked" if marked else ""))
 
     def action_export(self) -> None:
-        from spec_tui.tui.copying import save_svg
+        from spec_tui.tui.screens.export import ExportScreen
+
+        run = self._run_to_save()
+        self.app.push_screen(ExportScreen(run is not None), self._export_chosen)
+
+    def _run_to_save(self) -> RunState | None:
+        """The answer under the cursor, else the last; None before its first token."""
+        cursor = self.transcript.cursor
+        turn = self.sitting.turns[cursor[0]] if cursor else self.sitting.last
+        return turn.run if turn is not None and turn.run.tokens else None
+
+    def _export_chosen(self, form: str | None) -> None:
+        if form is not None:
+            self.call_after_refresh(self._save, form)  # the dialog shall not be in the picture
+
+    def _save(self, form: str) -> None:
+        from spec_tui.tui.copying import save, save_svg
+        from spec_tui.tui.screens.export import PICTURE, document
 
         try:
-            self.say(f"saved the screen as {save_svg(self.app.export_screenshot(title='spec-tui'))}")
+            if form == PICTURE:
+                self.say(f"saved the screen as {save_svg(self.app.export_screenshot(title='spec-tui'))}")
+            else:
+                self.say(f"saved the answer as {save(*document(self._run_to_save(), form))}")
         except OSError as error:
-            self.say(f"could not save the screen: {error.strerror or error}")
+            self.say(f"could not save it: {error.strerror or error}")
 
     def action_engine(self) -> None:
         from spec_tui.tui.screens.engine import EngineScreen
@@ -230,6 +253,20 @@ class ChatActions(Screen):
         from spec_tui.tui.screens.step_live import stepping
 
         self.app.push_screen(stepping(self.sitting, turn, cursor[1] if cursor else None, self.app.presenter))
+
+    def action_race(self) -> None:
+        if self.sitting.busy:
+            self.say(self.sitting.still)
+            return
+        from spec_tui.tui.screens.race import RaceScreen
+
+        self.ticking.pause()  # a race takes in what the engine says, and nothing is drawn beside it
+        self.app.push_screen(RaceScreen(self.sitting), self._raced)
+
+    def _raced(self, happened) -> None:
+        self.ticking.resume()
+        self._draw_text(happened)
+        self._settle(happened)
 
     def action_data(self) -> None:
         from spec_tui.tui.screens.data import DataScreen
