@@ -11,6 +11,7 @@ from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
     from engines.datastores.order import Order
+    from engines.race.lanes import Race
 
 
 def build_line(order: Order, load: LoadRequest) -> str:
@@ -36,6 +37,19 @@ def chat_line(names: Iterable[str], load: LoadRequest) -> str:
     """``spec-tui`` with these datastores."""
     stores = [word for name in names for word in ("--datastore", name)]
     return shlex.join(["spec-tui", *stores, *_models(load)])
+
+
+def compare_line(race: Race, load: LoadRequest) -> str:
+    """``spec-tui compare`` that holds this race of one prompt; a prompt may begin with a dash."""
+    request = race.request
+    turns = [*request.conversation, *(("user", turn) for turns in race.prompts for turn in turns)]
+    words = [word for lane in race.lanes for word in ("--engine", lane.label)]
+    words += ["--repeats", str(race.repeats)]
+    words += _given(request, ("law", "temperature", "top_p", "top_k", "seed", "max_new_tokens"))
+    words += [f"--system={text}" for role, text in turns if role == "system"] + ["--raw"] * request.raw
+    words += [word for store in request.datastores for word in ("--datastore", store)]
+    prompt = next((text for role, text in reversed(turns) if role == "user"), "")
+    return shlex.join(["spec-tui", "compare", *words, *_models(load), "--", prompt])
 
 
 def _given(what: object, names: tuple[str, ...]) -> list[str]:

@@ -84,7 +84,7 @@ class ChatScreen(ChatActions, LayersActions, Screen):
         """After the first paint: everything that takes time, such as reading what engines there are."""
         self.sitting.start()
         self.draw_all()
-        self.set_interval(1 / FRAMES, self.pump)
+        self.ticking = self.set_interval(1 / FRAMES, self.pump)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The background, without the detour over a style cache: it lies under everything and is asked each frame."""
@@ -293,7 +293,7 @@ class ChatScreen(ChatActions, LayersActions, Screen):
         actions = {
             "new": self.action_new, "again": self.action_again, "baseline": self.action_baseline,
             "audit": self.action_audit, "price": self.action_price, "data": self.action_data,
-            "layers": self.action_layers, "step": self.action_step,
+            "layers": self.action_layers, "step": self.action_step, "race": self.action_race,
             "showcase": self.action_showcase, "help": self.app.action_help, "quit": self.app.exit,
         }
         if outcome.action == "view":

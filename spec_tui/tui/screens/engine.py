@@ -34,13 +34,16 @@ class EngineScreen(SpecModal[Settings]):
                 tooltip="Set everything back to its default"),
     ]
 
+    ABOUT: ClassVar = "engine and sampling"
+    SAMPLED: ClassVar = True  # whether the form has what engines share, too
+
     def __init__(self, settings: Settings, ready: Ready | None) -> None:
         super().__init__()
         self.settings, self.ready = settings, ready
         self.chosen = settings.resolved(ready)
 
     def compose(self) -> ComposeResult:
-        with Box("engine and sampling", "enter uses them · tab next field · ctrl+d defaults · esc closes"):
+        with Box(self.ABOUT, "enter uses them · tab next field · ctrl+d defaults · esc closes"):
             with Horizontal(id="columns"):
                 with Vertical(id="side"):
                     items = [Item(self._label(spec), id=spec.id) for spec in specs()]
@@ -49,14 +52,18 @@ class EngineScreen(SpecModal[Settings]):
                 with VerticalScroll(id="form", can_focus=False):
                     yield Static("options", classes="section", id="options-title", markup=False)
                     yield Vertical(id="options")
-                    yield Static("sampling", classes="section", markup=False)
-                    for option in SAMPLING:
-                        yield Field(option, getattr(self.settings, option.name), classes="sampling")
-                    yield Field(Option("system", "", "What the model is told before the conversation."),
-                                self.settings.system, classes="wide system")
+                    if self.SAMPLED:
+                        yield from self._sampling()
                     yield Field(Option("datastores", "", "Names of those to search; nothing takes those that ship."),
                                 " ".join(self.settings.datastores), classes="wide datastores")
             yield Static("", id="hint", markup=False)
+
+    def _sampling(self) -> ComposeResult:
+        yield Static("sampling", classes="section", markup=False)
+        for option in SAMPLING:
+            yield Field(option, getattr(self.settings, option.name), classes="sampling")
+        yield Field(Option("system", "", "What the model is told before the conversation."), self.settings.system,
+                    classes="wide system")
 
     async def on_mount(self) -> None:
         engines = self.query_one("#engines", OptionList)
@@ -133,6 +140,10 @@ class EngineScreen(SpecModal[Settings]):
         if reason := unavailable(find(self.chosen), self.ready, settings.options(self.chosen)):
             self.on_field_explained(Field.Explained(reason, True))
             return
+        self.choose(settings)
+
+    def choose(self, settings: Settings) -> None:
+        """Give back what was chosen."""
         self.dismiss(settings)
 
     def _with(self, settings: Settings, field: Field) -> Settings:

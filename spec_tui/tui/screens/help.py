@@ -76,6 +76,7 @@ def _bindings():
     from spec_tui.tui.app import SpecTui
     from spec_tui.tui.screens.chat_actions import ChatActions
     from spec_tui.tui.screens.data import DataScreen
+    from spec_tui.tui.screens.race_actions import RaceActions
     from spec_tui.tui.screens.step_actions import StepActions
     from spec_tui.tui.screens.step_live import LiveStep
     from spec_tui.tui.widgets.layers_panel import LayersPanel
@@ -89,6 +90,8 @@ def _bindings():
     yield "text and panels", [*TokenCursor.BINDINGS, *[b for b in ChatActions.BINDINGS if b not in anywhere]]
     yield "datastores", DataScreen.BINDINGS
     yield "layers", LayersPanel.BINDINGS
+    race = [b for b in RaceActions.BINDINGS if not b.key.isdigit()]
+    yield "race", [*race, Binding("1-9", "", "", tooltip="The lane of this number")]
     digits = [b for b in StepActions.BINDINGS if b.key.isdigit()]
     step = [b for b in StepActions.BINDINGS if b not in digits]
     yield "step", [*step, Binding("0-9", "", "", tooltip=digits[0].tooltip), *LiveStep.BINDINGS]

@@ -26,6 +26,13 @@ INKS: dict[str, tuple[str, float, str]] = {
     "bar": ("primary", 0.75, ""),
     "track": ("border", 1, ""),
     "changed": ("accent", 1, "bold reverse"),
+    # lanes of a race; each also has its number
+    "lane-1": ("foreground", 1, "bold"),
+    "lane-2": ("tok-accept", 1, ""),
+    "lane-3": ("tok-fixed", 1, ""),
+    "lane-4": ("src-retr", 1, ""),
+    "lane-5": ("tok-bonus", 1, ""),
+    "lane-6": ("src-output", 1, ""),
     # the token language: outcome
     "accepted": ("tok-accept", 1, ""),
     "corrected": ("tok-fixed", 1, "bold underline"),

@@ -1,0 +1,167 @@
+"""A race on a screen, without the screen: what is chosen, what runs, which moment of it is shown.
+
+While a race runs the engine belongs to it: its events are taken here, and the conversation's ``Sitting`` hears of
+nothing until it is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from engines.errors import SpecError
+from engines.events import Failed
+from engines.race.events import Compared
+from engines.race.result import LaneRun
+from spec_tui.race.bout import Bout
+from spec_tui.race.photo import Photo, points
+from spec_tui.session.state import RunState
+from spec_tui.tui.racing import Setup, usual
+from spec_tui.tui.showcase import SHOWCASES
+from spec_tui.tui.sitting import Happening, Sitting
+
+GONE = Failed("the engine process ended", "esc goes back to the chat, ctrl+r there restarts it", "crashed")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A lane's run at the moment that is shown.
+
+    Attributes:
+        whole, now: its run to the end (as far as it is known), and as it was then.
+        seconds: of its clock.
+        place: as which it came in, None before.
+    """
+
+    whole: RunState
+    now: RunState
+    seconds: float
+    place: int | None = None
+
+
+class Contest:
+    """Races one after another over a sitting's engine.
+
+    Attributes:
+        setup: the race to be.
+        bout: the race that runs or ran last, None before one.
+        photo: its runs on one clock, None while it runs.
+        differing: the pair whose first differing token is shown, else None.
+        happened: what the sitting has heard meanwhile, for the chat below.
+    """
+
+    def __init__(self, sitting: Sitting) -> None:
+        self.sitting = sitting
+        prompt = sitting.last.prompt if sitting.last is not None else SHOWCASES[0].prompt
+        self._usual = usual(sitting.settings, sitting.ready)
+        self.setup = Setup(self._usual, prompt)
+        self.bout: Bout | None = None
+        self.photo: Photo | None = None
+        self.differing: Compared | None = None
+        self.happened: set[Happening] = set()
+
+    @property
+    def running(self) -> bool:
+        return self.bout is not None and self.bout.running
+
+    @property
+    def finished(self) -> bool:
+        """There is a result to look at."""
+        return self.bout is not None and not self.bout.running and bool(self.bout.result.complete)
+
+    # -- what a person does -----------------------------------------------------------------------
+    def start(self) -> str:
+        """Race. Returns "" or why not, in words."""
+        sitting = self.sitting
+        if self.running:
+            return "The race is still running: esc stops it."
+        if sitting.busy:
+            return sitting.still
+        if sitting.phase != "ready":
+            return "The engine is not ready."
+        try:
+            asked = self.setup.race(sitting.settings, sitting.ready)
+        except SpecError as error:
+            return f"{error.message}: {error.hint}"
+        self.bout, self.photo, self.differing = Bout(asked), None, None
+        sitting.client.race(asked)
+        return ""
+
+    def change(self, setup: Setup) -> None:
+        """Another race to be; the result of one with other lanes goes."""
+        if self.bout is not None and not self.running and setup.lanes != self.setup.lanes:
+            self.bout = self.photo = self.differing = None
+        self.setup = setup
+
+    def cancel(self) -> None:
+        """Stop after the round under way; what is complete stays."""
+        if self.running:
+            self.bout.stopping = True
+            self.sitting.client.cancel()
+
+    def next_difference(self) -> Compared | None:
+        """Show the next pair that differs, at the first token that does; after the last none."""
+        pairs = [pair for pair in self.bout.result.pairs if pair.at is not None] if self.finished else []
+        at = pairs.index(self.differing) + 1 if self.differing in pairs else 0
+        self.differing = pairs[at] if at < len(pairs) else None
+        self._develop()
+        if self.photo is not None:
+            self.photo.skip()
+        return self.differing
+
+    # -- what the engine says ---------------------------------------------------------------------
+    def pump(self) -> bool:
+        """Take what has arrived; whether anything has."""
+        if not self.running:
+            heard = self.sitting.pump()
+            if "ready" in heard and self.setup.lanes == self._usual:  # now it is known what is at hand
+                self._usual = usual(self.sitting.settings, self.sitting.ready)
+                self.setup = replace(self.setup, lanes=self._usual)
+            self.happened |= heard
+            return bool(heard)
+        client = self.sitting.client
+        arrived = client.events()
+        for event in arrived:
+            self.bout.add(event)
+        if self.running and not client.alive:
+            self.bout.lost(GONE)
+        if not self.running:
+            self._develop()
+            if self.bout.asked.live and self.photo is not None:
+                self.photo.skip()  # it was seen already
+        return bool(arrived) or not self.running
+
+    def _develop(self) -> None:
+        """Put the runs that are shown on one clock."""
+        runs = {lane: self.run(lane) for lane in range(len(self.bout.labels))} if self.bout else {}
+        runs = {lane: self.bout.state(run) for lane, run in runs.items() if run is not None}
+        self.photo = Photo(runs) if runs else None
+
+    # -- what is shown ----------------------------------------------------------------------------
+    def run(self, lane: int) -> LaneRun | None:
+        """The run that stands for a lane: in a difference the one that differs."""
+        pair = self.differing
+        if pair is not None and lane in (pair.first, pair.second):
+            return self.bout.run(lane, pair.second_repeat if lane == pair.second else pair.first_repeat)
+        return self.bout.shown(lane)
+
+    def moment(self, lane: int) -> Moment | None:
+        """A lane as it is shown now; None where there is nothing of it."""
+        if self.photo is not None:
+            if lane not in self.photo.runs:
+                return None
+            found = self.photo.points(lane)
+            seconds = self.photo.now if not self.photo.arrived(lane) else found[-1][0] if found else 0.0
+            return Moment(self.photo.runs[lane], self.photo.at(lane), seconds, self.photo.place(lane))
+        if self.bout is None or not self.bout.asked.live or (run := self.bout.shown(lane)) is None:
+            return None
+        state = self.bout.state(run)
+        found = points(state)
+        return Moment(state, state, found[-1][0] if found else 0.0)
+
+    def series(self) -> list[tuple[str, list[tuple[float, int]]]]:
+        """A mark and the points of each lane up to this moment."""
+        lanes = range(len(self.bout.labels)) if self.bout is not None else ()
+        if self.photo is not None:
+            return [(str(n + 1), self.photo.points(n) if n in self.photo.runs else []) for n in lanes]
+        moments = [self.moment(n) for n in lanes]
+        return [(str(n + 1), points(m.whole) if m is not None else []) for n, m in enumerate(moments)]

@@ -1,0 +1,211 @@
+"""What the race screen says, made from its contest."""
+
+from __future__ import annotations
+
+from engines import registry
+from engines.race.events import Compared
+from engines.race.lanes import Lane
+from engines.race.result import LaneFigures
+from engines.request import LAWS, law_mark
+from engines.sources.meter import in_bytes
+from spec_tui.session.state import RunState
+from spec_tui.standings import (
+    MEMORY,
+    NOT_COMPARABLE,
+    disturbance_sentence,
+    interval_meaning,
+    pair_badge,
+    pair_sentence,
+    pairs_summary,
+    remarks,
+)
+from spec_tui.text import one_line, visible
+from spec_tui.tui import words
+from spec_tui.tui.contest import Contest, Moment
+from spec_tui.tui.racing import missing
+from spec_tui.tui.replay import speed_words
+from spec_tui.tui.settings import changed
+from spec_tui.tui.widgets.race_lanes import LaneView
+from spec_tui.tui.widgets.race_table import Scores
+from spec_tui.tui.widgets.strip_panel import Row, bar
+
+_PLACES = ("", "1st", "2nd", "3rd", "4th", "5th", "6th")
+_BAR = 12
+
+
+def lane_views(contest: Contest) -> tuple[LaneView, ...]:
+    """The lanes at the moment that is shown."""
+    bout = contest.bout
+    lanes = bout.asked.lanes if bout is not None else contest.setup.lanes
+    labels = bout.labels if bout is not None else contest.setup.labels
+    return tuple(_view(contest, n, lane, label) for n, (lane, label) in enumerate(zip(lanes, labels)))
+
+
+def _view(contest: Contest, number: int, lane: Lane, label: str) -> LaneView:
+    bout, moment = contest.bout, contest.moment(number)
+    law = bout.asked.request.law if bout is not None else contest.sitting.settings.law
+    lossy = not (LAWS[law].lossless and registry.find(lane.engine).lossless)
+    if moment is None:
+        return LaneView(label, _about(contest, lane, number), lossy=lossy)
+    started = moment.whole.started
+    lossy = lossy or (started is not None and not started.lossless)
+    over = contest.photo is not None and contest.photo.over
+    numbers = _medians(bout.figures()[number], number == bout.asked.baseline) if over else _so_far(moment)
+    failed = bout.standing(number) == "failed"
+    pair = contest.differing
+    marked = pair.at if pair is not None and number in (pair.first, pair.second) else None
+    total = len(moment.whole.tokens) if contest.photo is not None else None
+    state = "failed" if failed else _PLACES[moment.place or 0] if contest.photo is not None else ""
+    return LaneView(label, (), moment.now, total, moment.seconds, numbers, _badge(contest, number), state, lossy,
+                    marked)
+
+
+def _about(contest: Contest, lane: Lane, number: int) -> tuple[str, ...]:
+    """What a lane is, or why there is nothing of it."""
+    bout, spec = contest.bout, registry.find(lane.engine)
+    if bout is not None and bout.standing(number) == "failed":
+        failed = [run.failed for run in bout.result.runs.values() if run.lane == number and run.failed]
+        return tuple(f"✗ {one_line(f.message)}. {one_line(f.hint)}" for f in failed[:1]) or ("✗ it failed",)
+    if bout is not None and not bout.running:
+        return ("nothing of it is complete",)
+    reason = missing(lane, contest.sitting.ready)
+    parts = [spec.title, *([" · ".join(changed(lane.engine, spec.parse(lane.options)))]), spec.summary]
+    if lane.datastores:
+        parts.append("from " + ", ".join(lane.datastores))
+    return tuple(filter(None, [f"✗ {reason}" if reason else "", *parts]))
+
+
+def _so_far(moment: Moment) -> tuple[str, ...]:
+    """The numbers of a run up to a moment, by its own clock."""
+    m, run = moment.now.metrics, moment.now
+    ttft = run.prefilled.seconds if run.prefilled is not None else None
+    return _numbers(m.tokens_per_second, None, m.acceptance_rate, m.mean_generated_length, ttft, None)
+
+
+def _medians(f: LaneFigures, baseline: bool) -> tuple[str, ...]:
+    """A lane's numbers over all its runs."""
+    up = 1.0 if baseline and f.rate else f.speed_up.median if f.speed_up else None
+    m = f.metrics
+    return _numbers(f.rate.median if f.rate else None, up, m.acceptance_rate, m.mean_generated_length, f.ttft, f.memory)
+
+
+def _numbers(rate: float | None, up: float | None, accepted: float | None, length: float | None, ttft: float | None,
+             memory: int | None) -> tuple[str, ...]:
+    return (
+        "" if rate is None else f"{rate:.1f} tokens/s", "" if up is None else f"×{up:.2f}",
+        "" if accepted is None else f"{accepted:.0%} accepted", "" if length is None else f"M {length:.2f}",
+        "" if ttft is None else f"TTFT {ttft * 1e3:.0f} ms", "" if memory is None else in_bytes(memory),
+    )
+
+
+def _badge(contest: Contest, number: int) -> tuple[str, str] | None:
+    bout = contest.bout
+    if number == bout.asked.baseline:
+        return "baseline", "muted"
+    pair = bout.result.pair(bout.asked.baseline, number)
+    return pair_badge(pair) if pair is not None else None
+
+
+def scores(contest: Contest, sort: int) -> Scores:
+    """The table, once there is something complete."""
+    bout = contest.bout
+    if bout is None or not bout.result.complete:
+        return Scores()
+    return Scores(bout.labels, tuple(bout.figures()), bout.asked.baseline, tuple(bout.result.pairs), notes(contest),
+                  sort)
+
+
+def notes(contest: Contest) -> tuple[str, ...]:
+    """What the numbers do not say themselves."""
+    bout = contest.bout
+    result, figures = bout.result, bout.figures()
+    said = [NOT_COMPARABLE] if bout.asked.live else []
+    said += remarks(result, bout.labels)
+    said += [f"{one_line(run.failed.message)}. {one_line(run.failed.hint)}" for run in result.runs.values()
+             if run.failed is not None]
+    if result.finished is not None and result.finished.reason == "cancelled":
+        most = len(bout.asked.lanes) * bout.asked.repeats
+        said.append(f"stopped: {len(result.complete)} of {most} runs are complete, and count")
+    said += pairs_summary(result.pairs, bout.labels)
+    said.append(interval_meaning(f.rate for f in figures))
+    return (*said, *filter(None, [disturbance_sentence(result.disturbance())]), f"memory: {MEMORY}")
+
+
+def plot_state(contest: Contest) -> str:
+    """What the plot shows."""
+    if contest.bout is None or contest.bout.running:
+        return ""
+    return "the runs that differ" if contest.differing else "each lane's middle run"
+
+
+def difference(contest: Contest, pair: Compared) -> str:
+    """Which tokens differ first, and what that means."""
+    tokens = f"{_token(contest, pair, True)} and {_token(contest, pair, False)}"
+    return f"{tokens}: {pair_sentence(pair, contest.bout.labels)}"
+
+
+def _token(contest: Contest, pair: Compared, first: bool) -> str:
+    lane, repeat = (pair.first, pair.first_repeat) if first else (pair.second, pair.second_repeat)
+    run = contest.bout.run(lane, repeat)
+    tokens = contest.bout.state(run).tokens if run is not None else RunState().tokens
+    return f"“{visible(tokens[pair.at].piece)}”" if pair.at < len(tokens) else "the end"
+
+
+def top(contest: Contest) -> tuple[Row, Row]:
+    """The first line: what it is, and how it is asked."""
+    setup, settings = contest.setup, contest.sitting.settings
+    mode = "LIVE, not comparable" if setup.live else "fair"
+    sampling = [settings.heat(), *([f"seed {settings.seed}"] if settings.temperature else [])]
+    parts = [mode, f"{setup.repeats} repeat{'s' * (setup.repeats > 1)}", *sampling, f"max {settings.max_new_tokens}"]
+    lossless = LAWS[settings.law].lossless
+    right = [("" if lossless else f" {law_mark(settings.law)} ", "lossy"),
+             (f"{'' if settings.law == 'exact' or not lossless else settings.law + ' · '}{' · '.join(parts)} ", "text")]
+    return ([(" spec-tui ", "title"), (" race ", "strong"), (words.model(contest.sitting), "muted")],
+            [span for span in right if span[0]])
+
+
+def status(contest: Contest, message: str) -> Row:
+    """The line above the keys: what runs, what plays, what was said."""
+    bout, photo = contest.bout, contest.photo
+    if contest.running:
+        return _running(contest)
+    if message:
+        return [("   ", "text"), (one_line(message), "text")]
+    if contest.sitting.phase != "ready" or contest.sitting.busy:
+        return words.status(contest.sitting, "")
+    if bout is not None and bout.problem is not None:
+        return [(" ✗ ", "bad"), (one_line(f"{bout.problem.message}. {bout.problem.hint}"), "text")]
+    if photo is not None:
+        return _clock(contest)
+    return [(" ○ ", "muted"), ("enter starts", "text"),
+            ("  i prompt · a adds a lane, - takes one away · t repeats · f fair or live", "muted")]
+
+
+def _running(contest: Contest) -> Row:
+    bout = contest.bout
+    if bout.stopping:
+        return [(" ◌ ", "warn"), ("stopping after this round; what is complete stays", "text")]
+    if bout.auditing is not None:
+        return [(" ● ", "warn"), ("auditing texts that differ  ", "text"), *_bar(bout.auditing)]
+    at = bout.at
+    if at is None:
+        return [(" ◌ ", "warn"), ("starting", "text")]
+    what = "warm-up" if at.warm_up else f"repeat {at.repeat + 1} of {bout.asked.repeats}"
+    how = "live: not comparable" if bout.asked.live else "nothing is drawn while it runs"
+    return [(" ● ", "good"), (f"lane {at.lane + 1} of {len(bout.labels)}, {what}: ", "text"),
+            (one_line(bout.labels[at.lane], 30), f"lane-{at.lane + 1}"), ("  ", "text"),
+            *_bar((at.step - 1) / at.steps), (f"  {how} · esc stops", "muted")]
+
+
+def _clock(contest: Contest) -> Row:
+    photo = contest.photo
+    state = (" ■ ", "muted") if photo.over else (" ▶ ", "good") if photo.playing else (" ‖ ", "warn")
+    keys = "space plays it again" if photo.over else "space · < > speed · end"
+    share = photo.now / photo.length if photo.length else 1.0
+    return [state, (f"photo finish {speed_words(photo.speed)}  ", "text"), *_bar(share),
+            (f" {photo.now:.3f} of {photo.length:.3f} s  {keys}", "muted")]
+
+
+def _bar(share: float) -> Row:
+    filled = bar(share, _BAR)
+    return [(filled, "bar"), ("·" * (_BAR - len(filled)), "track")]

@@ -1,0 +1,196 @@
+"""The lanes of a race: columns of numbers and text, or bars over the text of one where columns would be too narrow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from textwrap import wrap
+
+from textual.events import Click
+from textual.message import Message
+
+from spec_tui.session.state import RunState
+from spec_tui.text import LOSSY, one_line
+from spec_tui.tui.widgets.lane_text import LaneText
+from spec_tui.tui.widgets.lines import clip, size
+from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, fit, title_row
+
+NARROWEST = 28  # columns of a lane beside others
+BLANK: Row = [("", "text")]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """A lane as it is drawn.
+
+    Attributes:
+        label: its name. ``lossy``: it does not keep the target's distribution.
+        about: what stands where its text will be.
+        run: what it has written at this moment, None for nothing to show.
+        total: tokens that it writes in the end, None while that is not known.
+        seconds: of its clock, at this moment.
+        numbers: in a few words each, the most important first.
+        badge: how its text compares, with a style.
+        state: in a word: waiting, running, "1st".
+        at: a token that stands out.
+    """
+
+    label: str
+    about: tuple[str, ...] = ()
+    run: RunState | None = None
+    total: int | None = None
+    seconds: float = 0.0
+    numbers: tuple[str, ...] = ()
+    badge: tuple[str, str] | None = None
+    state: str = ""
+    lossy: bool = False
+    at: int | None = None
+
+
+class RaceLanes(StripPanel):
+    """Draws the lanes; a click chooses one."""
+
+    class Picked(Message):
+        """A lane was clicked."""
+
+        def __init__(self, lane: int) -> None:
+            super().__init__()
+            self.lane = lane
+
+    def __init__(self, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.lanes: tuple[LaneView, ...] = ()
+        self.order: tuple[int, ...] = ()  # in which bars stand
+        self.focused_lane = 0
+        self.view = "outcome"
+        self._texts: list[LaneText] = []
+
+    def show(self, lanes: tuple[LaneView, ...], focused: int, view: str, order: tuple[int, ...] = ()) -> None:
+        """Draw these."""
+        self.lanes, self.focused_lane, self.view = lanes, min(focused, len(lanes) - 1), view
+        self.order = order or tuple(range(len(lanes)))
+        while len(self._texts) < len(lanes):
+            self._texts.append(LaneText())
+        self.update_rows()
+
+    @property
+    def titled_focus(self) -> bool:
+        return False
+
+    def columns(self, width: int) -> bool:
+        """Whether all lanes have room side by side."""
+        return bool(self.lanes) and width // len(self.lanes) >= NARROWEST
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        if not self.lanes:
+            return []
+        return self._columns(width, height) if self.columns(width) else self._bars(width, height)
+
+    # -- side by side -----------------------------------------------------------------------------
+    def _widths(self, width: int) -> list[int]:
+        """Columns of each lane, the line at its right included."""
+        each, rest = divmod(width, len(self.lanes))
+        return [each + (n < rest) for n in range(len(self.lanes))]
+
+    def _columns(self, width: int, height: int) -> list[Row]:
+        widths = self._widths(width)
+        parts = [self._column(n, room - 2, height) for n, room in enumerate(widths)]
+        out: list[Row] = []
+        for y in range(height):
+            row: list[Span] = []
+            for part, room in zip(parts, widths):
+                spans = part[y] if y < len(part) else BLANK
+                row += [*spans, (" " * (room - 2 - size(spans)), "text"), ("│ ", "rule")]
+            out.append(row[:-1])
+        return out
+
+    def _column(self, number: int, width: int, height: int) -> list[Row]:
+        lane = self.lanes[number]
+        rows = [self._title(number, width)]
+        if lane.run is not None:
+            rows.append(_progress(lane, width))
+            rows += [[(part, "text")] for part in wrap("   ".join(lane.numbers), width)][: max(2, height // 6)]
+            rows.append([(one_line(lane.badge[0]), lane.badge[1])] if lane.badge else BLANK)
+            rows.append(BLANK)
+            rows += self._text(number, width, max(1, height - len(rows)))
+        else:
+            rows.append(BLANK)
+            for part in lane.about:
+                rows += [*[[(line, "muted")] for line in wrap(one_line(part), width)], BLANK]
+        return [clip(row, width) for row in rows]
+
+    def _title(self, number: int, width: int) -> Row:
+        lane = self.lanes[number]
+        style = "title-here" if number == self.focused_lane else f"lane-{number + 1}"
+        mark: list[Span] = [(" ", "text"), (f" {LOSSY} ", "lossy")] if lane.lossy else []
+        state = f" {lane.state}" if lane.state else ""
+        room = width - size(mark) - len(state) - 1
+        label = one_line(f" {number + 1} {lane.label} ", max(6, room))
+        rule = max(0, width - len(label) - size(mark) - len(state))
+        return [(label, style), *mark, ("─" * rule, "rule"), (state, "strong")]
+
+    def _text(self, number: int, width: int, height: int) -> list[Row]:
+        lane, text = self.lanes[number], self._texts[number]
+        text.follow(lane.run or RunState(), width)
+        return text.rows(height, self.view, lane.at)
+
+    # -- bars -------------------------------------------------------------------------------------
+    def _bars(self, width: int, height: int) -> list[Row]:
+        state = "1-9 shows another lane's text"
+        rows: list[Row] = [title_row(width, "lanes", state)]
+        rows += [self._bar(number, width) for number in self.order]
+        lane = self.lanes[self.focused_lane]
+        rows.append(clip(self._title(self.focused_lane, width - 1), width))
+        room = max(1, height - len(rows))
+        if lane.run is None:
+            about = [line for part in lane.about for line in wrap(one_line(part), width - 1)]
+            return [*rows, *[[(line, "muted")] for line in about][:room]]
+        return [*rows, *self._text(self.focused_lane, width - 1, room)]
+
+    def _bar(self, number: int, width: int) -> Row:
+        lane = self.lanes[number]
+        style = "title-here" if number == self.focused_lane else f"lane-{number + 1}"
+        label = (26 if width >= 76 else 18) - 3 * (width < 68)
+        row: list[Span] = [(fit(f" {number + 1} {one_line(lane.label)}", label), style), (" ", "text")]
+        if lane.lossy:
+            row += [(LOSSY, "lossy"), (" ", "text")]
+        if lane.run is None:
+            return clip([*row, (lane.state or (lane.about[0] if lane.about else ""), "muted")], width)
+        wide = max(6, width - size(row) - 40)
+        row += _filled(_share(lane), wide)
+        row.append((" " + fit(lane.numbers[0] if lane.numbers else "", 16, right=True), "text"))
+        row.append((" " + fit(lane.numbers[1] if len(lane.numbers) > 1 else "", 6), "text"))
+        row.append((" " + lane.state if lane.badge is None else " " + lane.badge[0],
+                    "text" if lane.badge is None else lane.badge[1]))
+        return clip(row, width)
+
+    def on_click(self, event: Click) -> None:
+        if not self.lanes:
+            return
+        if self.columns(self.size.width):
+            edge = 0
+            for number, room in enumerate(self._widths(self.size.width)):
+                edge += room
+                if event.x < edge:
+                    self.post_message(self.Picked(number))
+                    return
+        elif 1 <= event.y <= len(self.order):
+            self.post_message(self.Picked(self.order[event.y - 1]))
+
+
+def _share(lane: LaneView) -> float:
+    """How far a lane is in its own text."""
+    return len(lane.run.tokens) / lane.total if lane.run is not None and lane.total else 0.0
+
+
+def _filled(share: float, width: int) -> Row:
+    filled = bar(share, width)
+    return [(filled, "bar"), ("·" * (width - len(filled)), "track")]
+
+
+def _progress(lane: LaneView, width: int) -> Row:
+    """A bar, tokens, seconds."""
+    tokens = len(lane.run.tokens)
+    words = f" {tokens} tokens  {lane.seconds:.2f} s"
+    if not lane.total:
+        return [(words[1:], "text")]
+    return [*_filled(_share(lane), max(4, width - len(words))), (words, "muted")]

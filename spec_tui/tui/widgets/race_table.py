@@ -1,0 +1,205 @@
+"""What a race comes to: a table that sorts, whether texts are the same, acceptance by depth, what is to be said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+
+from engines.race.events import Compared
+from engines.race.result import LaneFigures
+from engines.sources.meter import in_bytes
+from spec_tui.standings import interval
+from spec_tui.text import one_line
+from spec_tui.tui.marks import spans
+from spec_tui.tui.widgets.lines import clip, size
+from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
+from spec_tui.tui.widgets.strip_plot import columns
+
+MARKS = {"same": "✓", "tie": "≈", "BUG": "✗", "by design": "≠", "unchecked": "?"}
+_STYLES = {"same": "good", "tie": "warn", "BUG": "bad", "by design": "warn", "unchecked": "warn"}
+_LABEL = (14, 26)  # columns of a lane's name, at least and at most
+_CELL = 6  # columns of a pair, and of a depth
+BLANK: Row = [("", "text")]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What the panel shows: names and numbers by lane, ``base`` the lane that speed-ups are against, the texts of each
+    pair, sentences, and by which column it is sorted."""
+
+    labels: tuple[str, ...] = ()
+    figures: tuple[LaneFigures, ...] = ()
+    base: int = 0
+    pairs: tuple[Compared, ...] = ()
+    notes: tuple[str, ...] = ()
+    sort: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: heading, width, its cell, what it sorts by (greatest first; None where it does not), and how early it
+    goes where there is no room."""
+
+    title: str
+    width: int
+    cell: Callable[[LaneFigures, int], str]
+    key: Callable[[LaneFigures], float | None] | None = None
+    needed: int = 0
+
+
+def _rate(f: LaneFigures) -> float | None:
+    return f.rate.median if f.rate else None
+
+
+def _up(f: LaneFigures, base: int) -> str:
+    return "1.00" if f.lane == base and f.rate else f"{f.speed_up.median:.2f}" if f.speed_up else "-"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def _low(value: float | None) -> float | None:
+    """So that the least comes first."""
+    return None if value is None else -value
+
+
+COLUMNS = (
+    Column("tokens/s", 9, lambda f, _: "-" if f.rate is None else f"{f.rate.median:.1f}", _rate),
+    Column("interval", 16, lambda f, _: interval(f.rate), None, 1),
+    Column("×", 6, _up),
+    Column("interval", 11, lambda f, _: interval(f.speed_up, 2), None, 4),
+    Column("accepted", 9, lambda f, _: _share(f.metrics.acceptance_rate), lambda f: f.metrics.acceptance_rate, 2),
+    Column("of path", 8, lambda f, _: _share(f.metrics.path_acceptance), lambda f: f.metrics.path_acceptance, 6),
+    Column("M", 6, lambda f, _: "-" if f.metrics.mean_generated_length is None
+           else f"{f.metrics.mean_generated_length:.2f}", lambda f: f.metrics.mean_generated_length),
+    Column("TTFT", 8, lambda f, _: "-" if f.ttft is None else f"{f.ttft * 1e3:.0f} ms", lambda f: _low(f.ttft), 3),
+    Column("memory", 9, lambda f, _: "-" if f.memory is None else in_bytes(f.memory), lambda f: _low(f.memory), 5),
+)
+SORTS = (None, *(column for column in COLUMNS if column.key is not None))
+"""What o goes through: the order of the lanes, then by each column that can be sorted by."""
+
+
+def ranked(figures: Sequence[LaneFigures], sort: int) -> list[LaneFigures]:
+    """The lanes sorted, the best first; those without the number last."""
+    column = SORTS[sort % len(SORTS)]
+    if column is None:
+        return list(figures)
+    values = {f.lane: column.key(f) for f in figures}
+    return sorted(figures, key=lambda f: (values[f.lane] is None, -(values[f.lane] or 0.0), f.lane))
+
+
+class RaceTable(StripPanel):
+    """Draws scores."""
+
+    def __init__(self, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.scores = Scores()
+
+    def show(self, scores: Scores) -> None:
+        """Draw these."""
+        self.scores = scores
+        self.update_rows()
+
+    @property
+    def titled_focus(self) -> bool:
+        return False
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        scores = self.scores
+        if not scores.labels:
+            return []
+        rows = table(scores, width)
+        pairs, depths = same_text(scores), by_depth(scores, width)
+        beside = size(pairs[0]) + 2 + 30 <= width if pairs else False
+        if beside and depths:
+            left = size(pairs[0]) + 2
+            rows += [BLANK, *_beside(pairs, by_depth(scores, width - left), left)]
+        else:
+            rows += [*([BLANK, *pairs] if pairs else []), *([BLANK, *depths] if depths else [])]
+        said = [line for note in scores.notes for line in _wrapped(note, width)]
+        if len(rows) + 1 + len(said) > height:
+            rows = [row for row in rows if row is not BLANK]
+        gap = [BLANK] if said and len(rows) + len(said) < height else []
+        room = max(len(rows), height) - len(rows) - len(gap)
+        if len(said) > room and room:
+            said = [*said[: room - 1], [("… w shows it all", "muted")]]
+        return [clip(row, width) for row in [*rows, *gap, *said[:room]]]
+
+
+def table(scores: Scores, width: int) -> list[Row]:
+    """Lanes and numbers, as many columns as there is room for."""
+    chosen = list(COLUMNS)
+    while sum(column.width for column in chosen) + _LABEL[0] + 1 > width and any(c.needed for c in chosen):
+        chosen.remove(max(chosen, key=lambda column: column.needed))
+    label = min(_LABEL[1], max(_LABEL[0], width - 1 - sum(column.width for column in chosen)))
+    sort = SORTS[scores.sort % len(SORTS)]
+    order = "in the order of the lanes" if sort is None else f"by {sort.title}"
+    head: list[Span] = [(" " * label, "text")]
+    for column in chosen:
+        title, style = (column.title + "▾", "accent") if column is sort else (column.title, "muted")
+        head.append((fit(title, column.width, right=True), style))
+    rows: list[Row] = [title_row(width - 1, "numbers", f"medians, {order}"), head]
+    for f in ranked(scores.figures, scores.sort):
+        name = fit(f" {f.lane + 1} {one_line(scores.labels[f.lane])}", label)
+        rows.append([(name, f"lane-{f.lane + 1}"),
+                     *[(fit(column.cell(f, scores.base), column.width, right=True), "text") for column in chosen]])
+    return rows
+
+
+def same_text(scores: Scores) -> list[Row]:
+    """Every pair: how their texts compare, and at which token they part."""
+    found = {(p.first, p.second): p for p in scores.pairs}
+    if not found:
+        return []
+    count = len(scores.labels)
+    wide = 4 + _CELL * count
+    rows: list[Row] = [title_row(max(wide, 26), "same text", "")]
+    rows.append([(" " * 4, "text"), *[(fit(f"{n + 1}", _CELL), f"lane-{n + 1}") for n in range(count - 1)]])
+    for y in range(count):
+        row: list[Span] = [(f" {y + 1}  ", f"lane-{y + 1}")]
+        for x in range(y + ((y, y) in found)):  # a lane beside itself: its repeats differ
+            pair = found.get((x, y))
+            row.append((fit(_mark(pair), _CELL), _STYLES[pair.verdict] if pair else "muted"))
+        if len(row) > 1:
+            rows.append(row)
+    return rows
+
+
+def _mark(pair: Compared | None) -> str:
+    if pair is None:
+        return "·"
+    return MARKS[pair.verdict] + ("" if pair.at is None else f" {pair.at}")
+
+
+def by_depth(scores: Scores, width: int) -> list[Row]:
+    """Of the drafts that were judged at each depth the share that was accepted, for each lane that drafts."""
+    shares = [(f.lane, [kept / tried for kept, tried in zip(f.metrics.depth_accepted, f.metrics.depth_tried) if tried])
+              for f in scores.figures]
+    shares = [(lane, found) for lane, found in shares if found]
+    if not shares:
+        return []
+    deepest = max(len(found) for _, found in shares)
+    shown = max(1, min(deepest, (width - 6 - min(deepest, 16)) // 5))
+    rows: list[Row] = [title_row(width - 1, "accepted at depth", "")]
+    plot = min(deepest, 16)
+    head = "".join(fit(str(depth + 1), 5, right=True) for depth in range(shown))
+    rows.append([(" " * 3 + " " * plot + " ", "text"), (head, "muted")])
+    for lane, found in shares:
+        rows.append([(f" {lane + 1} ", f"lane-{lane + 1}"), (fit(columns(found[:plot], 1.0, 1)[0], plot), "bar"),
+                     (" " + "".join(fit(_share(share), 5, right=True) for share in found[:shown]), "text")])
+    return rows
+
+
+def _beside(left: list[Row], right: list[Row], width: int) -> list[Row]:
+    rows: list[Row] = []
+    for y in range(max(len(left), len(right))):
+        a = left[y] if y < len(left) else BLANK
+        rows.append([*a, (" " * (width - size(a)), "text"), *(right[y] if y < len(right) else BLANK)])
+    return rows
+
+
+def _wrapped(note: str, width: int) -> list[Row]:
+    lines = wrap(one_line(note), max(20, width - 3))
+    return [[("· " if not n else "  ", "muted"), *spans(line, "text")] for n, line in enumerate(lines)]
