@@ -45,6 +45,7 @@ class Stockroom:
         self.probed: Probed | Refused | None = None
         self.ended: Built | Refused | Stocked | None = None
         self.changes = 0
+        self._news: Built | Refused | Stocked | None = None
         self._asked: Question | None = None
         self._next: Question | None = None
 
@@ -103,9 +104,15 @@ class Stockroom:
         elif isinstance(event, Estimated):
             self.estimated, self.work = event, None
         elif isinstance(event, Stocked):
-            self.ended = event if event.removed else self.ended
+            if event.removed:
+                self.ended = self._news = event
         else:
-            self.ended, self.work = event, None
+            self.ended, self._news, self.work = event, event, None
+
+    def news(self) -> Built | Refused | Stocked | None:
+        """How something ended, once."""
+        news, self._news = self._news, None
+        return news
 
     def _begin(self, work: Work) -> None:
         self.work, self.estimated, self.ended = work, None, None

@@ -12,7 +12,7 @@ from spec_tui.text import LOSSY, lossy, model_label, one_line
 from spec_tui.tui import marks
 from spec_tui.tui.settings import changed, sampling_words
 from spec_tui.tui.sitting import Sitting, Turn
-from spec_tui.tui.stockroom import Stockroom, Work
+from spec_tui.tui.stockroom import Work
 from spec_tui.tui.widgets.strip_panel import Row, Span, bar
 from spec_tui.tui.widgets.transcript import Transcript
 
@@ -152,9 +152,8 @@ def _building(work: Work) -> Row:
     return [*row, ("  esc stops, d shows it", "muted")]
 
 
-def stocked(stock: Stockroom) -> str:
+def stocked(ended: Built | Refused | Stocked | None) -> str:
     """How a build or a removal ended; "" for nothing that the chat need tell."""
-    ended = stock.ended
     if isinstance(ended, Built):
         return f"{ended.name} is built: {ended.tokens:,} tokens, {in_bytes(ended.size)}; d chooses it"
     if isinstance(ended, Refused) and ended.do == "build":

@@ -296,7 +296,11 @@ async def test_a_build_goes_on_behind_the_chat(session):
         assert not client.requests and "Still building notes" in s.status + s.notice
         client.say(Built("notes", "sparse", 5, 1, 0, 30, 0.5), Stocked(("notes (sparse)",)))
         await s.settle()
-        assert "notes is built" in s.status and s.chat.sitting.ready.datastores == ("notes (sparse)",)
+        assert "notes is built" in s.status
+        s.chat.say("something else")
+        client.say(Stocked(("notes (sparse)",)))  # as when the screen opens
+        await s.settle()
+        assert "something else" in s.status and s.chat.sitting.ready.datastores == ("notes (sparse)",)
         await s.ask("hello")
         assert len(client.requests) == 1
 

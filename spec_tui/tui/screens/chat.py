@@ -155,7 +155,7 @@ class ChatScreen(ChatActions, LayersActions, Screen):
         if "audited" in happened:
             self._show_verdict(self.sitting.audited)
         if "stocked" in happened:
-            self._message = words.stocked(self.sitting.stock) or self._message
+            self._message = words.stocked(self.sitting.stock.news()) or self._message
         if "layers" in happened:
             self._message = self.layers_measured()
         if "unaudited" in happened:
