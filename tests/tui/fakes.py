@@ -30,6 +30,7 @@ from engines.events import (
     Round,
     Started,
     Trial,
+    Verified,
 )
 from engines.payoff import ENGINES as OF_ITSELF
 from engines.request import LAWS, Request
@@ -80,14 +81,15 @@ def pieces(text: str) -> list[str]:
 
 def script(request: Request, text: str = ANSWER, seed: int = 1) -> list[Event]:
     """A whole run that writes ``text``."""
-    words, dice = pieces(text)[: request.max_new_tokens], random.Random(seed)
+    begun = max(0, len(request.continued) - 1)
+    words, dice = pieces(text)[begun:][: request.max_new_tokens], random.Random(seed + begun)
     prompt = " ".join(content for _, content in request.conversation)
-    count = len(pieces(prompt))
+    count = len(pieces(prompt)) + begun
     started = Started(
         engine=request.engine or "draft", options=dict(request.options), law=request.law,
         temperature=request.temperature, top_p=request.top_p, top_k=request.top_k, seed=request.seed,
         max_new_tokens=request.max_new_tokens, model=READY.model, dtype=READY.dtype, device=READY.device,
-        prompt=tuple(range(count)), conversation=request.conversation, draft_model=READY.draft_model,
+        prompt=tuple(range(count)), conversation=request.conversation, draft_model=READY.draft_model, continued=begun,
         lossless=LAWS[request.law].lossless, price=PRICE, draft_price=DRAFT_PRICE,
         datastores=(request.datastores or ("sample",)) if request.engine in RETRIEVERS else (),
     )
@@ -100,6 +102,7 @@ def script(request: Request, text: str = ANSWER, seed: int = 1) -> list[Event]:
         index += 1
         room = request.max_new_tokens
         event = _round(words, at, index, count, started.engine, dice, room)
+        event = replace(event, verified=_every_row(event) if request.detail else ())
         event = _of_itself(event) if started.engine in OF_ITSELF else event
         out.append(event if started.lossless else replace(event, bias=0.25))
         at += len(event.emitted)
@@ -153,6 +156,15 @@ def _round(words: list[str], at: int, index: int, prompt: int, engine: str, dice
     return Round(
         index, prompt + at, draft, path, emitted, 0.0009 if draft.tokens else 0.0, 0.0126 + 0.0002 * len(draft.tokens),
         0.0002, prompt + at + len(path), _note(draft), retrieval=retrieval,
+    )
+
+
+def _every_row(event: Round) -> tuple[Verified, ...]:
+    """What the target has at each row: where the walk came by what it wrote, elsewhere something else."""
+    here = dict(zip([-1, *event.path], event.emitted))
+    return tuple(
+        Verified(here[n].top[0] if n in here else Choice(7, " else", 0.5), None, None if n < 0 else 0.25)
+        for n in range(-1, len(event.draft.tokens))
     )
 
 

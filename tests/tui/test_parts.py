@@ -257,6 +257,7 @@ def test_importing_the_screens_loads_no_torch():
 
 def test_every_binding_has_an_id_and_a_help_text():
     from spec_tui.tui.app import SpecTui
+    from spec_tui.tui.screens.branch import BranchScreen
     from spec_tui.tui.screens.chat_actions import ChatActions
     from spec_tui.tui.screens.data import DataScreen
     from spec_tui.tui.screens.engine import EngineScreen
@@ -265,11 +266,13 @@ def test_every_binding_has_an_id_and_a_help_text():
     from spec_tui.tui.screens.modal import SpecModal
     from spec_tui.tui.screens.price import PriceScreen
     from spec_tui.tui.screens.showcase import ShowcaseScreen
+    from spec_tui.tui.screens.step_actions import StepActions
+    from spec_tui.tui.screens.step_live import LiveStep
     from spec_tui.tui.widgets.prompt_box import PromptBox
     from spec_tui.tui.widgets.token_cursor import TokenCursor
 
     owners = (SpecTui, ChatActions, PromptBox, TokenCursor, TreePanel, EngineScreen, HelpScreen, Inspector,
-              SpecModal, ShowcaseScreen, PriceScreen, DataScreen)
+              SpecModal, ShowcaseScreen, PriceScreen, DataScreen, StepActions, LiveStep, BranchScreen)
     ids = []
     for owner in owners:
         for binding in owner.__dict__["BINDINGS"]:

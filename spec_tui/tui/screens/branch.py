@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -57,7 +58,7 @@ class FuturePanel(StripPanel):
         plot = [[(line, "bar")] for line in columns(what.gained[-width:], top, bars)]
         return [clip(row, width) for row in (
             title_row(width, one_line(title, width // 2), state), *shown, *[[("", "text")]] * (room - len(shown)),
-            [("a column a round, height is tokens gained", "muted")], *plot)]
+            [("tokens gained, a column a round", "muted")], *plot)]
 
     @property
     def titled_focus(self) -> bool:
@@ -85,7 +86,10 @@ class Table(StripPanel):
         rows: list[Row] = [title_row(width, "both futures", _ratio(a, b)), head]
         rows += [[(fit(name, _NAME), "muted"), *[(fit(value, _CELL), "text") for value in values]]
                  for name, values in lines]
-        return [clip(row, width) for row in (*rows, [(f"{mark} ", style), *spans(said, "text")])]
+        first, *more = wrap(said, max(20, width - 3))
+        told: list[Row] = [[(f"{mark} ", style), *spans(first, "text")], *[[("  ", "text"), *spans(line, "text")]
+                                                                          for line in more]]
+        return [clip(row, width) for row in (*rows, *told)]
 
     @property
     def titled_focus(self) -> bool:

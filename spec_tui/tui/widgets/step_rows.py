@@ -129,7 +129,8 @@ def _accept(run: RunState, place: Place, event: Round, width: int, height: int) 
         elif node.fate == "unreached":
             spans.append(("  not reached", "muted"))
         elif not dice and above is not None:
-            spans.append((f"  {_quoted(above.piece)}", "accepted" if node.fate == "accepted" else "corrected"))
+            style = "accepted" if node.fate == "accepted" else "corrected"
+            spans += [("  ", "text"), (_quoted(above.piece), style)]
         rows.append(spans)
     return rows + _left_out(event, len(shown), width)
 
@@ -141,7 +142,7 @@ def _trials(node: Node, law: str) -> Row:
     sign = (">" if trial.accepted else "≤") if law == "typical" else "<" if trial.accepted else "≥"
     first, second = (rule, f"{trial.dice:.3f}") if law == "typical" else (f"{trial.dice:.3f}", rule)
     again = f"  ({len(node.trials)} throws)" if len(node.trials) > 1 else ""
-    return [(f"  {first} {sign} {second}", "accepted" if trial.accepted else "ghost"), (again, "muted")]
+    return [("  ", "text"), (f"{first} {sign} {second}", "accepted" if trial.accepted else "ghost"), (again, "muted")]
 
 
 # -- what the target wrote, and what is kept ------------------------------------------------------
@@ -261,8 +262,10 @@ def _label(node: Node, width: int, style: str, mark: str = "") -> Row:
     lead = f"{mark} " if mark else ""
     word = visible(node.piece)
     room = width - indent - cells(lead)
-    return [(lead + " " * indent, style if mark else "rule"), (fit(word, room).rstrip(), style),
-            (" " * max(0, room - cells(fit(word, room).rstrip())), "text")]
+    word = fit(word, room).rstrip()
+    sign = "muted" if style == "ghost" else style  # a line through a mark and blanks would hide the mark
+    return [(lead.rstrip(), sign), (" " * (indent + cells(lead) - cells(lead.rstrip())), "text"), (word, style),
+            (" " * max(0, room - cells(word)), "text")]
 
 
 def _root(run: RunState, place: Place, width: int) -> Row:

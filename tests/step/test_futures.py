@@ -1,0 +1,82 @@
+"""Branches: the same text goes on from any round, and what is said about the two futures is so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engines import Request
+from spec_tui.session.state import fold_all
+from spec_tui.step.futures import differences, first_difference, future, going_on, verdict
+
+TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
+OPTIONS = {"pld": {"num_tokens": 4, "budget": "paper"}, "draft": {"shape": "tree"}, "rest": {"n_min": 1}}
+
+
+def request(engine="draft", **kw):
+    return Request(TURN, engine, max_new_tokens=40, **kw)
+
+
+@pytest.fixture(scope="module")
+def asked(tiny):
+    request_ = request(temperature=0.8, seed=4)
+    return request_, fold_all(tiny.run(request_))
+
+
+@pytest.mark.parametrize("engine", ["autoregressive", "pld", "draft", "rest"])
+def test_another_engine_writes_the_same_from_any_round(tiny, asked, engine):
+    request_, run = asked
+    for number in {1, len(run.rounds) // 2, len(run.rounds)}:
+        changed = going_on(request_, run, number, replace(request_, engine=engine, options=OPTIONS.get(engine, {})))
+        other = fold_all(tiny.run(changed))
+        a, b = future(run, number), future(other, 1)
+        assert first_difference(a, b) is None and len(a.tokens) == len(b.tokens)
+        assert a.over and b.over and sum(a.gained) == len(a.tokens) and sum(b.gained) == len(b.tokens)
+        words, well = verdict(request_, changed, a, b)
+        assert well and f"all {len(a.tokens)} tokens" in words
+        assert run.root_of(number - 1).emitted.token == other.tokens[0].emitted.token
+
+
+def test_a_branch_of_a_branch(tiny, asked):
+    request_, run = asked
+    second = going_on(request_, run, 2, replace(request_, engine="pld"))
+    branch = fold_all(tiny.run(second))
+    third = going_on(second, branch, 3, replace(second, engine="autoregressive"))
+    again = fold_all(tiny.run(third))
+    assert [t.emitted.token for t in future(again, 1).tokens] == [
+        t.emitted.token for t in run.tokens[len(run.tokens) - len(future(again, 1).tokens) :]]
+    assert first_difference(future(branch, 3), future(again, 1)) is None
+
+
+def test_what_may_differ_is_not_called_a_bug(tiny, asked):
+    request_, run = asked
+    for change, said in (({"temperature": 1.2}, "Sampling was changed"), ({"seed": 5}, "Sampling was changed"),
+                         ({"law": "redraw"}, "LOSSY"), ({"law": "rejection"}, "Sampling was changed")):
+        changed = going_on(request_, run, 2, replace(request_, **change))
+        words, well = verdict(request_, changed, future(run, 2), future(fold_all(tiny.run(changed)), 1))
+        assert said in words and well is None
+    dice = replace(request_, law="rejection")
+    assert "Dice decide" in verdict(dice, dice, future(run, 2), future(run, 2))[0]
+
+
+def test_other_tokens_are_named(asked):
+    request_, run = asked
+    a = future(run, 2)
+    other = replace(a, tokens=[*a.tokens[:3], replace(a.tokens[3], emitted=replace(a.tokens[3].emitted, token=-7))])
+    words, well = verdict(request_, request_, a, other)
+    assert well is False and "token 4" in words
+
+
+def test_changes_in_words():
+    a = request("draft", options={"num_tokens": 12})
+    b = replace(a, options={"num_tokens": 3}, temperature=0.5)
+    assert differences(a, b) == ["num_tokens 3", "temperature 0.5"]
+    assert differences(a, replace(a, engine="pld", options={})) == ["engine pld"]
+    assert differences(a, a) == []
+
+
+def test_the_end_of_a_run_is_a_short_future(asked):
+    _, run = asked
+    nothing = future(run, len(run.rounds) + 1)
+    assert len(nothing.tokens) == 0 and nothing.rate is None and nothing.mean is None

@@ -1,0 +1,342 @@
+"""The step screen: keys, what is hidden until it is decided, what the engine is asked for, how it looks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engines.events import Failed, Prefilled, Round
+from engines.request import Request
+from spec_tui.session.client import LoadRequest
+from spec_tui.step.phases import Place, phases_of
+from spec_tui.step.wording import p3
+from spec_tui.tui.app import SpecTui
+from spec_tui.tui.screens.branch import BranchScreen
+from spec_tui.tui.screens.chat import ChatScreen
+from spec_tui.tui.screens.engine import EngineScreen
+from spec_tui.tui.screens.step import StepScreen
+from spec_tui.tui.screens.step_live import LiveStep
+from spec_tui.tui.widgets.step_panels import Timeline
+from tests.tui.fakes import ANSWER, RETRIEVING, FakeClient, script
+
+SIZES = [(80, 24), (120, 40), (200, 60)]
+PROMPT = "Write a function that merges two sorted lists."
+EVENTS = script(Request((("user", PROMPT),), engine="draft"), ANSWER)
+
+
+def shown(screen) -> str:
+    """Everything that the screen's panels show."""
+    return "\n".join(row for panel in screen.query("StripPanel") if panel.display for row in panel.text_rows())
+
+
+async def stepping(s, *keys: str) -> LiveStep:
+    await s.ask(PROMPT)
+    await s.pilot.press("escape", "full_stop")
+    await s.settle()
+    for key in keys:
+        await s.pilot.press(key)
+    await s.settle()
+    return s.app.screen
+
+
+async def test_from_the_chat_and_back(session):
+    async with session() as s:
+        screen = await stepping(s)
+        assert isinstance(screen, LiveStep) and screen.player.place == Place(1)
+        await s.pilot.press("escape")
+        assert isinstance(s.app.screen, ChatScreen)
+
+
+async def test_the_command_and_the_palette_open_it_too(session):
+    async with session() as s:
+        await s.ask("/step", feed=0)
+        assert "ask something first" in s.status
+        await s.ask(PROMPT)
+        await s.ask("/step", feed=0)
+        assert isinstance(s.app.screen, StepScreen)
+        commands = {c.title: c for c in s.app.get_system_commands(s.app.screen)}
+        assert {"Step: play", "Step: guess", "Step: branch", "Step: present", "Step: go to"} <= set(commands)
+        await commands["Step: round"].callback()
+        assert s.app.screen.player.place.round == 2
+
+
+async def test_it_begins_at_the_round_of_the_cursor(session):
+    async with session() as s:
+        await s.ask(PROMPT)
+        await s.pilot.press("escape", "home", "left_square_bracket", *["right_square_bracket"] * 2)
+        cursor = s.chat.transcript.cursor
+        await s.pilot.press("full_stop")
+        await s.settle()
+        run = s.chat.sitting.last.run
+        assert s.app.screen.player.place.round == run.tokens[cursor[1]].round + 1 > 1
+
+
+async def test_every_phase_of_the_run_can_be_walked_through(session):
+    async with session(client=FakeClient(ANSWER[:60])) as s:
+        screen = await stepping(s)
+        run, seen = screen.player.run, []
+        for _ in range(len(run.rounds) * 7):
+            seen.append(screen.player.place)
+            await s.pilot.press("full_stop")
+        assert screen.player.place == Place(len(run.rounds), "keep") and len(set(seen)) >= 4 * len(run.rounds)
+        assert "This is the end" in shown(screen)
+        await s.pilot.press("home")
+        assert screen.player.place == Place()
+        await s.pilot.press("comma")
+        assert "This is the beginning" in shown(screen)
+        await s.pilot.press("end", "left")
+        assert screen.player.place.round == len(run.rounds) - 1
+
+
+async def test_the_words_are_of_this_round(session):
+    async with session() as s:
+        screen = await stepping(s, "full_stop", "full_stop", "full_stop")
+        event = screen.player.run.rounds[0]
+        text = " ".join(shown(screen).split())
+        assert f"{1 + len(event.draft.tokens)} rows" in text and p3(event.emitted[0].prob) in text
+        simple = shown(screen)
+        await s.pilot.press("x")
+        assert shown(screen) != simple and "not recorded" in shown(screen)
+        await s.pilot.press("X")
+        assert shown(screen) == simple
+
+
+async def test_a_guess_comes_before_the_verdict(session):
+    async with session() as s:
+        screen = await stepping(s, "p")
+        player = screen.player
+        while not player.asks or len(player.run.rounds[player.place.round - 1].path) == 0:
+            await s.pilot.press("right")
+        event = player.run.rounds[player.place.round - 1]
+        for key in ("full_stop", "full_stop"):
+            await s.pilot.press(key)
+            text = shown(screen)
+            assert "●" not in text and "✗" not in text and f"accepted {len(event.path)}" not in text
+        await s.pilot.press("full_stop")
+        assert player.place.phase == "tree" and "How many will be accepted" in shown(screen)
+        await s.pilot.press("9")
+        assert "press 0 to" in shown(screen) and not player.guesses
+        await s.pilot.press(str(len(event.path)))
+        assert player.place.phase == "verify" and f"you said {len(event.path)}" in shown(screen)
+        assert "1 of 1 right" in shown(screen)
+        await s.pilot.press("p")
+        assert "You guessed 1 of 1 right" in shown(screen)
+
+
+async def test_bookmarks_and_the_number_of_a_round(session):
+    async with session() as s:
+        screen = await stepping(s, "right", "b", "g", "9")
+        assert "9" in shown(screen)
+        await s.pilot.press("enter")
+        assert screen.player.place.round == 9
+        await s.pilot.press("n")
+        assert screen.player.place.round == 2 and "◆ 2" in shown(screen)
+        await s.pilot.press("g", "4", "escape")
+        assert screen.player.place.round == 2 and s.app.screen is screen
+
+
+async def test_a_click_on_the_timeline_goes_there(session):
+    async with session() as s:
+        screen = await stepping(s)
+        await s.pilot.click(Timeline, offset=(5, 2))
+        assert screen.player.place.round == 6
+
+
+async def test_playing_goes_on_by_itself_and_its_speed_changes(session):
+    async with session() as s:
+        screen = await stepping(s, "plus", "plus", "plus", "space")
+        begin = screen.player.place
+        await s.pilot.pause(0.8)
+        assert screen.player.playing and screen.player.place != begin
+        await s.pilot.press("space")
+        assert not screen.player.playing
+
+
+async def test_presenting_is_light_and_without_chrome_and_shows_the_keys(session):
+    async with session() as s:
+        screen = await stepping(s)
+        theme = s.app.theme
+        await s.pilot.press("P", "right")
+        assert s.app.theme == "spec-light" and not screen.query_one("#step-top").display
+        assert "→" in "\n".join(screen.query_one("#step-said").text_rows())
+        await s.pilot.press("escape")
+        assert s.app.theme == theme and screen.query_one("#step-top").display and s.app.screen is screen
+        await s.pilot.press("f", "escape", "escape")
+        assert s.app.theme == theme and isinstance(s.app.screen, ChatScreen)
+
+
+async def test_a_run_that_still_grows_is_followed(session):
+    async with session() as s:
+        await s.ask(PROMPT, feed=4)
+        s.chat.action_step()
+        await s.settle()
+        screen = s.app.screen
+        assert screen.player.rounds == 2
+        await s.pilot.press("end", "full_stop")
+        assert "more will come" in shown(screen)
+        s.client.feed()
+        await s.settle()
+        await s.pilot.pause(0.2)
+        assert screen.player.rounds > 2
+
+
+async def test_the_answer_is_made_again_with_every_row(session):
+    async with session() as s:
+        screen = await stepping(s, "full_stop", "full_stop", "full_stop")
+        assert "not recorded" in shown(screen)
+        await s.pilot.press("w")
+        asked = s.client.requests[-1]
+        assert asked.detail and asked.conversation == s.client.requests[0].conversation and asked.engine == "draft"
+        s.client.feed()
+        await s.settle()
+        await s.pilot.pause(0.2)
+        assert "recorded at every row" in shown(screen) and screen.player.run.rounds[0].verified
+        assert len(s.chat.sitting.turns) == 1 and not s.chat.sitting.baselines
+        await s.pilot.press("w")
+        assert "recorded already" in shown(screen)
+
+
+@pytest.mark.parametrize("how", ["fail", "die", "stop"])
+async def test_a_second_run_that_does_not_end_is_told(session, how):
+    async with session() as s:
+        screen = await stepping(s, "w")
+        s.client.feed(4)
+        await s.settle()
+        if how == "fail":
+            s.client._script.clear()
+            s.client.say(Failed("the model failed", "try again"))
+        elif how == "die":
+            s.client.die()
+        else:
+            await s.pilot.press("escape")
+        await s.settle()
+        await s.pilot.pause(0.2)
+        if how == "stop":
+            assert s.client.cancels == 1 and isinstance(s.app.screen, ChatScreen)
+        else:
+            assert "It did not work" in shown(screen) and screen.player.run is s.chat.sitting.turns[0].run
+        assert s.chat.sitting.turns[0].run.finished is not None
+
+
+async def branched(s, feed: int | None = None) -> BranchScreen:
+    screen = await stepping(s, "right", "right")
+    await s.pilot.press("B")
+    assert isinstance(s.app.screen, EngineScreen)
+    await s.pilot.press("home", "down", "enter")
+    await s.settle()
+    assert isinstance(s.app.screen, BranchScreen) and screen.player.place.round == 3
+    s.client.feed(feed)
+    await s.settle()
+    await s.pilot.pause(0.3)
+    return s.app.screen
+
+
+async def test_two_futures_side_by_side(session):
+    async with session() as s:
+        screen = await branched(s)
+        run, asked = s.chat.sitting.last.run, s.client.requests[-1]
+        given = tuple(t.emitted.token for t in run.tokens[: run.starts[2]])
+        assert asked.engine == "pld" and asked.continued == given
+        assert asked.max_new_tokens == 256 - len(given) + 1
+        text = shown(screen)
+        left = len(run.tokens) - run.starts[2]
+        assert "engine pld" in text and f"The same text, all {left} tokens" in text and "both have ended" in text
+        await s.pilot.press("full_stop")
+        inner = s.app.screen
+        assert isinstance(inner, LiveStep) and inner.player.run.started.engine == "pld"
+        await s.pilot.press("escape", "escape", "escape")
+        assert isinstance(s.app.screen, ChatScreen) and len(s.chat.sitting.turns) == 1
+
+
+async def test_a_branch_is_stopped_before_it_is_closed(session):
+    async with session() as s:
+        screen = await branched(s, feed=4)
+        assert "esc stops it" in shown(screen)
+        await s.pilot.press("escape")
+        assert s.app.screen is screen and s.client.cancels == 1
+        await s.settle()
+        await s.pilot.pause(0.3)
+        assert "stopped" in shown(screen)
+        await s.pilot.press("escape")
+        assert isinstance(s.app.screen, LiveStep)
+
+
+async def test_no_branch_while_the_engine_is_busy_or_before_the_first_round(session):
+    async with session() as s:
+        screen = await stepping(s, "home", "B")
+        assert s.app.screen is screen and "begins at a round" in shown(screen)
+        await s.pilot.press("w", "right", "B")
+        assert s.app.screen is screen and "Still measuring every row" in shown(screen)
+
+
+@pytest.mark.parametrize("strange", ["damaged", "empty", "failed", "hostile", "cut"])
+async def test_strange_runs_are_drawn(strange):
+    events = {
+        "damaged": [e for e in EVENTS if isinstance(e, Round)], "empty": [], "cut": EVENTS[:2],
+        "failed": [*EVENTS[:4], Failed("broke", "")],
+        "hostile": [replace(e, draft=replace(e.draft, pieces=("\x1b[31m\u202e",) * len(e.draft.pieces)))
+                    if isinstance(e, Round) else replace(e, first=replace(e.first, text="\x1b]0;x\x07"))
+                    if isinstance(e, Prefilled) else e for e in EVENTS],
+    }[strange]
+    app = SpecTui(FakeClient(), LoadRequest())
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = StepScreen(events, "a \x1b[1m title")
+        await app.push_screen(screen)
+        for number in range(4):
+            screen.player.jump(number)
+            for phase in phases_of(screen.player.run, screen.player.place.round):
+                screen.player.place = Place(screen.player.place.round, phase)
+                screen.draw()
+                await pilot.pause()
+                assert not {"\x1b", "\x07", "\u202e"} & set(shown(screen))
+
+
+def picture(snap_compare, size, *, keys=(), engine="draft", ready=None, theme=None, branch=False) -> bool:
+    client = FakeClient(ANSWER, **({"ready": ready} if ready else {}))
+    app = SpecTui(client, LoadRequest(), theme=theme, initial_request_options=Request((), engine=engine))
+
+    async def steps(pilot) -> None:
+        await pilot.pause()
+        app.screen.prompt.cursor_blink = False
+        app.screen.pump()
+        app.screen.ask(PROMPT)
+        client.feed()
+        app.screen.pump()
+        await pilot.pause()
+        for key in ("escape", "full_stop", *keys):
+            await pilot.press(key)
+            await pilot.pause()
+        if branch:
+            client.feed()
+            app.screen_stack[0].pump()
+            await pilot.pause()
+        app.screen.draw()
+        await pilot.pause()
+
+    return snap_compare(app, terminal_size=size, run_before=steps)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("phase", ["tree", "accept"])
+def test_step(snap_compare, size, phase):
+    assert picture(snap_compare, size, keys=["right", *["full_stop"] * (2 if phase == "tree" else 4), "x"])
+
+
+@pytest.mark.parametrize("size", SIZES[:2])
+def test_step_asks_for_a_guess(snap_compare, size):
+    assert picture(snap_compare, size, engine="rest", ready=RETRIEVING, keys=["p", "right", "b", "full_stop"])
+
+
+def test_step_presents(snap_compare):
+    assert picture(snap_compare, (80, 24), keys=["P", "right", *["full_stop"] * 3])
+
+
+def test_step_without_colour(snap_compare, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert picture(snap_compare, (120, 40), keys=["right", *["full_stop"] * 5])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_branch(snap_compare, size):
+    assert picture(snap_compare, size, keys=["right", "right", "B", "home", "down", "enter"], branch=True)
