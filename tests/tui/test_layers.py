@@ -10,14 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.cost import CostCurve
-from engines.events import Layers
+from engines.events import Layers, Prefilled
 from engines.forecast import Forecast
 from engines.payoff import Payoff
+from engines.registry import find
+from engines.request import Request
 from engines.rules import leave_out
-from spec_tui.tui.layers import Look, removed
+from spec_tui.session.state import fold_all
+from spec_tui.tui import layers, price
+from spec_tui.tui.layers import Look, plan, removed
+from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.widgets import layers_rows, payoff_rows
 from spec_tui.tui.widgets.layers_rows import AGAIN, RULES, RUNS, STAYS
 from spec_tui.tui.widgets.wrap import cells
+from tests.tui.fakes import READY, script
 
 COSINES = (0.581, 0.93, 0.97, 0.985, 0.99, 0.999, 0.95, 0.96, 0.4, 0.991, 0.998, 0.7)
 
@@ -144,7 +150,7 @@ def test_numbers_stand_below_wide_cells():
 
 
 def test_before_anything_was_measured_the_panel_says_how_to_measure():
-    assert "enter with the prompt" in " ".join(flat(Look("admg")))
+    assert "l and enter for the prompt" in " ".join(flat(Look("admg")))
     other = " ".join(flat(Look("pld")))
     assert "leaves no layers out" in other and "/engine admg" in other
     assert flat(Look("draft-verify", replace(USED, alpha=None, m=None, n=None)))[0].endswith("from a search ")
@@ -188,7 +194,7 @@ def test_the_verdict(payoff, speed, words):
 
 def test_cost_agreement_and_break_even_stand_on_one_scale():
     rows = ["".join(text for text, _ in row) for row in payoff_rows.scale(a_payoff(0.5, 75, 100), 53)]
-    room = 53 - 33
+    room = 20
     cost, agreement, even = (row[14:14 + room] for row in rows)
     assert cost.index("┃") == agreement.index("┃") == even.index("┃") == room // 2
     assert agreement.rstrip("·") == "█" * 10 + "┃" + "█" * 4 and set(cost[11:]) == {"·"}
@@ -199,3 +205,53 @@ def test_what_can_never_pay_has_no_mark_on_the_scale():
     rows = ["".join(text for text, _ in row) for row in payoff_rows.scale(a_payoff(1.3), 53)]
     assert not any("┃" in row for row in rows) and "never" in rows[2] and "1.30 of a whole" in rows[0]
     assert all(cells(row) <= 53 for row in rows)
+
+
+# -- beside a real engine, and in the inspector --------------------------------------------------------
+
+
+def test_a_preview_is_what_the_engine_then_leaves_out(tiny):
+    """By cosines of a single measurement, for rules of every kind."""
+
+    def measured(**options) -> Layers:
+        request = Request((("user", "Tom bought 4 apples."),), "admg", options, max_new_tokens=1)
+        return next(event.layers for event in tiny.run(request) if isinstance(event, Prefilled))
+
+    first, spec = measured(), find("admg")
+    some, rules = sorted(first.attention_cosine)[1], set()
+    for options in ({"alpha": some, "n": 0}, {"alpha": some, "n": 1, "m": 2}, {"m": 1, "n": 2}, {"m": 5, "n": 12},
+                    {"cosine": False, "m": 2, "n": 0}, {"interval": False, "alpha": 0.0, "n": 0},
+                    {"cosine": False, "interval": False}):
+        preview, found = plan(first, spec.parse(options, tiny.target.name)), measured(**options)
+        assert (preview.attention, preview.mlp) == (found.attention, found.mlp)
+        assert (preview.alpha, preview.m, preview.n) == (found.alpha, found.m, found.n)
+        rules |= {*found.attention, *found.mlp}
+    assert rules == {"", "cosine", "interval", "both"}
+
+
+def test_what_a_model_cannot_do_without_stays_in_a_preview():
+    bound = replace(USED, attention_stays=(5, 6), mlp_stays=(3,))
+    found = plan(bound, find("admg").parse({"alpha": 0.5, "m": 3, "n": 0}))
+    assert not any((found.attention[4], found.attention[5], found.mlp[2])) and found.attention[3] and found.mlp[5]
+
+
+def test_the_inspector_says_which_part_of_the_target_drafted():
+    run = fold_all(script(Request((("user", "hi"),), "admg", find("admg").parse({}))))
+    index = next(n for n, token in enumerate(run.tokens) if token.kind == "accepted")
+    text = str(explain(run, index))
+    assert "Proposed (a part of the target)" in text
+    assert "the target without 6 attention and 3 MLP sublayers of its 12 layers" in text and "draft model" not in text
+
+
+def test_the_price_of_a_run_that_drafts_with_its_target():
+    """A forward for each token, at this run's own time; before a run nothing is claimed."""
+    options = find("admg").parse({})
+    run = fold_all(script(Request((("user", "hi"),), "admg", options)))
+    found = price.outlook(run.started, "admg", options, run)
+    each = run.metrics.draft_seconds / sum(len(r.draft.tokens) for r in run.rounds)
+    assert found.forecast.first == found.forecast.each == found.forward == pytest.approx(each)
+    assert found.unit == "token" and found.paper == 12
+    look = layers.look(run, None, "admg", options, None)
+    assert look.payoff.fraction == pytest.approx(found.dear)
+    assert look.payoff.needed == pytest.approx(found.forecast.pays_from, abs=1e-3)
+    assert price.outlook(READY, "admg", options) is None

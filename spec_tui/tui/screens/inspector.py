@@ -10,7 +10,7 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import Static
 
-from engines.events import Choice, Origin, Round
+from engines.events import Choice, Layers, Origin, Round
 from engines.tree import children
 from spec_tui import verdict
 from spec_tui.session.state import RunState, TokenState, origin_of
@@ -95,7 +95,8 @@ def fate(token: TokenState, event: Round | None, law: str = "") -> str:
     """One sentence on what happened."""
     if event is None:
         return "The first token comes from the prefill: the target had read the prompt, nothing was drafted yet."
-    who = marks.SOURCES.get(token.source, token.source)
+    itself = token.source == "draft" and "exit threshold" in event.note  # no other drafter has one
+    who = "a part of the target" if itself else marks.SOURCES.get(token.source, token.source)
     if token.emitted.trials:
         return trials.fate(law, token, who)
     if token.kind == "accepted":
@@ -120,7 +121,10 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
     """Name and value of what is known."""
     e = token.emitted
     if event is not None and e.node >= 0:
-        yield "proposed by", "; and ".join(_origin(origin) for origin in _origins(event, e.node))
+        layers = run.prefilled.layers if run.prefilled else None
+        yield "proposed by", "; and ".join(
+            _part(layers) if layers and origin.source == "draft" else _origin(origin)
+            for origin in _origins(event, e.node))
         q = event.draft.probs[e.node]
         yield "draft says", f"{q:.3f}" if q is not None else "no probability (copied, not predicted)"
     else:
@@ -162,6 +166,11 @@ def _passage(event: Round | None, token: TokenState) -> list[Content]:
     text = Content.assemble((sanitise(passage.before), "$tok-prompt"), ("│", "$border"),
                             (sanitise(passage.after), "italic $src-retr"))
     return [Content(""), Content("the passage, after │ what followed there"), *text.split("\n")[:PASSAGE]]
+
+
+def _part(layers: Layers) -> str:
+    attention, mlp = (sum(map(bool, rules)) for rules in (layers.attention, layers.mlp))
+    return f"the target without {attention} attention and {mlp} MLP sublayers of its {len(layers.attention)} layers"
 
 
 def _origin(origin: Origin) -> str:

@@ -226,7 +226,7 @@ def _title(look: Look) -> str:
 
 
 def _nothing(look: Look, width: int) -> list[Row]:
-    text = ("nothing measured yet: an answer does it, or enter with the prompt that is typed" if look.engine in ENGINES
+    text = ("nothing measured yet: an answer does it; so do l and enter for the prompt that is typed" if look.engine in ENGINES
             else "this engine leaves no layers out: /engine admg drafts with a part of the model")
     return [BLANK, *([(line, "muted")] for line in wrap(text, max(10, width)))]
 

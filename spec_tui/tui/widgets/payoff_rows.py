@@ -9,6 +9,7 @@ from spec_tui.tui.widgets.lines import clip
 from spec_tui.tui.widgets.price_rows import style_of
 from spec_tui.tui.widgets.strip_panel import Row, Span, bar, fit
 
+NAME = 14  # columns of what a row is of
 
 def verdict(look: Look, width: int) -> Row:
     """Whether leaving out layers pays here, in words as long as there is room for."""
@@ -47,36 +48,38 @@ def _verdict(look: Look) -> tuple[str, ...]:
 
 def scale(p: Payoff | None, width: int) -> list[Row]:
     """A draft forward, agreement and break-even as shares of 1, on one scale."""
-    room = max(8, width - 33)
+    names = ("draft forward", "agreement", "break-even")
+    words = ["—"] * 3 if p is None else [
+        f"{share(p.fraction)} of a whole", f"{share(p.agreement)} of {p.judged} judged",
+        "> 1, never" if p.needed is None else f"{share(p.needed)} agreement"]
+    words = [f"  {text}" if text.startswith(".") else f" {text}" for text in words]
+    room = max(8, width - NAME - max(17, *map(len, words)))
     if p is None:
-        names = ("draft forward", "agreement", "break-even")
-        return [_on_scale(name, 0.0, room, None, "bar", "   —") for name in names]
+        return [_on_scale(name, 0.0, room, None, "bar", text) for name, text in zip(names, words)]
     at = None if p.needed is None else min(room - 1, int(p.needed * room))
     good = p.needed is not None and p.agreement >= p.needed
     return [
-        _on_scale("draft forward", p.fraction, room, at, "bar", f"{share(p.fraction):>4} of a whole"),
-        _on_scale("agreement", p.agreement, room, at, "good" if good else "bad",
-                  f"{share(p.agreement):>4} of {p.judged} judged"),
-        [(fit("break-even", 14), "muted"), *_break_even(p.needed, at, room)],
+        _on_scale(names[0], p.fraction, room, at, "bar", words[0]),
+        _on_scale(names[1], p.agreement, room, at, "good" if good else "bad", words[1]),
+        [(fit(names[2], NAME), "muted"), *_break_even(at, room), (words[2], "bad" if at is None else "text")],
     ]
 
 
 def _on_scale(name: str, value: float, room: int, at: int | None, style: str, words: str) -> Row:
     line = fit(bar(value, room), room)
-    row: list[Span] = [(fit(name, 14), "muted")]
+    row: list[Span] = [(fit(name, NAME), "muted")]
     for text, begin in ((line[:at], 0), (line[at + 1:], at + 1)) if at is not None else ((line, 0),):
         full = text.rstrip()
         row += [(full, style), ("·" * (len(text) - len(full)), "track")]
         if at is not None and begin == 0:
             row.append(("┃", "strong"))
-    return [*row, (f" {words}", "text")]
+    return [*row, (words, "text")]
 
 
-def _break_even(needed: float | None, at: int | None, room: int) -> Row:
+def _break_even(at: int | None, room: int) -> Row:
     if at is None:
-        return [("─" * room, "rule"), ("   > 1, never", "bad")]
-    line: Row = [("─" * at, "rule"), ("┃", "strong"), ("─" * (room - at - 1), "rule")]
-    return [*line, (f" {share(needed):>4} agreement", "text")]
+        return [("─" * room, "rule")]
+    return [("─" * at, "rule"), ("┃", "strong"), ("─" * (room - at - 1), "rule")]
 
 
 def share(value: float) -> str:
