@@ -1,10 +1,11 @@
 """Benchmarks of the playground, as ratios in one interleaved run.
 
-    python tools/bench.py [decode|showcase|loop|paint|ui]... [--repeats N] [--json]
+    python tools/bench.py [decode|showcase|race|loop|paint|ui]... [--repeats N] [--json]
 
 showcase: engines at budget=auto, and at the published sizes, against autoregressive decoding on the showcase prompts;
         with t(n) and each engine's break-even, so that a miss explains itself.
 decode: our autoregressive loop and each engine against transformers.generate on the shipped pair, same threads.
+race:   lanes of spec-tui compare against spec-tui run alone, and a lane against itself.
 loop:   the loop's own time a round (everything but drafting and the forward), at temperature 0 and 0.8.
 paint:  from the start of the process to the first full screen, in a pseudo-terminal.
 ui:     the share of one core that drawing 500 tokens a second takes (tools/bench_ui.py).
@@ -57,12 +58,15 @@ class Row:
         if not self.bound:
             return None
         sense, limit = self.bound.split()
+        if sense == "in":
+            low, high = map(float, limit.split(".."))
+            return low <= self.median <= high
         return self.median >= float(limit) if sense == ">=" else self.median <= float(limit)
 
     def line(self) -> str:
         mark = {None: "", True: "ok", False: "MISSED"}[self.kept]
         spread = f"{min(self.samples):.3g}..{max(self.samples):.3g}"
-        return f"{self.name:<58}{self.median:>9.3g} {self.unit:<9}{spread:<17}{self.bound:<9}{mark}"
+        return f"{self.name:<58}{self.median:>9.3g} {self.unit:<9}{spread:<17}{self.bound:<13}{mark}"
 
 
 def bench_decode(repeats: int) -> list[Row]:
@@ -82,8 +86,7 @@ def bench_decode(repeats: int) -> list[Row]:
         contender(PROMPTS[0])  # warm-up
     rates: dict[str, list[float]] = {name: [] for name in contenders}
     for repeat in range(repeats):
-        order = list(contenders)[repeat % len(contenders) :] + list(contenders)[: repeat % len(contenders)]
-        for name in order:
+        for name in shuffled(contenders, repeat):
             spent = [contenders[name](p) for p in PROMPTS]
             rates[name].append(sum(t for t, _ in spent) / sum(s for _, s in spent))
     rows = [Row("transformers.generate, greedy", rates["generate"], "tokens/s")]
@@ -116,8 +119,7 @@ def bench_showcase(repeats: int) -> list[Row]:
     runs: dict[tuple[str, str], list[list[Metrics]]] = {}
     for repeat in range(repeats):
         runtime.forget_acceptance()
-        order = list(contenders)[repeat % len(contenders) :] + list(contenders)[: repeat % len(contenders)]
-        for name in order:
+        for name in shuffled(contenders, repeat):
             if repeat == 0:
                 run_of(runtime, SHOWCASES[0].prompt, *contenders[name])  # warm-up
             for case in SHOWCASES:
@@ -126,6 +128,14 @@ def bench_showcase(repeats: int) -> list[Row]:
                     of_these = runs.setdefault((name, prompts), [[] for _ in range(repeats)])
                     of_these[repeat].append(metrics)
     return showcase_rows(runs)
+
+
+def shuffled(names, repeat: int) -> list[str]:
+    """These names in the order that favours none."""
+    from engines.race.lanes import order
+
+    names = list(names)
+    return [names[i] for i in order(len(names), repeat)]
 
 
 def showcase_rows(runs: dict) -> list[Row]:
@@ -200,6 +210,29 @@ def engine_rate(runtime, prompt: str, engine: str, options: dict) -> tuple[int, 
     return len(event.tokens) - 1, time.perf_counter() - clock
 
 
+def bench_race(repeats: int) -> list[Row]:
+    """Tokens a second of lanes over those of the same engines run alone, each in a process of its own, by turns."""
+    engines = ("autoregressive", "draft", "draft")
+    prompt = [PROMPTS[1], "--max-new-tokens", "150", "--format", "json"]
+    ratios: dict[str, list[float]] = {}
+    for _ in range(repeats):
+        alone = {name: command("run", *prompt, "--engine", name)["stats"] for name in sorted(set(engines))}
+        found = command("compare", *prompt, "--engines", ",".join(engines), "--repeats", "2")
+        rates = [lane["tokens_per_second"]["median"] for lane in found["lanes"]]
+        for name, lane in zip(engines, rates):
+            ratios.setdefault(f"{name}, lane / run alone", []).append(lane / alone[name]["tokens_per_second"])
+        ratios.setdefault("draft, a lane / the same lane again", []).append(rates[1] / rates[2])
+        load = "unknown" if found["other_cores"] is None else f"{found['other_cores']:.1f} cores"
+        print(f"other load while lanes ran: {load}", file=sys.stderr)
+    return [Row(name, samples, "x", "in 0.9..1.1") for name, samples in ratios.items()]
+
+
+def command(*arguments: str) -> dict:
+    """What a command of spec-tui prints as JSON."""
+    done = subprocess.run([sys.executable, "-m", "spec_tui", *arguments], capture_output=True, check=True, text=True)
+    return json.loads(done.stdout)
+
+
 def bench_loop(repeats: int) -> list[Row]:
     """Milliseconds a round outside drafting and the forward."""
     from engines import Request, load
@@ -263,7 +296,8 @@ def bench_ui(repeats: int) -> list[Row]:
 
 
 SECTIONS = {
-    "decode": bench_decode, "showcase": bench_showcase, "loop": bench_loop, "paint": bench_paint, "ui": bench_ui,
+    "decode": bench_decode, "showcase": bench_showcase, "race": bench_race, "loop": bench_loop, "paint": bench_paint,
+    "ui": bench_ui,
 }
 
 

@@ -11,7 +11,8 @@ from typer import Option
 
 from engines import registry
 from engines.errors import UsageProblem
-from engines.race.lanes import Lane, make_lane, parse_lane, parse_lanes
+from engines.race.lanes import Lane, Race, make_lane, parse_lane, parse_lanes
+from engines.race.result import Result
 from spec_tui.cli.generation import Generation, generates
 from spec_tui.cli.options import Settings
 from spec_tui.cli.race_output import WRITERS
@@ -61,9 +62,15 @@ def compare(
     def execute() -> int:
         lanes = _lanes(engines, engine or [], settings(set_ or []))
         asked = ask(generation, lanes, prompts, repeats)
-        return hold(generation, asked, trace_dir, lambda result: print(WRITERS[format](result, asked), flush=True))
+        return hold(generation, asked, trace_dir, lambda result: write(result, asked, format))
 
     return execute
+
+
+def write(result: Result, asked: Race, format: Format) -> None:
+    """Print a race; nothing where there is nothing to say."""
+    if text := WRITERS[format](result, asked):
+        print(text, flush=True)
 
 
 def _lanes(engines: str, single: list[str], common: dict[str, str]) -> tuple[Lane, ...]:

@@ -13,11 +13,10 @@ from engines import registry
 from engines.errors import UsageProblem
 from engines.race.lanes import STORES, Lane, Race, make_lane
 from engines.race.result import Result
-from spec_tui.cli.compare import Format, Prompts, RaceFormat, Repeats, TraceDir
+from spec_tui.cli.compare import Format, Prompts, RaceFormat, Repeats, TraceDir, write
 from spec_tui.cli.errors import narrate
 from spec_tui.cli.generation import Generation, generates
 from spec_tui.cli.options import Settings
-from spec_tui.cli.race_output import WRITERS
 from spec_tui.cli.racing import ask, hold
 from spec_tui.cli.run import settings
 from spec_tui.text import one_line
@@ -48,10 +47,10 @@ def sweep(
         _remark(option, lanes[-1])
 
         def show(result: Result) -> None:
-            if format in (Format.table, Format.md):
+            if format in (Format.table, Format.md) and result.complete:
                 drawn = plot(result, asked, option)
                 print(drawn if format is Format.table else f"```text\n{drawn}\n```", end="\n\n")
-            print(WRITERS[format](result, asked), flush=True)
+            write(result, asked, format)
 
         return hold(generation, asked, trace_dir, show)
 

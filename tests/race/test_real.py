@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from engines import specs
 from engines.events import Finished, Round
+from engines.race import runner
 from engines.race.lanes import Lane, Race, parse_lanes
 from engines.race.result import Result
 from engines.race.runner import race
 from engines.request import Request
 from spec_tui.standings import pairs_summary
 from tests.conftest import TURN
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Without the sweep before each run, which takes longer than the small ones."""
+    monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
 
 
 def hold(racer, asked: Race) -> Result:
