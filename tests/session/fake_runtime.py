@@ -7,18 +7,38 @@ import signal
 import sys
 import time
 
+from engines.datastores.pace import Step
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.events import Audited, Choice, Draft, Emitted, Finished, Loading, Origin, Prefilled, Ready, Round, Started
 from engines.request import LAWS
+from engines.stock import Built, Stocked
 
 HOSTILE = "a\x1b]0;owned\x07b\x1b[31mc\x9b2Jd\u202ee\r"
+
+
+class FakeWorkshop:
+    """Builds until it is stopped; the name of the datastore says otherwise."""
+
+    def stocked(self, removed=""):
+        return Stocked(("a (sparse)",), removed)
+
+    def build(self, order, progress, fresh=False):
+        if order.name == "bug":
+            raise KeyError("surprise")
+        for done in range(3 if order.name == "short" else 10**9):
+            time.sleep(0.001)
+            progress(Step("tokens", done, None, "bytes"))
+        return Built(order.name, order.kind, 3, 1, 0, 30, 0.1)
+
+    def remove(self, name):
+        raise UsageProblem(f"there is no datastore {name}", "choose another")
 
 
 class FakeRuntime:
     default_engine = "pld"
 
     def __init__(self, ready: Ready) -> None:
-        self.ready = ready
+        self.ready, self.workshop = ready, FakeWorkshop()
 
     def run(self, request, cancelled=lambda: False):
         prompt = request.conversation[-1][1]

@@ -1,0 +1,71 @@
+"""Commands about datastores to the engine process: progress, stopping, failures that are not those of a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.datastores.order import Order
+from engines.datastores.reduce import Recipe
+from engines.events import Failed, Finished, Loading, Ready, from_json, to_json
+from engines.stock import Building, Built, DenseProbe, Found, Neighbour, Node, Probed, Refused, SparseProbe, Stocked
+from spec_tui.session import datastores as commands
+from spec_tui.session.client import LoadRequest
+from tests.session.test_process import ask, client, either, until  # noqa: F401 (fixtures)
+
+
+def loaded(engine):
+    engine.load(LoadRequest(model="some"))
+    until(engine, Ready)
+    return engine
+
+
+def test_a_build_is_told_and_what_fits_after_it(either):  # noqa: F811
+    loaded(either).tell(commands.build_command(Order("short", ("x",), "both", recipe=Recipe(8))))
+    seen = until(either, Stocked)
+    assert {type(event) for event in seen[:-2]} == {Building} and isinstance(seen[-2], Built)
+    assert (seen[-2].kind, seen[-1].datastores) == ("both", ("a (sparse)",))
+
+
+def test_an_endless_build_tells_some_of_its_steps_and_stops(either):  # noqa: F811
+    loaded(either).tell(commands.build_command(Order("endless", ("x",))))
+    seen = until(either, Building)
+    while seen[-1].done < 300:
+        seen += until(either, Building)
+    assert len(seen) * 3 < seen[-1].done, "not every step"
+    either.run(ask("hello", max_new_tokens=3))  # waits
+    either.cancel()
+    seen = until(either, Finished)
+    assert next(event for event in seen if not isinstance(event, Building)) == Refused(
+        "build", "endless", "endless was stopped", "what is done stays, and can be gone on with", "cancelled")
+    assert not any(isinstance(event, Failed) for event in seen)
+
+
+def test_failures_are_refusals_and_bugs_end_nothing(either):  # noqa: F811
+    either.tell(commands.LOOK)
+    assert until(either, Refused)[-1].message == "no model is loaded"
+    loaded(either).tell(commands.remove_command("nothing"))
+    assert until(either, Refused)[-1].do == "remove"
+    either.tell({"do": "build", "order": {"name": 7, "sources": "x"}, "fresh": False})
+    assert "no order of a datastore" in until(either, Refused)[-1].message
+    either.tell(commands.build_command(Order("bug", ("x",))))
+    assert until(either, Failed)[-1].kind == "bug"
+    either.run(ask("hello", max_new_tokens=3))
+    assert until(either, Finished)
+
+
+def test_a_question_that_waits_does_not_shield_the_loading_from_a_stop(either):  # noqa: F811
+    either.load(LoadRequest(model="endless"))
+    until(either, Loading)
+    either.tell(commands.LOOK)
+    either.cancel()
+    assert next(e for e in until(either, Failed) if isinstance(e, Failed)).kind == "cancelled"
+
+
+@pytest.mark.parametrize("hostile", ["plain", "a\x1b]0;owned\x07\ud800\u202e\n"])
+def test_what_is_said_of_datastores_is_json_both_ways(hostile):
+    place = Found(hostile, None, hostile, hostile)
+    sparse = SparseProbe(2, hostile, 5, (Node(1, hostile, -1, 5, 0.5, place),), 0.1)
+    dense = DenseProbe(3, 1, (Neighbour(0.9, 0.1, 1, (1, 2), hostile, place),), "", 0.2)
+    for event in (Probed("n", hostile, hostile, 3, sparse, dense), Probed("n", "", None, 0), Stocked(("a",), "b"),
+                  Building("n", hostile, 1, None, "bytes", 0.5, None)):  # fmt: skip
+        assert from_json(to_json(event)) == event
