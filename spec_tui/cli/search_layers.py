@@ -119,7 +119,7 @@ class Shown:
         if progress.best != self._best:
             self._best = progress.best
             if not self._terminal:
-                narrate(f"trial {self._trials}: x{self._best.speed_up:.2f} without {self._best.skipped}")
+                narrate(f"{self._trials} trials: best x{self._best.speed_up:.2f} without {self._best.skipped}")
         self._status.show(Loading(line(progress), None))
 
     def left(self) -> str:
@@ -157,13 +157,14 @@ def lines(search: Search) -> list[str]:
         one_line(f"{search.model}, {identity.dtype}: {identity.layers} layers, {len(search.trials)} sets tried on "
                  f"{settings.prompts} prompts of {settings.tokens} tokens"),
         f"best: without {best.skipped}",
-        f"  x{best.speed_up:.2f} of autoregressive decoding, measured again"
-        f" (x{best.low:.2f} to x{best.high:.2f}); {best.tokens_per_second:.1f} against {best.baseline:.1f} tokens/s",
+        f"  x{best.speed_up:.2f} of autoregressive decoding: {best.tokens_per_second:.1f} against"
+        f" {best.baseline:.1f} tokens/s",
+        f"  the middle of runs that measured it again, x{best.low:.2f} to x{best.high:.2f}",
     ]
     if best.speed_up <= 1:
-        out.append("No set pays here: drafting takes more time than it saves. Engine autoregressive is faster.")
+        out.append("No set pays here: drafting takes more time than it saves.")
     if search.slow:
-        out.append(f"note: during {search.slow} of {len(search.trials)} trials the machine was busy: they prove little")
+        out.append(f"note: the machine was busy during {search.slow} of {len(search.trials)} trials: they prove little")
     return [*out, "--engine draft-verify drafts with it."]
 
 

@@ -37,8 +37,8 @@ def test_it_searches_saves_and_goes_on(searcher, tiny):
     more = json.loads(searcher("--trials", "5", "--format", "json").out)
     assert more["trials"][:3] == facts["trials"] and len(more["trials"]) == 5
     again = searcher("--trials", "5")
-    assert f"best: without {more['best']['skipped']}" in again.out and "trial" not in again.err
-    assert "draft-verify" in again.out and max(map(len, again.out.splitlines())) <= 100
+    assert f"best: without {more['best']['skipped']}" in again.out and "trials" not in again.err
+    assert "draft-verify" in again.out and max(map(len, again.out.splitlines())) <= 80
 
 
 def test_other_settings_do_not_go_on_with_it(searcher):
