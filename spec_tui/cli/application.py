@@ -30,14 +30,16 @@ def open_application(
         return run_app(load, theme=theme, initial_request_options=asked, presenter=presenter)
 
 
-def open_replay(trace: Trace, name: str, speed: float, screen: str = "chat", theme: str | None = None) -> int:
+def open_replay(
+    trace: Trace, name: str, speed: float, screen: str = "chat", theme: str | None = None, presenter: bool = False
+) -> int:
     """Play a trace in the application, on this terminal. Raises UsageProblem where there is none."""
     _need_terminal("in a pipe or a script: spec-tui replay FILE --format text")
     from spec_tui.session.replay import ReplayClient
     from spec_tui.tui.replay import run_replay
 
     with _terminal_as_it_was():
-        return run_replay(ReplayClient(trace, speed), name, screen, theme)
+        return run_replay(ReplayClient(trace, speed), name, screen, theme, presenter)
 
 
 def _need_terminal(otherwise: str) -> None:

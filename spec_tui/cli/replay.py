@@ -51,6 +51,7 @@ def replay(
     screen: Annotated[Screen, Option(help=_SCREEN)] = Screen.chat,
     format: Annotated[Form, Option("--format", help=_FORMAT)] = Form.screen,
     theme: Annotated[str | None, Option(metavar="NAME", help="Colours of the application.")] = None,
+    presenter: Annotated[bool, Option("--presenter", help="Step large, for a projector.")] = False,
 ) -> Callable[[], int]:
     """Play a recorded run. No model is loaded.
 
@@ -69,7 +70,7 @@ def replay(
         if format is Form.screen:
             from spec_tui.cli.application import open_replay
 
-            return open_replay(recorded, path.stem, speed or 1.0, screen.value, theme)
+            return open_replay(recorded, path.stem, speed or 1.0, screen.value, theme, presenter)
         for problem in recorded.problems:
             narrate(f"note: {problem}")
         _narrate(recorded, speed or math.inf) if format is Form.text else _summarise(recorded)

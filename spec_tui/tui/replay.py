@@ -11,7 +11,6 @@ from textual.binding import Binding
 from textual.screen import Screen
 
 from engines.events import Audited, Event, Failed, Finished, Ready, Started
-from engines.request import Request
 from spec_tui.narration import question
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.replay import ReplayClient, request_of
@@ -118,7 +117,12 @@ def _damage(problems: tuple[str, ...], name: str) -> Failed | None:
 
 
 class ReplayScreen(ChatScreen):
-    """The chat screen without a prompt and with a clock."""
+    """The chat screen without a prompt and with a clock.
+
+    Args:
+        sitting: what plays.
+        step: open the Step screen over it, with the whole first run.
+    """
 
     BINDINGS: ClassVar = [
         Binding("space", "pause", "Pause", id="replay.pause", tooltip="Hold the replay, and go on"),
@@ -136,6 +140,10 @@ class ReplayScreen(ChatScreen):
     )
     sitting: Replaying
 
+    def __init__(self, sitting: Replaying, step: bool = False) -> None:
+        super().__init__(sitting)
+        self._step_first = step
+
     def _begin(self) -> None:
         self.prompt.placeholder, self.prompt.disabled = PLACEHOLDER, True
         self.transcript.focus()
@@ -151,6 +159,11 @@ class ReplayScreen(ChatScreen):
 
     def pump(self) -> None:
         super().pump()
+        if self._step_first and self.sitting.turns:
+            self._step_first = False
+            self.client.cancel()
+            super().pump()
+            self.action_step()
         if self.sitting.busy and self._frame % NUMBERS_EVERY == 0:
             self._draw_status()
 
@@ -228,20 +241,25 @@ class ReplayApp(SpecTui):
         name: the trace's, for people.
         screen: where it begins, "chat" or "step".
         theme: name of a theme; None takes ours.
+        presenter: as in ``SpecTui``.
     """
 
-    def __init__(self, client: ReplayClient, name: str, screen: str = "chat", theme: str | None = None) -> None:
-        super().__init__(client, LoadRequest(), theme=theme, initial_request_options=Request(()))
+    def __init__(
+        self, client: ReplayClient, name: str, screen: str = "chat", theme: str | None = None, presenter: bool = False
+    ) -> None:
+        super().__init__(client, LoadRequest(), theme=theme, presenter=presenter)
         self.sitting = Replaying(client, name)
         self._first = screen
 
     def get_default_screen(self) -> Screen:
-        return ReplayScreen(self.sitting)
+        return ReplayScreen(self.sitting, self._first == "step")
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
         """Everything a key does, by name."""
         if isinstance(screen, ReplayScreen):
             yield from _replay_commands(screen)
+        elif hasattr(screen, "commands"):
+            yield from screen.commands()
         yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
         yield SystemCommand("Help", "All keys, commands and marks", self.action_help)
         yield SystemCommand("Quit", "Leave spec-tui", self.action_quit)
@@ -259,17 +277,21 @@ def _replay_commands(screen: ReplayScreen) -> Iterable[SystemCommand]:
     yield SystemCommand("View: ghosts", "Show or hide rejected drafts behind the text", screen.action_ghosts)
     yield SystemCommand("Panel: draft tree", "Show or hide it", lambda: screen.action_panel("tree"))
     yield SystemCommand("Panel: speed", "Show or hide it", lambda: screen.action_panel("speed"))
+    yield SystemCommand("Panel: layers", "What drafting with a part of the model leaves out", screen.action_layers)
+    yield SystemCommand("Step through the answer", "Phase by phase, with explanations", screen.action_step)
     yield SystemCommand("Price of verification", "What it cost, and whether drafting paid", screen.action_price)
     yield SystemCommand("Copy: answer", "The text of the answer", lambda: screen.action_copy(False))
     yield SystemCommand("Copy: marked answer", "With corrections, as CriticMarkup", lambda: screen.action_copy(True))
     yield SystemCommand("Export", "Save it as trace, Markdown, HTML, picture or recording", screen.action_export)
 
 
-def run_replay(client: ReplayClient, name: str, screen: str = "chat", theme: str | None = None) -> int:
+def run_replay(
+    client: ReplayClient, name: str, screen: str = "chat", theme: str | None = None, presenter: bool = False
+) -> int:
     """Play a trace in the application; the exit code."""
     from spec_tui.tui.app import check_theme
 
     check_theme(theme)
-    app = ReplayApp(client, name, screen, theme)
+    app = ReplayApp(client, name, screen, theme, presenter)
     app.run()
     return app.return_code or 0
