@@ -111,10 +111,10 @@ def bench_showcase(repeats: int) -> list[Row]:
     contenders = {
         "autoregressive": ("autoregressive", {}), "pld": ("pld", {}), "draft": ("draft", {}),
         "draft tree": ("draft", {"shape": "tree"}), "rest": ("rest", {}), "dresd": ("dresd", {}),
-        "rasd": ("rasd", {}), "hybrid": ("hybrid", {}),
+        "rasd": ("rasd", {}), "hybrid": ("hybrid", {}), "admg": ("admg", {}),
         "pld, paper": ("pld", {"budget": "paper"}), "draft, paper": ("draft", {"budget": "paper"}),
         "rest, paper": ("rest", {"budget": "paper"}), "dresd, paper": ("dresd", {"budget": "paper"}),
-        "rasd, paper": ("rasd", {"budget": "paper"}),
+        "rasd, paper": ("rasd", {"budget": "paper"}), "admg, paper": ("admg", {"preset": "paper"}),
     }
     runs: dict[tuple[str, str], list[list[Metrics]]] = {}
     for repeat in range(repeats):
