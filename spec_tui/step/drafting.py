@@ -174,6 +174,10 @@ def _own_layers(run: RunState, event: Round, layers: Layers, deep: bool) -> Word
     if by:
         why = joined(f"{counted(count, 'sublayer')} by {_RULES.get(rule, rule)}" for rule, count in by.items())
         words.append(f"Left out: {why}.")
+    if (bound := event.note.get("exit threshold")) is not None:
+        words.append(f"It goes on while its own probability is at least γ = {one_line(str(bound), 12)}, which follows "
+                     f"how much was accepted before; here it stopped by: "
+                     f"{one_line(str(event.note.get('stopped', '?')), 40)}.")
     if layers.alpha is not None:
         known = [c for c in layers.attention_cosine if c is not None]
         words.append(f"C_l is the cosine of the residual stream before and after a sublayer, over {layers.positions} "
@@ -202,7 +206,7 @@ _ENGINES: dict[str, Callable[[RunState, Round, bool], Words]] = {
 _SOURCES = {"dynamic": "this conversation", "rest": "exact match", "dresd": "nearness of meaning", "none": "none"}
 _RULES = {
     "cosine": "their cosine (changes too little)", "interval": "the interval (every m-th)",
-    "both": "cosine and interval", "search": "a search",
+    "both": "cosine and interval", "search": "a search, or as named",
 }
 
 

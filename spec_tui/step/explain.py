@@ -36,10 +36,9 @@ def explain(run: RunState, place: Place, deep: bool = False) -> Explanation:
 def _reference(run: RunState, place: Place, event: Round | None) -> str:
     started = run.started
     engine, law = (started.engine, started.law) if started is not None else ("", "")
-    layers = run.prefilled is not None and run.prefilled.layers is not None
     return {
         "context": references.CACHE if event is None else references.ROUND,
-        "draft": references.of_engine(engine) or (references.LAYERS if layers else ""), "tree": references.TREES,
+        "draft": references.of_engine(engine), "tree": references.TREES,
         "verify": references.LEVIATHAN, "accept": references.of_law(law), "correct": references.of_law(law),
         "keep": references.CACHE,
     }[place.phase]
@@ -52,7 +51,7 @@ def _prompt(run: RunState, number: int, event: None, deep: bool) -> list[str]:
         return ["The beginning of this run is missing."]
     words = [f"The prompt has {tokens(made.prompt_tokens)}."]
     if made.reused:
-        words.append(f"{made.reused} of them stand in the KV cache from before, {fed(made)} are read now.")
+        words.append(f"{made.reused} of them stand in the KV cache from before; to be read: {fed(made)}.")
     started = run.started
     if deep and started is not None and started.continued:
         words.append(f"Its last {tokens(started.continued)} are an answer that was begun before.")

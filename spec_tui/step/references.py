@@ -9,13 +9,13 @@ LEVIATHAN = "Leviathan et al. 2023, section 2.3 and algorithm 1"
 TREES = "REST (He et al. 2024), section 3.2; SpecInfer (Miao et al. 2024)"
 CACHE = "docs/architecture.md, KV rows"
 ROUND = "docs/glossary.md, round; Leviathan et al. 2023, section 3.1"
-LAYERS = "ADMG, section 3 and algorithm 1; Draft & Verify (Zhang et al. 2024)"
 
 _DRAFTING = {
     "autoregressive": "the baseline of Leviathan et al. 2023, section 3.3",
     "pld": "Saxena 2023, prompt lookup decoding",
     "rest": "REST (He et al. 2024), section 3.2, algorithms 1 and 2",
     "dresd": "DReSD (Gritta et al. 2025), sections 3.1 to 3.5, algorithm 1",
+    "admg": "ADMG (Metel et al. 2024), sections 3.1 and 3.2, algorithm 1",
     "rasd": "RASD, algorithm 1, sections 3.2.2 (pruning) and 3.2.3 (fusion)",
 }
 _LAWS = {

@@ -17,6 +17,7 @@ from spec_tui.text import LOSSY, sanitise
 
 TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
 ENGINES = [spec.id for spec in specs()]
+OPTIONS = {"rest": {"n_min": 1}, "hybrid": {"n_min": 1}, "draft-verify": {"layers": "a1,m1"}}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def runs(tiny):
     def run(engine="draft", **kw):
         key = (engine, *sorted((k, str(v)) for k, v in kw.items()))
         if key not in known:
-            request = Request(TURN, engine, {"n_min": 1} if engine in ("rest", "hybrid") else {}, **kw)
+            request = Request(TURN, engine, OPTIONS.get(engine, {}), **kw)
             known[key] = fold_all(tiny.run(replace(request, max_new_tokens=40)))
         return known[key]
 
