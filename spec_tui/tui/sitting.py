@@ -256,7 +256,7 @@ class Sitting:
         if target is None or not self._busy:
             return "text"
         target.run = fold(target.run, event)
-        if isinstance(event, Prefilled) and event.layers is not None:
+        if isinstance(event, Prefilled) and event.layers is not None and event.layers.attention_cosine:
             self.layers = event.layers
         if isinstance(event, Finished):
             return self._ended(target)
@@ -289,6 +289,7 @@ class Sitting:
 
     def _became_ready(self, event: Ready) -> Happening:
         self.phase, self.ready, self.loading, self.problem = "ready", event, None, None
+        self.settings = replace(self.settings, model=event.model)
         if self.queued is not None:
             prompt, self.queued = self.queued, None
             if self.send(prompt):

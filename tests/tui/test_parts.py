@@ -15,6 +15,7 @@ from engines.errors import UsageProblem
 from engines.events import Draft, Emitted, Origin, Prefilled, Round, Trial
 from engines.registry import find, specs
 from engines.request import Request
+from engines.samples import sample_model
 from spec_tui.session.state import RunState, TokenState, fold_all
 from spec_tui.tui import marks, slash, words
 from spec_tui.tui.copying import marked_text, offline, save_svg
@@ -423,3 +424,15 @@ def test_the_trees_remarks_are_whole_or_not_there():
     notes = ["12 of 60 worth verifying", "draft forwards 5", "best of 128"]
     assert _whole(notes[:], 80) == " · ".join(notes)
     assert _whole(notes[:], 49) == "12 of 60 worth verifying · draft forwards 5"
+
+
+def test_a_preset_goes_by_the_loaded_model():
+    spec = find("admg")
+    shipped = Settings("admg", model=str(sample_model("target")))
+    tuned, paper = (spec.parse({"preset": preset}) for preset in ("sample", "paper"))
+    assert tuned["alpha"] != paper["alpha"]
+    assert shipped.options("admg") == shipped.request((("user", "x"),), None).options == tuned
+    assert replace(shipped, model="other/model").options("admg") == paper
+    moved = shipped.with_option("admg", "alpha", paper["alpha"])
+    assert moved.options("admg") == tuned | {"alpha": paper["alpha"]}
+    assert moved.with_option("admg", "alpha", tuned["alpha"]) == replace(shipped, given={"admg": {}})
