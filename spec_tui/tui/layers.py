@@ -62,12 +62,14 @@ def look(
     """The look at a run, with the rules of the next answer.
 
     Args:
-        last: of the last measurement, where the run has none.
+        last: of the last measurement of cosines, where the run has none.
         engine, options: of the next answer.
         ratio: times as fast as the baseline, where there is one.
     """
     used = (run.prefilled.layers if run.prefilled else None) or last
-    planned = plan(used, options) if used is not None and engine == "admg" else None
+    by = used if used is not None and used.attention_cosine else last
+    fits = by is not None and (used is None or len(by.attention) == len(used.attention))
+    planned = plan(by, options) if fits and engine == "admg" else None
     rules = planned or used or Layers((), ())
     found, m = None, run.metrics
     if run.started is not None and run.started.engine in ENGINES:

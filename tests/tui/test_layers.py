@@ -153,14 +153,14 @@ def test_before_anything_was_measured_the_panel_says_how_to_measure():
     assert "l and enter for the prompt" in " ".join(flat(Look("admg")))
     other = " ".join(flat(Look("pld")))
     assert "leaves no layers out" in other and "/engine admg" in other
-    assert flat(Look("draft-verify", replace(USED, alpha=None, m=None, n=None)))[0].endswith("from a search ")
+    assert flat(Look("draft-verify", replace(USED, alpha=None, m=None, n=None)))[0].endswith("a fixed set ")
 
 
 def test_a_search_is_no_rule():
     used = some_layers("ss..ssssss..", "...s....s...", (), alpha=None, m=None, n=None)
     out = flat(Look("draft-verify", used))
     assert rowed(out, "attn").split()[:3] == ["s·", "s·", "■■"] and "s search" in out[-1]
-    assert not any("α" in row for row in out[1:-2])
+    assert not any("α" in row or "┤" in row for row in out) and not any(row.startswith("  C") for row in out)
 
 
 def test_removed_tells_the_sublayers():
@@ -177,7 +177,7 @@ def test_it_says_plainly_when_it_does_not_pay():
 
 
 @pytest.mark.parametrize("payoff, speed, words", [
-    (None, None, "○ whether it pays: not measured yet"),
+    (None, None, "○ whether it pays: an answer measures it"),
     (a_payoff(1.2), 0.7, "✗ cannot pay here: agreement 1 would make ×0."),
     (a_payoff(0.3), 1.4, "✓ pays ×1.40: needs agreement ≥ .30, has .68"),
     (a_payoff(0.3), 1.01, "≈ even ×1.01: needs agreement ≥ .30, has .68"),

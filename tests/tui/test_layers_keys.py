@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engines.events import Failed, Prefilled
+from engines.events import Failed, Layers, Prefilled
 from engines.request import Request
 from spec_tui.tui.layers import plan, removed
 from tests.tui.fakes import COSINES, READY, FakeClient
@@ -181,17 +181,30 @@ async def test_the_cosines_measured_last_stay_for_previews_when_another_engine_a
         await s.ask("/engine pld", feed=0)
         await s.ask("Two.")
         await s.ask("/engine admg", feed=0)
-        assert "of 12" in panel(s) and "not measured" in panel(s)  # of this run nothing is known
+        assert "of 12" in panel(s) and "an answer measures it" in panel(s)  # of this run nothing is known
+
+
+async def test_cosines_of_one_engine_serve_the_preview_after_another(session):
+    """A run whose engine measures none, between."""
+    async with session(request=ADMG) as s:
+        await s.ask("One.")
+        cosines = s.chat.sitting.layers
+        await s.ask("Two.", feed=1)
+        event = s.client._script.popleft()
+        fixed = Layers(("search",) * 12, ("",) * 12)
+        s.client.say(Prefilled(event.prompt_tokens, 0, 0.1, event.first, 3, fixed))
+        s.client.feed()
+        await s.settle()
+        assert s.chat.sitting.layers is cosines
+        assert "next leaves out 12→6 attention and 0→3 MLP of 12" in panel(s)
 
 
 async def test_layers_without_cosines_and_odd_ones_are_drawn(session):
-    """A trace, or a model that measures nothing: the rule of m alone can be told beforehand."""
     async with session(request=ADMG) as s:
         await s.ask("One.", feed=1)
         event = s.client._script.popleft()
-        assert isinstance(event, Prefilled)
-        bare = type(event.layers)(("", "search", ""), ("", "", ""))
-        s.client.say(type(event)(event.prompt_tokens, 0, 0.1, event.first, 3, bare))
+        bare = Layers(("", "search", ""), ("", "", ""))
+        s.client.say(Prefilled(event.prompt_tokens, 0, 0.1, event.first, 3, bare))
         s.client.feed()
         await s.settle()
         assert "of 3" in panel(s) and s.chat.sitting.ready is READY

@@ -60,8 +60,7 @@ class LayersActions(Screen):
         """Another threshold, interval or number of last layers for the next answer."""
         settings, engine = self.sitting.settings, self.sitting.settings.resolved(self.sitting.ready)
         if engine != "admg":
-            self.say("the layers of draft-verify come from a search: spec-tui search-layers" if engine in ENGINES
-                     else f"{find(engine).title} leaves no layers out: /engine admg does")
+            self.say(_other(engine))
             return
         value = settings.options(engine)[name]
         if name == "alpha":
@@ -92,17 +91,24 @@ class LayersActions(Screen):
         return f"measured the cosines over {found.positions} tokens; nothing was added to the conversation"
 
 
+def _other(engine: str) -> str:
+    """Why another engine than ADMG has no rules and no cosines."""
+    if engine in ENGINES:
+        return f"{find(engine).title} leaves out a fixed set: spec-tui search-layers finds one, /set layers= names one"
+    return f"{find(engine).title} leaves no layers out: /engine admg does"
+
+
 def measure(sitting: Sitting, typed: str) -> str:
     """Measure the cosines of what is typed, as the next turn, else of the last prompt: a run of a single token, beside
     the conversation. Returns "" or why not."""
     settings = sitting.settings
     engine = settings.resolved(sitting.ready)
-    if engine not in ENGINES:
-        return f"{find(engine).title} leaves no layers out: /engine admg does"
+    if engine != "admg":
+        return _other(engine)
     if sitting.busy:
         return sitting.still
     if sitting.phase != "ready":
-        return "The engine is not ready."
+        return "The model is still loading." if sitting.phase == "loading" else "The engine is not running: ctrl+r."
     typed = typed.strip()
     if not typed and sitting.last is None:
         return "Type a prompt first: the cosines are those of its tokens."

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
 
-from engines.payoff import ENGINES
 from spec_tui.tui.layers import Look
 from spec_tui.tui.widgets.payoff_rows import scale, verdict
 from spec_tui.tui.widgets.strip_panel import Row, Span, fit, title_row
@@ -39,9 +38,9 @@ class Grid:
     numbers: bool
     axis: bool = True
 
-    def height(self, mlp: bool) -> int:
-        """Rows of all bands."""
-        return self.bands * _band(self.plot, self.numbers, mlp, self.axis)
+    def height(self, kinds: int) -> int:
+        """Rows of all bands, with the cosines of so many kinds of sublayers."""
+        return self.bands * (self.plot + 2 + self.axis + (kinds if self.numbers else 0))
 
 
 def rows(look: Look, width: int, height: int) -> list[Row]:
@@ -54,27 +53,32 @@ def rows(look: Look, width: int, height: int) -> list[Row]:
     # What it comes to, then the scale, the keys, the counts, the legend; shown in another order.
     foot = [(1, verdict(look, width)), *((2, row) for row in scale(look.payoff, width)), (3, _hint(look, width)),
             (0, [(counts(look, width), "muted")]), (4, _legend(look, width))]
-    grid, kept = layout(len(layers.attention), width, height - 1, bool(_known(layers.mlp_cosine)), len(foot))
+    kinds = sum(bool(_known(cosines)) for cosines in (layers.attention_cosine, layers.mlp_cosine))
+    grid, kept = layout(len(layers.attention), width, height - 1, kinds, len(foot))
     body = bands(look, grid, width)
     below = [row for _, row in sorted(foot[:kept], key=lambda part: part[0])]
     return [head, *body, *[BLANK] * (height - 1 - len(body) - len(below)), *below][:height]
 
 
-def layout(layers: int, width: int, height: int, mlp: bool, below: int) -> tuple[Grid, int]:
+def layout(layers: int, width: int, height: int, kinds: int, below: int) -> tuple[Grid, int]:
     """How all layers fit into so many rows, and how many of the ``below`` rows beside them: these give way before the
-    plot, and the plot before the axis. In as few bands as there can be, with numbers if there is room for them."""
+    plot, and the plot before the axis. In as few bands as there can be, with numbers if there is room for them.
+
+    Args:
+        kinds: of sublayers whose cosines are known; where there are none there is no plot.
+    """
     room = max(1, width - LABEL)
     tries = [*((1, kept, True) for kept in range(below, 0, -1)), (0, 1, True), (0, 0, True), (0, 0, False)]
     for least, kept, axis in tries:
-        for narrowest in (NUMBERS, 1):
+        for narrowest in (NUMBERS, 1) if kinds else (1,):
             numbers = narrowest == NUMBERS
             count = -(-layers // max(1, room // narrowest))
             per = -(-layers // count)
             cell = min(WIDEST if numbers else NUMBERS - 1, room // per)
-            grid = Grid(cell, per, count, least + (numbers and least), numbers, axis)
-            spare = height - kept - grid.height(mlp)
+            grid = Grid(cell, per, count, (least + (numbers and least)) if kinds else 0, numbers, axis)
+            spare = height - kept - grid.height(kinds)
             if spare >= 0 and cell >= narrowest:
-                return replace(grid, plot=min(grid.plot + spare // count, TALLEST)), kept
+                return replace(grid, plot=min(grid.plot + spare // count, TALLEST) if kinds else 0), kept
     return Grid(1, room, -(-layers // room), 0, False, False), 0
 
 
@@ -87,10 +91,6 @@ def bands(look: Look, grid: Grid, width: int) -> list[Row]:
     return out
 
 
-def _band(plot: int, numbers: bool, mlp: bool, axis: bool) -> int:
-    return plot + 2 + axis + (1 + mlp if numbers else 0)
-
-
 def _of_band(look: Look, span: range, grid: Grid, width: int) -> list[Row]:
     layers, pad = look.shown, grid.cell
     out = _plot(look, span, grid, width)
@@ -100,7 +100,7 @@ def _of_band(look: Look, span: range, grid: Grid, width: int) -> list[Row]:
             row += cell(look, kind, layer, pad)
         out.append(row)
         cosines = getattr(layers, f"{kind}_cosine")
-        if grid.numbers and (kind == "attention" or _known(cosines)):
+        if grid.numbers and _known(cosines):
             words = "".join(fit(_number(_at(cosines, layer), pad), pad) for layer in span)
             out.append([(fit("  C", LABEL), "muted"), (words, "muted")])
     if grid.axis:
@@ -221,19 +221,21 @@ def _title(look: Look) -> str:
     values = (("α", look.alpha), ("m", look.m), ("n", look.n))
     words = "  ".join(f"{name} {value:g}" for name, value in values if value is not None)
     if look.engine == "draft-verify":
-        return "from a search"
+        return "a fixed set"
     return f"next: {words}" if look.changes else words
 
 
 def _nothing(look: Look, width: int) -> list[Row]:
-    text = ("nothing measured yet: an answer does it; so do l and enter for the prompt that is typed" if look.engine in ENGINES
-            else "this engine leaves no layers out: /engine admg drafts with a part of the model")
+    text = {
+        "admg": "nothing measured yet: an answer does it; so do l and enter for the prompt that is typed",
+        "draft-verify": "the next answer leaves out what spec-tui search-layers found, or what layers= says",
+    }.get(look.engine, "this engine leaves no layers out: /engine admg drafts with a part of the model")
     return [BLANK, *([(line, "muted")] for line in wrap(text, max(10, width)))]
 
 
 def _hint(look: Look, width: int) -> Row:
-    measures = "enter measures the cosines"
-    words = KEYS if look.engine == "admg" else measures if look.engine in ENGINES else "/engine admg leaves out layers"
+    fixed = "spec-tui search-layers finds such a set"
+    words = {"admg": KEYS, "draft-verify": fixed}.get(look.engine, "/engine admg leaves out layers")
     return [(fit(words, width), "muted")]
 
 

@@ -23,7 +23,7 @@ def _verdict(look: Look) -> tuple[str, ...]:
     has to do with it is told beside it."""
     p, speed = look.payoff, look.speed
     if p is None:
-        return ("○", "muted", "whether it pays: not measured yet, an answer does it", "whether it pays: not measured",
+        return ("○", "muted", "whether it pays: an answer measures it", "pays? an answer tells",
                 "not measured yet")
     has, kind = share(p.agreement), "warn" if speed is None else style_of(speed)
     needs = "" if p.needed is None else share(p.needed)
