@@ -46,6 +46,7 @@ TRACES = {
     "dresd": ask("Count the words", "dresd"),
     "rasd": ask("Count the words", "rasd", 48),
     "hybrid": ask("Sum of a list", "hybrid"),
+    "admg": ask("Count the vowels", "admg", 48),
 }
 
 
