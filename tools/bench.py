@@ -102,6 +102,7 @@ def bench_decode(repeats: int) -> list[Row]:
 def bench_showcase(repeats: int) -> list[Row]:
     """Tokens a second over those of autoregressive decoding, all prompts of a kind together, interleaved."""
     from engines import load
+    from engines.layersearch import kept
     from engines.metrics import Metrics
     from spec_tui.tui.showcase import SHOWCASES
 
@@ -116,6 +117,8 @@ def bench_showcase(repeats: int) -> list[Row]:
         "rest, paper": ("rest", {"budget": "paper"}), "dresd, paper": ("dresd", {"budget": "paper"}),
         "rasd, paper": ("rasd", {"budget": "paper"}), "admg, paper": ("admg", {"preset": "paper"}),
     }
+    if kept.find(kept.identify(runtime.target)):  # spec-tui search-layers made it
+        contenders["draft-verify"] = ("draft-verify", {})
     runs: dict[tuple[str, str], list[list[Metrics]]] = {}
     for repeat in range(repeats):
         runtime.forget_acceptance()

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.errors import UsageProblem
+from engines.errors import RunFailed, UsageProblem
+from engines.events import Draft, Emitted, Origin, Prefilled, Round
 from engines.layersearch import kept
 from engines.layersearch.kept import Identity, Machine, Search, Settings, Trial
+from engines.layersearch.measuring import Bench
 from engines.layersearch.search import search
 from engines.removed import Removed
 
@@ -214,3 +216,52 @@ def test_a_place_that_cannot_be_written_is_said(monkeypatch, tmp_path):
         assert "SPEC_TUI_DATA_DIR" in caught.value.hint
 
 
+
+
+class Clockwork:
+    """A runtime whose answers take what they are told to: a tenth of a second a token, and drafts half of that."""
+
+    def __init__(self) -> None:
+        self.asked, self.forgotten = [], 0
+
+    def forget_acceptance(self) -> None:
+        self.forgotten += 1
+
+    def run(self, request):
+        self.asked.append((request.conversation[0][1], request.engine, request.options.get("layers")))
+        word = Emitted(1, "x", "x", "target")
+        yield Prefilled(1, 0, 100.0, word, 1)
+        if "silent" in request.conversation[0][1]:
+            return
+        for index in range(1, (request.max_new_tokens + 1) // 2):
+            drafted = request.engine == "draft-verify"
+            draft = Draft((1, 2), (-1, 0), ("x", "y"), (None, None), (0, 0), (Origin("draft"),)) if drafted else Draft()
+            emitted = (word, replace(word, kind="accepted", node=0)) if drafted else (word, word)
+            path = (0,) if drafted else ()
+            yield Round(index, 1, draft, path, emitted, 0.03 * drafted, 0.06 if drafted else 0.19, 0.01, 1)
+
+
+def test_a_trial_is_tokens_a_second_over_those_without_a_draft():
+    bench = Bench(Clockwork(), ["one", "two"], 33, everything(2))
+    trial = bench(Removed((2,), (1,)))
+    assert (trial.skipped, trial.acceptance) == ("a2,m1", 0.5)
+    assert (trial.speed_up, trial.tokens_per_second, trial.baseline) == pytest.approx((2.0, 20.0, 10.0))
+
+
+def test_both_ways_are_measured_in_turns_and_from_the_same_state():
+    clockwork = Clockwork()
+    bench = Bench(clockwork, ["one", "two"], 9, everything(2))
+    warm, clockwork.asked = clockwork.asked, []
+    assert [engine for _, engine, _ in warm] == ["autoregressive", "autoregressive", "draft-verify"]
+    for _ in range(2):
+        bench(Removed((2,)))
+    plain, drafted = (("autoregressive", None), ("draft-verify", "a2"))
+    there, back = [("one", *drafted), ("one", *plain)], [("two", *plain), ("two", *drafted)]
+    again = [("one", *plain), ("one", *drafted), ("two", *drafted), ("two", *plain)]
+    assert clockwork.asked == [*there, *back, *again] and clockwork.forgotten == 2
+
+
+def test_a_model_with_nothing_to_say_is_told():
+    bench = Bench(Clockwork(), ["silent"], 9, everything(2))
+    with pytest.raises(RunFailed, match="ends its answers at once"):
+        bench(Removed((1,)))
