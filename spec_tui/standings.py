@@ -71,7 +71,7 @@ def interval_meaning(estimates: Iterable[Estimate | None]) -> str:
     """What the intervals of a table are, in a sentence: how sure they are, and what they come from."""
     known = [e for e in estimates if e is not None and e.coverage is not None]
     if not known:
-        return "a single repeat says nothing about how sure these numbers are: --repeats 6 does"
+        return "a single repeat says nothing about how sure these numbers are; six repeats do"
     least = min(known, key=lambda e: e.coverage or 0)
     what = "intervals: of the median, by order statistics"
     if (least.coverage or 0) >= WANTED:
@@ -85,7 +85,7 @@ def disturbance_sentence(found: Disturbance) -> str:
         return ""
     parts = []
     if found.other_cores is not None:
-        parts.append(f"other programs kept {found.other_cores:.1f} cores busy")
+        parts.append(f"other programs kept {found.other_cores:.1f} of {found.cores} cores busy")
     if found.waited is not None:
         parts.append(f"decoding waited for a core {found.waited:.0%} of the time")
     return " and ".join(parts) + ": the numbers are lower than they could be, and less sure"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from engines.race.events import (
     RaceStarted,
 )
 
-OTHERS, WAITED = 0.2, 0.02  # cores that others kept busy, share of the time without a core: from here on it is said
+OTHERS, WAITED = 0.1, 0.02  # share of the cores that others kept busy, of the time without a core: said from here on
 
 
 @dataclass(slots=True)
@@ -98,15 +99,17 @@ class LaneFigures:
 
 @dataclass(slots=True)
 class Disturbance:
-    """What else the machine did during the runs: cores that others kept busy on average, the share of time in which
-    the decoding thread had no core; None where the system does not say."""
+    """What else the machine did during the runs: cores that others kept busy on average, of how many, the share of time
+    in which the decoding thread had no core; None where the system does not say."""
 
     other_cores: float | None
     waited: float | None
+    cores: int
 
     @property
     def matters(self) -> bool:
-        return (self.other_cores or 0) >= OTHERS or (self.waited or 0) >= WAITED
+        """A few busy cores of many take neither cores nor memory bandwidth worth a word."""
+        return (self.other_cores or 0) >= OTHERS * self.cores or (self.waited or 0) >= WAITED
 
 
 class Result:
@@ -181,7 +184,10 @@ class Result:
     def disturbance(self) -> Disturbance:
         """What else the machine did, over all finished runs."""
         ends = [run.finished for run in self.runs.values() if run.finished]
-        return Disturbance(_share(ends, "other_seconds"), _share(ends, "waited_seconds"))
+        machine = next((run.started.machine for run in self.runs.values() if run.started), {})
+        known = machine.get("cpus")
+        cores = known if isinstance(known, int) and known > 0 else os.cpu_count() or 1
+        return Disturbance(_share(ends, "other_seconds"), _share(ends, "waited_seconds"), cores)
 
     def pair(self, first: int, second: int, prompt: int = 0) -> Compared | None:
         """What was found of two lanes, in either order."""

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
 
 from engines.errors import RunFailed
-from engines.events import Auditing, Prefilled, from_json, to_json
+from engines.events import Auditing, Prefilled, Started, from_json, to_json
 from engines.race import runner
 from engines.race.events import Compared, LaneEvents, LaneFinished, LaneStarted, RaceFinished, RaceStarted
 from engines.race.lanes import Race, parse_lanes
 from engines.race.result import Result, timeline
 from engines.race.runner import held, race
+from engines.race.watch import Watch
 from engines.request import Request
+from spec_tui.standings import disturbance_sentence
 from tests.race.fakes import TOKENS, VirtualRacer
 
 
@@ -166,7 +173,57 @@ def test_turns_are_shown_the_same_answers():
     for run in result.complete:
         expected = [(system, ("user", "one")), second, (system, ("user", "three"))][run.prompt]
         assert run.started.conversation == expected
-    assert [f.rate.samples for f in result.figures()] == [2, 2]
+    alone = fold(race(VirtualRacer(), ask("pld,rest", max_new_tokens=9))).figures()
+    for figures, one in zip(result.figures(), alone):  # several answers have no other speed, and no other M, than one
+        assert figures.rate.samples == 2 and figures.rate.median == pytest.approx(one.rate.median)
+        assert figures.metrics.mean_generated_length == one.metrics.mean_generated_length == 1
+
+
+@pytest.mark.parametrize(
+    "others, waited, cores, matters",
+    [(0.0, 0.0, 2, False), (0.25, 0.0, 2, True), (0.25, 0.0, 16, False), (0.0, 0.03, 16, True), (None, None, 2, False),
+     (None, 0.5, 2, True), (9.0, None, 16, True)],
+)
+def test_other_load_is_said(others, waited, cores, matters):
+    racer = VirtualRacer()
+    result = Result()
+    for event in race(racer, ask("autoregressive,pld")):
+        if isinstance(event, Started):
+            event = replace(event, machine={"cpus": cores})
+        if isinstance(event, LaneFinished):
+            many = None if others is None else others * event.seconds
+            late = None if waited is None else waited * event.seconds
+            event = replace(event, other_seconds=many, waited_seconds=late)
+        result.add(event)
+    found = result.disturbance()
+    assert found.matters is matters is bool(disturbance_sentence(found))
+    assert found.other_cores == (others if others is None else pytest.approx(others))
+
+
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="the system does not say")
+def test_a_busy_neighbour_is_seen():
+    """Another process that computes shows as other load; this one's own work does not."""
+    spin = "import time; end = time.time() + 30\nprint('on', flush=True)\nwhile time.time() < end: pass"
+    with subprocess.Popen([sys.executable, "-c", spin], stdout=subprocess.PIPE) as neighbour:
+        try:
+            neighbour.stdout.readline()
+            watch = Watch()
+            end = monotonic() + 0.6
+            while monotonic() < end:
+                pass
+            seconds, others, waited = watch.stop()
+        finally:
+            neighbour.kill()
+    if others is None:
+        pytest.skip("the system counts other cores than these")
+    assert others > 0.1 * seconds and (waited is None or 0 <= waited <= seconds)
+
+
+def test_where_the_system_is_silent_nothing_is_claimed(monkeypatch, tmp_path):
+    for name in ("_STAT", "_SCHEDULED"):
+        monkeypatch.setattr(f"engines.race.watch.{name}", tmp_path / "none")
+    seconds, *claims = Watch().stop()
+    assert seconds >= 0 and claims == [None, None]
 
 
 def test_a_lane_that_breaks_is_out_and_the_others_go_on():
