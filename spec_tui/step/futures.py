@@ -88,10 +88,10 @@ def verdict(asked: Request, changed: Request, a: Future, b: Future) -> tuple[str
     if asked.law != "exact" and asked.temperature > 0:
         return f"Dice decide: the law keeps the distribution, not the text.{where}", None
     if at is not None:
-        return f"The texts part at token {at + 1}: a tie within rounding, or a BUG; an audit (a) tells.", False
+        return f"The texts part at token {at + 1}, by a tie within rounding or a BUG: an audit tells.", False
     short = min(len(a.tokens), len(b.tokens))
-    if not (a.over and b.over):
-        return f"The same text so far, {short} tokens: what is drafted never changes what is written.", True
+    if not (a.over and b.over and len(a.tokens) == len(b.tokens)):
+        return f"The same text as far as both go, {short} tokens: what is drafted never changes what is written.", True
     return f"The same text, all {short} tokens: what is drafted changes how fast, never what is written.", True
 
 

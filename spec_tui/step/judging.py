@@ -106,9 +106,9 @@ def _depth(run: RunState, event: Round) -> Words:
             apart = sum(abs(n.p - n.q) for n in known) / len(known)
             words.append(f"Over {counted(len(known), 'node')} with both, draft and target differ by {apart:.3f} in the "
                          "probability of the token.")
-        words.append(f"What the target has at {counted(missing, 'node')} of {size} was not recorded, since the walk did "
-                     "not come there; a run with all rows recorded has it." if missing else
-                     f"What the target has is recorded at all {size + 1} rows.")
+        words.append(f"What the target has is recorded at all {size + 1} rows." if not missing else
+                     f"What the target has at {counted(missing, 'node')} of {size} was not recorded, since the walk "
+                     "did not come there; a run with all rows recorded has it.")
     words.append(f"The first token made here is number {event.position} of the context; a node at depth d stands at "
                  f"position {event.position - 1} + d.")
     return words

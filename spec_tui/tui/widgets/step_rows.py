@@ -76,17 +76,17 @@ def _draft(run: RunState, place: Place, event: Round, width: int, height: int) -
 
 def _tree(run: RunState, place: Place, event: Round, width: int, height: int) -> list[Row]:
     """The attention mask: a row for each token that is verified, a column for each that it may see."""
-    table, draft = mask(event.draft.parents), event.draft
-    reading = order(draft.parents)[: max(0, height - 2)]
+    table = mask(event.draft.parents)
+    shown = _window(nodes_of(event), event, height - 2, judged=False)
+    reading = [node.index for node in shown]
     columns, wide = [-1, *reading], label_width(width)
     step = 2 if wide + 10 + 2 * len(columns) <= width else 1
     columns = columns[: max(1, (width - wide - 10) // step)]
     before = f"{event.position - 1:>5} + "
     head: Row = [(fit("row \\ sees", wide), "muted"), ("context   ", "muted"), ("itself and its ancestors", "muted")]
     rows: list[Row] = [head]
-    depth = {node.index: node for node in nodes_of(event)}
-    for index in [-1, *reading]:
-        label = _label(depth[index], wide, "text") if index >= 0 else _root(run, place, wide)
+    for index, node in [(-1, None), *zip(reading, shown)]:
+        label = _label(node, wide, "text") if node is not None else _root(run, place, wide)
         spans: list[Span] = [*label, (before, "muted")]
         for column in columns:
             sees = table[index + 1][column + 1]
