@@ -26,14 +26,13 @@ from engines.sampling import Sampling
 from engines.target.loading import wrap
 from engines.tree import DraftTree
 from tests.conftest import make_llama, make_tokenizer
-from tests.engines.families import CHAINS, NAMED, TREES, make
 from tests.engines.test_laws import target_distribution
-from tests.engines.test_sublayers import CLEAR, UNCLEAR
+from tests.engines.test_sublayers import CLEAR, UNCLEAR, wrapped
 from tests.engines.toys import ToyModel, answer, enumerate_outcomes
 
 FIRST, SECOND = ("user", "abcabc, and abcabd?"), ("user", "abcabc again")
 EXIT = {option.name: option.default for option in EXIT_OPTIONS}
-ANY = NAMED | TREES | CHAINS
+TOKENIZER = make_tokenizer()
 
 
 @given(
@@ -90,8 +89,7 @@ def steady(monkeypatch):
 @cache
 def family(name) -> Runtime:
     """A target that agrees with its part now and then; answers have no end."""
-    model_type, changes = ANY[name]
-    found = Runtime(wrap(make(model_type, changes), name, 1), make_tokenizer())
+    found = Runtime(wrapped(name), TOKENIZER)
     found.end_tokens = frozenset()
     return found
 
@@ -174,7 +172,7 @@ def deep() -> Runtime:
                 weight *= 0.15
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runtime, "price", lambda model, fresh: CostCurve(((1, 1.0), (64, 1.5))))
-        found = Runtime(wrap(model, "deep", 1), make_tokenizer())
+        found = Runtime(wrap(model, "deep", 1), TOKENIZER)
     found.end_tokens = frozenset()
     return found
 

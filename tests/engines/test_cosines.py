@@ -12,6 +12,7 @@ from torch import nn
 
 from engines.target.loading import wrap
 from engines.target.model import CausalModel
+from tests.engines import test_sublayers
 from tests.engines.families import make
 from tests.engines.test_sublayers import ANY, ATTENTION, CLEAR, MLP, NONE, PROMPT, blocks, last_of, made
 
@@ -24,7 +25,8 @@ def layers_of(model: nn.Module) -> nn.ModuleList:
 
 @cache
 def wrapped(name) -> CausalModel:
-    return wrap(plain(name), name, 1)
+    beside = any(hasattr(layer, "per_layer_projection") for layer in layers_of(made(name)))
+    return wrap(plain(name), name, 1) if beside else test_sublayers.wrapped(name)
 
 
 def plain(name) -> nn.Module:
