@@ -60,7 +60,8 @@ def execute(
     except SpecError as error:
         emit(Refused(do, name, error.message, error.hint, error.kind))
     except _Stopped:
-        emit(Refused(do, name, f"{name} was stopped", "what is done stays, and can be gone on with", "cancelled"))
+        what, hint = (name, "what is done stays, and can be gone on with") if do == "build" else ("the estimate", "")
+        emit(Refused(do, name, f"{what} was stopped", hint, "cancelled"))
 
 
 def _execute(

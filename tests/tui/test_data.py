@@ -257,6 +257,13 @@ async def test_the_form_grows_for_model_answers_and_forgets_an_estimate_of_somet
         await s.pilot.pause(0.15)
         assert "about 100 tokens" in said(s, "#takes") and "2 binary" in said(s, "#takes")
         assert "only 50 bytes left" in said(s, "#takes")
+        fill(form, name="others")
+        await s.pilot.press("enter", "escape")
+        assert client.cancels == 1 and s.app.screen is form, "escape stops the estimate first"
+        client.say(Refused("estimate", "others", "the estimate was stopped", "", "cancelled"))
+        await s.settle()
+        await s.pilot.pause(0.15)
+        assert said(s, "#takes") == "the estimate was stopped"
         fill(form, **{"from": "model-answers"})
         await s.pilot.pause()
         assert form.query_one("#prompts").display and "enter: what it will take" in said(s, "#takes")

@@ -142,7 +142,7 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
             order = self._ordered()
             self._fresh = self._check_free(order)
         except SpecError as error:
-            self._show([Content.styled(f"{one_line(error.message)}: {one_line(error.hint)}", "bold $error")])
+            self._show([_problem(error.message, error.hint)])
             return
         self._order = order
         self.stock.estimate(order)
@@ -165,8 +165,7 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
             lines = self._takes(self.stock.estimated)
             keys = "enter builds it · ctrl+y copy command · esc close"
         else:
-            words = f"{ended.message}: {ended.hint}" if ended is not None else "it could not be estimated"
-            lines = [Content.styled(one_line(words), "bold $error")]
+            lines = [_problem(ended.message, ended.hint, ended.kind == "cancelled")] if ended is not None else []
         self._show(lines)
         self.query_one(Box).border_subtitle = Content(keys)
 
@@ -196,7 +195,13 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
         try:
             line = command.build_line(self._ordered(), self.sitting.load_request)
         except SpecError as error:
-            self._show([Content.styled(f"{one_line(error.message)}: {one_line(error.hint)}", "bold $error")])
+            self._show([_problem(error.message, error.hint)])
             return
         self.app.copy_to_clipboard(line)
         self._show([Content(one_line(f"copied: {line}"))])
+
+
+def _problem(message: str, hint: str, meant: bool = False) -> Content:
+    """What is wrong, and the way out; ``meant`` if somebody wanted it so."""
+    words = one_line(f"{message}: {hint}" if hint else message)
+    return Content.styled(words, "$tok-prompt" if meant else "bold $error")
