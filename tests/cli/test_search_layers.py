@@ -17,7 +17,7 @@ def searcher(cli, tiny, monkeypatch, tmp_path):
     monkeypatch.setattr(engines, "load", lambda **_: tiny)
     (tmp_path / "prompts.txt").write_text('aaaa\n{"prompt": "def add(a, b):"}\n')
 
-    def run(*arguments, prompts="prompts.txt", tokens=8):
+    def run(*arguments, prompts="prompts.txt", tokens=4):
         return cli("search-layers", "--prompts", str(tmp_path / prompts), "--tokens", str(tokens), *arguments)
 
     return run
@@ -26,7 +26,7 @@ def searcher(cli, tiny, monkeypatch, tmp_path):
 def test_it_searches_saves_and_goes_on(searcher, tiny):
     done = searcher("--trials", "3", "--format", "json")
     facts = json.loads(done.out)
-    assert (done.code, facts["layers"], facts["prompts"], facts["tokens"]) == (0, 3, 2, 8)
+    assert (done.code, facts["layers"], facts["prompts"], facts["tokens"]) == (0, 3, 2, 4)
     assert len({trial["skipped"] for trial in facts["trials"]}) == 3
     best = facts["best"]
     assert best["confirmed"] and best["skipped"] in [trial["skipped"] for trial in facts["trials"]]
@@ -44,7 +44,7 @@ def test_it_searches_saves_and_goes_on(searcher, tiny):
 def test_other_settings_do_not_go_on_with_it(searcher):
     assert searcher("--trials", "1").code == 0
     other = searcher("--trials", "2", "--seed", "1")
-    assert other.code == 2 and "2 prompts, 8 tokens, seed 0 (1 trials)" in other.err and "--fresh" in other.err
+    assert other.code == 2 and "2 prompts, 4 tokens, seed 0 (1 trials)" in other.err and "--fresh" in other.err
     assert searcher("--trials", "1", "--seed", "1", "--fresh").code == 0
 
 
