@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from engines.errors import RunFailed
 from engines.events import Round
 from engines.race import runner
 from engines.race.events import LaneFinished
@@ -241,6 +242,23 @@ def test_a_race_interrupted_in_its_warm_up(cli, monkeypatch):
 def test_a_lane_that_cannot_run_says_which(cli):
     done = cli("compare", "refuse", *LANES)
     assert done.code == 2 and "the prompt is too long" in done.err and "shorten it" in done.err and not done.out
+
+
+def test_a_lane_that_breaks_later_costs_the_exit_code_and_nothing_else(cli, monkeypatch):
+    run, ran = FakeRuntime.run, []
+
+    def breaking(self, request, cancelled=lambda: False):
+        ran.append(request.engine)
+        if request.engine == "pld" and ran.count("pld") == 3:
+            raise RunFailed("the model failed", "try a shorter text")
+        yield from run(self, request, cancelled)
+
+    monkeypatch.setattr(FakeRuntime, "run", breaking)
+    done = cli("compare", "hello", *LANES, "--repeats", "3", "--format", "json")
+    found = json.loads(done.out)
+    assert done.code == 1 and "spec-tui: pld: the model failed\n  try a shorter text" in done.err
+    assert [lane["tokens_per_second"]["samples"] for lane in found["lanes"]] == [3, 1, 3]
+    assert found["finish_reason"] == "done" and len(found["runs"]) == 7
 
 
 def test_every_flag_of_run_is_there():

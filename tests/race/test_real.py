@@ -20,7 +20,8 @@ from tests.conftest import TURN
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Without the sweep before each run, which takes longer than the small ones."""
+    """Without the sweep before each run, which takes longer than the small ones, and with a short warm-up."""
+    monkeypatch.setattr(runner, "WARM_UP", 2)
     monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
 
 
