@@ -91,7 +91,7 @@ class Bout:
         runs = sorted(self.result.of(lane), key=lambda run: run.metrics.tokens_per_second or 0.0)
         if runs:
             return runs[(len(runs) - 1) // 2]
-        begun = [run for run in self.result.runs.values() if run.lane == lane and run.events]
+        begun = [run for run in self.result.runs.values() if run.lane == lane and run.started]
         return begun[-1] if begun else None
 
     def run(self, lane: int, repeat: int) -> LaneRun | None:

@@ -46,18 +46,20 @@ class Contest:
         bout: the race that runs or ran last, None before one.
         photo: its runs on one clock, None while it runs.
         differing: the pair whose first differing token is shown, else None.
-        happened: what the sitting has heard meanwhile, for the chat below.
+        heard, happened: what the sitting heard at the last look, and since the beginning, for the chat below.
     """
 
     def __init__(self, sitting: Sitting) -> None:
         self.sitting = sitting
-        prompt = sitting.last.prompt if sitting.last is not None else SHOWCASES[0].prompt
+        code = next(item.prompt for item in SHOWCASES if item.kind == "code")
+        prompt = sitting.last.prompt if sitting.last is not None else code
         self._usual = usual(sitting.settings, sitting.ready)
         self.setup = Setup(self._usual, prompt)
         self.bout: Bout | None = None
         self.photo: Photo | None = None
         self.differing: Compared | None = None
         self.happened: set[Happening] = set()
+        self.heard: set[Happening] = set()
 
     @property
     def running(self) -> bool:
@@ -77,7 +79,8 @@ class Contest:
         if sitting.busy:
             return sitting.still
         if sitting.phase != "ready":
-            return "The engine is not ready."
+            loading = sitting.phase == "loading"
+            return "The model is still loading." if loading else "No engine: esc goes back, ctrl+r there tries again."
         try:
             asked = self.setup.race(sitting.settings, sitting.ready)
         except SpecError as error:
@@ -111,8 +114,9 @@ class Contest:
     # -- what the engine says ---------------------------------------------------------------------
     def pump(self) -> bool:
         """Take what has arrived; whether anything has."""
+        self.heard = set()
         if not self.running:
-            heard = self.sitting.pump()
+            self.heard = heard = self.sitting.pump()
             if "ready" in heard and self.setup.lanes == self._usual:  # now it is known what is at hand
                 self._usual = usual(self.sitting.settings, self.sitting.ready)
                 self.setup = replace(self.setup, lanes=self._usual)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from engines import registry
 from engines.race.events import Compared
 from engines.race.lanes import Lane
@@ -22,6 +24,7 @@ from spec_tui.standings import (
 from spec_tui.text import one_line, visible
 from spec_tui.tui import words
 from spec_tui.tui.contest import Contest, Moment
+from spec_tui.tui.marks import spans
 from spec_tui.tui.racing import missing
 from spec_tui.tui.replay import speed_words
 from spec_tui.tui.settings import changed
@@ -31,6 +34,7 @@ from spec_tui.tui.widgets.strip_panel import Row, bar
 
 _PLACES = ("", "1st", "2nd", "3rd", "4th", "5th", "6th")
 _BAR = 12
+_SAID = 3  # lines of a sentence at most
 
 
 def lane_views(contest: Contest) -> tuple[LaneView, ...]:
@@ -164,21 +168,30 @@ def top(contest: Contest) -> tuple[Row, Row]:
             [span for span in right if span[0]])
 
 
-def status(contest: Contest, message: str) -> Row:
-    """The line above the keys: what runs, what plays, what was said."""
-    bout, photo = contest.bout, contest.photo
+def status(contest: Contest, message: str, width: int) -> list[Row]:
+    """The lines above the keys: what runs, what plays, what was said; sentences as long as they need."""
+    sitting, problem = contest.sitting, contest.bout.problem if contest.bout is not None else None
     if contest.running:
-        return _running(contest)
+        return [_running(contest)]
     if message:
-        return [("   ", "text"), (one_line(message), "text")]
-    if contest.sitting.phase != "ready" or contest.sitting.busy:
-        return words.status(contest.sitting, "")
-    if bout is not None and bout.problem is not None:
-        return [(" ✗ ", "bad"), (one_line(f"{bout.problem.message}. {bout.problem.hint}"), "text")]
-    if photo is not None:
+        return _sentence("   ", "text", message, width)
+    if problem is not None:
+        return _sentence(" ✗ ", "bad", f"{problem.message}. {problem.hint}", width)
+    if sitting.phase in ("dead", "failed"):
+        return _sentence(" ✗ ", "bad", "no engine: esc goes back to the chat, ctrl+r there tries again", width)
+    return [words.status(sitting, "") if sitting.phase != "ready" or sitting.busy else _resting(contest)]
+
+
+def _sentence(mark: str, style: str, text: str, width: int) -> list[Row]:
+    lines = wrap(one_line(text), max(20, width - 4))[:_SAID] or [""]
+    return [[(mark if not n else "   ", style), *spans(line, "text")] for n, line in enumerate(lines)]
+
+
+def _resting(contest: Contest) -> Row:
+    if contest.photo is not None:
         return _clock(contest)
     return [(" ○ ", "muted"), ("enter starts", "text"),
-            ("  i prompt · a adds a lane, - takes one away · t repeats · f fair or live", "muted")]
+            ("  i prompt · a adds a lane · - takes it away · t repeats · f live", "muted")]
 
 
 def _running(contest: Contest) -> Row:
@@ -200,7 +213,7 @@ def _running(contest: Contest) -> Row:
 def _clock(contest: Contest) -> Row:
     photo = contest.photo
     state = (" ■ ", "muted") if photo.over else (" ▶ ", "good") if photo.playing else (" ‖ ", "warn")
-    keys = "space plays it again" if photo.over else "space · < > speed · end"
+    keys = "space plays it again, R races again" if photo.over else "space · < > speed · end"
     share = photo.now / photo.length if photo.length else 1.0
     return [state, (f"photo finish {speed_words(photo.speed)}  ", "text"), *_bar(share),
             (f" {photo.now:.3f} of {photo.length:.3f} s  {keys}", "muted")]

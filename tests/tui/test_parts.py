@@ -266,6 +266,7 @@ def test_every_binding_has_an_id_and_a_help_text():
     from spec_tui.tui.screens.inspector import Inspector
     from spec_tui.tui.screens.modal import SpecModal
     from spec_tui.tui.screens.price import PriceScreen
+    from spec_tui.tui.screens.race_actions import RaceActions
     from spec_tui.tui.screens.showcase import ShowcaseScreen
     from spec_tui.tui.screens.step_actions import StepActions
     from spec_tui.tui.screens.step_live import LiveStep
@@ -273,7 +274,7 @@ def test_every_binding_has_an_id_and_a_help_text():
     from spec_tui.tui.widgets.token_cursor import TokenCursor
 
     owners = (SpecTui, ChatActions, PromptBox, TokenCursor, TreePanel, EngineScreen, HelpScreen, Inspector,
-              SpecModal, ShowcaseScreen, PriceScreen, DataScreen, StepActions, LiveStep, BranchScreen)
+              SpecModal, ShowcaseScreen, PriceScreen, DataScreen, StepActions, LiveStep, BranchScreen, RaceActions)
     ids = []
     for owner in owners:
         for binding in owner.__dict__["BINDINGS"]:

@@ -16,7 +16,7 @@ from spec_tui.tui import race_words, words
 from spec_tui.tui.contest import Contest
 from spec_tui.tui.screens.race_actions import RaceActions
 from spec_tui.tui.sitting import Happening, Sitting
-from spec_tui.tui.widgets.lines import Sides
+from spec_tui.tui.widgets.lines import Lines, Sides
 from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.prompt_box import PromptBox
 from spec_tui.tui.widgets.race_lanes import RaceLanes
@@ -50,7 +50,7 @@ class RaceScreen(RaceActions, Screen[set[Happening]]):
         with Horizontal(id="race-ask"):
             yield Static("›", id="race-mark", markup=False)
             yield PromptBox(self._complete, id="race-prompt", placeholder="What shall they all answer?")
-        yield Sides(id="race-said")
+        yield Lines(id="race-said")
         yield Footer()
         yield Static(words.TOO_SMALL, id="race-enlarge", markup=False)
 
@@ -82,7 +82,7 @@ class RaceScreen(RaceActions, Screen[set[Happening]]):
         now = monotonic()
         passed, self._seen = now - self._seen, now
         ran, heard, photo = self.contest.running, self.contest.pump(), self.contest.photo
-        if ran and not self.contest.running:
+        if (ran and not self.contest.running) or "ready" in self.contest.heard:
             self.changed()
         elif heard or (photo is not None and self.app.screen is self and photo.tick(passed)):
             self.draw()
@@ -108,7 +108,11 @@ class RaceScreen(RaceActions, Screen[set[Happening]]):
         self.query_one("#race-top", Sides).show(*race_words.top(contest))
 
     def _draw_said(self) -> None:
-        self.query_one("#race-said", Sides).show(race_words.status(self.contest, self.message))
+        said = self.query_one("#race-said", Lines)
+        rows = race_words.status(self.contest, self.message, self.size.width)
+        if said.styles.height is None or said.styles.height.value != len(rows):
+            said.styles.height = len(rows)
+        said.show(*rows)
 
     def say(self, message: str) -> None:
         self.message = message
@@ -117,7 +121,8 @@ class RaceScreen(RaceActions, Screen[set[Happening]]):
     def changed(self, message: str = "") -> None:
         """Draw it, and after what it did to the layout again."""
         self.message = message
-        self.set_class(self.contest.bout is None, "before")
+        bout = self.contest.bout
+        self.set_class(bout is None or bout.timing, "before")
         self.draw()
         self.refresh_bindings()
         self.call_after_refresh(self.draw)
@@ -130,9 +135,11 @@ class RaceScreen(RaceActions, Screen[set[Happening]]):
     def on_prompt_box_sent(self, event: PromptBox.Sent) -> None:
         text = event.text.strip()
         if text.startswith("/lanes"):
-            prompt = self.contest.setup.prompt
-            self.set_up(lambda: self.contest.setup.with_lanes(text.removeprefix("/lanes").strip()), "")
-            self.query_one(PromptBox).put(prompt)
+            before = self.contest.setup
+            self.set_up(lambda: before.with_lanes(text.removeprefix("/lanes").strip()), "enter starts")
+            if self.contest.setup is not before:
+                self.query_one(PromptBox).put(before.prompt)
+                self.set_focus(None)
         elif text.startswith("/") and not text.startswith("//"):
             self.say("There is one command here: /lanes autoregressive,pld,draft:shape=tree sets the lanes.")
         elif self.contest.running:

@@ -43,9 +43,10 @@ class RaceActions(Screen):
                 tooltip="Photo finish: half as fast"),
         Binding("end", "skip", "End", id="race.end", show=False, tooltip="Photo finish: to its end"),
         Binding("home", "rewind", "Start", id="race.begin", show=False, tooltip="Photo finish: from the start"),
-        Binding("R", "again", "Again", id="race.again", tooltip="Race again"),
-        Binding("a", "add", "Add", id="race.add", tooltip="Add a lane: an engine with its options"),
-        Binding("minus", "remove", "Remove", id="race.remove", key_display="-", tooltip="Take the lane away"),
+        Binding("R", "again", "Again", id="race.again", show=False, tooltip="Race again"),
+        Binding("a", "add", "Add", id="race.add", show=False, tooltip="Add a lane: an engine with its options"),
+        Binding("minus", "remove", "Remove", id="race.remove", key_display="-", show=False,
+                tooltip="Take the lane away"),
         Binding("d", "diff", "Diff", id="race.diff", tooltip="To the first token in which two lanes differ; again: the "
                 "next pair"),
         Binding("o", "sort", "Sort", id="race.sort", tooltip="Sort the table by the next column"),
@@ -66,7 +67,7 @@ class RaceActions(Screen):
         Binding("c", "copy", "Copy", id="race.copy", show=False, tooltip="Copy the command line that does the same"),
         Binding("right,down", "focus_lane(1)", "Next lane", id="race.next", show=False, tooltip="The next lane"),
         Binding("left,up", "focus_lane(-1)", "Lane before", id="race.before", show=False, tooltip="The lane before"),
-        Binding("f1,question_mark", "app.help", "Help", id="app.help", key_display="F1", tooltip="All keys"),
+        Binding("f1,question_mark", "app.help", "Help", id="race.help", key_display="F1", tooltip="All keys"),
         *[Binding(str(digit), f"lane({digit})", str(digit), id=f"race.{digit}", show=False,
                   tooltip="The lane of this number") for digit in range(1, 10)],
     ]
@@ -169,7 +170,7 @@ class RaceActions(Screen):
         self.set_up(lambda: self._with(live=live), said)
 
     def action_prompt(self) -> None:
-        self.query_one(PromptBox).focus()
+        self.set_focus(self.query_one(PromptBox))  # at once: what is typed next is for it
 
     def action_showcase(self) -> None:
         from spec_tui.tui.screens.showcase import ShowcaseScreen
@@ -239,7 +240,8 @@ class RaceActions(Screen):
         from spec_tui.race.export import export
 
         try:
-            self.say(f"saved numbers and traces in {export(self.contest.bout)}")
+            folder = export(self.contest.bout)
+            self.say(f"saved {folder.name}: numbers, and a trace of every run; in {folder.parent}")
         except OSError as error:
             self.say(f"could not save the race: {error.strerror or error}")
         except SpecError as error:

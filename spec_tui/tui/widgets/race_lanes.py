@@ -28,7 +28,7 @@ class LaneView:
         run: what it has written at this moment, None for nothing to show.
         total: tokens that it writes in the end, None while that is not known.
         seconds: of its clock, at this moment.
-        numbers: in a few words each, the most important first.
+        numbers: in a few words each, "" for what there is not; drawn in pairs, the most important first.
         badge: how its text compares, with a style.
         state: in a word: waiting, running, "1st".
         at: a token that stands out.
@@ -108,7 +108,8 @@ class RaceLanes(StripPanel):
         rows = [self._title(number, width)]
         if lane.run is not None:
             rows.append(_progress(lane, width))
-            rows += [[(part, "text")] for part in wrap("   ".join(lane.numbers), width)][: max(2, height // 6)]
+            pairs = ["   ".join(filter(None, lane.numbers[n : n + 2])) for n in range(0, len(lane.numbers), 2)]
+            rows += [[(pair, "strong" if not n else "text")] for n, pair in enumerate(pairs)][: height // 4]
             rows.append([(one_line(lane.badge[0]), lane.badge[1])] if lane.badge else BLANK)
             rows.append(BLANK)
             rows += self._text(number, width, max(1, height - len(rows)))

@@ -1,0 +1,433 @@
+"""A race on the screen: nothing is drawn while lanes are timed, then all are on one clock; what is complete is kept."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+from textual.widget import Widget
+
+from engines.events import Failed
+from engines.race.events import LaneFinished, LaneStarted, RaceFinished
+from engines.race.lanes import Lane
+from engines.request import Request
+from spec_tui import command
+from spec_tui.session.client import LoadRequest
+from spec_tui.session.inprocess import InProcessClient
+from spec_tui.session.state import fold_all
+from spec_tui.session.trace import read_trace
+from spec_tui.standings import NOT_COMPARABLE
+from spec_tui.tui.app import SpecTui
+from spec_tui.tui.screens.chat import ChatScreen
+from spec_tui.tui.screens.race import RaceScreen
+from spec_tui.tui.widgets.race_lanes import RaceLanes
+from tests.tui.fakes import ANSWER
+from tests.tui.racing import LANES, RacingClient, racing
+from tests.tui.test_hostile import BAD, HOSTILE, screen_text
+
+OTHER = ANSWER.replace("out = []", "out = list()")
+
+
+async def test_a_race_from_the_chat_ends_at_the_fold_of_every_lane():
+    async with racing(repeats=3) as r:
+        assert [view.label for view in r.screen.query_one(RaceLanes).lanes] == list(LANES)
+        await r.whole(skip=False)
+        assert r.contest.finished and r.contest.photo.playing and "photo finish" in r.said
+        await r.press("end")
+        bout = r.contest.bout
+        for lane, view in enumerate(r.screen.query_one(RaceLanes).lanes):
+            assert view.run == fold_all(bout.shown(lane).events) and view.run.finished is not None
+            rates = sorted(run.metrics.tokens_per_second for run in bout.result.of(lane))
+            assert bout.shown(lane).metrics.tokens_per_second == rates[1]  # the middle one
+        table = "\n".join(r.rows("#race-table"))
+        for figures in bout.figures():
+            assert f"{figures.rate.median:.1f}" in table
+        assert "all lanes write the same text" in table and "75% only: 3 repeats" in table
+        assert sum(row.count("✓") for row in r.rows("#race-table")) == 6  # every pair of four
+        lanes = "\n".join(r.rows("#race-lanes"))
+        assert lanes.count("✓ same text") == 3 and "baseline" in lanes and "1st" in lanes
+
+
+async def test_nothing_is_drawn_while_a_lane_is_timed(monkeypatch):
+    drawn: list[str] = []
+    async with racing(repeats=2) as r:
+        await r.press("enter")
+        refresh = Widget.refresh
+
+        def noted(self, *args, **kwargs):
+            drawn.append(self.id)
+            return refresh(self, *args, **kwargs)
+
+        monkeypatch.setattr(Widget, "refresh", noted)
+        for _ in range(len(LANES) * 2):
+            r.client.race_to(LaneStarted)
+            await r.settle()
+            assert "nothing is drawn" in r.said
+            drawn.clear()
+            for _ in range(5):  # as long as it runs
+                await r.settle()
+            assert drawn == []
+            r.client.race_to(LaneFinished)
+        r.client.race_on()
+        await r.settle()
+        assert "race-lanes" in drawn and r.contest.finished
+
+
+async def test_the_chat_below_takes_nothing_of_a_race_and_goes_on_after_it():
+    async with racing() as r:
+        chat = next(s for s in r.app.screen_stack if isinstance(s, ChatScreen))
+        assert not chat.ticking._active.is_set()
+        await r.whole()
+        assert not chat.sitting.turns and not chat.sitting.busy
+        await r.press("escape")
+        assert r.app.screen is chat and chat.ticking._active.is_set()
+        chat.ask("Go on.")
+        r.client.feed()
+        chat.pump()
+        assert chat.sitting.last.run.finished is not None
+
+
+async def test_cancel_keeps_what_is_complete():
+    async with racing(repeats=3) as r:
+        await r.press("enter")
+        r.client.race_to(LaneFinished, 6)
+        await r.settle()
+        await r.press("escape")
+        assert r.client.cancels == 1 and "stopping" in r.said
+        events = r.client.race_on()
+        assert isinstance(events[-1], RaceFinished) and events[-1].reason == "cancelled"
+        await r.settle()
+        assert isinstance(r.app.screen, RaceScreen) and not r.contest.running
+        complete = r.contest.bout.result.complete
+        assert len(complete) == 6 and all(run.end.reason != "cancelled" for run in complete)
+        assert "6 of 12 runs are complete" in " ".join(r.rows("#race-table")).replace("\n", " ")
+        await r.press("end")
+        for lane in r.contest.photo.runs:
+            assert r.contest.photo.at(lane) == fold_all(r.contest.bout.shown(lane).events)
+        await r.press("R")
+        assert len(r.client.races) == 2 and r.contest.running
+
+
+async def test_a_race_stopped_before_any_lane_ran_has_nothing_to_show():
+    async with racing() as r:
+        await r.press("enter", "escape")
+        r.client.race_on()
+        await r.settle()
+        assert not r.contest.running and not r.contest.finished and r.contest.photo is None
+        assert "nothing of it is complete" in " ".join(r.rows("#race-lanes"))
+        await r.press("enter")
+        assert r.contest.running
+
+
+async def test_live_streams_and_says_that_it_cannot_be_compared():
+    async with racing() as r:
+        await r.press("f")
+        assert "LIVE, not comparable" in r.rows("#race-top")[0]
+        await r.press("enter")
+        r.client.race_to(LaneStarted)
+        r.client.race_on(9)
+        await r.settle()
+        running = r.contest.bout.at.lane
+        view = r.screen.query_one(RaceLanes).lanes[running]
+        assert 0 < len(view.run.tokens) < 100 and view.run.running and "not comparable" in r.said
+        words = view.run.text.split()
+        assert words[0] in " ".join(r.rows("#race-lanes"))
+        r.client.race_on()
+        await r.settle()
+        assert r.contest.photo.over and NOT_COMPARABLE[:40] in " ".join(r.rows("#race-table"))
+
+
+async def test_diff_goes_to_the_first_token_that_differs():
+    client = RacingClient()
+    client.racer.texts["pld"] = OTHER
+    client.racer.finds = ("BUG", 12, 2.0)
+    async with racing(client=client, repeats=2) as r:
+        await r.whole(skip=False)
+        found = [p for p in r.contest.bout.result.pairs if p.at is not None]
+        assert {(p.first, p.second) for p in found} == {(0, 1), (1, 2), (1, 3)}
+        assert {p.verdict for p in found} == {"BUG"}
+        await r.press("d")
+        pair = r.contest.differing
+        assert pair == found[0] and r.contest.photo.over and r.screen.lane == pair.second
+        runs = [view.run for view in r.screen.query_one(RaceLanes).lanes]
+        a, b = runs[pair.first].tokens[pair.at], runs[pair.second].tokens[pair.at]
+        assert a.emitted.token != b.emitted.token
+        assert [t.text for t in runs[0].tokens[: pair.at]] == [t.text for t in runs[1].tokens[: pair.at]]
+        assert "[" in r.said and "list" in r.said and "rounding does not explain it" in r.said
+        styles = [style for row in r.screen.query_one(RaceLanes)._rows for _, style in row]
+        assert styles.count("changed") == 2
+        assert "✗ BUG" in " ".join(r.rows("#race-lanes")) and "✗" in " ".join(r.rows("#race-table"))
+        await r.press("d", "d", "d")
+        assert r.contest.differing is None and "all pairs that differ" in r.said
+        await r.press("d", "escape")
+        assert r.contest.differing is None and isinstance(r.app.screen, RaceScreen)
+
+
+async def test_a_lane_that_breaks_is_told_and_the_others_race_on():
+    client = RacingClient()
+    client.racer.breaks = {"pld"}
+    async with racing(client=client) as r:
+        await r.whole()
+        lanes = " ".join(r.rows("#race-lanes"))
+        assert r.contest.finished and "broke" in lanes and "mend it" in lanes
+        assert len(r.contest.bout.result.complete) == 3 and "✗ " in lanes
+
+
+async def test_an_engine_that_dies_or_fails_ends_the_race_with_a_way_out():
+    async with racing() as r:
+        await r.press("enter")
+        r.client.race_to(LaneStarted)
+        r.client.die()
+        await r.settle()
+        assert not r.contest.running and "ended" in r.said
+        await r.press("escape")
+        assert isinstance(r.app.screen, ChatScreen) and r.app.screen.sitting.phase == "dead"
+    async with racing() as r:
+        await r.press("enter")
+        r.client.race_to(LaneStarted)
+        r.client.say(Failed("out of memory", "try a smaller model", "failed"))
+        await r.settle()
+        assert not r.contest.running and "out of memory. try a smaller model" in r.said
+        await r.press("enter")
+        assert r.contest.running
+
+
+async def test_lanes_are_added_taken_away_and_typed():
+    async with racing() as r:
+        await r.press("2", "minus")
+        assert [lane.engine for lane in r.contest.setup.lanes] == ["autoregressive", "draft", "rest"]
+        await r.press("a")
+        screen = r.app.screen
+        assert not screen.query(".sampling") and "add a lane" in str(screen.query_one(".box").border_title)
+        screen.query_one("#engines").highlighted = [o.id for o in screen.query_one("#engines").options].index("pld")
+        await r.pilot.pause()
+        next(f for f in screen.query("#options Field") if f.option.name == "num_tokens").put(7)
+        await r.pilot.press("ctrl+s")
+        await r.settle()
+        assert r.contest.setup.lanes[-1] == Lane("pld", {"num_tokens": 7}) and "pld:num_tokens=7" in r.said
+        await r.press("i")
+        box = r.screen.query_one("#race-prompt")
+        before = box.text
+        box.put("/lanes pld,pld:num_tokens=4")
+        await r.press("enter")
+        assert r.contest.setup.labels == ("pld", "pld:num_tokens=4") and box.text == before
+        await r.press("minus")
+        assert "at least 2" in r.said
+        await r.press("i")
+        box.put("/lanes pld,nonsense")
+        await r.press("enter")
+        assert "nonsense" in r.said and len(r.contest.setup.lanes) == 2
+        await r.press("escape", "t")
+        assert r.contest.setup.repeats == 3
+
+
+async def test_typed_prompt_and_chat_sampling_are_what_is_raced():
+    async with racing(request=Request((("system", "Be brief."),), engine="pld", temperature=0.7, seed=5)) as r:
+        await r.press("i")
+        r.screen.query_one("#race-prompt").put("Count.\nTo ten.")
+        await r.press("enter")
+        asked = r.client.races[0]
+        assert asked.request.conversation == (("system", "Be brief."), ("user", "Count.\nTo ten."))
+        assert (asked.request.temperature, asked.request.seed) == (0.7, 5) and not asked.live
+        assert not isinstance(r.app.focused, type(r.screen.query_one("#race-prompt")))  # nothing blinks
+
+
+async def test_step_opens_the_run_of_a_lane(tmp_path):
+    from spec_tui.tui.screens.step import StepScreen
+
+    async with racing() as r:
+        await r.whole()
+        await r.pilot.press("3", "enter")
+        await r.pilot.pause()
+        assert isinstance(r.app.screen, StepScreen)
+        assert r.app.screen.player.run == fold_all(r.contest.bout.shown(2).events)
+        await r.pilot.press("escape")
+        await r.pilot.pause()
+        assert r.app.screen is r.screen
+
+
+async def test_export_is_what_compare_writes_with_a_trace_of_every_run(tmp_path, monkeypatch):
+    from spec_tui.cli.race_output import WRITERS
+
+    monkeypatch.chdir(tmp_path)
+    async with racing(repeats=2) as r:
+        await r.whole()
+        await r.press("e")
+        (folder,) = tmp_path.iterdir()
+        assert folder.name in r.said
+        asked = r.client.races[0]
+        for name in ("json", "md", "csv"):
+            assert (folder / f"race.{name}").read_text("utf-8") == WRITERS[name](r.contest.bout.result, asked) + "\n"
+        assert len(json.loads((folder / "race.json").read_text("utf-8"))["runs"]) == 8
+        traces = sorted((folder / "traces").iterdir())
+        assert len(traces) == 8
+        run = r.contest.bout.run(0, 1)
+        read = read_trace(traces[1])
+        assert list(read.runs[0]) == run.events and not read.problems
+
+
+async def test_the_command_line_that_is_copied_holds_the_same_race(monkeypatch):
+    from spec_tui.cli import call, compare
+
+    asked = []
+    monkeypatch.setattr(compare, "hold", lambda generation, race, *rest: asked.append((generation.load, race)) or 0)
+    lanes = (Lane("autoregressive"), Lane("pld", {"num_tokens": 4}), Lane("rest", {}, ("a b", "c")))
+    request = Request((("system", "Be brief."),), temperature=0.5, top_k=4, seed=9, max_new_tokens=33, law="rejection")
+    async with racing(lanes=lanes, repeats=6, request=request) as r:
+        await r.press("i")
+        r.screen.query_one("#race-prompt").put("-x 'y' \"z\"\n$(no)")
+        await r.press("enter")
+        race = r.client.races[0]
+        await r.press("c")
+        line = r.app.clipboard
+        assert line == command.compare_line(race, LoadRequest())
+        assert call(shlex.split(line)[1:]) == 0
+        assert asked == [(LoadRequest(), race)]
+
+
+async def test_lossy_laws_are_marked_everywhere():
+    async with racing(request=Request((), engine="draft", law="redraw", temperature=0.8)) as r:
+        assert "LOSSY" in r.rows("#race-top")[0]
+        assert " ".join(r.rows("#race-lanes")).count("LOSSY") == 4
+        await r.whole()
+        assert " ".join(r.rows("#race-lanes")).count("LOSSY") == 4
+        assert "LOSSY: bias" in " ".join(r.rows("#race-table"))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_hostile_text_and_small_windows(size):
+    client = RacingClient()
+    client.racer.texts = dict.fromkeys(LANES, HOSTILE * 3)
+    async with racing(size=size, client=client) as r:
+        r.screen.query_one("#race-prompt").put(HOSTILE)
+        await r.whole()
+        assert not BAD & set(screen_text(r.app))
+        await r.press("w")
+        assert not BAD & set(screen_text(r.app)) and any("tokens/s" in row for row in r.rows("#race-table"))
+        await r.pilot.resize_terminal(50, 10)
+        await r.pilot.pause()
+        assert "enlarge" in screen_text(r.app)
+
+
+async def test_clicks_and_digits_choose_lanes():
+    async with racing(size=(120, 40)) as r:
+        await r.pilot.click("#race-lanes", offset=(100, 4))
+        await r.settle()
+        assert r.screen.lane == 3
+        await r.press("left")
+        assert r.screen.lane == 2
+        await r.press("9")
+        assert r.screen.lane == 2
+
+
+async def test_every_key_is_in_the_palette_and_in_the_help():
+    from spec_tui.tui.screens.help import help_text
+
+    async with racing() as r:
+        await r.whole()
+        names = [entry.title for entry in r.app.get_system_commands(r.screen)]
+        assert {"Race: export", "Race: diff", "Race: again", "Race: step"} <= set(names)
+        entry = next(e for e in r.app.get_system_commands(r.screen) if e.title == "Race: sort")
+        await entry.callback()
+        assert r.screen.sort == 1
+    assert "photo finish" in help_text(90).plain.lower() and "/race" in help_text(90).plain
+
+
+async def test_a_real_race_in_the_engine(tiny):
+    """The tiny models in a thread of this process, through the same commands as an engine process."""
+    client = InProcessClient(lambda **_: tiny)
+    app = SpecTui(client, LoadRequest(), initial_request_options=Request((), engine="pld", max_new_tokens=24))
+    async with app.run_test(size=(120, 40)) as pilot:
+        for _ in range(200):
+            await pilot.pause(0.02)
+            if app.sitting.phase == "ready":
+                break
+        app.screen.transcript.focus()
+        await pilot.press("r")
+        await pilot.pause()
+        screen = app.screen
+        screen.query_one("#race-prompt").put("one two three one two three one two")
+        await pilot.press("t", "t", "t", "enter")
+        for _ in range(500):
+            await pilot.pause(0.02)
+            if screen.contest.bout is not None and not screen.contest.running:
+                break
+        assert screen.contest.finished, screen.query_one("#race-said").text_rows()
+        bout = screen.contest.bout
+        assert len(bout.result.complete) == len(bout.labels) >= 3
+        assert {pair.verdict for pair in bout.result.pairs} <= {"same", "tie"}
+        await pilot.press("end")
+        for lane in range(len(bout.labels)):
+            assert screen.contest.photo.at(lane) == fold_all(bout.shown(lane).events)
+
+
+# -- how it looks ---------------------------------------------------------------------------------
+SIZES = [(80, 24), (120, 40), (200, 60)]
+
+
+def picture(snap_compare, size, keys=(), until=None, live=False, other=False) -> bool:
+    client = RacingClient()
+    if other:
+        client.racer.texts["rest"] = OTHER
+    app = SpecTui(client, LoadRequest(), initial_request_options=Request((), engine="draft"))
+
+    async def steps(pilot) -> None:
+        await pilot.pause()
+        app.screen.prompt.cursor_blink = False
+        app.screen.pump()
+        app.screen.transcript.focus()
+        await pilot.press("r")
+        await pilot.pause()
+        screen = app.screen
+        if live:
+            await pilot.press("f")
+        if until is not None:
+            await pilot.press("enter")
+            until(client)
+            screen.pump()
+            if screen.contest.photo is not None:
+                screen.contest.photo.playing = False
+                screen.contest.photo.now = 0.25
+                screen.draw()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+        screen.draw()
+        await pilot.pause()
+
+    return snap_compare(app, terminal_size=size, run_before=steps)
+
+
+def run_live(client: RacingClient) -> None:
+    client.race_to(LaneStarted, 2)
+    client.race_on(12)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_before_a_race(snap_compare, size):
+    assert picture(snap_compare, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_photo_finish_under_way(snap_compare, size):
+    assert picture(snap_compare, size, until=RacingClient.race_on)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_result_sorted_with_a_difference(snap_compare, size):
+    assert picture(snap_compare, size, ["end", "o", "d"], RacingClient.race_on, other=True)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_result_without_colour(snap_compare, size, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert picture(snap_compare, size, ["end"], RacingClient.race_on)
+
+
+def test_the_table_alone_in_one_column(snap_compare):
+    assert picture(snap_compare, (80, 24), ["end", "w"], RacingClient.race_on)
+
+
+def test_a_live_race(snap_compare):
+    assert picture(snap_compare, (120, 40), until=run_live, live=True)

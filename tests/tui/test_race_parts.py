@@ -1,0 +1,183 @@
+"""The photo finish against folds, plots whose axes start at zero, tables that sort, setups that can run."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engines.errors import UsageProblem
+from engines.events import Finished, Prefilled, Round
+from engines.metrics import Metrics
+from engines.race.lanes import Lane
+from engines.race.result import LaneFigures, timeline
+from engines.request import Request
+from spec_tui.race.photo import SPEEDS, Photo
+from spec_tui.session.state import RunState, fold_all
+from spec_tui.tui.racing import MOST, Setup, missing, usual
+from spec_tui.tui.settings import Settings
+from spec_tui.tui.widgets.lane_text import LaneText
+from spec_tui.tui.widgets.race_table import COLUMNS, SORTS, ranked
+from spec_tui.tui.widgets.strip_plot import lines
+from spec_tui.tui.widgets.wrap import cells
+from tests.tui.fakes import ANSWER, READY, RETRIEVING, script
+
+ASKED = Request((("user", "Merge two lists."),), "draft")
+
+
+def events_of(engine: str, seed: int, tokens: int = 60):
+    return script(replace(ASKED, engine=engine, max_new_tokens=tokens), ANSWER, seed)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["draft", "autoregressive"]), st.integers(0, 50), st.integers(1, 60)),
+                min_size=1, max_size=4), st.floats(0, 1.2))
+def test_every_moment_of_the_photo_finish_is_a_fold_of_what_had_happened(which, share):
+    told = {lane: events_of(*one) for lane, one in enumerate(which)}
+    photo = Photo({lane: fold_all(events) for lane, events in told.items()})
+    photo.now = photo.length * share
+    for lane, events in told.items():
+        clock, seen = 0.0, events[:1]
+        for event in events[1:]:
+            clock += event.seconds if isinstance(event, Prefilled) else 0.0
+            if isinstance(event, Round):
+                clock += event.draft_seconds + event.verify_seconds + event.other_seconds
+            if clock > photo.now:
+                break
+            seen.append(event)
+        assert photo.at(lane) == fold_all(seen)
+        assert photo.arrived(lane) == isinstance(seen[-1], Finished)
+        assert photo.points(lane) == timeline(seen)
+
+
+@given(st.lists(st.floats(0.001, 3), max_size=60), st.sampled_from(SPEEDS))
+def test_however_the_clock_ticks_it_ends_at_the_fold_of_each_lane(ticks, speed):
+    told = {lane: events_of(engine, lane) for lane, engine in enumerate(("autoregressive", "pld", "draft"))}
+    photo = Photo({lane: fold_all(events) for lane, events in told.items()})
+    photo.speed, before = speed, 0.0
+    for tick in ticks:
+        photo.tick(tick)
+        assert before <= photo.now <= photo.length
+        before = photo.now
+    photo.skip()
+    assert not photo.playing and {lane: photo.at(lane) for lane in told} == {n: fold_all(e) for n, e in told.items()}
+    ends = {lane: timeline(events)[-1][0] for lane, events in told.items()}
+    assert {photo.place(lane) for lane in told} <= {1, 2, 3}
+    assert photo.place(min(ends, key=ends.get)) == 1
+    photo.toggle()
+    assert photo.now == 0 and photo.playing
+
+
+def test_short_races_are_slowed_down_so_that_they_can_be_watched():
+    photo = Photo({0: fold_all(events_of("draft", 1))})
+    assert photo.length < 2 and photo.length / photo.speed >= 6 and photo.speed in SPEEDS
+    photo.faster(-20)
+    assert photo.speed == SPEEDS[0]
+    photo.faster(20)
+    assert photo.speed == SPEEDS[-1]
+    assert Photo({}).length == 0 and not Photo({0: RunState()}).playing
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(20, 90), st.integers(2, 20))
+def test_lines_start_at_zero_end_at_their_marks_and_never_fall(seed, count, width, height):
+    dice = random.Random(seed)
+    series = []
+    for n in range(count):
+        times = sorted(dice.uniform(0.01, 5) for _ in range(dice.randint(1, 40)))
+        series.append((str(n + 1), [(t, k + 1) for k, t in enumerate(times)]))
+    right, top = max(p[-1][0] for _, p in series), 50
+    rows = lines(series, right, top, width, height)
+    assert len(rows) == height and {len(row) for row in rows} == {width}
+    text = ["".join(char for char, _ in row) for row in rows]
+    assert all(any(mark in row for row in text) for mark, _ in series)  # told apart without colour
+    ends = {n: max(x for row in rows for x, cell in enumerate(row) if cell[1] == n) for n in range(count)}
+    slowest = max(range(count), key=lambda n: series[n][1][-1][0])
+    assert ends[slowest] >= width - 1 - count
+    alone = lines(series[:1], right, top, width, height)
+    highest = [min((y for y in range(height) if alone[y][x][0] != " "), default=height) for x in range(width)]
+    reach = [y for y in highest if y < height]
+    assert reach == sorted(reach, reverse=True) and reach[0] >= height - 1 - height * series[0][1][-1][1] // top
+
+
+def test_a_line_twice_as_high_is_twice_as_many_tokens():
+    rows = lines([("1", [(1.0, 10)]), ("2", [(1.0, 20)])], 1.0, 40, 40, 40)
+    at = {cell[0]: 40 - y for y, row in enumerate(rows) for cell in row if cell[0] in "12"}
+    assert at["2"] == pytest.approx(2 * at["1"], abs=1)
+
+
+@pytest.mark.parametrize("width", [20, 47])
+def test_the_text_of_a_lane_is_the_same_however_it_came(width):
+    run = fold_all(events_of("draft", 3, 80))
+    grown, whole = LaneText(), LaneText()
+    for rounds in range(len(run.rounds) + 1):
+        grown.follow(run.until(rounds), width)
+    grown.follow(run, width)
+    whole.follow(run, width)
+    assert grown.rows(99, "outcome") == whole.rows(99, "outcome")
+    text = "".join("".join(part for part, _ in row) for row in whole.rows(99, "outcome"))
+    assert text.split() == "".join(t.text for t in run.tokens).split() or "".join(text.split()) == "".join(
+        "".join(t.text for t in run.tokens).split())
+    grown.follow(run.until(2), width)  # back in time
+    again = LaneText()
+    again.follow(run.until(2), width)
+    assert grown.rows(99, "source") == again.rows(99, "source")
+    assert all(sum(cells(part) for part, _ in row) <= width for row in whole.rows(99, "outcome"))
+
+
+def test_a_token_that_stands_out_is_among_the_lines_shown():
+    run, text = fold_all(events_of("draft", 3, 80)), LaneText()
+    text.follow(run, 24)
+    for at in (1, 20, len(run.tokens) - 2):
+        if run.tokens[at].text.strip():
+            shown = text.rows(4, "outcome", at)
+            assert len(shown) <= 4
+            assert [part for row in shown for part, style in row if style == "changed"]
+
+
+def figures(lane: int, **changes) -> LaneFigures:
+    return LaneFigures(lane, changes.get("rates", ()), (), changes.get("metrics", Metrics()), changes.get("ttft"), None)
+
+
+def test_the_table_sorts_by_each_column_the_best_first():
+    lanes = [figures(0, rates=(10.0,), ttft=0.2), figures(1, rates=(30.0,), ttft=0.3), figures(2),
+             figures(3, rates=(20.0,), ttft=0.1)]
+    by = {column.title if column else "": n for n, column in enumerate(SORTS)}
+    assert [f.lane for f in ranked(lanes, by[""])] == [0, 1, 2, 3]
+    assert [f.lane for f in ranked(lanes, by["tokens/s"])] == [1, 3, 0, 2]
+    assert [f.lane for f in ranked(lanes, by["TTFT"])] == [3, 0, 1, 2]
+    assert len(SORTS) == 1 + sum(column.key is not None for column in COLUMNS)
+
+
+def test_the_usual_lanes_are_those_that_can_run():
+    engines = [lane.engine for lane in usual(Settings(), RETRIEVING)]
+    assert engines == ["autoregressive", "pld", "draft", "rest"]
+    alone = replace(READY, draft_model=None, datastores=())
+    lanes = usual(Settings(), alone)
+    assert [lane.engine for lane in lanes] == ["autoregressive", "pld"]
+    assert not any(missing(lane, alone) for lane in lanes)
+    own = Settings().with_option("pld", "num_tokens", 3).with_engine("pld")
+    assert usual(own, RETRIEVING)[-1] == Lane("pld", {"num_tokens": 3})
+
+
+def test_a_setup_that_cannot_run_says_what_to_do():
+    lanes = (Lane("autoregressive"), Lane("pld"))
+    ready = replace(READY, draft_model=None)
+    setup = Setup(lanes, "Go.")
+    assert setup.race(Settings(temperature=0.5), READY).request.temperature == 0.5
+    for wrong, words in (
+        (Setup(lanes[:1], "Go."), "2 to 6 lanes"), (Setup(lanes, " \n"), "no prompt"),
+        (Setup((*lanes, Lane("draft")), "Go."), "draft cannot run"),
+    ):
+        with pytest.raises(UsageProblem, match=words) as found:
+            wrong.race(Settings(), ready)
+        assert found.value.hint
+    with pytest.raises(UsageProblem, match="at least 2"):
+        setup.without(0)
+    full = Setup(tuple(Lane("pld", {"num_tokens": n}) for n in range(1, MOST + 1)), "Go.")
+    with pytest.raises(UsageProblem, match="at most 6"):
+        full.with_lane(Lane("pld"))
+    with pytest.raises(UsageProblem):
+        setup.with_lanes("pld")
+    assert [lane.label for lane in setup.with_lanes("pld,pld:num_tokens=4").lanes] == ["pld", "pld:num_tokens=4"]
