@@ -111,15 +111,17 @@ def size(row: Row) -> int:
         return 0
 
 
-def keys(row: Row | None, stock: Stockroom) -> str:
+def keys(row: Row | None, sitting: Sitting) -> str:
     """What can be done with a row."""
-    if stock.busy:
+    if sitting.stock.busy:
         return "esc stops, what is done stays · d back to the chat, it goes on"
     if row is None:
         return "n build · esc close"
     if row.unfinished:
         return "r go on · n build · x remove · c copy command · esc close"
     gone = "" if row.entry is None or row.entry.shipped else " · x remove"
+    if state(row, sitting)[0]:
+        return f"enter use marked · n build{gone} · c copy command · esc close"
     probe = " · p probe" if row.entry is not None else ""
     return f"space choose · enter use · n build{probe}{gone} · c copy · esc"
 

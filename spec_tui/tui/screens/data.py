@@ -131,7 +131,7 @@ class DataScreen(SpecModal[Settings]):
             self._draw_hint()
 
     def _draw_hint(self) -> None:
-        self.query_one(Box).border_subtitle = Content(shown.keys(self.row, self.stock))
+        self.query_one(Box).border_subtitle = Content(shown.keys(self.row, self.sitting))
 
     def _draw_chosen(self) -> None:
         names = ", ".join(self.chosen) or "those that ship with the program"
