@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +28,7 @@ Output = TextOutput | NarratedOutput | JsonOutput
 _ENGINE = "How to decode; see spec-tui engines. Default: draft where a draft model fits, else pld."
 _NARRATE = "Tell the run round by round, a line each, for screen readers."
 _TRACE = "Write the run's events as lines of JSON. Overwrites nothing but a trace."
+_DETAIL = "With --trace: record what the target has at every row, which the Step screen shows."
 
 
 @generates
@@ -36,6 +37,7 @@ def run(
     engine: Annotated[str, Option(metavar="ID", help=_ENGINE)] = "",
     set_: Settings = None,
     trace: Annotated[Path | None, Option(metavar="FILE", help=_TRACE)] = None,
+    detail: Annotated[bool, Option("--detail", help=_DETAIL)] = False,
     narrate: Annotated[bool, Option("--narrate", help=_NARRATE)] = False,
     format: OutputFormat = Format.text,
 ) -> Callable[[], int]:
@@ -46,7 +48,10 @@ def run(
     """
 
     def execute() -> int:
-        request = generation.ask(engine, engine_options(engine, settings(set_ or [])))
+        if detail and trace is None:
+            raise UsageProblem("--detail says more in a trace, and none is written", "add --trace FILE")
+        asked = generation.ask(engine, engine_options(engine, settings(set_ or [])))
+        request = replace(asked, detail=detail)
         writer = TraceWriter(trace) if trace is not None else None
         decoder = load_decoder(generation.load)
         plain = NarratedOutput if narrate else TextOutput

@@ -15,7 +15,7 @@ from spec_tui.cli import errors
 from spec_tui.cli.output import Record, Status
 from spec_tui.session.log import log_path
 from spec_tui.session.trace import read_trace
-from tests.session.fake_runtime import HOSTILE
+from tests.session.fake_runtime import HOSTILE, FakeRuntime
 
 STATS = {
     "new_tokens", "target_forwards", "drafted", "accepted", "acceptance_rate", "path_acceptance",
@@ -129,6 +129,16 @@ def test_an_interrupted_answer_is_not_audited(cli, monkeypatch):
     done = cli("run", "endless", "--audit", "--format", "json")
     found = json.loads(done.out)
     assert done.code == 130 and found["finish_reason"] == "cancelled" and found["audit"] is None
+
+
+def test_every_row_is_recorded_in_a_trace_on_request(cli, tmp_path, monkeypatch):
+    asked, run = [], FakeRuntime.run
+    monkeypatch.setattr(FakeRuntime, "run", lambda *args, **kw: asked.append(args[1]) or run(*args, **kw))
+    trace = str(tmp_path / "t.jsonl")
+    assert [cli("run", "hello", "--trace", trace, *more).code for more in ([], ["--detail"])] == [0, 0]
+    assert [request.detail for request in asked] == [False, True]
+    done = cli("run", "hello", "--detail")
+    assert done.code == 2 and "--trace FILE" in done.err
 
 
 def test_prompt_from_a_file(cli, tmp_path):

@@ -19,7 +19,7 @@ from spec_tui.tui.widgets.strip_plot import columns
 from spec_tui.tui.widgets.tree_panel import tree_rows
 
 BLANK: Row = [("", "text")]
-_TEXT_ROWS = (2, 5)  # of the text above what happens: in a low panel, in a high one
+_TEXT_ROWS = ((26, 12), (16, 5), (0, 2))  # from so many rows on, rows of the text above what happens
 
 
 class StepPanel(StripPanel):
@@ -68,7 +68,8 @@ class Doing(StepPanel):
         run, place = player.run, player.place
         high = height >= 16
         head = [] if self.airy else [title_row(width, "what the machine is doing", self._state(player))]
-        text = step_rows.text(run, place, width, _TEXT_ROWS[high])
+        lines = next(lines for rows, lines in _TEXT_ROWS if height >= rows)
+        text = step_rows.text(run, place, width, lines)
         gap = [BLANK] if high else []
         room = height - len(head) - len(text) - len(gap)
         return [*head, *text, *gap, *step_rows.body(run, place, width, max(1, room))]

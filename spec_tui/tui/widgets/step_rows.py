@@ -129,7 +129,7 @@ def _accept(run: RunState, place: Place, event: Round, width: int, height: int) 
         elif node.fate == "unreached":
             spans.append(("  not reached", "muted"))
         elif not dice and above is not None:
-            style = "accepted" if node.fate == "accepted" else "corrected"
+            style = "accepted" if node.fate == "accepted" else {"accepted": "muted"}.get(above.kind, above.kind)
             spans += [("  ", "text"), (_quoted(above.piece), style)]
         rows.append(spans)
     return rows + _left_out(event, len(shown), width)
