@@ -35,7 +35,7 @@ class Look:
     n: int | None = None
     payoff: Payoff | None = None
     speed: float | None = None
-    sure: bool = False
+    sure: bool = True
 
     @property
     def shown(self) -> Layers | None:

@@ -145,7 +145,9 @@ def test_numbers_stand_below_wide_cells():
     out = flat(Look("admg", replace(USED, mlp_cosine=tuple(1 - c / 4 for c in COSINES))), 116, 30)
     numbers = [row[layers_rows.LABEL:].split() for row in out if row.startswith("  C")]
     assert numbers[0] == [f"{c:.3f}"[1:] for c in COSINES]
-    assert numbers[1][0] == ".855" and len(numbers) == 2
+    assert numbers[1][0] == ".854" and len(numbers) == 2  # .85475: cut, not rounded
+    narrow = [row[layers_rows.LABEL:].split() for row in flat(Look("admg", USED), 55, 30) if row.startswith("  C")]
+    assert narrow[0][4:6] == [".99", ".99"] and narrow[0][3] == ".98"
     assert not any(row.startswith("  C") for row in flat(Look("admg", USED)))
 
 
@@ -173,7 +175,10 @@ def test_removed_tells_the_sublayers():
 def test_it_says_plainly_when_it_does_not_pay():
     look = Look("admg", USED, payoff=a_payoff(0.93, 71, 100), speed=0.8)
     assert said(look) == "✗ does not pay here: needs agreement ≥ .93, has .71"
-    assert said(look, 44) == "✗ does not pay: needs ≥ .93, has .71"
+    assert said(look, 44) == "✗ does not pay here: needs ≥ .93, has .71"
+    assert said(replace(look, sure=False)) == "≈ seems not to pay: needs agreement ≥ .93, has .71"
+    never = replace(look, payoff=a_payoff(1.2), sure=False)
+    assert said(never).startswith("≈ seems unable to pay: agreement 1 would make ×0.9")
 
 
 @pytest.mark.parametrize("payoff, speed, words", [

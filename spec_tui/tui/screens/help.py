@@ -22,6 +22,8 @@ MARKS = (
     ("rejected", "strike $tok-ghost", "drafted and thrown away; shown behind the text while it streams"),
 )
 GLYPHS = "● accepted   ✗ rejected   ◐ what the target chose   ◌ where the tree grows from   ✂ retrieved, but pruned"
+LAYERS = ("■ drafts run it   ▣ one of the last n   left out: c cosine, i interval, b both, s search   "
+          "next: □ runs, C goes")
 LETTERS = "D draft model   P copied from the prompt   O copied from the answer   R datastore   T target   DR both"
 NUMBERS = (
     ("M", "tokens a target forward gives on average; autoregressive decoding is exactly 1"),
@@ -60,7 +62,7 @@ def help_text(width: int) -> Content:
     _row = partial(row, total=width)
     lines = [_head("marks")]
     lines += [_row(name, words, style) for name, style, words in MARKS]
-    lines += [_row("in the tree", GLYPHS), _row("proposed by", LETTERS), Content("")]
+    lines += [_row("in the tree", GLYPHS), _row("in the layers", LAYERS), _row("proposed by", LETTERS), Content("")]
     lines += [_head("numbers"), *[_row(name, words) for name, words in NUMBERS], Content("")]
     for title, bindings in _bindings():
         lines += [_head(title)]

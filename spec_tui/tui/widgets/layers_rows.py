@@ -264,8 +264,9 @@ def _number(value: float | None, width: int) -> str:
     """A cosine in so many columns, one of them free: .985, 1.0, -.12."""
     if value is None:
         return "—"
-    text = f"{value:.{3 if width > 4 else 2}f}"
-    return "1.0" if text.startswith("1.0") else text.replace("0.", ".", 1)
+    digits = 3 if width > 4 else 2
+    text = f"{math.floor(value * 10**digits + 1e-6) / 10**digits:.{digits}f}"  # cut, so that it is not 1 before it is 1
+    return "1.0" if text.startswith("1.") else text.replace("0.", ".", 1)
 
 
 def _short(cosine: float) -> str:

@@ -32,18 +32,20 @@ def _verdict(look: Look) -> tuple[str, ...]:
         word = word if look.sure else f"×{speed:.2f} by t(n)"
         said = f"{word}: needs agreement {f'≥ {needs}' if needs else '> 1'}, has {has}"
         return ("✓", kind, said, word) if kind == "good" and look.sure else ("≈", "warn", said, word)
+    mark, style = ("✗", "bad") if look.sure else ("≈", "warn")
     if p.needed is None:
-        most = f"×{p.forecast.at_best:.2f}"
-        return ("✗", "bad", f"cannot pay here: agreement 1 would make {most}, has {has}",
-                f"cannot pay here: {most} with agreement 1", f"cannot pay: {most}")
+        most, cannot = f"×{p.forecast.at_best:.2f}", "cannot pay here" if look.sure else "seems unable to pay"
+        return (mark, style, f"{cannot}: agreement 1 would make {most}, has {has}",
+                f"{cannot}: {most} with agreement 1", f"{cannot}: {most}")
     if p.agreement < p.needed:
-        return ("✗", "bad", f"does not pay here: needs agreement ≥ {needs}, has {has}",
-                f"does not pay: needs ≥ {needs}, has {has}", f"no: {has} < {needs}")
+        not_so = "does not pay here" if look.sure else "seems not to pay"
+        return (mark, style, f"{not_so}: needs agreement ≥ {needs}, has {has}",
+                f"{not_so}: needs ≥ {needs}, has {has}", f"no: {has} < {needs}")
     would = f"drafts of {p.best} token{'s' * (p.best != 1)} would pay"
     if speed is None:
         return "≈", "warn", f"agreement {has} ≥ {needs}: {would}", f"may pay: {has} ≥ {needs}"
-    slow = f"slower ×{speed:.2f}"
-    return "✗", "bad", f"{slow}, though agreement {has} ≥ {needs}: {would}", f"{slow}, though {has} ≥ {needs}", slow
+    slow = f"slower ×{speed:.2f}" if look.sure else f"×{speed:.2f} by t(n)"
+    return mark, style, f"{slow}, though agreement {has} ≥ {needs}: {would}", f"{slow}, though {has} ≥ {needs}", slow
 
 
 def scale(p: Payoff | None, width: int) -> list[Row]:
