@@ -77,7 +77,7 @@ class Planted:
                     emitted = list(event.emitted)
                     emitted[here] = replace(emitted[here], token=(emitted[here].token + 1) % 260)
                     event = replace(event, emitted=tuple(emitted))
-            if request.engine == "pld" and isinstance(event, Finished):
+            if request.engine == "pld" and isinstance(event, Finished) and self._at < len(event.tokens):
                 tokens = list(event.tokens)
                 tokens[self._at] = (tokens[self._at] + 1) % 260
                 event = replace(event, tokens=tuple(tokens))
