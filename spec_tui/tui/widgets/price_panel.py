@@ -151,7 +151,8 @@ class PricePanel(StripPanel, can_focus=True):
         """What drafting takes, and what the budget did."""
         rounds, started = len(self._run.rounds), self._run.started
         budget = str(started.options.get("budget", "")) if started is not None else ""
-        words = [{"auto": "auto", "paper": "as published or set"}.get(budget, "no run yet")]
+        other = "no run yet" if started is None else "none: the exit threshold ends a draft"
+        words = [{"auto": "auto", "paper": "as published or set"}.get(budget, other)]
         if total := self._seen.judged:
             words.append(f"expected {self._seen.expected / total:.2f} a round, made {self._seen.made / total:.2f}")
         if this := ", ".join(filter(None, budget_words(self._run.rounds[self._index].note))) if rounds else "":
