@@ -59,7 +59,9 @@ def _view(contest: Contest, number: int, lane: Lane, label: str) -> LaneView:
     pair = contest.differing
     marked = pair.at if pair is not None and number in (pair.first, pair.second) else None
     total = len(moment.whole.tokens) if contest.photo is not None else None
-    state = "failed" if failed else _PLACES[moment.place or 0] if contest.photo is not None else ""
+    state = "failed" if failed else _PLACES[moment.place or 0]
+    if contest.running and bout.standing(number) == "running":
+        state = "●"
     return LaneView(label, (), moment.now, total, moment.seconds, numbers, _badge(contest, number), state, lossy,
                     marked)
 
@@ -130,9 +132,9 @@ def notes(contest: Contest) -> tuple[str, ...]:
     if result.finished is not None and result.finished.reason == "cancelled":
         most = len(bout.asked.lanes) * bout.asked.repeats
         said.append(f"stopped: {len(result.complete)} of {most} runs are complete, and count")
-    said += pairs_summary(result.pairs, bout.labels)
     said.append(interval_meaning(f.rate for f in figures))
-    return (*said, *filter(None, [disturbance_sentence(result.disturbance())]), f"memory: {MEMORY}")
+    said.append(disturbance_sentence(result.disturbance()))
+    return (*filter(None, said), *pairs_summary(result.pairs, bout.labels), f"memory: {MEMORY}")
 
 
 def plot_state(contest: Contest) -> str:
