@@ -55,9 +55,9 @@ class Form:
 
 
 FORMS = {
-    "md": Form("Markdown: the answer plain and marked, facts, a table of the rounds", _markdown),
-    "html": Form("web page: colours, views, the facts of a token where one points at it; one file, no script", _page),
+    "md": Form("Markdown: the answer, its corrections, the rounds in a table", _markdown),
+    "html": Form("web page: colours, views, a token's facts where you point at it", _page),
     "svg": Form("picture of the application's screen at the end", _picture),
-    "cast": Form("recording of a terminal (asciicast v2), timed by the engine's clock", _cast),
+    "cast": Form("recording of a terminal (asciicast v2), by the engine's clock", _cast),
 }
 """By name, which is the ending of the file too."""

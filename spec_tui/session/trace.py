@@ -211,7 +211,8 @@ def read_trace(path: Path) -> Trace:
     except OSError as error:
         raise UsageProblem(f"the trace {path} cannot be read: {error.strerror}", "check the path") from None
     if not trace.events:
-        raise UsageProblem(f"{path} is not a trace", "traces are written by spec-tui run --trace FILE")
+        found = f"{trace.problems[0]}; " if len(trace.problems) > 1 else ""
+        raise UsageProblem(f"{path} is not a trace", f"{found}traces are written by spec-tui run --trace FILE")
     return trace
 
 

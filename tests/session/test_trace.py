@@ -16,6 +16,7 @@ from engines.answer import Answer
 from engines.errors import RunFailed, UsageProblem
 from engines.events import Event, Failed, Finished, Loading, from_json, to_json
 from engines.request import Request
+from spec_tui.session.shipped import trace_path
 from spec_tui.session.state import best_path, fold_all, ghosts, rate_now, rates
 from spec_tui.session.trace import Trace, TraceWriter, encode, read_trace
 from tests.session import fake_runtime
@@ -175,7 +176,8 @@ def whole(trace: Trace) -> None:
 def recorded(tiny, tmp_path_factory):
     """A trace of a real run, tree, retrieval, dice and audit in it."""
     path = tmp_path_factory.mktemp("trace") / "t.jsonl"
-    request = Request((("user", "abab"),), "rasd", {"retrieval": "pld"}, "rejection", 0.9, max_new_tokens=8)
+    options = {"retrieval": "pld"}
+    request = Request((("user", "abab"),), "rasd", options, "rejection", 0.9, max_new_tokens=8, detail=True)
     events = list(tiny.run(request))
     with TraceWriter(path) as writer:
         for event in (*events, tiny.audit(Answer.from_events(events))):
@@ -223,7 +225,7 @@ NUMBERS = [-2, -1, 0, 1, 3, 10**6, 10**400, -1e300, 1e300, None, float("inf"), T
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_stands_in_a_field_breaks_nothing(tmp_path, recorded, data):
     """Well-formed lines that say what cannot be: as a newer version or a liar would write them."""
-    lines = recorded.splitlines()
+    lines = data.draw(st.sampled_from([recorded, trace_path("admg").read_bytes()])).splitlines()
     number = data.draw(st.integers(0, len(lines) - 2))
     record = json.loads(lines[number])
     spot = record

@@ -12,6 +12,7 @@ import pytest
 from engines.events import Finished, Round, Started
 from engines.request import Request
 from spec_tui.session.replay import ReplayClient
+from spec_tui.session.shipped import trace_path
 from spec_tui.session.trace import Trace, TraceWriter, read_trace
 from spec_tui.tui.replay import ReplayApp, ReplayScreen
 from tests.tui.conftest import Session
@@ -189,12 +190,10 @@ async def test_whatever_the_file_says_the_screen_stands(tmp_path, seed):
     import json
 
     dice = random.Random(seed)
-    with TraceWriter(tmp_path / "t.jsonl") as writer:
-        for event in script(replace(ASKED, engine="rest" if seed % 2 else "draft")):
-            writer.write(event)
-    lines = [json.loads(line) for line in (tmp_path / "t.jsonl").read_bytes().splitlines()]
+    data = trace_path(("draft-dice", "rest", "admg", "rasd")[seed % 4]).read_bytes()
+    lines = [json.loads(line) for line in data.splitlines()]
     for record in lines:
-        for _ in range(dice.choice([0, 1, 1, 2])):
+        for _ in range(dice.choice([0, 0, 1, 2])):
             spot, key = record, dice.choice(sorted(set(record) - {"event"}))
             while isinstance(spot[key], (dict, list)) and spot[key] and dice.random() < 0.8:
                 spot = spot[key]
@@ -206,6 +205,45 @@ async def test_whatever_the_file_says_the_screen_stands(tmp_path, seed):
         for _ in range(3):
             await s.settle()
         assert s.notice and s.app.sitting.phase == "ready"
-        await s.pilot.press("escape", "left", "[", "enter", "escape", "p", "escape", "v", "end")
+        await s.pilot.press("escape", "left", "[", "enter", "escape", "p", "escape", "v", "l", "l", "end")
+        await s.settle()
+        await s.pilot.press("full_stop", *["full_stop"] * 9, "x", "right", "right", "end", "escape")
         await s.settle()
         assert s.app.is_running
+
+
+def still(app):
+    """Before the picture: nothing blinks, everything is drawn."""
+
+    async def steps(pilot):
+        for _ in range(4):
+            await pilot.pause()
+        app.screen.draw_all()
+        await pilot.pause()
+
+    return steps
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+def test_picture_of_a_replay(snap_compare, size):
+    clock = Clock()
+    app = ReplayApp(ReplayClient(Trace(tuple(script(ASKED)), sealed=True), 0.25, clock), "a-trace")
+
+    async def steps(pilot):
+        await still(app)(pilot)
+        clock.now = 1.0
+        await still(app)(pilot)
+
+    assert snap_compare(app, terminal_size=size, run_before=steps)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_picture_of_the_export_dialog(snap_compare, size):
+    app = ReplayApp(ReplayClient(Trace(tuple(script(ASKED)), sealed=True), math.inf, Clock()), "a-trace")
+
+    async def steps(pilot):
+        await still(app)(pilot)
+        await pilot.press("e", "down")
+        await pilot.pause()
+
+    assert snap_compare(app, terminal_size=size, run_before=steps)
