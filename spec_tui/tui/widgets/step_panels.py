@@ -13,7 +13,7 @@ from spec_tui.step.player import MOST, Player, score
 from spec_tui.step.wording import counted
 from spec_tui.tui.marks import spans
 from spec_tui.tui.widgets import step_rows
-from spec_tui.tui.widgets.lines import clip
+from spec_tui.tui.widgets.lines import clip, size
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns
 from spec_tui.tui.widgets.tree_panel import tree_rows
@@ -51,14 +51,20 @@ class PhaseBar(StepPanel):
     """The phases of this round, the present one marked."""
 
     def draw(self, player: Player, width: int, height: int) -> list[Row]:
+        row = self._bar(player, named=True)
+        return [row if size(row) <= width else self._bar(player, named=False)]
+
+    @staticmethod
+    def _bar(player: Player, named: bool) -> Row:
         row: list[Span] = [(" ", "text")]
         for number, phase in enumerate(phases := phases_of(player.run, player.place.round), 1):
             here, place = phase == player.place.phase, Place(player.place.round, phase)
             hidden = player.hides and phases.index(player.place.phase) < number - 1
             name = phase.capitalize() if hidden else title_of(player.run, place)
-            row.append((f" {number} {name} ", "title-here" if here else "muted"))
+            label = f"{number} {name}" if named or here else str(number)
+            row.append((f" {label} ", "title-here" if here else "muted"))
             row.append(("›" if number < len(phases) else " ", "rule"))
-        return [row]
+        return row
 
 
 class Doing(StepPanel):

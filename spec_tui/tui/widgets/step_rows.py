@@ -18,26 +18,29 @@ from spec_tui.tui.widgets.wrap import GUTTER, Tok, Wrapper, cells
 
 _WIDE = 72  # columns from which on there is room for long labels
 _FATES = {"accepted": ("✓", "accepted"), "rejected": ("✗", "ghost"), "unreached": ("·", "muted")}
-_TAIL = 600  # tokens of the text looked at, so that long texts cost no more than short ones
 
 
 def text(run: RunState, place: Place, width: int, height: int) -> list[Row]:
     """The end of the text as it stands after a phase; what the phase added stands out, else the root does."""
     count, fresh = written(run, place), len(emits(run, place))
+    tail = max(60, width * height // 2)  # tokens looked at: long texts cost no more than short ones
     wrapper = Wrapper(width - GUTTER)
     wrapper.start_line()
-    if count < _TAIL and run.started is not None:
-        pieces = run.started.prompt_pieces[-_TAIL:]
+    if count < tail and run.started is not None:
+        pieces = run.started.prompt_pieces[count - tail :]
         wrapper.push(Tok(visible_text(piece), "muted") for piece in pieces)
         wrapper.push([Tok("\n", "muted")] if pieces else [])
-    for index in range(max(0, count - _TAIL), count):
+    for index in range(max(0, count - tail), count):
         token = run.tokens[index]
         style = token.kind if index >= count - fresh else "strong" if index == count - 1 and not fresh else "text"
         wrapper.push([Tok(visible_text(token.text or ("" if index < count - 1 else token.piece)), style)])
     rows = [[(tok.text, tok.style or "text") for tok in line.toks] for line in wrapper.lines]
     while rows and not rows[-1]:
         rows.pop()
-    return rows[-height:]
+    shown = rows[-height:]
+    while len(shown) > 1 and not any(text.strip() for text, _ in shown[0]):
+        shown.pop(0)
+    return shown
 
 
 def label_width(width: int) -> int:
