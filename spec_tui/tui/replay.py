@@ -222,7 +222,8 @@ class ReplayScreen(ChatScreen):
             state = (" ▶ ", "good"), ("playing", "text")
         filled = bar(share, 20)
         which = f" · run {self.sitting.playing + 1} of {runs}" if runs > 1 else ""
-        return [*state, (f" {speed_words(self.client.speed)}  ", "text"), (filled, "bar"),
+        pace = "" if player.over else f" {speed_words(self.client.speed)}"
+        return [*state, (f"{pace}  ", "text"), (filled, "bar"),
                 ("·" * (20 - len(filled)), "track"), (f" {player.now:.2f} of {player.length:.2f} s{which}", "muted")]
 
 

@@ -96,7 +96,7 @@ async def test_keys_of_the_clock():
         await s.pilot.press("+", "+", "-")
         assert "×2" in s.status
         await s.pilot.press("-", "-", "-")
-        assert "×1/4" in s.status
+        assert "×1/4" in s.status and "held" in s.status
         await s.pilot.press("space", "0")
         await s.settle()
         assert s.app.sitting.last.run.finished and "at its end" in s.status and "lists once" in s.shown
