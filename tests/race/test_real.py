@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import pytest
 
 from engines import specs
-from engines.events import Finished, Round
+from engines.events import Finished, Round, Started
 from engines.race import runner
 from engines.race.lanes import Lane, Race, parse_lanes
 from engines.race.result import Result
@@ -49,6 +49,27 @@ def test_all_engines_write_the_same_text(tiny, temperature):
     assert plain.metrics.mean_generated_length == 1 and plain.metrics.drafted == 0 and draft.metrics.drafted > 0
     assert draft.memory > plain.memory > tiny.target.parameters * 4  # float32, and the rows
     assert result.disturbance().other_cores is None or result.disturbance().other_cores >= 0
+
+
+def timeless(events) -> list:
+    """The events of a run without what clocks said."""
+    times = {"seconds", "draft_seconds", "verify_seconds", "other_seconds", "note"}
+    return [
+        replace(event, **{f.name: None for f in fields(event) if f.name in times})
+        for event in events if not isinstance(event, Started)
+    ]
+
+
+def test_a_lane_does_what_a_run_alone_does(tiny):
+    """Whatever ran before it: the same prefill, drafts, forwards and rows; clocks are tools/bench.py's business."""
+    lanes = parse_lanes(["autoregressive,pld:budget=paper,draft:budget=paper,draft:budget=paper:shape=tree"])
+    request = Request(TURN, max_new_tokens=24)
+    result = hold(tiny, Race(lanes, request, repeats=3))
+    for number, lane in enumerate(lanes):
+        tiny.forget()
+        tiny.forget_acceptance()
+        alone = timeless(tiny.run(lane.of(request)))
+        assert [timeless(run.events) == alone for run in result.of(number)] == [True] * 3
 
 
 @pytest.mark.slow
