@@ -20,6 +20,14 @@ from tests.engines.families import CHAINS, NAMED, TREES, make
 ANY = NAMED | TREES | CHAINS
 UNCLEAR = "longcat, which uses the weight of its router itself"
 CLEAR = [name for name in ANY if name != UNCLEAR]
+VARIANTS = {  # of a family, by its configuration: where norms are, and what goes on side by side
+    "opt with norms behind": ("opt", {"ffn_dim": 64, "word_embed_proj_dim": 32, "do_layer_norm_before": False}),
+    "falcon one after another": ("falcon", {"alibi": True, "parallel_attn": False}),
+    "falcon with two norms": ("falcon", {"alibi": False, "new_decoder_architecture": True}),
+    "bloom with normed residuals": ("bloom", {"apply_residual_connection_post_layernorm": True}),
+    "gpt_neox one after another": ("gpt_neox", {"use_parallel_residual": False}),
+    "stablelm side by side": ("stablelm", {"use_parallel_residual": True}),
+}
 PROMPT = [(7 * i + i * i) % 250 + 4 for i in range(9)]
 NONE: frozenset[int] = frozenset()
 LAST = ("o_proj", "c_proj", "out_proj", "dense", "dense_4h_to_h", "fc2", "fc_out", "w2", "down_proj", "router")
@@ -27,7 +35,7 @@ LAST = ("o_proj", "c_proj", "out_proj", "dense", "dense_4h_to_h", "fc2", "fc_out
 
 @cache
 def made(name):
-    return make(*ANY[name])
+    return make(*(ANY | VARIANTS)[name])
 
 
 @cache
@@ -80,7 +88,7 @@ def expected(name: str, tokens, attention, mlp) -> torch.Tensor:
     return torch.cat([out.logits[0] for out in found])
 
 
-@pytest.mark.parametrize("name", CLEAR)
+@pytest.mark.parametrize("name", [*CLEAR, *VARIANTS])
 def test_a_sublayer_left_out_is_one_that_adds_nothing(name):
     model = wrapped(name)
     sub = model.sublayers
