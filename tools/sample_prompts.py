@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import random
 import re
 import zlib
 from collections.abc import Iterable, Iterator
@@ -92,10 +93,22 @@ FORMS = ("Write a Python function that {}.", "Can you write a Python function th
 
 def prompts() -> list[str]:
     """``MOST`` of them, kinds mixed, each once; in the same order everywhere."""
+    return _mixed()[:MOST]
+
+
+def held_out(count: int) -> list[str]:
+    """Prompts of the same templates that are not among ``prompts``, and share no 13 consecutive words with them: what
+    an in-distribution store is measured with."""
+    near = {text for text, _ in overlap(_mixed()[MOST:], prompts())}
+    left = [text for text in _mixed()[MOST:] if text not in near]
+    return random.Random(0).sample(left, count)
+
+
+def _mixed() -> list[str]:
     kinds = [list(dict.fromkeys(kind)) for kind in (code(), stories(), copies(), sums(), questions(), lists())]
     most = max(map(len, kinds))
     placed = [(i * most // len(kind), k, text) for k, kind in enumerate(kinds) for i, text in enumerate(kind)]
-    return list(dict.fromkeys(text for _, _, text in sorted(placed, key=lambda p: p[:2])))[:MOST]
+    return list(dict.fromkeys(text for _, _, text in sorted(placed, key=lambda p: p[:2])))
 
 
 def pick(items: tuple[str, ...], i: int, turn: int = 0) -> str:

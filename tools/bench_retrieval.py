@@ -1,0 +1,167 @@
+"""Retrieval and drafting engines over datastores, as the tables of docs/retrieval.md.
+
+    python tools/bench_retrieval.py [auto] [paper] [--repeats N] [--tokens N] [--write]
+
+auto: drafts sized by the measured t(n), timed. paper: the published sizes, which count what is accepted whatever it
+costs; one repeat.
+
+Two sets of prompts that are in no store: the showcase, and others of the templates that the sample store's prompts were
+made of. Three datastores: the model's own answers (``sample``), the Python standard library, and as much of it with
+hidden states as the sample store holds. Each table is one race (``engines.race``): lanes interleaved, every run cold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+import sample_prompts  # noqa: E402
+
+if TYPE_CHECKING:
+    from engines.race.result import LaneFigures, Result
+    from engines.runtime import Runtime
+
+LIBRARY, LIBRARY_DENSE, LIBRARY_TOKENS = "python-stdlib", "bench-python-dense", 60_000
+HELD_OUT = 16
+PAGE = ROOT / "docs" / "retrieval.md"
+COLUMNS = ("lane", "rounds that draft", "accepted", "path", "M", "tau", "tokens/s / autoregressive", "lookup, ms",
+           "drafting, ms")  # fmt: skip
+HEAD = f"| {' | '.join(COLUMNS)} |\n|" + "---|" * len(COLUMNS)
+AUTO = (
+    "autoregressive", "pld", "draft", "draft:shape=tree", "rest", "rest:n_min=1", "dresd", "rasd", "hybrid",
+    f"rest:datastore={LIBRARY}", f"dresd:datastore={LIBRARY_DENSE}", f"rasd:datastore={LIBRARY}",
+)
+PAPER = (
+    "autoregressive", "pld:budget=paper", "draft:shape=tree:budget=paper", "rest:budget=paper",
+    "rest:budget=paper:nodes=8", "dresd:budget=paper", "dresd:budget=paper:drafts=3:length=20", "rasd:budget=paper",
+    "rasd:budget=paper:prune=false", "rasd:budget=paper:fuse=false", f"rest:budget=paper:datastore={LIBRARY}",
+    f"dresd:budget=paper:datastore={LIBRARY_DENSE}", f"rasd:budget=paper:datastore={LIBRARY}",
+)
+
+
+def sets() -> dict[str, list[str]]:
+    """The prompts, by what they are."""
+    from spec_tui.tui.showcase import SHOWCASES
+
+    return {
+        "the showcase": [case.prompt for case in SHOWCASES],
+        "held-out prompts of the store's templates": sample_prompts.held_out(HELD_OUT),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sizes", nargs="*", metavar="sizes", help="auto, paper (default: both)")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=160, help="at most so many new tokens a run")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}")
+    arguments = parser.parse_args()
+    wanted = arguments.sizes or ["auto", "paper"]
+    if set(wanted) - {"auto", "paper"} or arguments.repeats < 1:
+        parser.error("sizes are auto and paper; repeats at least 1")
+    from engines import load
+
+    runtime = load()
+    library(runtime)
+    for sizes in wanted:
+        lanes, repeats = (AUTO, arguments.repeats) if sizes == "auto" else (PAPER, 1)
+        parts = [near(), price(runtime)]
+        for name, prompts in sets().items():
+            title = f"### {name[0].upper()}{name[1:]}, {'budget=auto' if sizes == 'auto' else 'published sizes'}"
+            parts.append(f"{title}\n\n{table(runtime, lanes, prompts, repeats, arguments.tokens)}")
+            print(parts[-1], "\n", flush=True)
+        if arguments.write:
+            write(sizes, "\n\n".join(parts))
+
+
+def near() -> str:
+    """How far the prompts are from those of the store."""
+    mine = [text for prompts in sets().values() for text in prompts]
+    pairs = sample_prompts.overlap(mine, sample_prompts.prompts())
+    return (
+        f"Overlap: of {len(mine)} prompts, {len(pairs)} share {sample_prompts.SHARED_WORDS} consecutive words (or all"
+        f" of a shorter one) with one of the {len(sample_prompts.prompts())} whose answers are in the store."
+    )
+
+
+def price(runtime: Runtime) -> str:
+    """What verification cost when this ran."""
+    points = "  ".join(f"{n}: {s * 1e3:.1f}" for n, s in runtime.ready.price)
+    return f"t(n) of the target in ms, by rows: {points}; {runtime.ready.threads} thread(s), {runtime.ready.backend}."
+
+
+def library(runtime: Runtime) -> None:
+    """Build the standard library's hidden states where they are missing."""
+    from engines.datastores import order, places
+
+    if LIBRARY_DENSE not in {entry.name for entry in places.listing() if not entry.unfinished}:
+        print(f"building {LIBRARY_DENSE} ...", file=sys.stderr, flush=True)
+        wanted = order.Order(LIBRARY_DENSE, (LIBRARY,), "dense", limit=LIBRARY_TOKENS)
+        order.build(wanted, order.corpus_of(wanted, runtime), runtime.tokenizer, runtime)
+
+
+def table(runtime: Runtime, lanes: tuple[str, ...], prompts: list[str], repeats: int, tokens: int) -> str:
+    """One race as a table; raises SystemExit where the lanes did not write the same texts."""
+    from engines import Request
+    from engines.race.lanes import Race, parse_lane
+    from engines.race.result import Result
+    from engines.race.runner import race
+
+    asked = Race(
+        tuple(map(parse_lane, lanes)), Request((), max_new_tokens=tokens), tuple((text,) for text in prompts), repeats
+    )
+    result = Result()
+    for event in race(runtime, asked):
+        result.add(event)
+    others = [pair for pair in result.pairs if pair.verdict != "same"]
+    if others:
+        raise SystemExit(f"not the same text: {others[0]}")
+    rows = [line(asked.labels[figures.lane], figures, result) for figures in result.figures()]
+    noise = result.disturbance()
+    foot = f"{len(prompts)} prompts, {repeats} repeat(s), all texts the same"
+    if noise.other_cores is not None:
+        foot += f"; {noise.other_cores:.2f} cores were busy with something else"
+    return "\n".join([HEAD, *rows, "", foot + "."])
+
+
+def line(label: str, figures: LaneFigures, result: Result) -> str:
+    """A lane's row. Path acceptance is averaged over prompts: DReSD's MAR."""
+    metrics, speed = figures.metrics, figures.speed_up
+    runs = result.of(figures.lane)
+    paths = [run.metrics.path_acceptance for run in runs if run.metrics.path_acceptance is not None]
+    lookups = [e.retrieval.seconds * 1e3 for run in runs for e in run.events if getattr(e, "retrieval", None)]
+    cells = [
+        f"`{label}`", _share(metrics.drafting_rounds / metrics.target_forwards), _share(metrics.acceptance_rate),
+        _share(statistics.mean(paths) if paths else None),
+        f"{metrics.mean_generated_length:.2f}", f"{metrics.tau:.2f}",
+        f"{speed.median:.2f}" + (f" ({speed.low:.2f}..{speed.high:.2f})" if speed.low else "") if speed else
+        f"{figures.rate.median:.0f} tokens/s",
+        f"{statistics.median(lookups):.2f}" if lookups else "",
+        f"{metrics.draft_seconds / metrics.target_forwards * 1e3:.2f}",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}".replace("%", " %")
+
+
+def write(sizes: str, text: str) -> None:
+    """Put the tables between the page's marks."""
+    page = PAGE.read_text("utf-8")
+    begin, end = f"<!-- {sizes} -->", f"<!-- end of {sizes} -->"
+    head, _, rest = page.partition(begin)
+    PAGE.write_text(f"{head}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
