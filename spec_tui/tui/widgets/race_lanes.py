@@ -62,11 +62,14 @@ class RaceLanes(StripPanel):
         self.order: tuple[int, ...] = ()  # in which bars stand
         self.focused_lane = 0
         self.view = "outcome"
+        self.back = 0  # lines that all texts are scrolled up from their ends
         self._texts: list[LaneText] = []
 
-    def show(self, lanes: tuple[LaneView, ...], focused: int, view: str, order: tuple[int, ...] = ()) -> None:
+    def show(
+        self, lanes: tuple[LaneView, ...], focused: int, view: str, order: tuple[int, ...] = (), back: int = 0
+    ) -> None:
         """Draw these."""
-        self.lanes, self.focused_lane, self.view = lanes, min(focused, len(lanes) - 1), view
+        self.lanes, self.focused_lane, self.view, self.back = lanes, min(focused, len(lanes) - 1), view, back
         self.order = order or tuple(range(len(lanes)))
         while len(self._texts) < len(lanes):
             self._texts.append(LaneText())
@@ -75,6 +78,11 @@ class RaceLanes(StripPanel):
     @property
     def titled_focus(self) -> bool:
         return False
+
+    @property
+    def lines(self) -> int:
+        """Lines of the longest text."""
+        return max((len(text) for text in self._texts[: len(self.lanes)]), default=0)
 
     def columns(self, width: int) -> bool:
         """Whether all lanes have room side by side."""
@@ -132,7 +140,7 @@ class RaceLanes(StripPanel):
     def _text(self, number: int, width: int, height: int) -> list[Row]:
         lane, text = self.lanes[number], self._texts[number]
         text.follow(lane.run or RunState(), width)
-        return text.rows(height, self.view, lane.at)
+        return text.rows(height, self.view, lane.at, self.back)
 
     # -- bars -------------------------------------------------------------------------------------
     def _bars(self, width: int, height: int) -> list[Row]:

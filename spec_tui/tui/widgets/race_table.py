@@ -69,13 +69,13 @@ COLUMNS = (
     Column("tokens/s", 9, lambda f, _: "-" if f.rate is None else f"{f.rate.median:.1f}", _rate),
     Column("interval", 16, lambda f, _: interval(f.rate), None, 1),
     Column("×", 6, _up),
-    Column("interval", 11, lambda f, _: interval(f.speed_up, 2), None, 4),
+    Column("interval", 11, lambda f, _: interval(f.speed_up, 2), None, 5),
     Column("accepted", 9, lambda f, _: _share(f.metrics.acceptance_rate), lambda f: f.metrics.acceptance_rate, 2),
     Column("of path", 8, lambda f, _: _share(f.metrics.path_acceptance), lambda f: f.metrics.path_acceptance, 6),
     Column("M", 6, lambda f, _: "-" if f.metrics.mean_generated_length is None
            else f"{f.metrics.mean_generated_length:.2f}", lambda f: f.metrics.mean_generated_length),
     Column("TTFT", 8, lambda f, _: "-" if f.ttft is None else f"{f.ttft * 1e3:.0f} ms", lambda f: _low(f.ttft), 3),
-    Column("memory", 9, lambda f, _: "-" if f.memory is None else in_bytes(f.memory), lambda f: _low(f.memory), 5),
+    Column("memory", 9, lambda f, _: "-" if f.memory is None else in_bytes(f.memory), lambda f: _low(f.memory), 4),
 )
 SORTS = (None, *(column for column in COLUMNS if column.key is not None))
 """What o goes through: the order of the lanes, then by each column that can be sorted by."""
