@@ -42,7 +42,7 @@ AUTO = (
 )
 PAPER = (
     "autoregressive", "pld:budget=paper", "draft:shape=tree:budget=paper", "rest:budget=paper",
-    "rest:budget=paper:nodes=8", "dresd:budget=paper", "dresd:budget=paper:drafts=3:length=20", "rasd:budget=paper",
+    "rest:budget=paper:c=8", "dresd:budget=paper", "dresd:budget=paper:drafts=3:length=20", "rasd:budget=paper",
     "rasd:budget=paper:prune=false", "rasd:budget=paper:fuse=false", f"rest:budget=paper:datastore={LIBRARY}",
     f"dresd:budget=paper:datastore={LIBRARY_DENSE}", f"rasd:budget=paper:datastore={LIBRARY}",
 )

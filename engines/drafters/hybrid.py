@@ -25,7 +25,7 @@ SPEC = EngineSpec(
     source="future work of Gritta et al. 2025 (DReSD); score: Oliaro et al. 2024 (SuffixDecoding)",
     options=(
         BUDGET,
-        Option("nodes", 64, "Exact match: most nodes of the trie that are drafted.", 1, 256),
+        Option("c", 64, "Exact match: most nodes of the trie that are drafted.", 1, 256),
         Option("length", 10, "Tokens of a continuation.", 1, 64),
         Option("n_max", 16, "Exact match: longest suffix looked for, in tokens.", 1, 64),
         Option("n_min", 2, "Exact match: shortest suffix that counts.", 1, 64),
@@ -38,12 +38,12 @@ SPEC = EngineSpec(
 class Dynamic(Drafter):
     """The longest suffix of the text in the text itself, as ``rest`` looks it up in a datastore."""
 
-    def __init__(self, resources: Resources, nodes: int, length: int, n_max: int, n_min: int) -> None:
+    def __init__(self, resources: Resources, c: int, length: int, n_max: int, n_min: int) -> None:
         from engines.drafters.conversation import Conversation
 
         super().__init__(resources)
         self.conversation = Conversation()
-        self.nodes, self.length, self.n_max, self.n_min = nodes, length, n_max, n_min
+        self.c, self.length, self.n_max, self.n_min = c, length, n_max, n_min
 
     def start(self, outcome: Outcome) -> None:
         self.conversation.start(outcome)
@@ -59,7 +59,7 @@ class Dynamic(Drafter):
             return DraftTree(retrieval=Retrieval(perf_counter() - clock, 0))
         found = store.continuations(match, min(self.length, room.depth))
         seconds = perf_counter() - clock
-        chosen = heaviest(found, min(self.nodes, room.nodes))
+        chosen = heaviest(found, min(self.c, room.nodes))
         known: dict[Origin, int] = {}
         for row in chosen.rows:
             known.setdefault(self.conversation.origin(int(found.positions[row]), match.length), len(known))
@@ -74,12 +74,12 @@ class Hybrid(Drafter):
     """Sources that draft each round; the best-scoring draft is verified."""
 
     def __init__(
-        self, resources: Resources, *, budget: str, nodes: int, length: int, n_max: int, n_min: int, drafts: int
+        self, resources: Resources, *, budget: str, c: int, length: int, n_max: int, n_min: int, drafts: int
     ) -> None:
         super().__init__(resources, budget)
         if n_min > n_max:
             raise UsageProblem(f"n_min={n_min} is above n_max={n_max}", "set n_min to at most n_max")
-        exact = {"nodes": nodes, "length": length, "n_max": n_max, "n_min": n_min}
+        exact = {"c": c, "length": length, "n_max": n_max, "n_min": n_min}
         self.sources: dict[str, Drafter] = {"dynamic": Dynamic(resources, **exact)}
         given = {"rest": exact, "dresd": {"drafts": drafts, "length": length}}
         for engine, names in _static(resources).items():

@@ -31,7 +31,7 @@ SPEC = EngineSpec(
     source="He et al. 2024 (REST), algorithms 1 and 2",
     options=(
         BUDGET,
-        Option("nodes", 64, "Most nodes of the trie that are drafted (the paper's c).", 1, 256),
+        Option("c", 64, "Most nodes of the trie that are drafted.", 1, 256),
         Option("length", 10, "Tokens of a continuation.", 1, 64),
         Option("n_max", 16, "Longest suffix looked for, in tokens.", 1, 64),
         Option("n_min", 2, "Shortest suffix that counts as a match.", 1, 64),
@@ -47,7 +47,7 @@ class Rest(Drafter):
     """Retrieval by exact match from one or several datastores: the longest match of all wins."""
 
     def __init__(
-        self, resources: Resources, *, budget: str, nodes: int, length: int, n_max: int, n_min: int, select: str,
+        self, resources: Resources, *, budget: str, c: int, length: int, n_max: int, n_min: int, select: str,
         samples: int,
     ) -> None:
         super().__init__(resources, budget)
@@ -55,7 +55,7 @@ class Rest(Drafter):
             raise UsageProblem(f"n_min={n_min} is above n_max={n_max}", "set n_min to at most n_max")
         self.stores: list[SparseStore] = resources.shelf.sparse(resources.datastores)
         self.datastores = tuple(store.name for store in self.stores)
-        self.nodes, self.length, self.n_max, self.n_min = nodes, length, n_max, n_min
+        self.c, self.length, self.n_max, self.n_min = c, length, n_max, n_min
         self.select, self.samples = select, samples
 
     def start(self, outcome: Outcome) -> None:
@@ -70,8 +70,8 @@ class Rest(Drafter):
         seconds = perf_counter() - clock
         if found is None:
             return DraftTree(retrieval=Retrieval(seconds, 0), note={"match": 0})
-        nodes = min(self.nodes, room.nodes)
-        chosen = heaviest(found, nodes) if self.select == "trie" else drawn(found, nodes, (len(context), self.nodes))
+        nodes = min(self.c, room.nodes)
+        chosen = heaviest(found, nodes) if self.select == "trie" else drawn(found, nodes, (len(context), self.c))
         tree = self._tree(found, chosen, seconds)
         return self.budget.prune(tree) if self.budget else tree
 

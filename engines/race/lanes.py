@@ -13,7 +13,7 @@ from engines.errors import UsageProblem
 from engines.request import Request
 
 STORES = "datastore"  # written like an option of the engine, though it is the request's
-_EXAMPLE = "for example autoregressive,pld,rest:nodes=16:n_max=8"
+_EXAMPLE = "for example autoregressive,pld,rest:c=16:n_max=8"
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
@@ -33,7 +33,7 @@ class Lane:
 
     @property
     def label(self) -> str:
-        """The lane as it is written on the command line: ``rest:nodes=16:datastore=notes``."""
+        """The lane as it is written on the command line: ``rest:c=16:datastore=notes``."""
         return ":".join([self.engine, *(f"{name}={_written(value)}" for name, value in self.given().items())])
 
     def given(self) -> dict[str, Any]:

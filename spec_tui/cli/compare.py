@@ -19,7 +19,7 @@ from spec_tui.cli.race_output import WRITERS
 from spec_tui.cli.racing import REPEATS, ask, hold
 from spec_tui.cli.run import settings
 
-_ENGINES = "Engines to compare, with options: autoregressive,pld,rest:nodes=16:n_max=8."
+_ENGINES = "Engines to compare, with options: autoregressive,pld,rest:c=16:n_max=8."
 _LANE = "One engine, its values may hold commas: rest:datastore=notes,python-stdlib. Repeatable."
 _REPEATS = f"How often each engine answers. Default: {REPEATS}, enough for a 95 % interval; 1 with --prompts."
 _PROMPTS = "Lines of JSON with prompt, or with turns as Spec-Bench's questions have them."

@@ -21,7 +21,7 @@ from spec_tui.cli.racing import ask, hold
 from spec_tui.cli.run import settings
 from spec_tui.text import one_line
 
-_VARY = "The option and its values: nodes=8,16,32,64. datastore varies what is searched."
+_VARY = "The option and its values: c=8,16,32,64. datastore varies what is searched."
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -60,7 +60,7 @@ def sweep(
 def _lanes(engine: str, vary: str, common: dict[str, str]) -> tuple[str, tuple[Lane, ...]]:
     """The option's name, and the lanes: autoregressive, then the values in order. Raises UsageProblem."""
     if not engine:
-        raise UsageProblem("there is no engine to look at", "for example --engine rest --vary nodes=8,16,32,64")
+        raise UsageProblem("there is no engine to look at", "for example --engine rest --vary c=8,16,32,64")
     name, _, values = vary.partition("=")
     name = name.strip()
     varied = list(dict.fromkeys(value.strip() for value in values.split(",") if value.strip()))
@@ -68,7 +68,7 @@ def _lanes(engine: str, vary: str, common: dict[str, str]) -> tuple[str, tuple[L
         known = ", ".join(option.name for option in registry.find(engine).options) or "none"
         raise UsageProblem(
             f"--vary {vary} is not OPTION=VALUE,VALUE" if vary else "--vary is missing",
-            f"for example --vary nodes=8,16,32,64; options of {engine}: {known}",
+            f"for example --vary c=8,16,32,64; options of {engine}: {known}",
         )
     if name in common:
         raise UsageProblem(f"{name} is both varied and --set", "give it once")

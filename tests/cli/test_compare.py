@@ -22,7 +22,7 @@ from spec_tui.session.trace import read_trace
 from tests.cli.test_run import STATS
 from tests.session.fake_runtime import FakeRuntime
 
-LANES = ("--engines", "autoregressive,pld,rest:nodes=16", "--max-new-tokens", "3")
+LANES = ("--engines", "autoregressive,pld,rest:c=16", "--max-new-tokens", "3")
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_a_table_for_people(cli):
         "lane            tokens/s      interval  x autoregressive    interval",
         "autoregressive     500.0  500.0..500.0              1.00           -",
         "pld                500.0  500.0..500.0              1.00  1.00..1.00",
-        "rest:nodes=16      500.0  500.0..500.0              1.00  1.00..1.00",
+        "rest:c=16          500.0  500.0..500.0              1.00  1.00..1.00",
     ]
     assert "autoregressive       50%      50%  2.00  10 ms  1.01 kB" in done.out
     assert "all lanes write the same text" in done.out and "95 % or more (6 repeats)" in done.out
@@ -70,21 +70,21 @@ def test_json_has_every_run_as_run_has_it(cli):
     assert [run["run"] for run in runs] == [alone, alone] and [run["repeat"] for run in runs] == [0, 1]
     assert len(found["runs"]) == 6 and found["baseline"] == "autoregressive" and found["finish_reason"] == "done"
     lane = found["lanes"][2]
-    assert (lane["lane"], lane["engine"], lane["options"]) == ("rest:nodes=16", "rest", {"nodes": 16})
+    assert (lane["lane"], lane["engine"], lane["options"]) == ("rest:c=16", "rest", {"c": 16})
     assert lane["tokens_per_second"] == {
         **dict.fromkeys(("median", "low", "high"), pytest.approx(500)), "coverage": 0.5, "samples": 2,
     }
     assert found["lanes"][0]["speed_up"] is None and lane["speed_up"]["median"] == pytest.approx(1)
     assert lane["acceptance_by_depth"] == [1.0, 0.0] and lane["memory_bytes"] == 1007
     assert {(pair["first"], pair["second"], pair["verdict"]) for pair in found["pairs"]} == {
-        ("autoregressive", "pld", "same"), ("autoregressive", "rest:nodes=16", "same"), ("pld", "rest:nodes=16", "same")
+        ("autoregressive", "pld", "same"), ("autoregressive", "rest:c=16", "same"), ("pld", "rest:c=16", "same")
     }
 
 
 def test_csv_has_every_run_and_markdown_the_table(cli):
     rows = list(csv.DictReader(io.StringIO(cli("compare", "hello", *LANES, "--repeats", "2", "--format", "csv").out)))
     assert len(rows) == 6 and (STATS - {"match_lengths"}) <= set(rows[0])
-    assert {row["lane"] for row in rows} == {"autoregressive", "pld", "rest:nodes=16"}
+    assert {row["lane"] for row in rows} == {"autoregressive", "pld", "rest:c=16"}
     assert all(float(row["tokens_per_second"]) == pytest.approx(500) for row in rows)
     text = cli("compare", "hello", *LANES, "--repeats", "2", "--format", "md").out
     assert "| pld | 500.0 | 500.0..500.0 | 1.00 | 1.00..1.00 |" in text.splitlines()
@@ -185,7 +185,7 @@ def test_traces_of_every_run(cli, tmp_path):
     assert cli(*ask).code == 0
     files = sorted(path.name for path in folder.iterdir())
     assert len(files) == 6 and files[4:] == [
-        "3-rest-nodes=16.repeat-1.prompt-1.jsonl", "3-rest-nodes=16.repeat-2.prompt-1.jsonl"
+        "3-rest-c=16.repeat-1.prompt-1.jsonl", "3-rest-c=16.repeat-2.prompt-1.jsonl"
     ]
     assert all(read_trace(path).complete and not read_trace(path).problems for path in folder.iterdir())
     assert cli(*ask).code == 0  # traces are overwritten, nothing else is
@@ -281,7 +281,7 @@ def test_hostile_text_steers_nothing(cli):
 def test_a_sweep_is_drawn_from_zero(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     def run(self, request, cancelled=lambda: False):
-        slow = {8: 1, 16: 2, 32: 4}.get(request.options.get("nodes"), 4)
+        slow = {8: 1, 16: 2, 32: 4}.get(request.options.get("c"), 4)
         for event in plain(self, request, cancelled):
             if isinstance(event, Round):
                 event = replace(event, verify_seconds=0.001 * slow, draft_seconds=0.0, other_seconds=0.0)
@@ -289,29 +289,29 @@ def test_a_sweep_is_drawn_from_zero(cli, monkeypatch):
 
     plain = FakeRuntime.run
     monkeypatch.setattr(FakeRuntime, "run", run)
-    ask = ("sweep", "hello", "--engine", "rest", "--vary", "nodes=8,16,32", "--repeats", "1", "--max-new-tokens", "5")
+    ask = ("sweep", "hello", "--engine", "rest", "--vary", "c=8,16,32", "--repeats", "1", "--max-new-tokens", "5")
     done = cli(*ask)
     lines = done.out.splitlines()
-    assert done.code == 0 and lines[0] == "rest: nodes against tokens/s, and acceptance of 100 %"
+    assert done.code == 0 and lines[0] == "rest: c against tokens/s, and acceptance of 100 %"
     bars = [line.split()[1].count("█") for line in lines[1:5]]
     assert [round(bars[1] / bar) for bar in bars] == [4, 1, 2, 4]
-    assert max(map(len, lines)) <= 80 and "rest:nodes=16" in done.out
+    assert max(map(len, lines)) <= 80 and "rest:c=16" in done.out
     assert "budget=auto drafts less" in done.err
     assert "budget=auto" not in cli(*ask, "--set", "budget=paper").err
     assert len(json.loads(cli(*ask, "--format", "json").out)["lanes"]) == 4
-    assert cli(*ask, "--format", "md").out.startswith("```text\nrest: nodes")
+    assert cli(*ask, "--format", "md").out.startswith("```text\nrest: c")
 
 
 @pytest.mark.parametrize(
     "arguments, words",
     [
         (("--engine", "rest"), "--vary is missing"),
-        (("--vary", "nodes=1"), "there is no engine to look at"),
-        (("--engine", "rest", "--vary", "nodes"), "is not OPTION=VALUE,VALUE"),
-        (("--engine", "rest", "--vary", "nodes="), "is not OPTION=VALUE,VALUE"),
-        (("--engine", "rest", "--vary", "c=8"), "engine rest has no option 'c'"),
-        (("--engine", "rest", "--vary", "nodes=8,0"), "option nodes=0 is out of range"),
-        (("--engine", "rest", "--vary", "nodes=8", "--set", "nodes=9"), "both varied and --set"),
+        (("--vary", "c=1"), "there is no engine to look at"),
+        (("--engine", "rest", "--vary", "c"), "is not OPTION=VALUE,VALUE"),
+        (("--engine", "rest", "--vary", "c="), "is not OPTION=VALUE,VALUE"),
+        (("--engine", "rest", "--vary", "nodes=8"), "engine rest has no option 'nodes'"),
+        (("--engine", "rest", "--vary", "c=8,0"), "option c=0 is out of range"),
+        (("--engine", "rest", "--vary", "c=8", "--set", "c=9"), "both varied and --set"),
         (("--engine", "nobody", "--vary", "x=1"), "there is no engine 'nobody'"),
     ],
 )

@@ -67,7 +67,7 @@ def draft(drafter, context, hidden=None, prompt_length=1) -> DraftTree:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 2), min_size=2, max_size=20), st.integers(1, 3), st.integers(1, 6))
 def test_the_conversation_is_searched_as_a_datastore_is(context, n_min, length):
-    tree = draft(engine(n_min=n_min, n_max=5, length=length, nodes=200), context)
+    tree = draft(engine(n_min=n_min, n_max=5, length=length, c=200), context)
     match, found = retrieve([context], context, 5, n_min, length)
     counts = Counter(row[: depth + 1] for row in found for depth in range(len(row)))
     assert set(paths_of(tree)) == set(counts) and tree.retrieval.match == match

@@ -13,7 +13,7 @@ VARIANTS = [
     ("pld", {"num_candidates": 4, "max_ngram": 5}),
     ("rest", {"n_min": 1}),
     ("rest", {"budget": "paper", "n_min": 1, "samples": 7}),
-    ("rest", {"n_min": 1, "select": "random", "nodes": 9}),
+    ("rest", {"n_min": 1, "select": "random", "c": 9}),
     ("dresd", {}),
     ("dresd", {"budget": "paper", "drafts": 3, "length": 20}),
     ("draft", {}),

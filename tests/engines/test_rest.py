@@ -73,7 +73,7 @@ documents = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=20), min_s
 @given(documents, st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(1, 3), st.integers(1, 5),
        st.integers(1, 12))
 def test_drafts_what_the_two_algorithms_give(texts, context, n_min, length, c):
-    tree = propose(context, sparse(texts, 4), n_min=n_min, n_max=5, length=length, nodes=c)
+    tree = propose(context, sparse(texts, 4), n_min=n_min, n_max=5, length=length, c=c)
     match, found = retrieve(texts, context, 5, n_min, length)
     assert set(paths_of(tree)) == heaviest(found, c) and len(tree) == len(set(paths_of(tree)))
     assert (tree.retrieval.match, tree.retrieval.hits) == (match, len(found))

@@ -78,10 +78,10 @@ def test_mistakes_are_named(text, words):
 
 
 def test_values_hold_commas_and_colons():
-    lane = parse_lane(" rest : nodes=16 : datastore = notes, a:b ,notes")
-    assert lane == Lane("rest", {"nodes": 16}, ("notes", "a:b"))
+    lane = parse_lane(" rest : c=16 : datastore = notes, a:b ,notes")
+    assert lane == Lane("rest", {"c": 16}, ("notes", "a:b"))
     assert lane.of(Request((("user", "x"),), "pld", {"num_tokens": 3}, seed=4, datastores=("z",))) == Request(
-        (("user", "x"),), "rest", {"nodes": 16}, seed=4, datastores=("notes", "a:b")
+        (("user", "x"),), "rest", {"c": 16}, seed=4, datastores=("notes", "a:b")
     )
     assert parse_lane("rest").of(Request((("user", "x"),), datastores=("z",))).datastores == ("z",)
 
