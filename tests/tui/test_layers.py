@@ -20,6 +20,7 @@ from spec_tui.session.state import fold_all
 from spec_tui.tui import layers, price
 from spec_tui.tui.layers import Look, plan, removed
 from spec_tui.tui.screens.inspector import explain
+from spec_tui.tui.screens.layers_actions import stepped
 from spec_tui.tui.widgets import layers_rows, payoff_rows
 from spec_tui.tui.widgets.layers_rows import AGAIN, RULES, RUNS, STAYS
 from spec_tui.tui.widgets.wrap import cells
@@ -163,6 +164,17 @@ def test_a_search_is_no_rule():
     out = flat(Look("draft-verify", used))
     assert rowed(out, "attn").split()[:3] == ["s·", "s·", "■■"] and "s search" in out[-1]
     assert not any("α" in row or "┤" in row for row in out) and not any(row.startswith("  C") for row in out)
+
+
+def test_steps_of_the_threshold_are_small_near_1_and_lead_back():
+    up = [0.98]
+    while up[-1] < 1:
+        up.append(stepped(up[-1], 1))
+    assert up[:4] == [0.98, 0.985, 0.99, 0.991] and len(up) == 13
+    down = [1.0]
+    while down[-1] > 0.98:
+        down.append(stepped(down[-1], -1))
+    assert down == up[::-1]
 
 
 def test_removed_tells_the_sublayers():

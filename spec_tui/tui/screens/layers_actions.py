@@ -63,11 +63,7 @@ class LayersActions(Screen):
             self.say(_other(engine))
             return
         value = settings.options(engine)[name]
-        if name == "alpha":
-            fine = value >= _FINE if step > 0 else value > _FINE
-            value = round(value + step * (0.001 if fine else 0.005), 4)
-        else:
-            value += step
+        value = stepped(value, step) if name == "alpha" else value + step
         try:
             self.sitting.settings = settings.with_option(engine, name, value)
         except UsageProblem as error:
@@ -89,6 +85,12 @@ class LayersActions(Screen):
         if self.sitting.problem is not None or found is None:
             return ""
         return f"measured the cosines over {found.positions} tokens; nothing was added to the conversation"
+
+
+def stepped(alpha: float, step: int) -> float:
+    """The next threshold up or down: near 1 the steps are small, for there the cosines are."""
+    fine = alpha >= _FINE if step > 0 else alpha > _FINE
+    return round(alpha + step * (0.001 if fine else 0.005), 4)
 
 
 def _other(engine: str) -> str:
