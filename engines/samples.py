@@ -15,10 +15,13 @@ def sample_model(name: str) -> Path | None:
     return None
 
 
-def ships(model: str) -> bool:
-    """Whether a model, by its name (a folder or a hub id), is the target that ships."""
-    folder = sample_model("target")
-    return bool(model) and folder is not None and Path(model).resolve() == folder.resolve()
+def shipped(model: str) -> str:
+    """Which of the models that ship a name (a folder or a hub id) is: "target", "draft", or "" for any other."""
+    for name in ("target", "draft"):
+        folder = sample_model(name)
+        if model and folder is not None and Path(model).resolve() == folder.resolve():
+            return name
+    return ""
 
 
 def sample_datastores() -> Path | None:

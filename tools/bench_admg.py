@@ -1,6 +1,6 @@
 """ADMG's rules one by one, as in Table 5 of the paper, against autoregressive decoding on the showcase prompts.
 
-    python tools/bench_admg.py [--model MODEL] [--preset auto|sample|paper|paper-code] [--set NAME=VALUE]...
+    python tools/bench_admg.py [--model MODEL] [--preset PRESET] [--set NAME=VALUE]...
                                [--tokens N] [--repeats N] [--json]
 
 Greedy, the order turned by one arm from repeat to repeat; prefills are not in the rates. The exit threshold is kept

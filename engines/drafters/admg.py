@@ -16,16 +16,18 @@ from engines.options import Option
 from engines.parts import Layers
 from engines.registry import EngineSpec, Presets
 from engines.rules import leave_out
-from engines.samples import ships
+from engines.samples import shipped
 
 _PRESETS = {
     # C_l of the target that ships, over the showcase prompts: 0.42 to 0.98 in layers 1 to 3, 0.987 0.990 0.992 0.992 in
     # 4 to 7, 0.994 and more from 8 on. Of alpha, m and n in steps these came near the best: agreement 0.82 at 2/3 of
     # the time.
     "sample": {"alpha": 0.993, "m": 3, "n": 1},
+    "sample-draft": {"alpha": 0.85, "m": 4, "n": 0},  # the draft model that ships: 0.58 0.85 0.84 in its three layers
     "paper": {"alpha": 0.985, "m": 3, "n": 2},
     "paper-code": {"alpha": 0.985, "m": 4, "n": 3},
 }
+_BY_MODEL = {"target": "sample", "draft": "sample-draft", "": "paper"}
 
 SPEC = EngineSpec(
     id="admg",
@@ -33,8 +35,8 @@ SPEC = EngineSpec(
     summary="The target drafts without the sublayers that matter least in this context, and checks with all of them.",
     source="Metel et al. 2024 (ADMG), algorithm 1; Zhang et al. 2024 (Draft & Verify), adaptive exit",
     options=(
-        Option("preset", "auto", "Values of alpha, m and n. auto: sample for the target that ships, else paper; "
-               "paper: Llama-2 13B; paper-code: CodeLlama 13B.", choices=("auto", "sample", "paper", "paper-code")),
+        Option("preset", "auto", "Values of alpha, m and n. auto: sample and sample-draft for the models that ship, "
+               "else paper. paper: Llama-2 13B; paper-code: CodeLlama 13B.", choices=("auto", *_PRESETS)),
         Option("alpha", 0.985, "Attention is left out where the cosine of the residual stream before and after it, "
                "averaged over the context, is at least this.", 0, 1),
         Option("m", 3, "Attention and MLP of every m-th layer are left out.", 1, 1000),
@@ -43,7 +45,7 @@ SPEC = EngineSpec(
         Option("interval", True, "Whether the rule of m is on."),
         *EXIT_OPTIONS,
     ),
-    presets=Presets(_PRESETS, lambda model: "sample" if ships(model) else "paper"),
+    presets=Presets(_PRESETS, lambda model: _BY_MODEL[shipped(model)]),
 )
 
 

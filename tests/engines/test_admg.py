@@ -327,6 +327,7 @@ def test_presets_give_the_values_and_the_model_decides_which():
     shipped = str(sample_model("target"))
     tuned = SPEC.parse({}, shipped)
     assert tuned["preset"] == "sample"
+    assert SPEC.parse({}, str(sample_model("draft")))["preset"] == "sample-draft"
     assert SPEC.parse({})["preset"] == SPEC.parse({}, "other/model")["preset"] == "paper"
     assert [SPEC.parse({"preset": p})[o] for p in ("paper", "paper-code") for o in ("alpha", "m", "n")] == [
         0.985, 3, 2, 0.985, 4, 3]
