@@ -99,7 +99,8 @@ class RaceScreen(RaceActions, Screen[set[Happening]]):
         contest = self.contest
         sorted_lanes = tuple(f.lane for f in ranked(contest.bout.figures(), self.sort)) if contest.finished else ()
         views = race_words.lane_views(contest)
-        self.query_one(RaceLanes).show(views, self.lane, self.view, sorted_lanes, self.back)
+        runs = contest.bout.at if contest.running else None  # its text is the one to follow
+        self.query_one(RaceLanes).show(views, runs.lane if runs else self.lane, self.view, sorted_lanes, self.back)
         series = contest.series()
         ends = [found[-1] for _, found in series if found]
         right = contest.photo.length if contest.photo is not None else max((x for x, _ in ends), default=0.0)

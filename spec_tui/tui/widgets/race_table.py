@@ -18,7 +18,7 @@ from spec_tui.tui.widgets.strip_plot import columns
 
 MARKS = {"same": "✓", "tie": "≈", "BUG": "✗", "by design": "≠", "unchecked": "?"}
 _STYLES = {"same": "good", "tie": "warn", "BUG": "bad", "by design": "warn", "unchecked": "warn"}
-_LABEL = (14, 26)  # columns of a lane's name, at least and at most
+_LABEL = (17, 26)  # columns of a lane's name, at least and at most
 _CELL = 6  # columns of a pair, and of a depth
 BLANK: Row = [("", "text")]
 
@@ -67,7 +67,7 @@ def _low(value: float | None) -> float | None:
 
 COLUMNS = (
     Column("tokens/s", 9, lambda f, _: "-" if f.rate is None else f"{f.rate.median:.1f}", _rate),
-    Column("interval", 16, lambda f, _: interval(f.rate), None, 1),
+    Column("interval", 15, lambda f, _: interval(f.rate), None, 1),
     Column("×", 6, _up),
     Column("interval", 11, lambda f, _: interval(f.speed_up, 2), None, 5),
     Column("accepted", 9, lambda f, _: _share(f.metrics.acceptance_rate), lambda f: f.metrics.acceptance_rate, 2),
