@@ -57,8 +57,8 @@ class Metrics:
             return replace(self, price=CostCurve(event.price))
         if isinstance(event, Prefilled):
             return replace(
-                self, answers=self.answers + 1, new_tokens=self.new_tokens + 1, prefill_seconds=self.prefill_seconds + event.seconds,
-                sources=_count(self.sources, ["target"]),
+                self, answers=self.answers + 1, new_tokens=self.new_tokens + 1,
+                prefill_seconds=self.prefill_seconds + event.seconds, sources=_count(self.sources, ["target"]),
             )
         if isinstance(event, Round):
             return self._add_round(event)
