@@ -15,6 +15,7 @@ from spec_tui.cli.compare import compare
 from spec_tui.cli.doctor import doctor
 from spec_tui.cli.engines import engines
 from spec_tui.cli.export import export
+from spec_tui.cli.learn import learn
 from spec_tui.cli.options import (
     AllowPickle,
     Datastores,
@@ -82,6 +83,7 @@ app.command(
     epilog="Exit codes: 0, 1 failed run or a BUG found by --audit, 2 usage, 3 model unavailable, 130 interrupted.",
 )(run)
 app.command(short_help="Play a recorded run, without a model.")(replay)
+app.command(short_help="Speculative decoding in short lessons.")(learn)
 app.command(short_help="Write a recorded run as Markdown, page, picture or recording.")(export)
 app.command(
     short_help="Engines side by side: speed, acceptance, same text.",

@@ -12,6 +12,7 @@ from engines.request import Request
 from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
+    from spec_tui.learn.walk import Walk
     from spec_tui.session.trace import Trace
 
 
@@ -40,6 +41,15 @@ def open_replay(
 
     with _terminal_as_it_was():
         return run_replay(ReplayClient(trace, speed), name, screen, theme, presenter)
+
+
+def open_lessons(begin: str, walk: Walk | None, theme: str | None = None, presenter: bool = False) -> int:
+    """The lessons on this terminal, one of them open if it is named. Raises UsageProblem where there is none."""
+    _need_terminal("in a pipe or a script: spec-tui learn NAME --format text")
+    from spec_tui.tui.learn import run_lessons
+
+    with _terminal_as_it_was():
+        return run_lessons(begin, walk, theme, presenter)
 
 
 def _need_terminal(otherwise: str) -> None:

@@ -79,7 +79,7 @@ class SpecTui(App[int]):
         """Everything a key does, by name."""
         if isinstance(screen, ChatScreen):
             yield from _chat_commands(screen)
-        elif hasattr(screen, "commands"):  # step and race, loaded when they are opened
+        elif hasattr(screen, "commands"):  # step, race and lessons, loaded when they are opened
             yield from screen.commands()
         yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
         yield SystemCommand("Help", "All keys, commands and marks", self.action_help)
@@ -112,6 +112,7 @@ def _chat_commands(screen: ChatScreen) -> Iterable[SystemCommand]:
     yield SystemCommand("Race", "Engines side by side on one prompt", screen.action_race)
     yield SystemCommand("Price of verification", "What it costs, and whether drafting pays", screen.action_price)
     yield SystemCommand("Step through the answer", "Phase by phase, with explanations", screen.action_step)
+    yield SystemCommand("Lessons", "Speculative decoding in short lessons", screen.action_learn)
     yield SystemCommand("Datastores", "What drafts are retrieved from: build, look into, choose", screen.action_data)
     yield SystemCommand("Copy: answer", "The text of the last answer", lambda: screen.action_copy(False))
     yield SystemCommand("Copy: marked answer", "With corrections, as CriticMarkup", lambda: screen.action_copy(True))

@@ -27,6 +27,7 @@ ACTIONS = {
     "price": ("", "what verification costs, and whether drafting pays"),
     "data": ("", "the datastores at hand"),
     "step": ("", "the answer phase by phase, with explanations"),
+    "learn": ("", "short lessons, for those who have read nothing"),
     "race": ("", "engines side by side on one prompt"),
     "layers": ("", "the layers that drafting leaves out"),
     "showcase": ("", "prompts that show something"),

@@ -294,6 +294,7 @@ class ChatScreen(ChatActions, LayersActions, Screen):
             "new": self.action_new, "again": self.action_again, "baseline": self.action_baseline,
             "audit": self.action_audit, "price": self.action_price, "data": self.action_data,
             "layers": self.action_layers, "step": self.action_step, "race": self.action_race,
+            "learn": self.action_learn,
             "showcase": self.action_showcase, "help": self.app.action_help, "quit": self.app.exit,
         }
         if outcome.action == "view":

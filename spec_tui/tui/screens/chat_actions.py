@@ -254,6 +254,11 @@ class ChatActions(Screen):
 
         self.app.push_screen(stepping(self.sitting, turn, cursor[1] if cursor else None, self.app.presenter))
 
+    def action_learn(self) -> None:
+        from spec_tui.tui.screens.lessons import LessonsScreen
+
+        self.app.push_screen(LessonsScreen())
+
     def action_race(self) -> None:
         if self.sitting.busy:
             self.say(self.sitting.still)

@@ -78,6 +78,7 @@ def _bindings():
     from spec_tui.tui.app import SpecTui
     from spec_tui.tui.screens.chat_actions import ChatActions
     from spec_tui.tui.screens.data import DataScreen
+    from spec_tui.tui.screens.lesson import LessonScreen
     from spec_tui.tui.screens.race_actions import RaceActions
     from spec_tui.tui.screens.step_actions import StepActions
     from spec_tui.tui.screens.step_live import LiveStep
@@ -97,6 +98,8 @@ def _bindings():
     digits = [b for b in StepActions.BINDINGS if b.key.isdigit()]
     step = [b for b in StepActions.BINDINGS if b not in digits]
     yield "step", [*step, Binding("0-9", "", "", tooltip=digits[0].tooltip), *LiveStep.BINDINGS]
+    lesson = [b for b in LessonScreen.BINDINGS if not b.key.isdigit()]
+    yield "lessons", [*lesson, Binding("0-9", "", "", tooltip="A choice, or a digit of the number guessed")]
 
 
 def _keys(binding: Binding) -> str:

@@ -1,0 +1,110 @@
+"""``spec-tui learn``: lessons, on the screen or told line by line. Recorded runs, so no model and no torch; or live."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from enum import StrEnum
+from typing import Annotated
+
+from typer import Argument, Option
+
+from engines.answer import Answer
+from engines.errors import RunFailed
+from spec_tui.cli.errors import narrate
+from spec_tui.learn.lesson import Lesson, find, names, recorded
+from spec_tui.learn.walk import Walk
+from spec_tui.session.client import LoadRequest
+from spec_tui.session.replay import request_of
+from spec_tui.session.state import RunState, fold_all
+from spec_tui.text import sanitise
+
+
+class Form(StrEnum):
+    """How a lesson is given."""
+
+    screen = "screen"
+    text = "text"
+
+
+def complete_lesson(incomplete: str) -> list[str]:
+    """Names of lessons that begin so, for the shell."""
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+_LESSON = "Which lesson. Without: lists them, on a terminal to choose from."
+_FORMAT = "screen: the application; text: line by line, for screen readers."
+_LIVE = "Run the lesson's examples on this machine first, in place of the recorded runs: the numbers are then yours."
+
+
+def learn(
+    lesson: Annotated[str | None, Argument(metavar="NAME", help=_LESSON, autocompletion=complete_lesson)] = None,
+    format: Annotated[Form, Option("--format", help=_FORMAT)] = Form.screen,
+    live: Annotated[bool, Option("--live", help=_LIVE)] = False,
+    theme: Annotated[str | None, Option(metavar="NAME", help="Colours of the application.")] = None,
+    presenter: Annotated[bool, Option("--presenter", help="Large, for a projector.")] = False,
+) -> Callable[[], int]:
+    """Speculative decoding in short lessons, for those who have read nothing.
+
+    Each is a few pages beside a real run, and a question that the run answers. No model is loaded, except
+    with --live.
+    """
+
+    def execute() -> int:
+        if lesson is None and (format is Form.text or not (sys.stdin.isatty() and sys.stdout.isatty())):
+            return _list()
+        walk = None
+        if lesson is not None:
+            wanted = find(lesson)
+            walk = Walk(wanted, _ran(wanted) if live else recorded(wanted))
+            if not walk.length:
+                raise RunFailed("these runs show nothing of the lesson", "without --live it takes recorded ones")
+        if format is Form.text:
+            return _tell(walk)
+        from spec_tui.cli.application import open_lessons
+
+        return open_lessons(lesson or "", walk, theme, presenter)
+
+    return execute
+
+
+def _list() -> int:
+    """The lessons, one a line."""
+    width = max(map(len, names()))
+    for number, name in enumerate(names(), 1):
+        print(f"{number:>2}  {name:<{width}}  {find(name).title}: {find(name).about}")
+    narrate("\nspec-tui learn NAME begins one; --format text tells it line by line.")
+    return 0
+
+
+def _tell(walk: Walk) -> int:
+    from spec_tui.learn.telling import told
+
+    sys.stdout.reconfigure(errors="replace")
+    for line in told(walk, _ask if sys.stdin.isatty() and sys.stdout.isatty() else None):
+        print(sanitise(line), flush=True)
+    return 0
+
+
+def _ask(words: str) -> str:
+    try:
+        return input(words)
+    except EOFError:
+        return ""
+
+
+def _ran(lesson: Lesson) -> dict[str, RunState]:
+    """What the lesson shows, run here and now: each once to warm up, then from empty caches. Raises SpecError."""
+    from spec_tui.cli.run import load_decoder
+
+    decoder, runs = load_decoder(LoadRequest()), {}
+    for name, run in recorded(lesson).items():
+        narrate(f"running {name} …")
+        request = replace(request_of(run.started), detail=True)
+        list(decoder.run(request))
+        decoder.forget()
+        decoder.forget_acceptance()
+        events = list(decoder.run(request))
+        runs[name] = fold_all([*events, decoder.audit(Answer.from_events(events))])
+    return runs
