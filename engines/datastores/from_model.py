@@ -14,6 +14,7 @@ import torch
 from engines.datastores.corpus import Corpus
 from engines.errors import RunFailed, UsageProblem, first_line
 from engines.runtime import Runtime
+from engines.target.layouts import as_loaded
 
 WINDOW = 2048  # tokens of a text that are read together, at most
 _BATCH = 4096  # tokens of a forward at most, padding included; a longer text is one of its own
@@ -22,6 +23,7 @@ _PADDING = 0  # any token: no state depends on what comes later
 
 class ModelReader:
     """A ``hidden.Reader``: reads texts with the target, several in a forward, without cache and without the head.
+    Weights are used as they were loaded: a build that is taken up by another process gives the same keys.
 
     Args:
         runtime: whose target it is.
@@ -64,7 +66,8 @@ class ModelReader:
             row[: len(text)] = text
         hook = target.model.get_output_embeddings().register_forward_pre_hook(note)
         try:
-            target.model(input_ids=torch.from_numpy(rows).to(target.device), use_cache=False)
+            with as_loaded(target.model):
+                target.model(input_ids=torch.from_numpy(rows).to(target.device), use_cache=False)
         except _Enough:
             pass
         except (RuntimeError, MemoryError, IndexError) as error:

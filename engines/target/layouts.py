@@ -8,8 +8,12 @@ probed, and what is missing is not offered. Either changes float32 logits by rou
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 _ROWS_HINT = 1  # rows the packed layout is chosen for
 
@@ -76,3 +80,17 @@ def lay_out(model: nn.Module, layout: str) -> int:
         else:
             count += lay_out(child, layout)
     return count
+
+
+@contextmanager
+def as_loaded(model: nn.Module) -> Iterator[None]:
+    """Inside, linear layers compute what they did before ``lay_out``, to the last bit, at the price of a copy of their
+    weights a forward: for what has to come out the same whichever layout was the fastest when the model was loaded."""
+    laid = [layer for layer in model.modules() if isinstance(layer, tuple(LAYOUTS.values()))]
+    for layer in laid:
+        layer.forward = lambda x, layer=layer: F.linear(x, layer.weight.contiguous(), layer.bias)
+    try:
+        yield
+    finally:
+        for layer in laid:
+            del layer.forward
