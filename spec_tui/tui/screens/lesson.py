@@ -14,10 +14,12 @@ from textual.widgets import Digits, Footer, Static
 from spec_tui.learn.walk import Walk
 from spec_tui.tui import words
 from spec_tui.tui.screens.step import _FIGURES, StepScreen
-from spec_tui.tui.widgets.lesson_panel import LessonExplaining, LessonText
+from spec_tui.tui.widgets.lesson_panel import LessonExplaining, LessonText, LessonTimeline
 from spec_tui.tui.widgets.lines import Sides
 from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.step_panels import Doing, PhaseBar, StepTree, Timeline
+
+_END = "That was the lesson: → leads to the next one."
 
 
 class LessonScreen(StepScreen, inherit_bindings=False):
@@ -71,7 +73,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
                 yield LessonText(id="lesson")
                 yield LessonExplaining(id="explaining")
         with Pane(id="timeline-pane"):
-            yield Timeline(id="timeline")
+            yield LessonTimeline(id="timeline")
         yield Sides(id="step-said")
         yield Footer()
         yield Static(words.TOO_SMALL, id="step-enlarge", markup=False)
@@ -104,7 +106,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         view, text = self.walk.view(), self.query_one(LessonText)
         self.player.run, self.player.place = view.run, view.place
         self.player.guessing = view.asks
-        self.typed_number, self.message = "", ""
+        self.typed_number, self.message = "", _END if view.verdict is not None else ""
         text.scrolled, text.explains = 0, False
         self.query_one(LessonExplaining).scrolled = 0
         self.refresh_bindings()

@@ -7,7 +7,7 @@ from textwrap import wrap
 from spec_tui.learn.lesson import terms
 from spec_tui.learn.walk import View, Walk
 from spec_tui.step.player import Player
-from spec_tui.tui.widgets.step_panels import BLANK, Explaining, StepPanel
+from spec_tui.tui.widgets.step_panels import BLANK, Explaining, StepPanel, Timeline
 from spec_tui.tui.widgets.strip_panel import Row, title_row
 
 
@@ -45,6 +45,14 @@ class LessonExplaining(Explaining):
     @staticmethod
     def _question(player: Player, width: int) -> list[Row]:
         return []
+
+
+class LessonTimeline(Timeline):
+    """The rounds; a lesson has no bookmarks."""
+
+    @staticmethod
+    def _foot(player: Player, width: int) -> Row:
+        return Timeline._foot(player, width)[:1]
 
 
 def body(view: View, width: int, typed: str = "", room: int = 99) -> list[Row]:
