@@ -51,7 +51,7 @@ def test_the_terminal_leaves_torch_to_the_engines(path):
         ("spec_tui.session.process", "torch transformers textual rich typer"),
         ("spec_tui.session.worker", "torch transformers textual rich typer"),
         ("spec_tui.tui.app", "torch transformers"),
-        ("spec_tui.tui.replay, spec_tui.export.formats", "torch transformers huggingface_hub"),
+        ("spec_tui.tui.replay, spec_tui.tui.learn, spec_tui.export.formats", "torch transformers huggingface_hub"),
     ],
 )
 def test_imports_are_cheap(module, forbidden):

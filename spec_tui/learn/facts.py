@@ -60,6 +60,7 @@ def _rounds(run: RunState) -> dict[str, Fact | None]:
     off = [len(event.path) - on_favourite(event) for event in drafting]
     who = Counter(token.source for token in run.tokens)
     one = median(map(seconds_of, idle)) if idle else None
+    matches = [match for event in drafting if (match := _match(event))]
     lookups = [event.retrieval.seconds for event in run.rounds if event.retrieval is not None]
     return {
         "drafting": len(drafting), "idle": len(idle), "one": one,
@@ -68,6 +69,7 @@ def _rounds(run: RunState) -> dict[str, Fact | None]:
         "off_rounds": sum(gain > 0 for gain in off), "off_tokens": sum(gain for gain in off if gain > 0),
         "failed": sum(not event.path for event in drafting),
         "by_draft": who["draft"], "by_retrieval": who["retrieval"],
+        "match": round(median(matches)) if matches else None,
         "lookup": median(lookups) if lookups else None,
     }
 
@@ -124,11 +126,16 @@ def _rival(event: Round) -> str | None:
     return listed((event.draft.pieces[node] for node in below), 3) if below else None
 
 
+def _match(event: Round) -> int | None:
+    """Tokens of the end of the text that were found again; None where words are not what is looked for."""
+    if event.retrieval is not None:
+        return event.retrieval.match
+    return max((origin.match for origin in event.draft.origins if origin.match), default=None)
+
+
 def _sought(run: RunState, event: Round) -> dict[str, Fact | None]:
     """What was looked up, and what it gave."""
-    draft, found = event.draft, event.retrieval
-    matches = [origin.match for origin in draft.origins if origin.match]
-    match = found.match if found is not None else max(matches, default=None)
+    draft, found, match = event.draft, event.retrieval, _match(event)
     facts: dict[str, Fact | None] = {"match": match}
     if match:
         facts["suffix"] = f"‹{one_line(''.join(context_tail(run, event.position, min(match, 12))), 48)}›"
