@@ -9,7 +9,7 @@ from math import prod
 from engines.events import Layers, Origin, Round
 from engines.tree import depths
 from spec_tui.session.state import RunState, best_path, origin_of
-from spec_tui.step.wording import context_tail, counted, joined, listed, ms, p3, quoted, tokens
+from spec_tui.step.wording import context_tail, counted, joined, listed, ms, noisy, p3, quoted, tokens
 from spec_tui.text import one_line
 
 _WHO = {
@@ -23,6 +23,9 @@ def drafting(run: RunState, event: Round, deep: bool) -> Words:
     """Paragraphs on the draft of a round: what was looked up or asked, what it gave, what it cost."""
     engine = run.started.engine if run.started is not None else ""
     layers = run.prefilled.layers if run.prefilled is not None else None
+    if not event.draft.tokens and engine != "autoregressive":
+        return [f"Nothing is drafted in this round: {_why_not(run, event)}. The target's forward then has one row, "
+                "and gives one token, as in autoregressive decoding."]
     if layers is not None and any(origin.source == "draft" for origin in event.draft.origins):
         words = _own_layers(run, event, layers, deep)
     else:
@@ -30,9 +33,34 @@ def drafting(run: RunState, event: Round, deep: bool) -> Words:
     return words + (_budget(event) if deep else [])
 
 
-def _nothing(why: str) -> Words:
-    return [f"Nothing is drafted in this round: {why}. The target's forward then has one row, and gives one token, "
-            "as in autoregressive decoding."]
+def _why_not(run: RunState, event: Round) -> str:
+    """Why nothing was drafted: there was no room, it was not expected to pay, or nothing was found."""
+    started, note = run.started, event.note
+    engine = started.engine if started is not None else ""
+    made = event.position - run.prefilled.prompt_tokens if run.prefilled is not None else 0
+    full = started is not None and 0 < started.max_new_tokens <= made + 1
+    if full or (engine in _LOOKING and event.retrieval is None):
+        return "the answer may have only one more token, and the target makes one anyway"
+    kept, _, found = str(note.get("budget", "")).partition(" of ")
+    if kept == "0":
+        what = f"none of the {one_line(found, 12)} nodes that were found" if found else "no token of the draft model"
+        return f"{what} is expected to pay (budget auto)"
+    return _MISSES.get(engine, lambda run, event: "the drafter proposed nothing")(run, event)
+
+
+def _pld_miss(run: RunState, event: Round) -> str:
+    low, high = (run.started.options.get(name, "?") for name in ("min_ngram", "max_ngram"))
+    return f"the end of the text, n = {high} down to {low}, stands nowhere earlier"
+
+
+def _rest_miss(run: RunState, event: Round) -> str:
+    low, high = (run.started.options.get(name, "?") for name in ("n_min", "n_max"))
+    return f"no end of the text, n = {high} down to {low}, stands in {_stores(run)}"
+
+
+def _hybrid_miss(run: RunState, event: Round) -> str:
+    told = _scores(event)
+    return "no source found anything" + (f" (scores: {told})" if told else "")
 
 
 def _autoregressive(run: RunState, event: Round, deep: bool) -> Words:
@@ -45,11 +73,7 @@ def _autoregressive(run: RunState, event: Round, deep: bool) -> Words:
 
 
 def _pld(run: RunState, event: Round, deep: bool) -> Words:
-    options, draft = run.started.options, event.draft
-    low, high = options.get("min_ngram"), options.get("max_ngram")
-    if not draft.tokens:
-        found = f"the end of the text, n = {high} down to {low}, stands nowhere earlier" if high else "no match"
-        return _nothing(f"{found}, or there is no room for more")
+    draft = event.draft
     first = draft.origins[0]
     words = [f"Prompt lookup asks no model. The last {tokens(first.match or 0)}, {_suffix(run, event, first.match)}, "
              f"stood before, in the {_place(first)}. What followed there is copied: {listed(draft.pieces)}, "
@@ -58,28 +82,29 @@ def _pld(run: RunState, event: Round, deep: bool) -> Words:
         return words
     if len(draft.origins) > 1:
         words.append(f"{counted(len(draft.origins), 'distinct match')} were merged into one tree.")
-    return [*words, "The n-gram is counted with all that agrees before it; of several matches the longest whole one is "
-            "taken, then the latest (Saxena's takes the oldest). A copied token has no probability of the drafter's."]
+    return [*words, "The n-gram is counted with all that agrees before it; of several matches with enough behind them "
+            "to copy the longest whole one is taken, then the latest (Saxena's takes the oldest). A copied token has "
+            "no probability of the drafter's."]
 
 
 def _rest(run: RunState, event: Round, deep: bool) -> Words:
     found = event.retrieval
-    if found is None or not found.match:
-        return _nothing(f"no end of the text, n = {run.started.options.get('n_max', '?')} down to "
-                        f"{run.started.options.get('n_min', '?')}, stands in {_stores(run)}")
+    if found is None:
+        return _any(run, event, deep)
     words = [f"REST looks up the end of the text. Its last {tokens(found.match)}, {_suffix(run, event, found.match)}, "
              f"occur {_times(found.hits)} in {_stores(run)}. {counted(found.used, 'continuation')} were merged "
              f"into a trie; the likeliest first token is {_top(event)}."]
     if not deep:
         return words
-    return [*words, f"A node's probability is the share of the continuations that pass through it. The lookup, binary "
-            f"searches in a suffix array, took {ms(found.seconds)}; no model was asked.", *_passage(event)]
+    return [*words, f"A node's probability is the share of its parent's continuations that pass through it. The "
+            f"lookup, binary searches in a suffix array, took {ms(found.seconds)}; no model was asked.",
+            *_passage(event)]
 
 
 def _dresd(run: RunState, event: Round, deep: bool) -> Words:
     found = event.retrieval
-    if found is None or not event.draft.tokens:
-        return _nothing(f"none of the nearest hidden states in {_stores(run)} goes on with the root")
+    if found is None:
+        return _any(run, event, deep)
     words = [f"DReSD looks up a meaning: the target's last hidden state among those of {_stores(run)}. "
              f"{counted(found.hits, 'near state')} lead to the root; what followed the {found.used} nearest is merged "
              f"into a tree. The most similar has {found.scores[0] if found.scores else 0:.3f}; the likeliest first "
@@ -88,20 +113,19 @@ def _dresd(run: RunState, event: Round, deep: bool) -> Words:
         return words
     near = ", ".join(f"{score:.3f}" for score in found.scores[:5])
     return [*words, f"Similarities after z-norm, PCA and scaling to length 1: {near}. A node's probability is the "
-            f"share of the drafts through it, the nearest counting most. The lookup took {ms(found.seconds)}.",
+            f"share of its parent's drafts through it, the nearest counting most. The lookup took {ms(found.seconds)}.",
             *_passage(event)]
 
 
 def _draft(run: RunState, event: Round, deep: bool) -> Words:
     draft, forwards = event.draft, event.note.get("draft forwards")
-    if not draft.tokens:
-        return _nothing("another token of the draft model is not expected to pay, or has no room")
     path = best_path(draft)
     guesses = " ".join(f"{quoted(draft.pieces[n])} {p3(draft.probs[n] or 0.0)}" for n in path[:5])
     cost = f"{counted(forwards, 'forward')} of it" if isinstance(forwards, int) else "its forwards"
+    belief = "belief in each, the noise included" if noisy(run) else "own probability q of each"
     if len(path) == len(draft.tokens):
-        words = [f"The draft model, small and cheap, wrote {tokens(len(path))} ahead, with its own probability q of "
-                 f"each: {guesses}{' …' if len(path) > 5 else ''}. {cost.capitalize()} took {ms(event.draft_seconds)}."]
+        words = [f"The draft model, small and cheap, wrote {tokens(len(path))} ahead, with its {belief}: "
+                 f"{guesses}{' …' if len(path) > 5 else ''}. {cost.capitalize()} took {ms(event.draft_seconds)}."]
     else:
         words = [f"The draft model grew a tree of {counted(len(draft.tokens), 'node')}, "
                  f"{counted(max(depths(draft.parents)), 'level')} deep; its favourite path: {guesses}"
@@ -109,7 +133,7 @@ def _draft(run: RunState, event: Round, deep: bool) -> Words:
     if not deep:
         return words
     own = prod(draft.probs[n] or 0.0 for n in path)
-    words.append(f"By its own belief the whole favourite path is right with the product of its q, {p3(own)}. "
+    words.append(f"By its own belief the whole favourite path is right with the product of these, {p3(own)}. "
                  + _how_chosen(run))
     if "best of" in event.note:
         words.append(f"The tree was expanded as EAGLE-2 does, the best {len(draft.tokens)} of {event.note['best of']} "
@@ -131,8 +155,8 @@ def _how_chosen(run: RunState) -> str:
 
 def _rasd(run: RunState, event: Round, deep: bool) -> Words:
     found, draft = event.retrieval, event.draft
-    if found is None or not draft.tokens:
-        return _nothing("neither the draft model nor the lookup gave anything")
+    if found is None:
+        return _any(run, event, deep)
     mine = sum(origin_of(draft, n).source == "draft" for n in range(len(draft.tokens)))
     cut, both = sum(count for _, count in found.pruned), sum(origin >= 0 for origin in draft.also)
     looked = f"matched the last {tokens(found.match)}" if found.match else "found nothing"
@@ -147,15 +171,19 @@ def _rasd(run: RunState, event: Round, deep: bool) -> Words:
 
 
 def _hybrid(run: RunState, event: Round, deep: bool) -> Words:
-    scores = {k.removeprefix("score of "): v for k, v in event.note.items() if k.startswith("score of ")}
-    told = joined(f"{_SOURCES.get(one_line(k), one_line(k))} {v:.2f}" for k, v in scores.items()) if scores else ""
-    if not event.draft.tokens:
-        return _nothing("no source found anything" + (f" (scores: {told})" if told else ""))
+    told = _scores(event)
     who = one_line(str(event.note.get("drafted by", "?")))
     words = [f"Every source drafts, and the one that promises most is verified, {_SOURCES.get(who, who)}: scores "
              f"{told}. It drafts {tokens(len(event.draft.tokens))}, the likeliest first {_top(event)}."]
-    return words + ["A score is the sum of the probabilities of a draft's paths: the number of tokens expected to be "
-                    "accepted, as far as the source's probabilities came true before."] * deep
+    return words + ["A score is the sum of the probabilities of a draft's paths, the number of tokens expected to be "
+                    "accepted; with budget=auto they count as far as they came true before."] * deep
+
+
+def _scores(event: Round) -> str:
+    """The score of each source of a hybrid; "" where there is none."""
+    scores = {k.removeprefix("score of "): v for k, v in event.note.items() if k.startswith("score of ")}
+    known = {one_line(k): v for k, v in scores.items() if isinstance(v, int | float)}
+    return joined(f"{_SOURCES.get(k, k)} {v:.2f}" for k, v in known.items()) if known else ""
 
 
 def _own_layers(run: RunState, event: Round, layers: Layers, deep: bool) -> Words:
@@ -166,8 +194,6 @@ def _own_layers(run: RunState, event: Round, layers: Layers, deep: bool) -> Word
     words = [f"The target drafts for itself: of its {counted(total, 'layer')} it leaves out {less[0]} attention and "
              f"{less[1]} MLP sublayers, which makes it faster and a little wrong. It wrote "
              f"{listed(event.draft.pieces)}. {cost} {ms(event.draft_seconds)}."]
-    if not event.draft.tokens:
-        words = [*_nothing("another token is not expected to pay, or has no room")]
     if not deep:
         return words
     by = Counter(rule for rule in (*layers.attention, *layers.mlp) if rule)
@@ -188,8 +214,6 @@ def _own_layers(run: RunState, event: Round, layers: Layers, deep: bool) -> Word
 
 def _any(run: RunState, event: Round, deep: bool) -> Words:
     draft = event.draft
-    if not draft.tokens:
-        return _nothing("the drafter proposed nothing")
     by = Counter(origin_of(draft, node).source for node in range(len(draft.tokens)))
     told = joined(f"{count} {_WHO.get(source, source)}" for source, count in by.most_common())
     engine = one_line(run.started.engine, 40) if run.started is not None else ""
@@ -203,6 +227,13 @@ _ENGINES: dict[str, Callable[[RunState, Round, bool], Words]] = {
     "autoregressive": _autoregressive, "pld": _pld, "rest": _rest, "dresd": _dresd, "draft": _draft, "rasd": _rasd,
     "hybrid": _hybrid,
 }
+_MISSES: dict[str, Callable[[RunState, Round], str]] = {
+    "pld": _pld_miss, "rest": _rest_miss, "hybrid": _hybrid_miss,
+    "dresd": lambda run, event: f"none of the nearest hidden states in {_stores(run)} goes on with the root",
+    "draft": lambda run, event: "the draft model has no room for this text, or cannot read it",
+    "rasd": lambda run, event: "neither the draft model nor the lookup gave anything",
+}
+_LOOKING = {"rest", "dresd", "rasd", "hybrid"}  # each round with room for a draft has its lookup
 _SOURCES = {"dynamic": "this conversation", "rest": "exact match", "dresd": "nearness of meaning", "none": "none"}
 _RULES = {
     "cosine": "their cosine (changes too little)", "interval": "the interval (every m-th)",

@@ -35,12 +35,12 @@ def explain(run: RunState, place: Place, deep: bool = False) -> Explanation:
 
 def _reference(run: RunState, place: Place, event: Round | None) -> str:
     started = run.started
-    engine, law = (started.engine, started.law) if started is not None else ("", "")
+    engine = started.engine if started is not None else ""
+    law = references.of_law(started.law, started.temperature) if started is not None else ""
     return {
         "context": references.CACHE if event is None else references.ROUND,
         "draft": references.of_engine(engine), "tree": references.TREES,
-        "verify": references.LEVIATHAN, "accept": references.of_law(law), "correct": references.of_law(law),
-        "keep": references.CACHE,
+        "verify": references.LEVIATHAN, "accept": law, "correct": law, "keep": references.CACHE,
     }[place.phase]
 
 
@@ -86,8 +86,10 @@ def _filled(run: RunState, number: int, event: None, deep: bool) -> list[str]:
     made = run.prefilled
     if made is None:
         return []
+    ended = run.finished is not None and len(run.tokens) == 1
+    goes = "the answer ends with it" if ended else "it is the root of the first round"
     words = [f"The KV cache holds {counted(made.cache_length, 'row')}, one for every token of the prompt. The first "
-             f"token {quoted(made.first.piece)} is not read yet: it is the root of the first round."]
+             f"token {quoted(made.first.piece)} is not read yet: {goes}."]
     return words + ["Rows are never computed again while the text before them stays: a round feeds only what the "
                     "cache lacks."] * deep
 
@@ -148,7 +150,9 @@ def _keep(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
              f"{counted(kept - 1, 'accepted node')}; forgotten: {rows - kept}. The cache grows from {before} to "
              f"{event.cache_length} rows."]
     if own is not None and own.node < 0:
-        words.append(f"{quoted(own.piece)} was not read yet: it is the root of the next round.")
+        ended = run.finished is not None and number == len(run.rounds)
+        goes = "the answer ends with it" if ended else "it is the root of the next round"
+        words.append(f"{quoted(own.piece)} was not read yet: {goes}.")
     if deep:
         took = seconds_of(event)
         words.append(f"The round took {ms(took)}: draft {ms(event.draft_seconds)}, verify {ms(event.verify_seconds)}, "

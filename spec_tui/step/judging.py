@@ -8,8 +8,8 @@ from engines.cost import CostCurve
 from engines.events import Emitted, Round, Trial
 from engines.tree import children, depths
 from spec_tui.session.state import RunState
-from spec_tui.step.nodes import nodes_of, unrecorded
-from spec_tui.step.wording import chosen, counted, listed, ms, p3, quoted, tokens
+from spec_tui.step.nodes import Node, nodes_of, unrecorded
+from spec_tui.step.wording import chosen, counted, listed, ms, noisy, p3, quoted, tokens
 from spec_tui.text import LOSSY, one_line
 
 Words = list[str]
@@ -35,11 +35,11 @@ def acceptance(run: RunState, event: Round, deep: bool) -> Words:
     kept, deepest = len(event.path), max(depths(event.draft.parents), default=0)
     head = f"{kept} of {counted(len(event.draft.tokens), 'drafted node')} accepted"
     head += f", {kept} of {counted(deepest, 'level')} deep." if deepest != len(event.draft.tokens) else "."
-    law = _law(run)
+    law = _law(run) if run.started is None or run.started.temperature > 0 else "greedy"
     words = [f"{head} " + _WALKS.get(law, _by_choice)(run, event)]
     if deep:
         words += _DEEPER.get(law, _gaps)(run, event)
-    return words
+    return words + _lossy_above(run)
 
 
 def own_token(run: RunState, event: Round, deep: bool) -> Words:
@@ -101,7 +101,7 @@ def _depth(run: RunState, event: Round) -> Words:
     words, missing = [], unrecorded(event)
     size = len(event.draft.tokens)
     if size:
-        known = [n for n in nodes_of(event) if n.p is not None and n.q is not None]
+        known = [n for n in nodes_of(event) if n.p is not None and n.q is not None and not _shared_noise(run, n)]
         if known:
             apart = sum(abs(n.p - n.q) for n in known) / len(known)
             words.append(f"Over {counted(len(known), 'node')} with both, draft and target differ by {apart:.3f} in the "
@@ -112,6 +112,11 @@ def _depth(run: RunState, event: Round) -> Words:
     words.append(f"The first token made here is number {event.position} of the context; a node at depth d stands at "
                  f"position {event.position - 1} + d.")
     return words
+
+
+def _shared_noise(run: RunState, node: Node) -> bool:
+    """Whether a node's q is a belief after the noise, and so not to be held against p."""
+    return noisy(run) and node.origins[0].source == "draft"
 
 
 # -- acceptance -----------------------------------------------------------------------------------
@@ -128,8 +133,6 @@ def _by_choice(run: RunState, event: Round) -> str:
 
 
 def _by_dice(run: RunState, event: Round) -> str:
-    if run.started is not None and run.started.temperature == 0:
-        return _by_choice(run, event)
     told = [_throw(trial, event) for emitted in event.emitted for trial in emitted.trials]
     more = f" … and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
     return f"A draft is accepted while its dice are below p/q. {'; '.join(told[:_SHOWN])}{more}."
@@ -151,7 +154,7 @@ def _by_redraw(run: RunState, event: Round) -> str:
 
 def _throw(trial: Trial, event: Round) -> str:
     p, q = trial.target_prob, trial.draft_prob
-    ratio = min(1.0, p / q) if q > 0 else 0.0
+    ratio = p / q if q > 0 else 0.0
     sign = f"{p3(trial.dice)} < {p3(ratio)}" if trial.accepted else f"{p3(trial.dice)} ≥ {p3(ratio)}"
     return (f"{quoted(event.draft.pieces[trial.node])}: dice {sign} = {p3(p)}/{p3(q)}, "
             f"{'accepted' if trial.accepted else 'rejected'}")
@@ -182,6 +185,14 @@ def _residuals(run: RunState, event: Round) -> Words:
 def _lossily(run: RunState, event: Round) -> Words:
     return ["Neither the text nor its distribution is the target's. The bias is the total variation distance between "
             "what this law makes of the token, given the draft, and the target's distribution; it is computed exactly."]
+
+
+def _lossy_above(run: RunState) -> Words:
+    """Of a lossy law at temperature 0: what it comes to there."""
+    if run.started is None or run.started.lossless or run.started.temperature > 0:
+        return []
+    return [f"At temperature 0 the law {_law(run)} keeps the likeliest token only, as greedy decoding does; above it, "
+            f"it is {LOSSY}."]
 
 
 # -- the target's own token -----------------------------------------------------------------------

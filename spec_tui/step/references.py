@@ -8,7 +8,7 @@ from engines.errors import UsageProblem
 LEVIATHAN = "Leviathan et al. 2023, section 2.3 and algorithm 1"
 TREES = "REST (He et al. 2024), section 3.2; SpecInfer (Miao et al. 2024)"
 CACHE = "docs/architecture.md, KV rows"
-ROUND = "docs/glossary.md, round; Leviathan et al. 2023, section 3.1"
+ROUND = "docs/glossary.md, round; Leviathan et al. 2023, section 2.1"
 
 _DRAFTING = {
     "autoregressive": "the baseline of Leviathan et al. 2023, section 3.3",
@@ -18,6 +18,7 @@ _DRAFTING = {
     "admg": "ADMG (Metel et al. 2024), sections 3.1 and 3.2, algorithm 1",
     "rasd": "RASD, algorithm 1, sections 3.2.2 (pruning) and 3.2.3 (fusion)",
 }
+_GREEDY = "Leviathan et al. 2023, section 2.2 (argmax); REST (He et al. 2024), section 3.2, draft acceptance"
 _LAWS = {
     "exact": "Daliri et al. 2024, coupled sampling",
     "rejection": "Leviathan et al. 2023, algorithm 1; Chen et al. 2023, modified rejection sampling",
@@ -36,6 +37,6 @@ def of_engine(engine: str) -> str:
         return ""
 
 
-def of_law(law: str) -> str:
-    """What a law follows; "" for an unknown one."""
-    return _LAWS.get(law, "")
+def of_law(law: str, temperature: float) -> str:
+    """What a law follows; at temperature 0 all come to the same; "" for an unknown one."""
+    return _LAWS.get(law, "") if temperature > 0 or law not in _LAWS else _GREEDY

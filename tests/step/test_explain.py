@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from engines import Request, specs
-from engines.events import Layers, Origin
+from engines.events import Draft, Layers, Origin, Retrieval
 from spec_tui.session.state import fold_all
 from spec_tui.step.explain import explain
 from spec_tui.step.phases import Place, event_of, phases_of
@@ -100,6 +100,67 @@ def test_rounds_of_one_engine_read_differently(runs):
     run = runs("pld", temperature=0.0)
     texts = [said(run, number, phase) for number in range(1, len(run.rounds) + 1) for phase in phases_of(run, number)]
     assert len(set(texts)) > len(texts) * 0.8
+
+
+def changed(run, number, **fields):
+    """The run with this round changed."""
+    event = replace(event_of(run, number), **fields)
+    return replace(run, rounds=type(run.rounds)([*run.rounds[: number - 1], event, *run.rounds[number:]]))
+
+
+@pytest.mark.parametrize("engine", ["pld", "rest", "draft", "rasd", "hybrid"])
+def test_why_nothing_was_drafted_is_the_reason_that_there_was(runs, engine):
+    run, lookup = runs(engine, temperature=0.0), Retrieval(0.001, 0)
+    room = replace(run, started=replace(run.started, max_new_tokens=99))
+    for note in ({"budget": "0 of 64"}, {"budget": 0}):
+        unpaid = said(changed(room, 1, draft=Draft(), note=note, retrieval=lookup), 1, "draft", deep=True)
+        assert "expected to pay" in unpaid and "nowhere" not in unpaid and "gave anything" not in unpaid
+    missed = said(changed(room, 1, draft=Draft(), note={}, retrieval=lookup), 1, "draft")
+    assert "only one more token" not in missed and "expected to pay" not in missed
+    last = replace(run, started=replace(run.started, max_new_tokens=2))
+    assert "only one more token" in said(changed(last, 1, draft=Draft(), note={}, retrieval=None), 1, "draft")
+
+
+def test_the_last_token_is_no_root(runs):
+    run = runs("autoregressive", temperature=0.0)
+    assert "root of the next round" in said(run, len(run.rounds) - 1, "keep")
+    assert "the answer ends with it" in said(run, len(run.rounds), "keep")
+
+
+def test_dice_are_held_against_a_ratio_that_is_right(runs):
+    run = runs("draft", law="rejection", temperature=0.9, seed=2)
+    seen = 0
+    for number, event in enumerate(run.rounds, 1):
+        if event.draft.tokens:
+            for ratio, p, q in re.findall(r"[<≥] ([0-9.]+) = ([0-9.]+)/([0-9.]+)", said(run, number, "accept")):
+                seen += 1
+                assert abs(float(ratio) * float(q) - float(p)) < 0.001 * (1 + float(ratio))
+    assert seen
+
+
+def test_a_lossy_law_is_greedy_at_temperature_0(runs):
+    for law in ("typical", "redraw"):
+        run = runs("draft", law=law, temperature=0.0)
+        number = drafting(run)
+        text = said(run, number, "accept", deep=True)
+        assert "as greedy decoding does" in text and LOSSY in text and "threshold" not in text and "Neither" not in text
+        assert explain(run, Place(number, "accept")).reference == explain(
+            runs("draft", temperature=0.0), Place(1, "accept")).reference
+
+
+def test_a_belief_after_noise_is_no_probability(runs):
+    run, greedy = (runs("draft", temperature=t, detail=True) for t in (0.8, 0.0))
+    number = drafting(run)
+    assert "the noise included" in said(run, number, "draft")
+    assert "draft and target differ" not in said(run, number, "verify", deep=True)
+    assert "draft and target differ" in said(greedy, drafting(greedy), "verify", deep=True)
+
+
+def test_damaged_remarks_break_nothing(runs):
+    run = runs("hybrid", temperature=0.0)
+    number = drafting(run)
+    note = {"score of rest": "\x1b[2J", "score of dresd": None, "drafted by": 3, "budget": "x", "expected": "y"}
+    assert said(changed(run, number, note=note), number, "draft", deep=True)
 
 
 def test_an_unknown_engine_is_told_truly(runs):
