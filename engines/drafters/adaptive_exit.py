@@ -20,7 +20,7 @@ EXIT_OPTIONS = (
 @dataclass(slots=True)
 class AdaptiveExit:
     """The threshold of the drafter's probability below which a chain ends, moved after every round by what became of
-    its drafts: up where too few are accepted, else down, unless a chain was as long as it may be.
+    its drafts: up where too few are accepted, else down, unless a chain had ``num_tokens`` drafts.
 
     Attributes:
         threshold: now.
@@ -36,7 +36,7 @@ class AdaptiveExit:
     accepted: float = 0.0
 
     def learn(self, accepted: int, drafted: int, longest: bool) -> None:
-        """A round's drafts were judged; ``longest``: nothing but its length ended the chain."""
+        """A round's drafts were judged; ``longest``: there were ``num_tokens``, whatever else ended the chain."""
         if not drafted:
             return
         self.accepted = self.beta1 * self.accepted + (1 - self.beta1) * accepted / drafted

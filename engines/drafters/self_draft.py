@@ -115,6 +115,6 @@ class SelfDraft(Drafter):
             self._pace.draft_seconds += outcome.draft_seconds
             self._pace.verify_seconds += outcome.verify_seconds
             self._pace.priced += self.resources.budget.price.at(1 + len(outcome.tree))
-        self.exit.learn(len(outcome.path), len(outcome.tree), self._stopped == "longest")
+        self.exit.learn(len(outcome.path), len(outcome.tree), len(outcome.tree) == self.num_tokens)
 
 

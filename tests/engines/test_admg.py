@@ -219,7 +219,7 @@ def test_events_say_what_was_left_out_and_why_a_draft_ended(deep):
         assert not any(low[:-1])
         assert note["stopped"] == ("longest" if len(drafted) == most else "low confidence")
         assert low[-1] or len(drafted) == most
-        exit.learn(len(event.path), len(drafted), len(drafted) == most)
+        exit.learn(len(event.path), len(drafted), len(drafted) == 3)
         stops.add(note["stopped"])
     assert stops == {"longest", "low confidence"}
 
@@ -232,6 +232,27 @@ def test_a_draft_ends_with_the_answer(deep):
         last = rounds(events)[-1]
         assert events[-1].tokens == plain.tokens[: plain.tokens.index(plain.tokens[9]) + 1]
         assert last.note["stopped"] == "end token" and last.draft.tokens[-1] == plain.tokens[9]
+    finally:
+        deep.end_tokens = frozenset()
+
+
+def test_only_chains_of_num_tokens_hold_the_threshold(deep):
+    options = {"cosine": False, "interval": False, "num_tokens": 5, "exit_start": 0.0035, "exit_target": 0.0}
+
+    def second(new: int) -> float:
+        """The threshold of a second run; all drafts of the first are accepted."""
+        deep.forget_acceptance()
+        found = run(deep, options=options, new=new)
+        assert all(event.path == tuple(range(len(event.draft.tokens))) for event in rounds(found))
+        return rounds(run(deep, options=options))[0].note["exit threshold"]
+
+    assert second(7) == 0.0035  # a single chain of five
+    assert second(9) == 0.0025  # and one of one token: the answer has no room for more
+    *_, plain = run(deep, "autoregressive")
+    assert plain.tokens[5] not in plain.tokens[:5]
+    deep.end_tokens = frozenset({plain.tokens[5]})
+    try:
+        assert second(24) == 0.0035  # the fifth is the end token
     finally:
         deep.end_tokens = frozenset()
 
