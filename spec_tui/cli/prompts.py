@@ -14,7 +14,7 @@ _SHAPE = 'a line is {"prompt": "..."} or {"turns": ["...", ...]}; other fields a
 
 def read_prompts(path: Path) -> tuple[tuple[str, ...], ...]:
     """The turns of each prompt; blank lines are skipped. Raises UsageProblem, with the line."""
-    lines = read_text(path, "--prompts").split("\n")
+    lines = read_text(path, "--prompts").removeprefix("\ufeff").split("\n")  # some editors begin a file with a mark
     found = tuple(_turns(line, f"line {n} of {path}") for n, line in enumerate(lines, 1) if line.strip())
     if not found:
         raise UsageProblem(f"there is no prompt in {path}", _SHAPE)

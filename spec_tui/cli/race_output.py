@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from textwrap import fill
 from typing import Any
 
@@ -30,9 +30,19 @@ def table(result: Result, asked: Race) -> str:
     where no run is complete."""
     if not result.complete:
         return ""
-    blocks = [_aligned([[one_line(row[0], _LABEL), *row[1:]] for row in rows]) for rows in tables(result, asked)]
-    said = [fill(sanitise(note), _WIDTH, subsequent_indent="  ") for note in notes(result, asked)]
+    short = _short_labels(asked.labels)
+    blocks = [_aligned([[short.get(row[0], row[0]), *row[1:]] for row in rows]) for rows in tables(result, asked)]
+    said = [fill(sanitise(note), _WIDTH, subsequent_indent="  ")
+            for note in (*(f"{short[label]}: {label}" for label in short), *notes(result, asked))]
     return "\n\n".join([*blocks, *filter(None, ["\n".join(said)])])
+
+
+def _short_labels(labels: Sequence[str]) -> dict[str, str]:
+    """Labels that are too wide for the table, numbered, with their ends, in which options differ most often."""
+    return {
+        label: f"{number} {one_line(label[:8])}…{one_line(label[-(_LABEL - 11):])}"
+        for number, label in enumerate(labels, 1) if len(label) > _LABEL
+    }
 
 
 def markdown(result: Result, asked: Race) -> str:
@@ -136,11 +146,10 @@ def as_csv(result: Result, asked: Race) -> str:
     out = io.StringIO()
     rows = [
         {**_place(run, asked), "engine": run.started.engine, "finish_reason": run.end.reason, **_around(run),
-         **{k: v for k, v in run.metrics.stats().items() if not isinstance(v, dict)}}
+         **{k: v for k, v in run.metrics.stats().items() if k != "match_lengths"}}
         for run in result.complete
     ]
-    writer = csv.DictWriter(out, list(rows[0]) if rows else ["lane", "repeat", "prompt"], lineterminator="\n",
-                            extrasaction="ignore")
+    writer = csv.DictWriter(out, list(rows[0]) if rows else ["lane", "repeat", "prompt"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue().removesuffix("\n")
@@ -151,11 +160,11 @@ def _place(run: LaneRun, asked: Race) -> dict[str, Any]:
 
 
 def _around(run: LaneRun) -> dict[str, Any]:
-    """What was measured around a run."""
+    """What was measured around a run; the ``other_seconds`` in its numbers are the loop's."""
     end = run.finished
     return {
         "ttft_seconds": run.ttft, "wall_seconds": end.seconds, "memory_bytes": end.memory,
-        "other_seconds": end.other_seconds, "waited_seconds": end.waited_seconds,
+        "other_programs_seconds": end.other_seconds, "waited_seconds": end.waited_seconds,
     }
 
 

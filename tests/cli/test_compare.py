@@ -83,13 +83,25 @@ def test_json_has_every_run_as_run_has_it(cli):
 
 def test_csv_has_every_run_and_markdown_the_table(cli):
     rows = list(csv.DictReader(io.StringIO(cli("compare", "hello", *LANES, "--repeats", "2", "--format", "csv").out)))
-    assert len(rows) == 6 and (STATS - {"match_lengths"}) <= set(rows[0])
+    around = {"lane", "repeat", "prompt", "engine", "finish_reason", "ttft_seconds", "wall_seconds", "memory_bytes",
+              "other_programs_seconds", "waited_seconds"}
+    assert len(rows) == 6 and (STATS - {"match_lengths"}) | around == set(rows[0])
     assert {row["lane"] for row in rows} == {"autoregressive", "pld", "rest:c=16"}
     assert all(float(row["tokens_per_second"]) == pytest.approx(500) for row in rows)
     text = cli("compare", "hello", *LANES, "--repeats", "2", "--format", "md").out
     assert "| pld | 500.0 | 500.0..500.0 | 1.00 | 1.00..1.00 |" in text.splitlines()
     tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
     assert len(tables) == 3 and all(len({line.count("|") for line in table}) == 1 for table in tables)
+
+
+def test_lanes_that_differ_at_the_end_of_long_names_are_told_apart(cli):
+    many = [("--engine", f"rest:n_max=8:length=10:samples=500:c={c}") for c in (16, 64)]
+    done = cli("compare", "hello", *many[0], *many[1], "--repeats", "1", "--max-new-tokens", "3")
+    rows = [line for line in done.out.splitlines() if re.match(r"\d rest", line) and "500.0" in line]
+    names = [row.split("  ")[0] for row in rows]
+    assert done.code == 0 and len(set(names)) == 2 and all(name.endswith(f"c={c}") for name, c in zip(names, (16, 64)))
+    said = " ".join(done.out.split())
+    assert all(f"{name}: rest:" in said for name in names) and max(map(len, done.out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
@@ -121,7 +133,8 @@ def test_audit_is_in_every_run(cli):
 def test_prompts_from_a_file(cli, tmp_path):
     file = tmp_path / "question.jsonl"
     file.write_text(
-        '{"question_id": 81, "category": "writing", "turns": ["One?", "And two?"]}\n\n{"prompt": "Three?"}\n', "utf-8"
+        '\ufeff{"question_id": 81, "category": "writing", "turns": ["One?", "And two?"]}\n\n{"prompt": "Three?"}\n',
+        "utf-8",
     )
     done = cli("compare", "--prompts", str(file), *LANES, "--format", "json", "--system", "brief")
     found = json.loads(done.out)
