@@ -120,10 +120,10 @@ def of_round(run: RunState, number: int) -> dict[str, Fact]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _rival(event: Round) -> str | None:
+def _rival(event: Round) -> str:
     """What the draft had where the target took its own token."""
     below = children(event.draft.parents).get(event.path[-1] if event.path else -1, [])
-    return listed((event.draft.pieces[node] for node in below), 3) if below else None
+    return listed((event.draft.pieces[node] for node in below), 3) if below else "nothing"
 
 
 def _match(event: Round) -> int | None:
