@@ -25,6 +25,7 @@ from engines.samples import sample_model
 from engines.sampling import Sampling
 from engines.target.loading import wrap
 from engines.tree import DraftTree
+from spec_tui.tui.showcase import SHOWCASES
 from tests.conftest import make_llama, make_tokenizer
 from tests.engines.test_laws import target_distribution
 from tests.engines.test_sublayers import CLEAR, UNCLEAR, wrapped
@@ -268,6 +269,8 @@ def test_each_rule_has_a_switch(deep):
     events = run(deep, options=given | off | {"exit_start": 0.0})
     assert all(len(event.path) == len(event.draft.tokens) for event in rounds(events))  # the whole target drafts
     assert any("nothing is left out" in words for words in events[0].warnings)
+    for n, said in ((8, True), (7, False)):  # of eight layers
+        assert said == any("nothing is left out" in words for words in run(deep, options={"n": n}, new=2)[0].warnings)
 
 
 def test_the_cosines_of_a_second_turn_cover_all_of_the_context(deep):
@@ -361,10 +364,11 @@ def test_presets_give_the_values_and_the_model_decides_which():
     assert registry.find("pld").parse({}, shipped) == registry.find("pld").parse({})
 
 
-def test_the_sample_preset_has_attention_on_both_sides_of_alpha(sample):
-    options = SPEC.parse({}, sample.target.name)
-    for prompt in ("Write a Python function that adds two numbers.", "Tell me a short story about a fox."):
-        found = list(sample.run(Request((("user", prompt),), "admg", max_new_tokens=2)))
-        layers, free = prefilled(found).layers, len(sample.target.sublayers) - options["n"]
-        over = [c >= options["alpha"] for c in layers.attention_cosine[:free]]
-        assert layers.alpha == options["alpha"] and 2 <= sum(over) <= free - 2
+def test_presets_of_the_sample_models_have_attention_on_both_sides_of_alpha(sample):
+    for on in (sample, Runtime(sample.draft, sample.tokenizer)):
+        options = SPEC.parse({}, on.target.name)
+        for showcase in SHOWCASES:
+            found = list(on.run(Request((("user", showcase.prompt),), "admg", max_new_tokens=2)))
+            layers, free = prefilled(found).layers, len(on.target.sublayers) - options["n"]
+            over = [c >= options["alpha"] for c in layers.attention_cosine[:free]]
+            assert layers.alpha == options["alpha"] and 0 < sum(over) < free
