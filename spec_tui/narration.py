@@ -88,5 +88,7 @@ def counted(number: int, thing: str) -> str:
 def _start(event: Started) -> Iterator[str]:
     yield f"model: {one_line(model_label(event.model))}, {one_line(event.dtype)}, {one_line(event.device)}"
     yield f"engine: {asked(event)}"
+    for role, text in event.conversation[:-1]:
+        yield f"{one_line(role)}: {json.dumps(sanitise(text), ensure_ascii=False)}"
     if text := question(event):
         yield f"prompt: {json.dumps(sanitise(text), ensure_ascii=False)}"

@@ -26,6 +26,9 @@ def origin(started: Started) -> Iterator[tuple[str, str]]:
     yield "engine", asked(started)
     if started.temperature and (started.top_p < 1 or started.top_k):
         yield "filters", f"top-p {started.top_p:g}, top-k {started.top_k}"
+    yield from started.conversation[:-1]
+    if started.conversation and started.conversation[-1][0] == "raw":
+        yield "prompt", "fed as it is, without the chat template"
     yield "tokens at most", str(started.max_new_tokens)
     if started.datastores:
         yield "datastores", ", ".join(started.datastores)

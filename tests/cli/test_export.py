@@ -19,6 +19,7 @@ from spec_tui.export.cast import cast
 from spec_tui.export.formats import FORMS
 from spec_tui.export.markdown import markdown
 from spec_tui.export.page import page
+from spec_tui.narration import Narrator
 from spec_tui.session.shipped import names, trace_path
 from spec_tui.session.state import RunState, fold_all
 from spec_tui.session.trace import read_trace
@@ -36,8 +37,8 @@ def hostile() -> RunState:
     events = []
     for event in read_trace(trace_path("rest")).events:
         if isinstance(event, Started):
-            event = replace(event, engine=EVIL, model=EVIL, conversation=(("user", EVIL),), warnings=(EVIL,),
-                            options={EVIL: EVIL}, versions={EVIL: EVIL}, machine={EVIL: EVIL}, datastores=(EVIL,))
+            event = replace(event, engine=EVIL, model=EVIL, conversation=((EVIL, EVIL), ("user", EVIL)),
+                            warnings=(EVIL,), options={EVIL: EVIL}, versions={EVIL: EVIL}, machine={EVIL: EVIL}, datastores=(EVIL,))
         elif isinstance(event, Prefilled):
             event = replace(event, first=bad(event.first))
         elif isinstance(event, Round):
@@ -173,6 +174,16 @@ def test_a_recording_shows_the_answer_at_the_engines_pace(name):
     assert "".join(run.text.split()) in "".join(shown.split())
     colours = {cell.fg for line in screen.buffer.values() for cell in line.values() if cell.data.strip()}
     assert len(colours) >= (2 if run.metrics.accepted else 1)
+
+
+def test_what_came_before_the_question_is_in_every_document():
+    run = run_of("pld")
+    before = (("system", "be brief"), ("user", "one?"), ("assistant", "1"), ("raw", "two?"))
+    run = replace(run, started=replace(run.started, conversation=before))
+    told = "\n".join(Narrator().tell(run.started))
+    for text in (markdown([run]), page([run]), told):
+        assert all(words in text for words in ("be brief", "one?", "two?"))
+    assert "without the chat template" in markdown([run])
 
 
 def test_a_recording_can_be_slower(tmp_path):
