@@ -38,7 +38,8 @@ def hostile() -> RunState:
     for event in read_trace(trace_path("rest")).events:
         if isinstance(event, Started):
             event = replace(event, engine=EVIL, model=EVIL, conversation=((EVIL, EVIL), ("user", EVIL)),
-                            warnings=(EVIL,), options={EVIL: EVIL}, versions={EVIL: EVIL}, machine={EVIL: EVIL}, datastores=(EVIL,))
+                            warnings=(EVIL,), options={EVIL: EVIL}, versions={EVIL: EVIL}, machine={EVIL: EVIL},
+                            datastores=(EVIL,))
         elif isinstance(event, Prefilled):
             event = replace(event, first=bad(event.first))
         elif isinstance(event, Round):
