@@ -45,7 +45,8 @@ class Passage:
         datastore, document, line: where it is; line is None where the source has no lines.
         before, after: its text, before and after the point that matched the end of the context.
         weight: of retrieval by exact match: how many of the continuations begin like the first drafted tokens of this
-            one; of retrieval by meaning: the similarity of the keys.
+            one, or where candidates are weighed, as RASD does, how much this one is to be expected, below 1; of
+            retrieval by meaning: the similarity of the keys.
     """
 
     datastore: str

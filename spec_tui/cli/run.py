@@ -104,7 +104,7 @@ def _decode(decoder: Decoder, request: Request, trace: TraceWriter | None, outpu
                     trace.write(event)
                 output.show(event, record.add(event))
                 if isinstance(event, Started) and request.datastores and not event.datastores:
-                    narrate(f"note: the engine {event.engine} searches no datastore; rest does (--engine rest)")
+                    narrate(f"note: {event.engine} searches no datastore with these options; --engine rest does")
     except KeyboardInterrupt:  # the second one: it does not wait for the round
         _end(record, trace, Finished("cancelled", tuple(record.tokens), "".join(record.texts)))
     except BaseException as error:

@@ -17,6 +17,7 @@ from spec_tui.session.state import RunState, fold_all
 from spec_tui.tui import slash
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.settings import Settings
+from spec_tui.tui.widgets.retrieval_rows import weight_words
 from spec_tui.tui.widgets.tree_panel import TreePanel, by_weight
 from spec_tui.tui.widgets.wrap import cells
 from tests.tui.fakes import RETRIEVING, FakeClient, entries, script
@@ -119,6 +120,12 @@ def test_passages_say_where_and_what_and_which_was_right():
     text = "\n".join(panel_rows(a_run(a_draft((-1,), (0.6,)), (0,), found), 60))
     assert "● sample · a/merge.py:12" in text and "×41" in text and "def merge(│a, b):↵    out = []" in text
     assert "  sample · b.py " in text and "×2" in text
+
+
+def test_a_share_of_what_is_expected_is_no_count():
+    weighed = replace(PASSAGE, weight=0.38)
+    assert weight_words(weighed, Retrieval(0.0002, 3, 132, 8, (), (weighed,))) == "0.38"
+    assert weight_words(replace(PASSAGE, weight=1.0), Retrieval(0.0002, 3, 1, 1)) == "×1"
 
 
 def test_by_meaning_the_nearest_are_shown_and_misses_are_said():

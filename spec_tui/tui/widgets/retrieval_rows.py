@@ -60,8 +60,9 @@ def place_words(datastore: str | None, document: str | None, line: int | None) -
 
 
 def weight_words(passage: Passage, found: Retrieval) -> str:
-    """How often a draft was found, or how near its key is."""
-    return f"{passage.weight:.2f}" if found.match is None else f"×{passage.weight:.0f}"
+    """How often a draft was found; a share of what is to be expected, or how near its key is."""
+    counted = found.match is not None and passage.weight >= 1
+    return f"×{passage.weight:.0f}" if counted else f"{passage.weight:.2f}"
 
 
 def suffix(run: RunState, index: int, count: int) -> str:
