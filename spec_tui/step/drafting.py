@@ -191,8 +191,9 @@ def _own_layers(run: RunState, event: Round, layers: Layers, deep: bool) -> Word
     less = sum(rule != "" for rule in layers.attention), sum(rule != "" for rule in layers.mlp)
     forwards = event.note.get("draft forwards")
     cost = f"{counted(forwards, 'such forward')} took" if isinstance(forwards, int) else "It took"
-    words = [f"The target drafts for itself: of its {counted(total, 'layer')} it leaves out {less[0]} attention and "
-             f"{less[1]} MLP sublayers, which makes it faster and a little wrong. It wrote "
+    does = (f"it leaves out {less[0]} attention and {less[1]} MLP sublayers, which makes it faster and a little wrong"
+            if any(less) else "none is left out, so a draft forward costs what one of the target costs")
+    words = [f"The target drafts for itself: of its {counted(total, 'layer')} {does}. It wrote "
              f"{listed(event.draft.pieces)}. {cost} {ms(event.draft_seconds)}."]
     if not deep:
         return words
@@ -208,7 +209,8 @@ def _own_layers(run: RunState, event: Round, layers: Layers, deep: bool) -> Word
         known = [c for c in layers.attention_cosine if c is not None]
         words.append(f"C_l is the cosine of the residual stream before and after a sublayer, over {layers.positions} "
                      f"positions of the context: from {min(known, default=0):.3f} to {max(known, default=0):.3f} here; "
-                     f"attention from α = {layers.alpha} on is left out.")
+                     f"attention from α = {layers.alpha} on is left out"
+                     + (f", but not in the last {counted(layers.n, 'layer')}." if layers.n else "."))
     return words
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from textual.content import Content
 
-from spec_tui.session.state import TokenState
+from spec_tui.session.state import RunState, TokenState
 from spec_tui.text import LOSSY
 
 STAND_OUT = "bold reverse $error"  # of the mark LOSSY, as the ink "lossy"
@@ -33,6 +33,12 @@ LETTERS = {"draft": "D", "retrieval": "R", "prompt": "P", "output": "O", "target
 SOURCES = {
     "draft": "draft model", "retrieval": "datastore", "prompt": "prompt", "output": "answer so far", "target": "target",
 }
+
+
+def proposer(source: str, run: RunState) -> str:
+    """Who proposes what is of this source in a run."""
+    itself = source == "draft" and run.prefilled is not None and run.prefilled.layers is not None
+    return "part of target" if itself else SOURCES.get(source, source)
 
 
 def style_of(token: TokenState, view: str) -> str:

@@ -181,6 +181,10 @@ def test_a_target_that_drafts_for_itself_names_the_layers(runs):
     own = replace(run, prefilled=replace(run.prefilled, layers=layers))
     text = said(own, number, "draft", deep=True)
     assert "3 layers" in text and "2 attention and 1 MLP" in text and "0.96" in text and "0.900 to 0.990" in text
+    assert "a little wrong" in text and "not in the last 1 layer." in text
+    whole = replace(layers, attention=("",) * 3, mlp=("",) * 3, alpha=None, m=None, n=None)
+    text = said(replace(run, prefilled=replace(run.prefilled, layers=whole)), number, "draft", deep=True)
+    assert "none is left out" in text and "wrong" not in text and "cosine" not in text
 
 
 def test_every_row_recorded_is_said_and_so_is_what_is_missing(runs):

@@ -17,12 +17,14 @@ from engines.registry import find
 from engines.request import Request
 from engines.rules import leave_out
 from spec_tui.session.state import fold_all
+from spec_tui.step.phases import Place
 from spec_tui.tui import layers, price
 from spec_tui.tui.layers import Look, plan, removed
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.screens.layers_actions import stepped
-from spec_tui.tui.widgets import layers_rows, payoff_rows
+from spec_tui.tui.widgets import layers_rows, payoff_rows, step_rows
 from spec_tui.tui.widgets.layers_rows import AGAIN, RULES, RUNS, STAYS
+from spec_tui.tui.widgets.speed_panel import SpeedPanel
 from spec_tui.tui.widgets.wrap import cells
 from tests.tui.fakes import READY, script
 
@@ -258,6 +260,19 @@ def test_the_inspector_says_which_part_of_the_target_drafted():
     text = str(explain(run, index))
     assert "Proposed (a part of the target)" in text
     assert "the target without 6 attention and 3 MLP sublayers of its 12 layers" in text and "draft model" not in text
+
+
+@pytest.mark.parametrize(("engine", "who", "not_so"), [
+    ("admg", "part of target", "draft model"), ("draft", "draft model", "part of target")])
+def test_who_drafted_is_said_where_drafts_are_counted_and_listed(engine, who, not_so):
+    run = fold_all(script(Request((("user", "hi"),), engine, find(engine).parse({}))))
+    speed = SpeedPanel()
+    speed.show_run(run, None, None)
+    number = next(n for n, event in enumerate(run.rounds, 1) if event.draft.tokens)
+    listed = step_rows.body(run, Place(number, "draft"), 80, 24)
+    for rows in (speed.rows(80, 60), listed):
+        text = "\n".join("".join(part for part, _ in row) for row in rows)
+        assert who in text and not_so not in text
 
 
 def test_the_price_of_a_run_that_drafts_with_its_target():

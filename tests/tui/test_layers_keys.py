@@ -76,6 +76,16 @@ async def test_alpha_m_and_n_move_by_key_and_take_effect_on_the_next_answer(sess
         assert "next" not in panel(s)
 
 
+async def test_a_key_of_a_rule_that_is_off_says_so(session):
+    async with session(request=ADMG) as s:
+        await s.ask("/set cosine=false", feed=0)
+        await s.ask("Merge two lists.")
+        await press(s, "escape", "l", "left")
+        assert "alpha is of a rule that is off: /set cosine=true" in s.status
+        await press(s, "up")
+        assert "is off" not in s.status
+
+
 async def test_keys_move_rules_while_an_answer_streams(session):
     async with session(request=ADMG) as s:
         await s.ask("Merge two lists.", feed=9)

@@ -69,7 +69,9 @@ class LayersActions(Screen):
         except UsageProblem as error:
             self.say(f"{error.message}: {error.hint}")
             return
-        self.say("")
+        off = {"alpha": "cosine", "m": "interval"}.get(name, "")
+        rule_off = off and not settings.options(engine)[off]
+        self.say(f"{name} is of a rule that is off: /set {off}=true" if rule_off else "")
         self._draw_top()
         self._draw_layers()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from engines.cost import CostCurve
 from spec_tui.session.state import RunState, rate_now, rates
 from spec_tui.text import LOSSY, lossy
-from spec_tui.tui.marks import SOURCES, spans
+from spec_tui.tui.marks import SOURCES, proposer, spans
 from spec_tui.tui.price import Outlook
 from spec_tui.tui.sitting import Baseline
 from spec_tui.tui.widgets import price_rows
@@ -162,9 +162,9 @@ class SpeedPanel(StripPanel, can_focus=True):
         total = sum(counts.values())
         out: list[Row] = [[("who proposed the text", "text")]]
         length = max(6, width - 24)
-        for source, words in SOURCES.items():
+        for source in SOURCES:
             if count := counts.get(source, 0):
-                filled = bar(count / total, length)
+                filled, words = bar(count / total, length), proposer(source, self._run)
                 name = "retrieval" if source == "retrieval" else source
                 out.append([
                     ("  ", "text"), (words, f"by-{name}"), (" " * (15 - len(words)), "text"), (filled, "bar"),

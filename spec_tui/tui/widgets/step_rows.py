@@ -10,7 +10,7 @@ from spec_tui.step.nodes import Node, nodes_of, order, root_of
 from spec_tui.step.phases import Place, emits, event_of, mask, written
 from spec_tui.step.wording import prompt_length, rows_before
 from spec_tui.text import one_line, visible
-from spec_tui.tui.marks import LETTERS
+from spec_tui.tui.marks import LETTERS, proposer
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import Row, Span, bar, fit
 from spec_tui.tui.widgets.tree_panel import by_weight
@@ -69,7 +69,8 @@ def _draft(run: RunState, place: Place, event: Round, width: int, height: int) -
     head: Row = [(fit("drafted", label), "muted"), ("   q    ", "muted"), ("proposed by", "muted")]
     below = min(height // 2, 9) if event.retrieval is not None and height >= 9 else 0
     shown = _window(nodes_of(event), event, height - 1 - below, judged=False)
-    rows = [[*_label(node, label, "text"), (f" {_p(node.q)}  ", "text"), (_origin(node, width - label - 8), "muted")]
+    room = width - label - 8
+    rows = [[*_label(node, label, "text"), (f" {_p(node.q)}  ", "text"), (_origin(run, node, room), "muted")]
             for node in shown]
     rows += _left_out(event, len(shown), width)
     rows += _layers(run, width) if len(rows) + 5 < height - below else []
@@ -288,7 +289,7 @@ def _choice(node: Node, noise: bool, width: int) -> Row:
     return [(shown, "text"), (f" {node.choice.prob:.3f}", "text"), (extra, "muted")]
 
 
-def _origin(node: Node, width: int) -> str:
+def _origin(run: RunState, node: Node, width: int) -> str:
     words = []
     for origin in node.origins:
         word = LETTERS.get(origin.source, "?") + " "
@@ -297,7 +298,7 @@ def _origin(node: Node, width: int) -> str:
         elif origin.source in ("prompt", "output"):
             word += f"{'prompt' if origin.source == 'prompt' else 'answer'} at {origin.place}, match {origin.match}"
         else:
-            word += {"draft": "draft model"}.get(origin.source, one_line(origin.source))
+            word += one_line(proposer(origin.source, run) if origin.source == "draft" else origin.source)
         words.append(word)
     return fit(" + ".join(words), max(4, width)).rstrip()
 
