@@ -12,6 +12,7 @@ from engines.registry import specs
 
 _MOST_SECONDS = 1e9
 _LARGEST = 1 << 53
+_LONGEST_MATCH = 1 << 16  # tokens; screens count matches by length
 _END = Finished | Failed
 
 
@@ -144,7 +145,10 @@ def _emitted(emitted: Iterable[Emitted], nodes: int) -> str:
 
 
 def _retrieved(event: Round) -> str:
-    passages = range(len(event.retrieval.passages) if event.retrieval else 0)
+    found = event.retrieval
+    if found is not None and (_counts([found.hits, found.used]) or not 0 <= (found.match or 0) < _LONGEST_MATCH):
+        return "has a lookup that cannot be"
+    passages = range(len(found.passages) if found else 0)
     lost = any(origin.passage is not None and origin.passage not in passages for origin in event.draft.origins)
     return "has a passage that is not there" if lost else ""
 

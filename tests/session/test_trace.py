@@ -19,6 +19,8 @@ from engines.request import Request
 from spec_tui.session.shipped import trace_path
 from spec_tui.session.state import best_path, fold_all, ghosts, rate_now, rates
 from spec_tui.session.trace import Trace, TraceWriter, encode, read_trace
+from spec_tui.step.explain import explain
+from spec_tui.step.phases import Place, phases_of
 from tests.session import fake_runtime
 
 SCALARS = {
@@ -167,6 +169,8 @@ def whole(trace: Trace) -> None:
         assert json.dumps(state.metrics.stats()) and len(rates(state, 20)) in (0, 20) and state.text is not None
         rate_now(state), ghosts(state)
         for index in range(len(state.rounds)):
+            number = index + 1
+            assert all(explain(state, Place(number, phase), True).title for phase in phases_of(state, number))
             assert state.tokens_of(index) is not None and best_path(state.rounds[index].draft) is not None
         audited = state.audited
         assert audited is None or (audited.words and len(audited.gaps) == len(state.tokens))
@@ -237,6 +241,16 @@ def test_whatever_stands_in_a_field_breaks_nothing(tmp_path, recorded, data):
     read = damaged(tmp_path, b"\n".join(lines) + b"\n")
     assert read is not None and not read.sealed
     whole(read)
+
+
+def test_a_match_that_cannot_be_is_refused(tmp_path, recorded):
+    """Screens count matches by length: one of 2**60 tokens kept them busy for good."""
+    lines = [json.loads(line) for line in recorded.splitlines()]
+    for line in lines:
+        if line.get("retrieval"):
+            line["retrieval"]["match"] = 1 << 60
+    trace = damaged(tmp_path, b"\n".join(json.dumps(line).encode() for line in lines))
+    assert trace and any("a lookup that cannot be" in problem for problem in trace.problems)
 
 
 def test_a_newer_trace_is_read_and_said_to_be_newer(tmp_path):
