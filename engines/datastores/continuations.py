@@ -112,7 +112,8 @@ def collect(
     store: Lookup, context: Sequence[int], count: int, length: int = 10, n_max: int = 16, n_min: int = 1,
     limit: int = 5000,
 ) -> Continuations:
-    """Distinct continuations over falling suffix lengths until there are ``count`` (RASD's Algorithm 1).
+    """Distinct continuations over falling suffix lengths until there are ``count`` (RASD's Algorithm 1). Of too many,
+    those that occur most often (its section 3.2.2), of equally frequent ones some at equal strides.
 
     They are weighed as Witten and Bell mix n-grams of several lengths: of n occurrences with d different next tokens, a
     suffix keeps n / (n + d) of the weight for its continuations, by their counts, and leaves the rest to shorter ones.
@@ -136,7 +137,7 @@ def collect(
         counts = np.diff(begins, append=len(found))
         keys = [found.tokens[i].tobytes() for i in begins]
         new = [i for i, key in enumerate(keys) if key not in chosen]
-        for i in (new[j] for j in spread(len(new), count - len(chosen))):
+        for i in _likeliest(new, counts, count - len(chosen)):
             at = begins[i]
             chosen[keys[i]] = len(rows)
             rows.append((found.tokens[at], int(found.positions[at]), match.length, int(found.stores[at])))
@@ -158,6 +159,16 @@ def collect(
         np.array([row[3] for row in rows], np.int32)[order],
         np.array(weights)[order],
     )
+
+
+def _likeliest(new: list[int], counts: np.ndarray, most: int) -> list[int]:
+    """At most so many of some continuations, by number: the most frequent, of equal ones some at equal strides."""
+    if len(new) <= most:
+        return new
+    least = np.sort(counts[new])[-most]
+    equal = [i for i in new if counts[i] == least]
+    more = [i for i in new if counts[i] > least]
+    return sorted([*more, *(equal[j] for j in spread(len(equal), most - len(more)))])
 
 
 class Together:

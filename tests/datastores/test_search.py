@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 
 import numpy as np
@@ -155,19 +156,28 @@ def test_several_stores_as_one():
     assert both.positions.tolist() == [1, 1, 5]
 
 
+def test_of_too_many_candidates_the_most_frequent_are_collected():
+    """At equal strides alone the middle of three would be taken, though it occurs once in five times."""
+    store = sparse([[0, 1], [0, 1], [0, 1], [0, 2], [0, 3]], 4)
+    assert collect(store, [0], 1, 1, 4, 1).tokens.tolist() == [[1]]
+    assert collect(store, [0], 2, 1, 4, 1).tokens.tolist()[0] == [1]
+
+
 @some
 @given(few, st.lists(st.integers(0, 2), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 3))
 def test_candidates_are_collected_over_falling_lengths(documents, context, count, length):
-    """RASD's Algorithm 1, but which of too many is taken is a matter of strides."""
+    """RASD's Algorithm 1; of too many the most frequent ones are taken, and which of equals is a matter of strides."""
     store = sparse(documents, 3)
     found = collect(store, context, count, length, 4, 1)
     chosen, sizes = [tuple(r) for r in found.tokens.tolist()], found.matched.tolist()
     assert len(set(chosen)) == len(chosen)
     seen = set()
     for n, at in expected([d for d in documents if d], context, 4, 1):
-        here = {tuple(r) for r in rows([d for d in documents if d], at, length)} - seen
+        found_here = Counter(tuple(r) for r in rows([d for d in documents if d], at, length))
+        here = set(found_here) - seen
         mine = {r for r, size in zip(chosen, sizes) if size == n}
         assert mine <= here and len(mine) == min(len(here), count - len(seen))
+        assert min(map(found_here.get, mine), default=0) >= max(map(found_here.get, here - mine), default=0)
         seen |= mine
         if len(seen) >= count:
             break
