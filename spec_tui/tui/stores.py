@@ -104,7 +104,9 @@ def _share(stock: Stockroom) -> str:
 
 
 def size(row: Row) -> int:
-    """Bytes on the disk."""
+    """Bytes on the disk; none for a build that has just begun."""
+    if row.entry is None:
+        return 0
     try:
         return sum(p.stat().st_size for p in row.entry.folder.rglob("*") if p.is_file())
     except OSError:

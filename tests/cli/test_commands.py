@@ -51,7 +51,8 @@ def test_engines_as_json(cli):
             assert {"name", "type", "default", "range", "help"} <= set(option)
 
 
-def test_engines_as_text(cli):
+def test_engines_as_text(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")  # words of a range stay on their line
     text = cli("engines").out
     for spec in specs():
         assert spec.id in text and spec.title in text

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import pyte
 
 PATIENCE = 40.0
+_OURS = {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}  # of the terminal that the tests run in
 
 
 class Terminal:
@@ -29,7 +30,7 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.modes = termios.tcgetattr(theirs)
-        keep = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+        keep = {name: value for name, value in os.environ.items() if name not in _OURS}
         self.process = subprocess.Popen(
             arguments, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
             env={**keep, "TERM": "xterm-256color", "COLORTERM": "truecolor", **environment},

@@ -85,7 +85,7 @@ def test_after_every_round_the_cache_is_a_fresh_prefill(model, plain, temperatur
     rng = random.Random(1)
     law = Exact(Sampling(temperature), 1, 260)
     drafter = Scripted(lambda context, room: lucky_tree(plain, rng, context))
-    run = _Run(model, drafter, law, list(PROMPT), Stop(frozenset(), 80), Words())
+    run = _Run(model, drafter, law, list(PROMPT), Stop(frozenset(), 80), Words(), 0, False)
     run.prefill(lambda: False)
     assert_fresh(model, plain)
     accepted = 0
@@ -246,7 +246,7 @@ def test_outcome_reaches_the_drafter(model):
 
     law = Exact(Sampling(), 0, 260)
     drafter = Listener(lambda context, room: random_tree(random.Random(1), 260, 3))
-    run = _Run(model, drafter, law, list(PROMPT), Stop(frozenset(), 5), Words())
+    run = _Run(model, drafter, law, list(PROMPT), Stop(frozenset(), 5), Words(), 0, False)
     run.prefill(lambda: False)
     run.round()
     assert seen[0].logits.shape == (1, 260) and seen[1].logits.shape == (4, 260)
