@@ -168,6 +168,11 @@ def test_a_search_is_no_rule():
     assert not any("α" in row or "┤" in row for row in out) and not any(row.startswith("  C") for row in out)
 
 
+def test_what_rules_left_out_is_not_called_a_fixed_set_before_one_was_used():
+    head = flat(Look("draft-verify", USED, alpha=0.985, m=3, n=2))[0]
+    assert head.endswith("α 0.985  m 3  n 2  next: a fixed set ")
+
+
 def test_steps_of_the_threshold_are_small_near_1_and_lead_back():
     up = [0.98]
     while up[-1] < 1:

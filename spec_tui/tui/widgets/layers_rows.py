@@ -220,8 +220,8 @@ def counts(look: Look, width: int) -> str:
 def _title(look: Look) -> str:
     values = (("α", look.alpha), ("m", look.m), ("n", look.n))
     words = "  ".join(f"{name} {value:g}" for name, value in values if value is not None)
-    if look.engine == "draft-verify":
-        return "a fixed set"
+    if look.engine == "draft-verify":  # though the cells may still be those of an answer by rules
+        return f"{words}  next: a fixed set" if words else "a fixed set"
     return f"next: {words}" if look.changes else words
 
 
