@@ -135,7 +135,18 @@ def _by_choice(run: RunState, event: Round) -> str:
 def _by_dice(run: RunState, event: Round) -> str:
     told = [_throw(trial, event) for emitted in event.emitted for trial in emitted.trials]
     more = f" … and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-    return f"A draft is accepted while its dice are below p/q. {'; '.join(told[:_SHOWN])}{more}."
+    rule = "A draft is accepted while its dice are below p/q"
+    if point_masses(event):
+        rule += ("; these were chosen and not drawn, so to the law each is a point mass, q = 1, whatever the drafter "
+                 "gave it")
+    return f"{rule}. {'; '.join(told[:_SHOWN])}{more}."
+
+
+def point_masses(event: Round) -> bool:
+    """Whether the dice of this round were thrown against drafts that nobody drew: q is then 1, and not what the drafter
+    gave them."""
+    trials = [trial for emitted in event.emitted for trial in emitted.trials]
+    return all(t.draft_prob == 1.0 for t in trials) and any(event.draft.probs[t.node] != 1.0 for t in trials)
 
 
 def _by_threshold(run: RunState, event: Round) -> str:
@@ -175,11 +186,9 @@ def _gaps(run: RunState, event: Round) -> Words:
 
 def _residuals(run: RunState, event: Round) -> Words:
     trials = [trial for emitted in event.emitted for trial in emitted.trials]
-    masses = sum(trial.draft_prob == 1.0 for trial in trials)
-    words = [f"{counted(len(trials), 'throw')} in this round. After a rejection p becomes norm(max(0, p − q)), and a "
-             "sibling is tried against that: so the distribution of the text stays the target's, but the text itself "
-             "depends on dice and draft."]
-    return words + [f"{masses} of them had q = 1: a draft without a distribution is a point mass."] * bool(masses)
+    return [f"{counted(len(trials), 'throw')} in this round. After a rejection p becomes norm(max(0, p − q)), and a "
+            "sibling is tried against that: so the distribution of the text stays the target's, but the text itself "
+            "depends on dice and draft."]
 
 
 def _lossily(run: RunState, event: Round) -> Words:

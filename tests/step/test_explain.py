@@ -9,11 +9,14 @@ import pytest
 
 from engines import Request, specs
 from engines.events import Draft, Layers, Origin, Retrieval
+from spec_tui.session.shipped import trace_path
 from spec_tui.session.state import fold_all
+from spec_tui.session.trace import read_trace
 from spec_tui.step.explain import explain
 from spec_tui.step.phases import Place, event_of, phases_of
 from spec_tui.step.wording import ms, p3, quoted
 from spec_tui.text import LOSSY, sanitise
+from spec_tui.tui.widgets import step_rows
 
 TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
 ENGINES = [spec.id for spec in specs()]
@@ -136,6 +139,20 @@ def test_dice_are_held_against_a_ratio_that_is_right(runs):
                 seen += 1
                 assert abs(float(ratio) * float(q) - float(p)) < 0.001 * (1 + float(ratio))
     assert seen
+
+
+def test_a_draft_that_nobody_drew_is_a_point_mass():
+    """Else p over the q beside it contradicts the dice, as in the shipped trace."""
+    dice = fold_all(read_trace(trace_path("draft-dice")).events)
+    number = drafting(dice)
+    assert "q = 1" in said(dice, number, "accept")
+    rows = step_rows.body(dice, Place(number, "accept"), 80, 12)
+    assert "dice < p/q, q = 1" in "".join(text for text, _ in rows[0])
+
+
+def test_drawn_drafts_are_held_against_their_q(runs):
+    run = runs("draft", law="rejection", temperature=0.9, seed=2)
+    assert all("q = 1" not in said(run, n, "accept") for n, e in enumerate(run.rounds, 1) if e.draft.tokens)
 
 
 def test_a_lossy_law_is_greedy_at_temperature_0(runs):

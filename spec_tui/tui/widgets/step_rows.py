@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from engines.events import Choice, Round
 from spec_tui.session.state import RunState
+from spec_tui.step.judging import point_masses
 from spec_tui.step.nodes import Node, nodes_of, order, root_of
 from spec_tui.step.phases import Place, emits, event_of, mask, written
 from spec_tui.step.wording import prompt_length, rows_before
@@ -117,7 +118,8 @@ def _accept(run: RunState, place: Place, event: Round, width: int, height: int) 
     law = run.started.law if run.started is not None else ""
     dice = any(e.trials for e in event.emitted)
     names = {"typical": "  p > threshold", "redraw": "  dice < p"}
-    told = names.get(law, "  dice < p/q") if dice else "  the target had"
+    ratio = "  dice < p/q, q = 1" if point_masses(event) else "  dice < p/q"
+    told = names.get(law, ratio) if dice else "  the target had"
     wide = label_width(width)
     head: Row = [(fit("drafted", wide), "muted"), (" draft q  target p", "muted"), (told, "muted")]
     nodes = nodes_of(event)
