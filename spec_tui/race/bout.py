@@ -86,8 +86,13 @@ class Bout:
         return self._known[1]
 
     def shown(self, lane: int) -> LaneRun | None:
-        """The run that stands for a lane: of the complete ones the one in the middle by tokens/s; of a live race the
-        one under way, before; of a lane that failed what there is."""
+        """The run that stands for a lane: of a live race the one under way; of the complete ones the one in the middle
+        by tokens/s; of a lane that failed what there is."""
+        at = self.at
+        if self.asked.live and at is not None and at.lane == lane and not at.warm_up:
+            under_way = self.result.runs.get((at.lane, at.repeat, at.prompt))
+            if under_way is not None and under_way.started:
+                return under_way
         runs = sorted(self.result.of(lane), key=lambda run: run.metrics.tokens_per_second or 0.0)
         if runs:
             return runs[(len(runs) - 1) // 2]

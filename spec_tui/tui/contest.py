@@ -126,8 +126,9 @@ class Contest:
         arrived = client.events()
         for event in arrived:
             self.bout.add(event)
-        if self.running and not client.alive:
-            self.bout.lost(GONE)
+        if not client.alive and (self.running or self.bout.problem in arrived):
+            problem = self.bout.problem  # the client says how it ended, but not the way out from here
+            self.bout.lost(replace(problem, hint=f"{problem.hint}: {GONE.hint}") if problem else GONE)
         if not self.running:
             self._develop()
             if self.bout.asked.live and self.photo is not None:

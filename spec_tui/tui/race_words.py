@@ -5,6 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 
 from engines import registry
+from engines.events import Failed
 from engines.race.events import Compared
 from engines.race.lanes import Lane
 from engines.race.result import LaneFigures
@@ -34,6 +35,7 @@ from spec_tui.tui.widgets.strip_panel import Row, bar
 
 _PLACES = ("", "1st", "2nd", "3rd", "4th", "5th", "6th")
 _BAR = 12
+_WIDE = 116  # columns for what runs and how in one line
 _SAID = 3  # lines of a sentence at most
 
 
@@ -58,7 +60,8 @@ def _view(contest: Contest, number: int, lane: Lane, label: str) -> LaneView:
     failed = bout.standing(number) == "failed"
     pair = contest.differing
     marked = pair.at if pair is not None and number in (pair.first, pair.second) else None
-    total = len(moment.whole.tokens) if contest.photo is not None else None
+    known = contest.photo is not None or moment.whole.finished is not None
+    total = len(moment.whole.tokens) if known else None
     state = "failed" if failed else _PLACES[moment.place or 0]
     if contest.running and bout.standing(number) == "running":
         state = "●"
@@ -71,8 +74,8 @@ def _about(contest: Contest, lane: Lane, number: int) -> tuple[str, ...]:
     bout, spec = contest.bout, registry.find(lane.engine)
     if bout is not None and bout.standing(number) == "failed":
         failed = [run.failed for run in bout.result.runs.values() if run.lane == number and run.failed]
-        return tuple(f"✗ {one_line(f.message)}. {one_line(f.hint)}" for f in failed[:1]) or ("✗ it failed",)
-    if bout is not None and not bout.running:
+        return tuple(f"✗ {one_line(_told(f))}" for f in failed[:1]) or ("✗ it failed",)
+    if bout is not None and not bout.running and bout.result.complete:
         return ("nothing of it is complete",)
     reason = missing(lane, contest.sitting.ready)
     parts = [spec.title, *([" · ".join(changed(lane.engine, spec.parse(lane.options)))]), spec.summary]
@@ -127,7 +130,7 @@ def notes(contest: Contest) -> tuple[str, ...]:
     result, figures = bout.result, bout.figures()
     said = [NOT_COMPARABLE] if bout.asked.live else []
     said += remarks(result, bout.labels)
-    said += [f"{one_line(run.failed.message)}. {one_line(run.failed.hint)}" for run in result.runs.values()
+    said += [one_line(_told(run.failed)) for run in result.runs.values()
              if run.failed is not None]
     if result.finished is not None and result.finished.reason == "cancelled":
         most = len(bout.asked.lanes) * bout.asked.repeats
@@ -174,11 +177,11 @@ def status(contest: Contest, message: str, width: int) -> list[Row]:
     """The lines above the keys: what runs, what plays, what was said; sentences as long as they need."""
     sitting, problem = contest.sitting, contest.bout.problem if contest.bout is not None else None
     if contest.running:
-        return [_running(contest)]
+        return _running(contest, width)
     if message:
         return _sentence("   ", "text", message, width)
     if problem is not None:
-        return _sentence(" ✗ ", "bad", f"{problem.message}. {problem.hint}", width)
+        return _sentence(" ✗ ", "bad", _told(problem), width)
     if sitting.phase in ("dead", "failed"):
         return _sentence(" ✗ ", "bad", "no engine: esc goes back to the chat, ctrl+r there tries again", width)
     return [words.status(sitting, "") if sitting.phase != "ready" or sitting.busy else _resting(contest)]
@@ -189,33 +192,43 @@ def _sentence(mark: str, style: str, text: str, width: int) -> list[Row]:
     return [[(mark if not n else "   ", style), *spans(line, "text")] for n, line in enumerate(lines)]
 
 
+def _told(failed: Failed) -> str:
+    """A failure as two sentences."""
+    return " ".join(f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in (failed.message, failed.hint) if part)
+
+
 def _resting(contest: Contest) -> Row:
     if contest.photo is not None:
         return _clock(contest)
+    if contest.bout is not None:
+        return [(" ■ ", "muted"), ("stopped before anything was complete", "text"), ("  enter starts again", "muted")]
     return [(" ○ ", "muted"), ("enter starts", "text"),
             ("  i prompt · a adds a lane · - takes it away · t repeats · f live", "muted")]
 
 
-def _running(contest: Contest) -> Row:
+def _running(contest: Contest, width: int) -> list[Row]:
+    """What runs; in a narrow window how it runs is a line of its own."""
     bout = contest.bout
     if bout.stopping:
-        return [(" ◌ ", "warn"), ("stopping after this round; what is complete stays", "text")]
+        return [[(" ◌ ", "warn"), ("stopping after this round; what is complete stays", "text")]]
     if bout.auditing is not None:
-        return [(" ● ", "warn"), ("auditing texts that differ  ", "text"), *_bar(bout.auditing)]
+        return [[(" ● ", "warn"), ("auditing texts that differ  ", "text"), *_bar(bout.auditing)]]
     at = bout.at
     if at is None:
-        return [(" ◌ ", "warn"), ("starting", "text")]
+        return [[(" ◌ ", "warn"), ("starting", "text")]]
     what = "warm-up" if at.warm_up else f"repeat {at.repeat + 1} of {bout.asked.repeats}"
     how = "live: not comparable" if bout.asked.live else "nothing is drawn while it runs"
-    return [(" ● ", "good"), (f"lane {at.lane + 1} of {len(bout.labels)}, {what}: ", "text"),
-            (one_line(bout.labels[at.lane], 30), f"lane-{at.lane + 1}"), ("  ", "text"),
-            *_bar((at.step - 1) / at.steps), (f"  {how} · esc stops", "muted")]
+    row = [(" ● ", "good"), (f"lane {at.lane + 1} of {len(bout.labels)}, {what}: ", "text"),
+           (one_line(bout.labels[at.lane], 30), f"lane-{at.lane + 1}"), ("  ", "text"),
+           *_bar((at.step - 1) / at.steps)]
+    more = (f"  {how} · esc stops", "muted")
+    return [[*row, more]] if width >= _WIDE else [row, [(" ", "text"), more]]
 
 
 def _clock(contest: Contest) -> Row:
     photo = contest.photo
     state = (" ■ ", "muted") if photo.over else (" ▶ ", "good") if photo.playing else (" ‖ ", "warn")
-    keys = "space plays it again, R races again" if photo.over else "space · < > speed · end"
+    keys = "space again · R new race" if photo.over else "space · < > speed · end"
     share = photo.now / photo.length if photo.length else 1.0
     return [state, (f"photo finish {speed_words(photo.speed)}  ", "text"), *_bar(share),
             (f" {photo.now:.3f} of {photo.length:.3f} s  {keys}", "muted")]

@@ -115,7 +115,8 @@ async def test_a_race_stopped_before_any_lane_ran_has_nothing_to_show():
         r.client.race_on()
         await r.settle()
         assert not r.contest.running and not r.contest.finished and r.contest.photo is None
-        assert "nothing of it is complete" in " ".join(r.rows("#race-lanes"))
+        assert "stopped before anything was complete" in r.said and r.screen.has_class("before")
+        assert "earlier in the prompt" in " ".join(r.rows("#race-lanes"))  # what the lanes are, as before
         await r.press("enter")
         assert r.contest.running
 
@@ -133,9 +134,25 @@ async def test_live_streams_and_says_that_it_cannot_be_compared():
         assert 0 < len(view.run.tokens) < 100 and view.run.running and "not comparable" in r.said
         words = view.run.text.split()
         assert words[0] in " ".join(r.rows("#race-lanes"))
+        await r.pilot.resize_terminal(80, 24)
+        await r.settle()
+        bar = next(row for row in r.rows("#race-lanes") if row.startswith(f" {running + 1} "))
+        assert f"{len(view.run.tokens)} tokens " in bar and "···" not in bar
+        await r.pilot.resize_terminal(120, 40)
         r.client.race_on()
         await r.settle()
         assert r.contest.photo.over and NOT_COMPARABLE[:40] in " ".join(r.rows("#race-table"))
+
+
+async def test_live_shows_the_run_under_way_in_every_repeat():
+    async with racing(repeats=3) as r:
+        await r.press("f", "enter")
+        r.client.race_to(LaneStarted, 6)
+        r.client.race_on(9)
+        await r.settle()
+        at = r.contest.bout.at
+        view = r.screen.query_one(RaceLanes).lanes[at.lane]
+        assert at.repeat == 1 and r.contest.bout.result.of(at.lane) and view.run.running
 
 
 async def test_diff_goes_to_the_first_token_that_differs():
@@ -170,7 +187,7 @@ async def test_a_lane_that_breaks_is_told_and_the_others_race_on():
     async with racing(client=client) as r:
         await r.whole()
         lanes = " ".join(r.rows("#race-lanes"))
-        assert r.contest.finished and "broke" in lanes and "mend it" in lanes
+        assert r.contest.finished and "broke" in lanes and "Mend it" in lanes
         assert len(r.contest.bout.result.complete) == 3 and "✗ " in lanes
 
 
@@ -180,7 +197,7 @@ async def test_an_engine_that_dies_or_fails_ends_the_race_with_a_way_out():
         r.client.race_to(LaneStarted)
         r.client.die()
         await r.settle()
-        assert not r.contest.running and "ended" in r.said
+        assert not r.contest.running and "ended" in r.said and "ctrl+r there restarts it" in r.said
         await r.press("escape")
         assert isinstance(r.app.screen, ChatScreen) and r.app.screen.sitting.phase == "dead"
     async with racing() as r:
@@ -188,9 +205,41 @@ async def test_an_engine_that_dies_or_fails_ends_the_race_with_a_way_out():
         r.client.race_to(LaneStarted)
         r.client.say(Failed("out of memory", "try a smaller model", "failed"))
         await r.settle()
-        assert not r.contest.running and "out of memory. try a smaller model" in r.said
+        assert not r.contest.running and "Out of memory. Try a smaller model." in r.said
         await r.press("enter")
         assert r.contest.running
+
+
+async def test_a_killed_engine_leaves_what_is_complete_and_says_the_way_out_in_any_window():
+    async with racing(size=(80, 24), repeats=3) as r:
+        await r.press("f", "enter")  # a fair one hands over its runs after the last
+        r.client.race_to(LaneFinished, 8)
+        r.client.die()
+        await r.settle()
+        assert "unexpectedly. It can be restarted" in r.said and "ctrl+r there restarts it" in r.said
+        assert r.contest.finished and len(r.contest.bout.result.complete) == 8
+        await r.press("d")
+        assert "not compared" in r.said
+
+
+async def test_what_is_said_of_a_race_is_whole_in_a_narrow_window():
+    async with racing(size=(80, 24), lanes=(Lane("autoregressive"), Lane("rasd", {"retrieval": "pld"}))) as r:
+        await r.press("enter")
+        r.client.race_to(LaneStarted, 2)
+        await r.settle()
+        assert "nothing is drawn while it runs · esc stops" in r.said and "…" not in r.said
+        r.client.race_on()
+        await r.settle()
+        await r.press("end")
+        assert "R new race" in r.said and "…" not in r.said
+
+
+async def test_typing_over_the_prompt_replaces_it():
+    async with racing() as r:
+        await r.press("i", *"/lanes", "space", *"pld,draft", "enter")
+        assert r.contest.setup.labels == ("pld", "draft") and r.contest.setup.prompt
+        await r.press("i", "end", "!")
+        assert r.screen.query_one("#race-prompt").text == f"{r.contest.setup.prompt}!"
 
 
 async def test_lanes_are_added_taken_away_and_typed():

@@ -150,6 +150,10 @@ def test_the_table_sorts_by_each_column_the_best_first():
     assert len(SORTS) == 1 + sum(column.key is not None for column in COLUMNS)
 
 
+def test_headings_do_not_touch_even_with_the_mark_of_the_sorted_column():
+    assert all(len(column.title) + (column.key is not None) < column.width for column in COLUMNS[1:])
+
+
 def test_the_usual_lanes_are_those_that_can_run():
     engines = [lane.engine for lane in usual(Settings(), RETRIEVING)]
     assert engines == ["autoregressive", "pld", "draft", "rest"]

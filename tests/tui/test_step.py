@@ -118,7 +118,13 @@ async def test_a_guess_comes_before_the_verdict(session):
         assert player.place.phase == "verify" and f"you said {len(event.path)}" in shown(screen)
         assert "1 of 1 right" in shown(screen)
         await s.pilot.press("p")
-        assert "You guessed 1 of 1 right" in shown(screen)
+        assert "1 of 1 guesses right" in shown(screen)
+        await s.pilot.resize_terminal(80, 24)
+        for key in ("p", "end", "full_stop", "p"):
+            await s.pilot.press(key)
+            await s.pilot.pause()
+            (said,) = screen.query_one("#step-said").text_rows()
+            assert said.strip() and "…" not in said and ("right" in said or key == "p")
 
 
 async def test_bookmarks_the_number_of_a_round_and_a_click_on_the_timeline(session):
@@ -183,7 +189,7 @@ async def test_the_answer_is_made_again_with_every_row(session):
         s.client.feed()
         await s.settle()
         await s.pilot.pause(0.2)
-        assert "recorded at every row" in shown(screen) and screen.player.run.rounds[0].verified
+        assert "The same text, with every row" in shown(screen) and screen.player.run.rounds[0].verified
         assert len(s.chat.sitting.turns) == 1 and not s.chat.sitting.baselines
         await s.pilot.press("w")
         assert "recorded already" in shown(screen)
@@ -239,6 +245,15 @@ async def test_two_futures_side_by_side(session):
         assert isinstance(inner, LiveStep) and inner.player.run.started.engine == "pld"
         await s.pilot.press("escape", "escape", "escape")
         assert isinstance(s.app.screen, ChatScreen) and len(s.chat.sitting.turns) == 1
+
+
+async def test_the_dialog_of_a_branch_says_what_enter_does_and_asks_nothing_without_effect(session):
+    async with session() as s:
+        await stepping(s, "right", "B")
+        dialog = s.app.screen
+        box = dialog.query_one(".box")
+        assert "branch" in str(box.border_title) and "runs on from here" in str(box.border_subtitle)
+        assert dialog.query(".sampling") and not dialog.query(".system")
 
 
 async def test_a_branch_is_stopped_before_it_is_closed(session):

@@ -35,7 +35,9 @@ class EngineScreen(SpecModal[Settings]):
     ]
 
     ABOUT: ClassVar = "engine and sampling"
+    ENTER: ClassVar = "uses them"
     SAMPLED: ClassVar = True  # whether the form has what engines share, too
+    SYSTEM: ClassVar = True  # and what the model is told first
 
     def __init__(self, settings: Settings, ready: Ready | None) -> None:
         super().__init__()
@@ -43,7 +45,7 @@ class EngineScreen(SpecModal[Settings]):
         self.chosen = settings.resolved(ready)
 
     def compose(self) -> ComposeResult:
-        with Box(self.ABOUT, "enter uses them · tab next field · ctrl+d defaults · esc closes"):
+        with Box(self.ABOUT, f"enter {self.ENTER} · tab next field · ctrl+d defaults · esc closes"):
             with Horizontal(id="columns"):
                 with Vertical(id="side"):
                     items = [Item(self._label(spec), id=spec.id) for spec in specs()]
@@ -62,8 +64,9 @@ class EngineScreen(SpecModal[Settings]):
         yield Static("sampling", classes="section", markup=False)
         for option in SAMPLING:
             yield Field(option, getattr(self.settings, option.name), classes="sampling")
-        yield Field(Option("system", "", "What the model is told before the conversation."), self.settings.system,
-                    classes="wide system")
+        if self.SYSTEM:
+            yield Field(Option("system", "", "What the model is told before the conversation."), self.settings.system,
+                        classes="wide system")
 
     async def on_mount(self) -> None:
         engines = self.query_one("#engines", OptionList)

@@ -1,4 +1,4 @@
-"""One more lane of a race: an engine, its options, what it searches."""
+"""The engine dialog for other ends: one more lane of a race; what is to be changed at a round."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class LaneScreen(EngineScreen):
 
     CSS_PATH: ClassVar = ["modal.tcss", "engine.tcss"]
     ABOUT: ClassVar = "add a lane"
+    ENTER: ClassVar = "adds it"
     SAMPLED: ClassVar = False
 
     def choose(self, settings: Settings) -> None:
@@ -21,3 +22,12 @@ class LaneScreen(EngineScreen):
         given = dict(settings.given.get(engine, {}))
         own = settings.retrieves(self.ready) and settings.datastores != self.settings.datastores
         self.dismiss(Lane(engine, given, settings.datastores if own else ()))
+
+
+class ChangeScreen(EngineScreen):
+    """Gives back the settings of a branch. The conversation is the same, so what it begins with is no question."""
+
+    CSS_PATH: ClassVar = ["modal.tcss", "engine.tcss"]
+    ABOUT: ClassVar = "branch: change what you like"
+    ENTER: ClassVar = "runs on from here"
+    SYSTEM: ClassVar = False

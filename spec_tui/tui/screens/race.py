@@ -124,7 +124,8 @@ class RaceScreen(RaceActions, Screen[set[Happening]]):
         """Draw it, and after what it did to the layout again."""
         self.message = message
         bout = self.contest.bout
-        self.set_class(bout is None or bout.timing, "before")
+        nothing = bout is None or not (bout.running or bout.result.complete)
+        self.set_class(nothing or bout.timing, "before")
         self.draw()
         self.refresh_bindings()
         self.call_after_refresh(self.draw)

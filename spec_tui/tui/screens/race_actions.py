@@ -175,7 +175,9 @@ class RaceActions(Screen):
         self.set_up(lambda: self._with(live=live), said)
 
     def action_prompt(self) -> None:
-        self.set_focus(self.query_one(PromptBox))  # at once: what is typed next is for it
+        box = self.query_one(PromptBox)
+        box.select_all()  # another prompt or /lanes replaces it; an arrow key goes into it
+        self.set_focus(box)  # at once: what is typed next is for it
 
     def action_showcase(self) -> None:
         from spec_tui.tui.screens.showcase import ShowcaseScreen
@@ -223,10 +225,13 @@ class RaceActions(Screen):
             self.lane = pair.second
             self.changed(race_words.difference(self.contest, pair))
         else:
-            pairs = self.contest.bout.result.pairs
+            result = self.contest.bout.result
+            pairs, lanes = result.pairs, {run.lane for run in result.complete}
             all_same = bool(pairs) and all(found.at is None for found in pairs)
             self.changed("All lanes write the same text, token by token." if all_same else
-                         "These were all pairs that differ." if pairs else "No two lanes are complete.")
+                         "These were all pairs that differ." if pairs else
+                         "No two lanes are complete." if len(lanes) < 2 else
+                         "The texts were not compared: the race did not come to its end.")
 
     def action_sort(self) -> None:
         self.sort = (self.sort + 1) % len(SORTS)

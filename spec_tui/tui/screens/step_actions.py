@@ -99,14 +99,13 @@ class StepActions(Screen):
             return f"How many will be accepted? Press 0 to {self.player.most()}; . again passes."
         if self.player.run.running:
             return "The run goes on: more will come."
-        return f"This is the end.{self._scored()}"
+        return f"{self._scored()}." if self.player.guesses else "This is the end."
 
     def _scored(self) -> str:
+        """The score, short enough for 80 columns."""
         found = score(self.player.guesses)
-        if not found.count:
-            return ""
-        return (f" You guessed {found.exact} of {found.count} right, {found.off:.1f} off on average; one number "
-                f"always would have hit {found.constant:.0%}.")
+        return (f"{found.exact} of {found.count} guesses right, {found.off:.1f} off on average; one number always: "
+                f"{found.constant:.0%}")
 
     def action_round(self, step: int) -> None:
         self.player.playing = False
@@ -121,7 +120,7 @@ class StepActions(Screen):
             self.player.home()
         self.moved()
         if which > 0 and self.player.guesses:
-            self.say(self._scored().strip())
+            self.say(f"{self._scored()}.")
 
     def action_speed(self, step: int) -> None:
         self.player.faster(step)
@@ -140,8 +139,9 @@ class StepActions(Screen):
     def action_predict(self) -> None:
         self.player.guessing = not self.player.guessing
         self.moved()
-        self.say("Predict is on: before a draft is verified, say how many of its tokens will be accepted."
-                 if self.player.guessing else f"Predict is off.{self._scored()}")
+        self.say("Predict is on: before a draft is verified, say how many will be accepted."
+                 if self.player.guessing else f"Off: {self._scored()}." if self.player.guesses else
+                 "Predict is off.")
 
     def action_digit(self, digit: int) -> None:
         if self.typed is not None:
@@ -154,7 +154,7 @@ class StepActions(Screen):
 
     def _no_guess(self, digit: int) -> str:
         if not self.player.guessing:
-            return "p turns predicting on; then digits are guesses. g goes to a round by its number."
+            return "p turns guessing on; then digits are guesses. g goes to a round by number."
         if self.player.asks:
             return f"The draft is {self.player.most()} deep: press 0 to {self.player.most()}."
         return "Nothing to guess here: go on with . to the next draft."

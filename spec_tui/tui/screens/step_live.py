@@ -58,10 +58,9 @@ class LiveStep(StepScreen):
             self.again = None
             self.say(f"It did not work: {one_line(failed.message)}." if failed is not None else "It was stopped.")
         elif _same(again.run, self.turn.run):
-            rounds = "" if len(again.run.rounds) == len(self.turn.run.rounds) else (
-                f" This time it took {len(again.run.rounds)} rounds, not {len(self.turn.run.rounds)}: what is worth "
-                "drafting was judged anew.")
-            self.say(f"The same text again; what the target has is recorded at every row.{rounds}")
+            now, before = len(again.run.rounds), len(self.turn.run.rounds)
+            rounds = "" if now == before else f"; in {now} rounds, not {before}: drafts were sized anew"
+            self.say(f"The same text, with every row{rounds}.")
         else:
             self.again = None
             self.say("The text came out differently this time, so the first run stays.")
@@ -95,10 +94,10 @@ class LiveStep(StepScreen):
         if refused:
             self.say(refused)
             return
-        from spec_tui.tui.screens.engine import EngineScreen
+        from spec_tui.tui.screens.lane import ChangeScreen
 
         self.player.playing = False
-        self.app.push_screen(EngineScreen(Settings.from_request(self.request()), self.sitting.ready), self._branch)
+        self.app.push_screen(ChangeScreen(Settings.from_request(self.request()), self.sitting.ready), self._branch)
 
     def _branch(self, settings: Settings | None) -> None:
         if settings is None or (refused := self._refused()):

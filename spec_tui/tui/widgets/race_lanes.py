@@ -165,7 +165,7 @@ class RaceLanes(StripPanel):
         if lane.run is None:
             return clip([*row, (lane.state or (lane.about[0] if lane.about else ""), "muted")], width)
         wide = max(6, width - size(row) - 40)
-        row += _filled(_share(lane), wide)
+        row += _filled(_share(lane), wide) if lane.total else [(fit(f"{len(lane.run.tokens)} tokens", wide), "text")]
         row.append((" " + fit(lane.numbers[0] if lane.numbers else "", 16, right=True), "text"))
         row.append((" " + fit(lane.numbers[1] if len(lane.numbers) > 1 else "", 6), "text"))
         row.append((" " + lane.state if lane.badge is None else " " + lane.badge[0],

@@ -70,8 +70,8 @@ COLUMNS = (
     Column("interval", 15, lambda f, _: interval(f.rate), None, 1),
     Column("×", 6, _up),
     Column("interval", 11, lambda f, _: interval(f.speed_up, 2), None, 5),
-    Column("accepted", 9, lambda f, _: _share(f.metrics.acceptance_rate), lambda f: f.metrics.acceptance_rate, 2),
-    Column("of path", 8, lambda f, _: _share(f.metrics.path_acceptance), lambda f: f.metrics.path_acceptance, 6),
+    Column("accepted", 10, lambda f, _: _share(f.metrics.acceptance_rate), lambda f: f.metrics.acceptance_rate, 2),
+    Column("of path", 9, lambda f, _: _share(f.metrics.path_acceptance), lambda f: f.metrics.path_acceptance, 6),
     Column("M", 6, lambda f, _: "-" if f.metrics.mean_generated_length is None
            else f"{f.metrics.mean_generated_length:.2f}", lambda f: f.metrics.mean_generated_length),
     Column("TTFT", 8, lambda f, _: "-" if f.ttft is None else f"{f.ttft * 1e3:.0f} ms", lambda f: _low(f.ttft), 3),
