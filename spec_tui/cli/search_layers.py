@@ -77,7 +77,7 @@ def search_layers(
             with shown:
                 found = orders.run(order, runtime, shown.show)
         except KeyboardInterrupt:
-            narrate(f"\nspec-tui: interrupted; {shown.left()}")
+            narrate(f"\nspec-tui: interrupted; {shown.left(fresh)}")
             return INTERRUPTED
         print(json.dumps(facts_of(found), indent=2) if format is Format.json else "\n".join(lines(found)))
         return 0
@@ -122,11 +122,11 @@ class Shown:
                 narrate(f"{self._trials} trials: best x{self._best.speed_up:.2f} without {self._best.skipped}")
         self._status.show(Loading(line(progress), None))
 
-    def left(self) -> str:
-        """What an interruption leaves."""
+    def left(self, fresh: bool = False) -> str:
+        """What an interruption leaves; ``fresh``: the command begins anew."""
         if not self._trials:
             return "what earlier runs measured is kept"
-        return f"{self._trials} trials are kept: the same command goes on from there"
+        return f"{self._trials} trials are kept: the same command{' without --fresh' * fresh} goes on from there"
 
 
 def line(progress: Progress) -> str:

@@ -61,6 +61,7 @@ def test_ctrl_c_keeps_the_trials(searcher, monkeypatch):
     assert stopped.code == 130 and "2 trials are kept: the same command goes on" in stopped.err and not stopped.out
     unfinished = searcher("--show")
     assert "2 trials, unfinished" in unfinished.out
+    assert "the same command without --fresh goes on" in searcher("--trials", "4", "--fresh").err
     monkeypatch.undo()
 
 
