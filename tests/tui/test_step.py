@@ -127,6 +127,18 @@ async def test_a_guess_comes_before_the_verdict(session):
             assert said.strip() and "…" not in said and ("right" in said or key == "p")
 
 
+async def test_what_a_round_came_to_is_seen_in_the_smallest_usual_window(session):
+    async with session() as s:
+        screen = await stepping(s, "g", "4", "enter")
+        await s.pilot.resize_terminal(80, 24)
+        while screen.player.place.phase != "keep":
+            await s.pilot.press("full_stop")
+        await s.pilot.pause()
+        rows = screen.query_one("#doing").text_rows()
+        heads = [row.split()[0] for row in rows if row.strip()]
+        assert heads[-5:] == ["before", "new", "after", "time", "gained"]
+
+
 async def test_bookmarks_the_number_of_a_round_and_a_click_on_the_timeline(session):
     async with session() as s:
         screen = await stepping(s, "right", "b", "g", "9")

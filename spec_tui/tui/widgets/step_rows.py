@@ -181,14 +181,19 @@ def _keep(run: RunState, place: Place, event: Round, width: int, height: int) ->
     rows: list[Row] = [
         [(fit("before", 12), "muted"), (f"{before} KV rows", "text")], new,
         [(fit("after", 12), "muted"), (f"{event.cache_length} KV rows: {len(kept)} kept, {len(nodes) - len(kept)} "
-                                       "forgotten", "text")], [("", "text")],
+                                       "forgotten", "text")],
     ]
     total = event.draft_seconds + event.verify_seconds + event.other_seconds
-    for name, seconds in (("draft", event.draft_seconds), ("verify", event.verify_seconds),
-                          ("other", event.other_seconds)):
-        share = seconds / total if total > 0 else 0.0
-        rows.append([(fit(name, 12), "muted"), (f"{seconds * 1000:>8.2f} ms ", "text"),
-                     (bar(share, max(4, min(40, width - 24))), "bar")])
+    times = (("draft", event.draft_seconds), ("verify", event.verify_seconds), ("other", event.other_seconds))
+    if height < len(rows) + len(times) + 2:
+        words = " · ".join(f"{name} {seconds * 1000:.2f}" for name, seconds in times)
+        rows.append([(fit("time", 12), "muted"), (f"{words} ms", "text")])
+    else:
+        rows.append([("", "text")])
+        for name, seconds in times:
+            share = seconds / total if total > 0 else 0.0
+            rows.append([(fit(name, 12), "muted"), (f"{seconds * 1000:>8.2f} ms ", "text"),
+                         (bar(share, max(4, min(40, width - 24))), "bar")])
     gained = len(event.emitted)
     each = f", {total * 1000 / gained:.2f} ms each" if gained else ""
     rows.append([(fit("gained", 12), "muted"), (f"{gained} token{'s' if gained != 1 else ''}{each}", "strong")])
