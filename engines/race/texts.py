@@ -43,6 +43,11 @@ def compare(
         yield _judged(pair, found)
 
 
+def judged(answers: Mapping[Key, Answer], found: Mapping[Key, Audited | None]) -> list[Compared]:
+    """``Compared`` for each pair of lanes, by audits that are there already; nothing is audited."""
+    return [_judged(pair, found) for prompt in sorted({key[2] for key in answers}) for pair in _pairs(answers, prompt)]
+
+
 def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
     """The first index at which two answers differ, also by one's end; None where they are the same."""
     differing = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))

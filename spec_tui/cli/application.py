@@ -13,6 +13,7 @@ from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
     from spec_tui.learn.walk import Walk
+    from spec_tui.race.recorded import Recorded
     from spec_tui.session.trace import Trace
 
 
@@ -41,6 +42,17 @@ def open_replay(
 
     with _terminal_as_it_was():
         return run_replay(ReplayClient(trace, speed), name, screen, theme, presenter)
+
+
+def open_recorded(
+    bout: Recorded, speed: float | None, theme: str | None = None, presenter: bool = False
+) -> int:
+    """Recorded runs side by side, on this terminal. Raises UsageProblem where there is none."""
+    _need_terminal("in a pipe or a script: spec-tui replay FILE --format text, one after the other")
+    from spec_tui.tui.replay_race import run_race
+
+    with _terminal_as_it_was():
+        return run_race(bout, speed, theme, presenter)
 
 
 def open_lessons(begin: str, walk: Walk | None, theme: str | None = None, presenter: bool = False) -> int:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
@@ -29,6 +30,7 @@ class Screen(StrEnum):
 
     chat = "chat"
     step = "step"
+    race = "race"
 
 
 class Form(StrEnum):
@@ -40,20 +42,23 @@ class Form(StrEnum):
 
 
 _SPEED = "How fast it plays: 1 as it was, 0.1 ten times as slow, inf all at once."
-_TRACE = "A trace that spec-tui run --trace wrote, or the name of one that ships. Without: lists those."
-_SCREEN = "Which screen of the application plays it."
+_TRACE = "A trace that spec-tui run --trace wrote, or the name of one that ships; with --screen race up to six, or a \
+folder of compare --trace-dir. Without: lists those that ship."
+_SCREEN = "Which screen of the application plays it; race puts recorded runs side by side."
 _FORMAT = "screen: the application; text: told round by round; json: as run --format json."
 
 
 def replay(
-    trace: Annotated[str | None, Argument(metavar="FILE|NAME", help=_TRACE, autocompletion=complete_trace)] = None,
+    traces: Annotated[
+        list[str] | None, Argument(metavar="FILE|NAME", help=_TRACE, autocompletion=complete_trace)
+    ] = None,
     speed: Annotated[float | None, Option(metavar="X", help=_SPEED)] = None,
     screen: Annotated[Screen, Option(help=_SCREEN)] = Screen.chat,
     format: Annotated[Form, Option("--format", help=_FORMAT)] = Form.screen,
     theme: Annotated[str | None, Option(metavar="NAME", help="Colours of the application.")] = None,
     presenter: Annotated[bool, Option("--presenter", help="Step large, for a projector.")] = False,
 ) -> Callable[[], int]:
-    """Play a recorded run. No model is loaded.
+    """Play a recorded run, or with --screen race several side by side. No model is loaded.
 
     What is damaged in the file is left out and named. With --format text and --speed, the lines come at that pace.
     """
@@ -61,9 +66,11 @@ def replay(
     def execute() -> int:
         if speed is not None and not speed > 0:
             raise UsageProblem(f"the speed {speed:g} is out of range", "for example --speed 0.1, or --speed inf")
-        if trace is None:
+        if not traces:
             return _list()
-        path = trace_path(trace)
+        if screen is Screen.race:
+            return _race(traces, speed, format, theme, presenter)
+        path = _only(traces)
         recorded = read_trace(path)
         if not recorded.runs:
             raise UsageProblem(f"{path} holds no run", "traces are written by spec-tui run --trace FILE")
@@ -77,6 +84,29 @@ def replay(
         return 0
 
     return execute
+
+
+def _race(traces: list[str], speed: float | None, format: Form, theme: str | None, presenter: bool) -> int:
+    """Side by side, in the photo finish."""
+    if format is not Form.screen:
+        raise UsageProblem(f"--screen race is a screen, and --format {format} is none",
+                           f"leave one out: spec-tui replay FILE --format {format} tells one trace")
+    from spec_tui.cli.application import open_recorded
+    from spec_tui.cli.recorded import recorded
+
+    return open_recorded(recorded(traces), speed, theme, presenter)
+
+
+def _only(traces: list[str]) -> Path:
+    """The one trace. Raises UsageProblem where there are several, or a folder."""
+    if len(traces) > 1:
+        raise UsageProblem(f"these are {len(traces)} traces, and only --screen race shows several",
+                           "name one, or add --screen race")
+    path = trace_path(traces[0])
+    if path.is_dir():
+        raise UsageProblem(f"{path} is a folder, and only --screen race opens one", "name a trace in it, or add "
+                           "--screen race")
+    return path
 
 
 def _list() -> int:

@@ -11,6 +11,7 @@ from engines.race.lanes import Lane
 from engines.race.result import LaneFigures
 from engines.request import LAWS, law_mark
 from engines.sources.meter import in_bytes
+from spec_tui.race.recorded import Recorded
 from spec_tui.session.state import RunState
 from spec_tui.standings import (
     MEMORY,
@@ -22,7 +23,7 @@ from spec_tui.standings import (
     pairs_summary,
     remarks,
 )
-from spec_tui.text import one_line, visible
+from spec_tui.text import model_label, one_line, visible
 from spec_tui.tui import words
 from spec_tui.tui.contest import Contest, Moment
 from spec_tui.tui.marks import spans
@@ -127,6 +128,8 @@ def scores(contest: Contest, sort: int) -> Scores:
 def notes(contest: Contest) -> tuple[str, ...]:
     """What the numbers do not say themselves."""
     bout = contest.bout
+    if isinstance(bout, Recorded):
+        return bout.notes()
     result, figures = bout.result, bout.figures()
     said = [NOT_COMPARABLE] if bout.asked.live else []
     said += remarks(result, bout.labels)
@@ -144,6 +147,8 @@ def plot_state(contest: Contest) -> str:
     """What the plot shows."""
     if contest.bout is None or contest.bout.running:
         return ""
+    if isinstance(contest.bout, Recorded):
+        return "as recorded"
     return "the runs that differ" if contest.differing else "each lane's middle run"
 
 
@@ -162,6 +167,8 @@ def _token(contest: Contest, pair: Compared, first: bool) -> str:
 
 def top(contest: Contest) -> tuple[Row, Row]:
     """The first line: what it is, and how it is asked."""
+    if isinstance(contest.bout, Recorded):
+        return _recorded_top(contest.bout)
     setup, settings = contest.setup, contest.sitting.settings
     mode = "LIVE, not comparable" if setup.live else "fair"
     sampling = [settings.heat(), *([f"seed {settings.seed}"] if settings.temperature else [])]
@@ -171,6 +178,15 @@ def top(contest: Contest) -> tuple[Row, Row]:
              (f"{'' if settings.law == 'exact' or not lossless else settings.law + ' · '}{' · '.join(parts)} ", "text")]
     return ([(" spec-tui ", "title"), (" race ", "strong"), (words.model(contest.sitting), "muted")],
             [span for span in right if span[0]])
+
+
+def _recorded_top(bout: Recorded) -> tuple[Row, Row]:
+    models = {f"{model_label(s.model)} · {s.dtype} · {s.device}" for s in bout.starts}
+    of = one_line(models.pop(), 60) if len(models) == 1 else "of different models or machines"
+    runs = f"{len(bout.labels)} run{'s' * (len(bout.labels) > 1)} "
+    known = ("RECORDED, perhaps in different sittings · ", "text")
+    right = [known if bout.alike else ("RECORDED, not comparable · ", "lossy"), (runs, "text")]
+    return [(" spec-tui ", "title"), (" race ", "strong"), (of, "muted")], right
 
 
 def status(contest: Contest, message: str, width: int) -> list[Row]:
@@ -228,7 +244,8 @@ def _running(contest: Contest, width: int) -> list[Row]:
 def _clock(contest: Contest) -> Row:
     photo = contest.photo
     state = (" ■ ", "muted") if photo.over else (" ▶ ", "good") if photo.playing else (" ‖ ", "warn")
-    keys = "space again · R new race" if photo.over else "space · < > speed · end"
+    again = "space again" if isinstance(contest.bout, Recorded) else "space again · R new race"
+    keys = again if photo.over else "space · < > speed · end"
     share = photo.now / photo.length if photo.length else 1.0
     return [state, (f"photo finish {speed_words(photo.speed)}  ", "text"), *_bar(share),
             (f" {photo.now:.3f} of {photo.length:.3f} s  {keys}", "muted")]

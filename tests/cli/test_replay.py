@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spec_tui.cli import replay as module
+from spec_tui.cli.recorded import recorded as side_by_side
 from spec_tui.session.shipped import names
 
 
@@ -99,7 +100,12 @@ def test_without_a_name_those_that_ship_are_listed(cli):
     (["no-such"], "there is no trace 'no-such'"), (["gone.jsonl"], "cannot be read: No such file"),
     (["pld", "--speed", "0"], "out of range"), (["pld", "--speed", "-1"], "out of range"),
     (["pld", "--speed", "nan"], "out of range"), (["pld"], "the application needs a terminal"),
-    (["pld", "--format", "xml"], "xml"),
+    (["pld", "--format", "xml"], "xml"), (["pld", "tree"], "add --screen race"),
+    (["pld", "tree", "--screen", "step"], "add --screen race"), (["pld", "tree", "--format", "text"], "one"),
+    (["pld", "tree", "--screen", "race", "--format", "text"], "leave one out"),
+    (["pld", "tree", "--screen", "race"], "the application needs a terminal"),
+    (["pld", "gone", "--screen", "race"], "there is no trace 'gone'"),
+    (["pld"] * 7 + ["--screen", "race"], "7 runs"),
 ])  # fmt: skip
 def test_wrong_arguments(cli, arguments, words):
     done = cli("replay", *arguments)
@@ -113,6 +119,22 @@ def test_a_file_that_is_no_trace(cli, tmp_path):
     assert "holds no run" in cli("replay", str(tmp_path / "odd.jsonl"), "--format", "text").err
 
 
+def test_a_folder_of_compare_is_its_first_repeats(cli, tmp_path):
+    assert "only --screen race opens one" in cli("replay", str(tmp_path)).err
+    assert "holds no trace" in cli("replay", str(tmp_path), "--screen", "race").err
+    engines = "autoregressive,pld,pld:num_tokens=3"
+    assert cli("compare", "hello", "--engines", engines, "--repeats", "2", "--trace-dir", str(tmp_path)).code == 0
+    bout = side_by_side([str(tmp_path)])
+    assert bout.labels == tuple(engines.split(",")) and any("3 more traces" in note for note in bout.notes())
+    assert bout.sources[0].name.endswith("repeat-1.prompt-1")
+    for path in tmp_path.glob("*.repeat-1.*"):
+        path.unlink()
+    assert "no trace of a first repeat" in cli("replay", str(tmp_path), "--screen", "race").err
+    for number in range(7):
+        (tmp_path / f"{number}.jsonl").touch()
+    assert "holds 7 lanes" in cli("replay", str(tmp_path), "--screen", "race").err
+
+
 def test_names_are_completed():
     assert module.complete_trace("pl") == ["pld", "pld-in-vain"]
 
@@ -121,7 +143,9 @@ def test_no_torch_is_loaded(tmp_path):
     program = (
         "import sys; from spec_tui.cli import call\n"
         "assert call(['replay', 'tree', '--format', 'text']) == 0\n"
-        "import spec_tui.tui.replay\n"
+        "import spec_tui.tui.replay, spec_tui.tui.replay_race\n"
+        "from spec_tui.cli.recorded import recorded\n"
+        "assert recorded(['tree', 'pld']).notes()\n"
         "assert not {'torch', 'transformers', 'huggingface_hub', 'tokenizers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
