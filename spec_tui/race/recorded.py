@@ -74,7 +74,7 @@ class Recorded(Bout):
         sources: traces, of one to six runs together.
 
     Attributes:
-        alike: every lane was asked the same of the same model, on the same machine, and came to its end.
+        alike: every lane was asked the same of the same model, on the same machine, and its run is whole.
 
     Raises:
         UsageProblem: too many runs, none that came to its end, or an engine that is not known here.
@@ -97,7 +97,7 @@ class Recorded(Bout):
         self.result.pairs = list(self._pairs())
         self.result.add(RaceFinished("done"))
         starts = self.starts
-        self.alike = len(self.result.complete) == len(runs) and all(_comparable(s, starts[0]) for s in starts)
+        self.alike = len(self._whole()) == len(runs) and all(_comparable(s, starts[0]) for s in starts)
 
     def _take(self, number: int, events: Sequence[Any]) -> None:
         self.result.add(LaneEvents(number, 0, 0))
@@ -115,8 +115,8 @@ class Recorded(Bout):
         return [self.result.runs[lane, 0, 0].started for lane in range(len(self.labels))]
 
     def _whole(self) -> list[LaneRun]:
-        """Those whose text nobody cut short."""
-        return [run for run in self.result.complete if run.end.reason != "cancelled"]
+        """Those whose text nobody cut short, and of which no round is missing."""
+        return [run for run in self.result.complete if run.end.reason != "cancelled" and not _torn(run)]
 
     def _pairs(self) -> Iterator[Any]:
         """Of the lanes that were asked the same: how their texts compare, by the audits that the traces hold."""
@@ -157,6 +157,8 @@ class Recorded(Bout):
                 yield f"{self._name(lane)} is cut off: the end of its run is missing"
             elif run.end is not None and run.end.reason == "cancelled":
                 yield f"{self._name(lane)} was stopped by hand, so its text is compared with no other"
+            elif run.end is not None and _torn(run):
+                yield f"of {self._name(lane)} rounds are missing, so its text is compared with no other"
             differing = _differing(started, starts[base])
             if differing:
                 yield f"{self._name(lane)} has another {' and another '.join(differing)} than {self._name(base)}, " \
@@ -171,6 +173,12 @@ class Recorded(Bout):
 
     def _name(self, lane: int) -> str:
         return f"{lane + 1} {self.labels[lane]}"
+
+
+def _torn(run: LaneRun) -> bool:
+    """Whether the end of a run speaks of more tokens than its rounds brought."""
+    points = timeline(run.events)
+    return (points[-1][1] if points else 0) != len(run.end.tokens)
 
 
 _DIFFERENCES: tuple[tuple[str, Callable[[Started], Any]], ...] = (

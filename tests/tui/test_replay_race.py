@@ -98,6 +98,9 @@ def test_a_run_that_is_cut_off_is_shown_and_counts_nowhere():
     bout = Recorded([Source("autoregressive", SHIPPED["autoregressive"]), Source("torn", Trace(torn, ("cut off",)))])
     assert len(bout.state(bout.shown(1)).rounds) == 2 and not bout.figures()[1].rates and not bout.result.pairs
     assert any("2 pld is cut off" in note for note in bout.notes()) and "torn: cut off" in bout.notes()
+    holed = Trace(tuple(e for e in SHIPPED["pld"].events if not (isinstance(e, Round) and e.index == 2)))
+    bout = Recorded([Source("autoregressive", SHIPPED["autoregressive"]), Source("holed", holed)])
+    assert not bout.result.pairs and not bout.alike and any("of 2 pld rounds are missing" in n for n in bout.notes())
     with pytest.raises(UsageProblem, match="none of these runs"):
         Recorded([Source("torn", Trace(torn))])
 
