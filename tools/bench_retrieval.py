@@ -2,8 +2,8 @@
 
     python tools/bench_retrieval.py [auto] [paper] [--repeats N] [--tokens N] [--write]
 
-auto: drafts sized by the measured t(n), timed. paper: the published sizes, which count what is accepted whatever it
-costs; one repeat.
+auto: drafts sized by the measured t(n), timed. paper: the published sizes, one repeat, counted and not timed: what is
+accepted whatever it costs.
 
 Two sets of prompts that are in no store: the showcase, and others of the templates that the sample store's prompts were
 made of. Three datastores: the model's own answers (``sample``), the Python standard library, and as much of it with
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 LIBRARY, LIBRARY_DENSE, LIBRARY_TOKENS = "python-stdlib", "bench-python-dense", 60_000
 HELD_OUT = 16
 PAGE = ROOT / "docs" / "retrieval.md"
-COLUMNS = ("lane", "rounds that draft", "accepted", "path", "M", "tau", "tokens/s / autoregressive", "lookup, ms",
-           "drafting, ms")  # fmt: skip
-HEAD = f"| {' | '.join(COLUMNS)} |\n|" + "---|" * len(COLUMNS)
+COUNTED = ("lane", "rounds that draft", "accepted", "path", "M", "tau")
+TIMED = ("tokens/s / autoregressive", "lookup, ms", "drafting, ms")
 AUTO = (
     "autoregressive", "pld", "draft", "draft:shape=tree", "rest", "rest:n_min=1", "dresd", "rasd", "hybrid",
     f"rest:datastore={LIBRARY}", f"dresd:datastore={LIBRARY_DENSE}", f"rasd:datastore={LIBRARY}",
@@ -74,7 +73,7 @@ def main() -> None:
     library(runtime)
     for sizes in wanted:
         lanes, repeats = (AUTO, arguments.repeats) if sizes == "auto" else (PAPER, 1)
-        parts = [near(), price(runtime)]
+        parts = [near(), *([price(runtime)] if sizes == "auto" else [])]
         for name, prompts in sets().items():
             title = f"### {name[0].upper()}{name[1:]}, {'budget=auto' if sizes == 'auto' else 'published sizes'}"
             parts.append(f"{title}\n\n{table(runtime, lanes, prompts, repeats, arguments.tokens)}")
@@ -122,33 +121,42 @@ def table(runtime: Runtime, lanes: tuple[str, ...], prompts: list[str], repeats:
     result = Result()
     for event in race(runtime, asked):
         result.add(event)
+    columns = COUNTED + (TIMED if lanes is AUTO else ())
     others = [pair for pair in result.pairs if pair.verdict != "same"]
     if others:
         raise SystemExit(f"not the same text: {others[0]}")
-    rows = [line(asked.labels[figures.lane], figures, result) for figures in result.figures()]
+    rows = []
+    for figures in result.figures():
+        cells = [f"`{asked.labels[figures.lane]}`", *counted(figures, result), *timed(figures, result)]
+        rows.append(f"| {' | '.join(cells[: len(columns)])} |")
     noise = result.disturbance()
     foot = f"{len(prompts)} prompts, {repeats} repeat(s), all texts the same"
-    if noise.other_cores is not None:
+    if lanes is AUTO and noise.other_cores is not None:
         foot += f"; {noise.other_cores:.2f} cores were busy with something else"
-    return "\n".join([HEAD, *rows, "", foot + "."])
+    return "\n".join([f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *rows, "", foot + "."])
 
 
-def line(label: str, figures: LaneFigures, result: Result) -> str:
-    """A lane's row. Path acceptance is averaged over prompts: DReSD's MAR."""
-    metrics, speed = figures.metrics, figures.speed_up
-    runs = result.of(figures.lane)
+def counted(figures: LaneFigures, result: Result) -> list[str]:
+    """What was accepted. Path acceptance is averaged over prompts: DReSD's MAR."""
+    metrics, runs = figures.metrics, result.of(figures.lane)
     paths = [run.metrics.path_acceptance for run in runs if run.metrics.path_acceptance is not None]
-    lookups = [e.retrieval.seconds * 1e3 for run in runs for e in run.events if getattr(e, "retrieval", None)]
-    cells = [
-        f"`{label}`", _share(metrics.drafting_rounds / metrics.target_forwards), _share(metrics.acceptance_rate),
-        _share(statistics.mean(paths) if paths else None),
-        f"{metrics.mean_generated_length:.2f}", f"{metrics.tau:.2f}",
+    return [
+        _share(metrics.drafting_rounds / metrics.target_forwards), _share(metrics.acceptance_rate),
+        _share(statistics.mean(paths) if paths else None), f"{metrics.mean_generated_length:.2f}", f"{metrics.tau:.2f}",
+    ]
+
+
+def timed(figures: LaneFigures, result: Result) -> list[str]:
+    """What it took: the median of the repeats with their interval; the median lookup; a round's mean drafting."""
+    metrics, speed = figures.metrics, figures.speed_up
+    rounds = [event for run in result.of(figures.lane) for event in run.events]
+    lookups = [e.retrieval.seconds * 1e3 for e in rounds if getattr(e, "retrieval", None)]
+    return [
         f"{speed.median:.2f}" + (f" ({speed.low:.2f}..{speed.high:.2f})" if speed.low else "") if speed else
         f"{figures.rate.median:.0f} tokens/s",
         f"{statistics.median(lookups):.2f}" if lookups else "",
         f"{metrics.draft_seconds / metrics.target_forwards * 1e3:.2f}",
     ]
-    return "| " + " | ".join(cells) + " |"
 
 
 def _share(value: float | None) -> str:
