@@ -214,7 +214,8 @@ def engine_rate(runtime, prompt: str, engine: str, options: dict) -> tuple[int, 
 
 
 def bench_race(repeats: int) -> list[Row]:
-    """Tokens a second of lanes over those of the same engines run alone, each in a process of its own, by turns."""
+    """Tokens a second of lanes over those of the same engines run alone, each in a process of its own, by turns: by
+    ``run``, whose first answer finds the process cold, and in a race against itself, warmed up like the others."""
     engines = ("autoregressive", "draft", "draft")
     prompt = [PROMPTS[1], "--max-new-tokens", "150", "--format", "json"]
     ratios: dict[str, list[float]] = {}
@@ -222,8 +223,11 @@ def bench_race(repeats: int) -> list[Row]:
         alone = {name: command("run", *prompt, "--engine", name)["stats"] for name in sorted(set(engines))}
         found = command("compare", *prompt, "--engines", ",".join(engines), "--repeats", "2")
         rates = [lane["tokens_per_second"]["median"] for lane in found["lanes"]]
-        for name, lane in zip(engines, rates):
-            ratios.setdefault(f"{name}, lane / run alone", []).append(lane / alone[name]["tokens_per_second"])
+        only = {name: command("compare", *prompt, "--engines", f"{name},{name}", "--repeats", "1") for name in alone}
+        for name, lane in dict(zip(engines, rates)).items():
+            warm = statistics.mean(twin["tokens_per_second"]["median"] for twin in only[name]["lanes"])
+            ratios.setdefault(f"{name}, lane / run alone (cold)", []).append(lane / alone[name]["tokens_per_second"])
+            ratios.setdefault(f"{name}, lane / racing itself", []).append(lane / warm)
         ratios.setdefault("draft, a lane / the same lane again", []).append(rates[1] / rates[2])
         load = "unknown" if found["other_cores"] is None else f"{found['other_cores']:.1f} cores"
         print(f"other load while lanes ran: {load}", file=sys.stderr)
