@@ -78,12 +78,17 @@ class SpecTui(App[int]):
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
         """Everything a key does, by name."""
         if isinstance(screen, ChatScreen):
-            yield from _chat_commands(screen)
+            yield from self.chat_commands(screen)
         elif hasattr(screen, "commands"):  # step, race and lessons, loaded when they are opened
             yield from screen.commands()
         yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
         yield SystemCommand("Help", "All keys, commands and marks", self.action_help)
         yield SystemCommand("Quit", "Leave spec-tui", self.action_quit)
+
+    def chat_commands(self, screen: ChatScreen) -> Iterable[SystemCommand]:
+        """Those of the chat screen."""
+        yield from _asking(screen)
+        yield from looking(screen)
 
     def on_unmount(self) -> None:
         self.client.close()
@@ -96,29 +101,34 @@ def _settle_memory() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def _chat_commands(screen: ChatScreen) -> Iterable[SystemCommand]:
+def _asking(screen: ChatScreen) -> Iterable[SystemCommand]:
+    """What needs an engine."""
     yield SystemCommand("Engine and options", "Choose the engine, its options, sampling", screen.action_engine)
     yield SystemCommand("Showcase", "Prompts that show something", screen.action_showcase)
     yield SystemCommand("Measure baseline", "Run the last prompt autoregressively", screen.action_baseline)
     yield SystemCommand("Audit the answer", "Check every token against the plain model", screen.action_audit)
     yield SystemCommand("Ask again", "The last prompt with the same seed", screen.action_again)
     yield SystemCommand("New conversation", "Forget the turns so far", screen.action_new)
+    yield SystemCommand("Race", "Engines side by side on one prompt", screen.action_race)
+    yield SystemCommand("Price of verification", "What it costs, and whether drafting pays", screen.action_price)
+    yield SystemCommand("Lessons", "Speculative decoding in short lessons", screen.action_learn)
+    yield SystemCommand("Datastores", "What drafts are retrieved from: build, look into, choose", screen.action_data)
+    yield SystemCommand("Export", "The answer as trace or document, the screen as picture", screen.action_export)
+    if screen.sitting.phase in ("dead", "failed"):
+        yield SystemCommand("Restart the engine", "The conversation is kept", screen.action_again)
+
+
+def looking(screen: ChatScreen) -> Iterable[SystemCommand]:
+    """What can be done with an answer that is there."""
     for view in VIEWS:
         yield SystemCommand(f"View: {view}", f"Colour tokens by {view}", lambda view=view: screen.set_view(view))
     yield SystemCommand("View: ghosts", "Show or hide rejected drafts behind the text", screen.action_ghosts)
     yield SystemCommand("Panel: draft tree", "Show or hide it", lambda: screen.action_panel("tree"))
     yield SystemCommand("Panel: speed", "Show or hide it", lambda: screen.action_panel("speed"))
     yield SystemCommand("Panel: layers", "What drafting with a part of the model leaves out", screen.action_layers)
-    yield SystemCommand("Race", "Engines side by side on one prompt", screen.action_race)
-    yield SystemCommand("Price of verification", "What it costs, and whether drafting pays", screen.action_price)
     yield SystemCommand("Step through the answer", "Phase by phase, with explanations", screen.action_step)
-    yield SystemCommand("Lessons", "Speculative decoding in short lessons", screen.action_learn)
-    yield SystemCommand("Datastores", "What drafts are retrieved from: build, look into, choose", screen.action_data)
     yield SystemCommand("Copy: answer", "The text of the last answer", lambda: screen.action_copy(False))
     yield SystemCommand("Copy: marked answer", "With corrections, as CriticMarkup", lambda: screen.action_copy(True))
-    yield SystemCommand("Export", "The answer as trace or document, the screen as picture", screen.action_export)
-    if screen.sitting.phase in ("dead", "failed"):
-        yield SystemCommand("Restart the engine", "The conversation is kept", screen.action_again)
 
 
 def check_theme(name: str | None) -> None:

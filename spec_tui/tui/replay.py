@@ -17,13 +17,13 @@ from spec_tui.session.replay import ReplayClient, request_of
 from spec_tui.session.state import RunState, fold
 from spec_tui.text import one_line
 from spec_tui.tui import words
-from spec_tui.tui.app import SpecTui
-from spec_tui.tui.marks import VIEWS
+from spec_tui.tui.app import SpecTui, looking
 from spec_tui.tui.screens.chat import NUMBERS_EVERY, ChatScreen
 from spec_tui.tui.settings import Settings
 from spec_tui.tui.sitting import Happening, Sitting
 from spec_tui.tui.turns import Turn
 from spec_tui.tui.widgets.lines import Sides
+from spec_tui.tui.widgets.speed_panel import SpeedPanel
 from spec_tui.tui.widgets.strip_panel import Row, bar
 
 REFUSED = "This is a replay: no model is loaded."
@@ -146,6 +146,7 @@ class ReplayScreen(ChatScreen):
 
     def _begin(self) -> None:
         self.prompt.placeholder, self.prompt.disabled = PLACEHOLDER, True
+        self.query_one(SpeedPanel).measures = False
         self.transcript.focus()
         super()._begin()
 
@@ -255,15 +256,9 @@ class ReplayApp(SpecTui):
     def get_default_screen(self) -> Screen:
         return ReplayScreen(self.sitting, self._first == "step")
 
-    def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
-        """Everything a key does, by name."""
-        if isinstance(screen, ReplayScreen):
-            yield from _replay_commands(screen)
-        elif hasattr(screen, "commands"):
-            yield from screen.commands()
-        yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
-        yield SystemCommand("Help", "All keys, commands and marks", self.action_help)
-        yield SystemCommand("Quit", "Leave spec-tui", self.action_quit)
+    def chat_commands(self, screen: ReplayScreen) -> Iterable[SystemCommand]:
+        yield from _replay_commands(screen)
+        yield from looking(screen)
 
 
 def _replay_commands(screen: ReplayScreen) -> Iterable[SystemCommand]:
@@ -273,16 +268,7 @@ def _replay_commands(screen: ReplayScreen) -> Iterable[SystemCommand]:
     yield SystemCommand("One round", "One round more, then hold", screen.action_one_round)
     yield SystemCommand("From the start", "Play it from the beginning", screen.action_again)
     yield SystemCommand("To the end", "The rest of this run at once", screen.action_rest)
-    for view in VIEWS:
-        yield SystemCommand(f"View: {view}", f"Colour tokens by {view}", lambda view=view: screen.set_view(view))
-    yield SystemCommand("View: ghosts", "Show or hide rejected drafts behind the text", screen.action_ghosts)
-    yield SystemCommand("Panel: draft tree", "Show or hide it", lambda: screen.action_panel("tree"))
-    yield SystemCommand("Panel: speed", "Show or hide it", lambda: screen.action_panel("speed"))
-    yield SystemCommand("Panel: layers", "What drafting with a part of the model leaves out", screen.action_layers)
-    yield SystemCommand("Step through the answer", "Phase by phase, with explanations", screen.action_step)
     yield SystemCommand("Price of verification", "What it cost, and whether drafting paid", screen.action_price)
-    yield SystemCommand("Copy: answer", "The text of the answer", lambda: screen.action_copy(False))
-    yield SystemCommand("Copy: marked answer", "With corrections, as CriticMarkup", lambda: screen.action_copy(True))
     yield SystemCommand("Export", "Save it as trace, Markdown, HTML, picture or recording", screen.action_export)
 
 

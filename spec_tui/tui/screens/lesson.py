@@ -8,16 +8,12 @@ from typing import ClassVar
 
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding
-from textual.containers import Vertical
-from textual.widgets import Digits, Footer, Static
 
 from spec_tui.learn.walk import Walk
-from spec_tui.tui import words
-from spec_tui.tui.screens.step import _FIGURES, StepScreen
+from spec_tui.tui.screens.step import StepScreen
 from spec_tui.tui.widgets.lesson_panel import LessonExplaining, LessonText, LessonTimeline
 from spec_tui.tui.widgets.lines import Sides
-from spec_tui.tui.widgets.pane import Divider, Pane
-from spec_tui.tui.widgets.step_panels import Doing, PhaseBar, StepTree, Timeline
+from spec_tui.tui.widgets.step_panels import Timeline
 
 _END = "That was the lesson: → leads to the next one."
 
@@ -31,6 +27,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     """
 
     CSS_PATH: ClassVar = ["step.tcss", "lesson.tcss"]
+    TIMELINE: ClassVar = LessonTimeline
     BINDINGS: ClassVar = [
         Binding("right,enter", "next", "Next page", id="lesson.next", key_display="→",
                 tooltip="The next page; enter also answers with the number typed"),
@@ -56,27 +53,9 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         super().__init__(view.run, walk.lesson.title, place=view.place, presenter=presenter)
         self.walk, self.typed_number = walk, ""
 
-    def compose(self) -> ComposeResult:
-        yield Sides(id="step-top")
-        yield PhaseBar(id="phases")
-        with Pane(id="figures"):
-            for name in _FIGURES:
-                with Vertical(classes="figure"):
-                    yield Digits("", id=f"figure-{name}")
-                    yield Static(name, markup=False)
-        with Pane(id="step-body"):
-            with Pane(classes="column"):
-                yield Doing(id="doing")
-                yield StepTree(id="step-tree")
-            yield Divider()
-            with Pane(classes="column", id="teaching"):
-                yield LessonText(id="lesson")
-                yield LessonExplaining(id="explaining")
-        with Pane(id="timeline-pane"):
-            yield LessonTimeline(id="timeline")
-        yield Sides(id="step-said")
-        yield Footer()
-        yield Static(words.TOO_SMALL, id="step-enlarge", markup=False)
+    def teaching(self) -> ComposeResult:
+        yield LessonText(id="lesson")
+        yield LessonExplaining(id="explaining")
 
     def commands(self) -> Iterable[SystemCommand]:
         """What the keys do, by name."""

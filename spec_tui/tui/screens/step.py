@@ -41,6 +41,7 @@ class StepScreen(StepActions, Screen):
 
     CSS_PATH: ClassVar = ["step.tcss"]
     AUTO_FOCUS = ""
+    TIMELINE: ClassVar = Timeline
 
     def __init__(
         self, source: RunState | Iterable[Event], title: str = "", *, place: Place | None = None,
@@ -66,14 +67,18 @@ class StepScreen(StepActions, Screen):
                 yield Doing(id="doing")
                 yield StepTree(id="step-tree")
             yield Divider()
-            with Pane(classes="column"):
-                yield Explaining(id="explaining")
-                yield SoFar(id="so-far")
+            with Pane(classes="column", id="teaching"):
+                yield from self.teaching()
         with Pane(id="timeline-pane"):
-            yield Timeline(id="timeline")
+            yield self.TIMELINE(id="timeline")
         yield Sides(id="step-said")
         yield Footer()
         yield Static(words.TOO_SMALL, id="step-enlarge", markup=False)
+
+    def teaching(self) -> ComposeResult:
+        """The panels beside the figure."""
+        yield Explaining(id="explaining")
+        yield SoFar(id="so-far")
 
     def on_mount(self) -> None:
         if self.begins_presenting:

@@ -27,6 +27,7 @@ STEPS = (
 class SpeedPanel(StripPanel, can_focus=True):
     """The numbers of one run, from the engine's own clock; drawing is not in them."""
 
+    measures = True  # whether b measures a baseline here
     HELP = "Speed of the run by the engine's clock. b measures the autoregressive rate to compare with."
 
     def __init__(self, **kwargs) -> None:
@@ -75,7 +76,7 @@ class SpeedPanel(StripPanel, can_focus=True):
         row: list[Span] = [(f"{number(rate, 7, 1)}", "strong"), (" tokens/s   ", "text")]
         measured = self._baseline.ratio(self._run) if self._baseline else None
         pays = price_rows.break_even(self._run, self._outlook, width, measured)
-        return [row + speed_up(self._run, self._baseline), clip(pays, width), *self._lossy()]
+        return [row + speed_up(self._run, self._baseline, self.measures), clip(pays, width), *self._lossy()]
 
     def _lossy(self) -> list[Row]:
         """The bias of a run that is not lossless."""
@@ -209,12 +210,12 @@ def _share_out(spare: int, gap: int) -> dict[str, int]:
     return size
 
 
-def speed_up(run: RunState, baseline: Baseline | None) -> list[Span]:
-    """The ratio to the autoregressive rate of this sitting, or that there is none."""
+def speed_up(run: RunState, baseline: Baseline | None, measures: bool = True) -> list[Span]:
+    """The ratio to the autoregressive rate of this sitting, or that there is none, and the key that ``measures``."""
     if run.started is not None and run.started.engine == "autoregressive":
         return [("this is the baseline", "muted")]
     if baseline is None:
-        return [("speed-up not measured  ", "muted"), ("b", "strong")]
+        return [("speed-up not measured  ", "muted"), *([("b", "strong")] if measures else [])]
     return [_ratio(baseline.ratio(run), 5), (f" of {baseline.rate:.1f} autoregressive", "muted")]
 
 

@@ -65,7 +65,7 @@ class TreePanel(StripPanel, can_focus=True):
         below = retrieval_rows.room_for(run, event, height)
         foot = self._foot(event, width, _OF_LOOKUP if below and event.retrieval else frozenset())
         room = height - 1 - len(foot) - below
-        body = tree_rows(event, run, index, width, max(1, room))
+        body = tree_rows(event, run, index, width, max(1, room), hint=" (tab, then m)")
         body += [[("", "text")]] * (room - len(body))
         return [head, *body, *foot, *(retrieval_rows.rows(run, index, width, below) if below else ())]
 
@@ -95,10 +95,10 @@ def _whole(notes: list[str], width: int) -> str:
 
 
 def tree_rows(
-    event: Round, run: RunState, index: int, width: int, room: int, judged: bool = True
+    event: Round, run: RunState, index: int, width: int, room: int, judged: bool = True, hint: str = ""
 ) -> list[Row]:
-    """The tree in so many rows: as many of its heaviest paths as fit, and how many nodes are left out. Where it is not
-    ``judged`` yet, it tells nothing of what became of it."""
+    """The tree in so many rows: as many of its heaviest paths as fit, and how many nodes are left out, with a ``hint``
+    how to see them. Where it is not ``judged`` yet, it tells nothing of what became of it."""
     if not judged:
         event = replace(event, path=(), emitted=())
     order = by_weight(event.draft, frozenset(event.path))
@@ -113,7 +113,7 @@ def tree_rows(
         else:
             high = middle - 1
     rows = _tree(event, run, index, width, order[:low], judged)
-    return [*rows[: room - 1], [(f"  … {len(order) - low} more (tab, then m)", "muted")]]
+    return [*rows[: room - 1], [(f"  … {len(order) - low} more{hint}", "muted")]]
 
 
 def by_weight(draft: Draft, accepted: frozenset[int]) -> list[int]:
