@@ -115,6 +115,11 @@ class Runtime:
         """The engine taken when none is named: the draft model where there is one, else prompt lookup."""
         return "draft" if self.draft else "pld"
 
+    def prompt_length(self, request: Request) -> int:
+        """Tokens of a request's prompt, as a run would feed it. Raises UsageProblem."""
+        request.check()
+        return len(encode(self.tokenizer, request, self.target.vocab_size)[0])
+
     def run(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Event]:
         """One run as events: Started, Prefilled, Round..., Finished.
 

@@ -101,6 +101,11 @@ def load_model(
             cannot verify several tokens at once; the message says which and what to do.
     """
     source = _located(source)
+    return wrap(read_model(source, dtype, device), source.name, threads)
+
+
+def read_model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    """A causal language model as transformers loads it, with nothing of ours done to it. Raises ModelUnavailable."""
     load_config(source)
     source.fetch_weights()
     transformers_logging.disable_progress_bar()
@@ -117,7 +122,7 @@ def load_model(
             f"{source.name} lacks {len(lacking)} of its weights, the first is {lacking[0]}",
             "it is not a language model, or its download is incomplete",
         )
-    return wrap(_guarded(source, "weights", lambda: model.to(device)), source.name, threads)
+    return _guarded(source, "weights", lambda: model.to(device))
 
 
 def wrap(model: PreTrainedModel, name: str, threads: int | None = None) -> CausalModel:

@@ -65,6 +65,9 @@ class FakeRuntime:
             yield made
         yield Finished(reason, tuple(tokens), "".join(texts))
 
+    def prompt_length(self, request):
+        return 3 + len(request.conversation[-1][1].split())
+
     def forget(self):
         pass
 
