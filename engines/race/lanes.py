@@ -40,6 +40,10 @@ class Lane:
         """What ``make_lane`` makes this lane of."""
         return {**self.options, **({STORES: ",".join(self.datastores)} if self.datastores else {})}
 
+    def check(self) -> None:
+        """Raises UsageProblem for an engine or an option that there is not."""
+        registry.find(self.engine).parse(self.options)
+
     def of(self, request: Request) -> Request:
         """The request, asked of this lane."""
         return replace(
@@ -77,7 +81,7 @@ class Race:
         if self.repeats < 1:
             raise UsageProblem(f"repeats {self.repeats} is out of range", "repeats is at least 1")
         for lane in self.lanes:
-            registry.find(lane.engine).parse(lane.options)
+            lane.check()
         if not self.prompts:
             self.request.check()
         for turns in self.prompts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from engines.events import Audited, Event, Failed, Finished, Prefilled, Round, Started
@@ -175,11 +175,12 @@ class Result:
         """A lane's complete runs, by repeat and prompt."""
         return sorted((r for r in self.complete if r.lane == lane), key=lambda r: (r.repeat, r.prompt))
 
-    def figures(self) -> list[LaneFigures]:
-        """A lane's numbers each, in the order of the lanes."""
+    def figures(self, prompts: Collection[int] | None = None) -> list[LaneFigures]:
+        """A lane's numbers each, in the order of the lanes; on these prompts, or all."""
         lanes = range(len(self.started.lanes)) if self.started else ()
-        rates = {lane: self._rates(lane) for lane in lanes}
-        return [self._figures(lane, rates) for lane in lanes]
+        wanted = range(self.started.prompts) if prompts is None and self.started else prompts or ()
+        rates = {lane: self.rates(lane, wanted) for lane in lanes}
+        return [self._figures(lane, rates, wanted) for lane in lanes]
 
     def disturbance(self) -> Disturbance:
         """What else the machine did, over all finished runs."""
@@ -194,18 +195,27 @@ class Result:
         wanted = (*sorted((first, second)), prompt)
         return next((p for p in self.pairs if (p.first, p.second, p.prompt) == wanted), None)
 
-    def _rates(self, lane: int) -> dict[int, float]:
-        """Tokens/s by repeat, of those in which the lane answered every prompt."""
-        by_repeat: dict[int, list[Metrics]] = {}
+    def rates(self, lane: int, prompts: Collection[int]) -> dict[int, float]:
+        """Tokens/s by repeat, of those in which the lane answered all of these prompts."""
+        by_repeat: dict[int, list[LaneRun]] = {}
         for run in self.of(lane):
-            by_repeat.setdefault(run.repeat, []).append(run.metrics)
-        totals = {r: together(runs) for r, runs in by_repeat.items() if len(runs) == self.started.prompts}
-        return {repeat: total.tokens_per_second for repeat, total in totals.items() if total.tokens_per_second}
+            if run.prompt in prompts:
+                by_repeat.setdefault(run.repeat, []).append(run)
+        found = {r: self._rate(runs) for r, runs in by_repeat.items() if len(runs) == len(prompts)}
+        return {repeat: rate for repeat, rate in found.items() if rate}
 
-    def _figures(self, lane: int, rates: dict[int, dict[int, float]]) -> LaneFigures:
+    def _rate(self, runs: Sequence[LaneRun]) -> float | None:
+        """Tokens/s of several runs together."""
+        return together(run.metrics for run in runs).tokens_per_second
+
+    def _ttft(self, run: LaneRun) -> float | None:
+        """Seconds to the first token."""
+        return run.ttft
+
+    def _figures(self, lane: int, rates: dict[int, dict[int, float]], prompts: Collection[int]) -> LaneFigures:
         base = {} if lane == self.started.baseline else rates[self.started.baseline]
-        runs = self.of(lane)
-        ttfts = [run.ttft for run in runs if run.ttft is not None]
+        runs = [run for run in self.of(lane) if run.prompt in prompts]
+        ttfts = [ttft for run in runs if (ttft := self._ttft(run)) is not None]
         return LaneFigures(
             lane, tuple(rates[lane].values()), tuple(rate / base[r] for r, rate in rates[lane].items() if r in base),
             together(run.metrics for run in runs), statistics.median(ttfts) if ttfts else None,

@@ -19,22 +19,32 @@ from spec_tui.standings import MEMORY, disturbance_sentence, interval, interval_
 from spec_tui.text import one_line, sanitise
 
 _DEPTHS = 8
-_WIDTH = 80
+WIDTH = 80
 _LABEL = 28  # columns for a lane
 
 Rows = list[list[str]]
+Lanes = Sequence[tuple[str, LaneFigures]]
+"""Labels and figures."""
 
 
 def table(result: Result, asked: Race) -> str:
     """For people, at most 80 columns: speed, drafts, acceptance by depth, then what is to be said about them. Nothing
     where no run is complete."""
-    if not result.complete:
-        return ""
-    short = _short_labels(asked.labels)
-    blocks = [_aligned([[short.get(row[0], row[0]), *row[1:]] for row in rows]) for rows in tables(result, asked)]
-    said = [fill(sanitise(note), _WIDTH, subsequent_indent="  ")
-            for note in (*(f"{short[label]}: {label}" for label in short), *notes(result, asked))]
-    return "\n\n".join([*blocks, *filter(None, ["\n".join(said)])])
+    return as_text(tables(result, asked), asked.labels, notes(result, asked)) if result.complete else ""
+
+
+def markdown(result: Result, asked: Race) -> str:
+    """The same as Markdown."""
+    return as_markdown(tables(result, asked), notes(result, asked)) if result.complete else ""
+
+
+def as_text(blocks: Sequence[Rows], labels: Sequence[str], said: Sequence[str]) -> str:
+    """Tables, then sentences, in 80 columns; labels of lanes that are too wide are shortened, and explained."""
+    short = _short_labels(labels)
+    shown = [[[short.get(row[0], row[0]), *row[1:]] for row in rows] for rows in blocks]
+    lines = [fill(sanitise(note), WIDTH, subsequent_indent="  ")
+             for note in (*(f"{short[label]}: {label}" for label in short), *said)]
+    return "\n\n".join([*map(aligned, shown), *filter(None, ["\n".join(lines)])])
 
 
 def _short_labels(labels: Sequence[str]) -> dict[str, str]:
@@ -45,35 +55,49 @@ def _short_labels(labels: Sequence[str]) -> dict[str, str]:
     }
 
 
-def markdown(result: Result, asked: Race) -> str:
-    """The same as Markdown."""
-    if not result.complete:
-        return ""
-    blocks = ["\n".join(_markdown(rows)) for rows in tables(result, asked)]
-    said = [f"- {_escaped(note)}" for note in notes(result, asked)]
-    return "\n\n".join([*blocks, *filter(None, ["\n".join(said)])])
+def as_markdown(blocks: Sequence[Rows], said: Sequence[str]) -> str:
+    """Tables, then a list of sentences."""
+    lines = [f"- {escaped(note)}" for note in said]
+    return "\n\n".join([*("\n".join(markdown_rows(rows)) for rows in blocks), *filter(None, ["\n".join(lines)])])
 
 
 def tables(result: Result, asked: Race) -> list[Rows]:
     """Rows of cells, the header first: speed; drafts; acceptance by depth, where something was drafted."""
     lanes = list(zip(asked.labels, result.figures()))
-    base = f"x {one_line(asked.labels[asked.baseline], 14)}"
-    speed = [["lane", "tokens/s", "interval", base, "interval"]]
-    drafts = [["lane", "accepted", "of path", "M", "TTFT", "memory"]]
-    depths = [["accepted at depth", *(str(d + 1) for d in range(_DEPTHS))]]
+    depths = depth_rows(lanes)
+    return [speed_rows(lanes, asked.labels[asked.baseline]), draft_rows(lanes)] + ([depths] if len(depths) > 1 else [])
+
+
+def speed_rows(lanes: Lanes, baseline: str) -> Rows:
+    """Tokens/s, and speed-ups over the lane with the label ``baseline``."""
+    rows = [["lane", "tokens/s", "interval", f"x {one_line(baseline, 14)}", "interval"]]
+    for label, figures in lanes:
+        rate, up = figures.rate, figures.speed_up
+        known = "1.00" if label == baseline and rate else number(up, 2)
+        rows.append([label, number(rate, 1), interval(rate), known, interval(up, 2)])
+    return rows
+
+
+def draft_rows(lanes: Lanes) -> Rows:
+    """What became of drafts, and what a lane takes."""
+    rows = [["lane", "accepted", "of path", "M", "TTFT", "memory"]]
     for label, figures in lanes:
         m = figures.metrics
-        rate, up = figures.rate, figures.speed_up
-        known = "1.00" if figures.lane == asked.baseline and rate else _number(up, 2)
-        speed.append([label, _number(rate, 1), interval(rate), known, interval(up, 2)])
         memory = "-" if figures.memory is None else in_bytes(figures.memory)
-        ttft = "-" if figures.ttft is None else f"{figures.ttft * 1e3:.0f} ms"
         length = "-" if m.mean_generated_length is None else f"{m.mean_generated_length:.2f}"
-        drafts.append([label, _share(m.acceptance_rate), _share(m.path_acceptance), length, ttft, memory])
-        if m.drafted:
-            shares = [_share(share) for share in by_depth(figures)][:_DEPTHS]
-            depths.append([label, *shares, *[""] * (_DEPTHS - len(shares))])
-    return [speed, drafts] + ([depths] if len(depths) > 1 else [])
+        shares = share(m.acceptance_rate), share(m.path_acceptance)
+        rows.append([label, *shares, length, milliseconds(figures.ttft), memory])
+    return rows
+
+
+def depth_rows(lanes: Lanes) -> Rows:
+    """Acceptance by depth, of those that drafted."""
+    rows = [["accepted at depth", *(str(d + 1) for d in range(_DEPTHS))]]
+    for label, figures in lanes:
+        if figures.metrics.drafted:
+            shares = [share(accepted) for accepted in by_depth(figures)][:_DEPTHS]
+            rows.append([label, *shares, *[""] * (_DEPTHS - len(shares))])
+    return rows
 
 
 def notes(result: Result, asked: Race) -> list[str]:
@@ -101,14 +125,10 @@ def as_json(result: Result, asked: Race) -> str:
         "repeats": asked.repeats,
         "baseline": asked.labels[asked.baseline],
         "finish_reason": result.finished.reason if result.finished else "cancelled",
-        "lanes": [_lane(figures, asked) for figures in result.figures()],
+        "lanes": [lane_object(figures, asked) for figures in result.figures()],
         "intervals": METHOD,
         "memory": MEMORY,
-        "pairs": [
-            {**codec.plain(p), "first": asked.labels[p.first], "second": asked.labels[p.second],
-             "bugs": [asked.labels[lane] for lane in p.bugs]}
-            for p in result.pairs
-        ],
+        "pairs": pair_objects(result, asked),
         "other_cores": disturbed.other_cores,
         "waited": disturbed.waited,
         "notes": notes(result, asked),
@@ -116,7 +136,17 @@ def as_json(result: Result, asked: Race) -> str:
     })
 
 
-def _lane(figures: LaneFigures, asked: Race) -> dict[str, Any]:
+def pair_objects(result: Result, asked: Race) -> list[dict[str, Any]]:
+    """The texts of each pair of lanes, by label."""
+    names = asked.labels
+    return [
+        {**codec.plain(p), "first": names[p.first], "second": names[p.second], "bugs": [names[n] for n in p.bugs]}
+        for p in result.pairs
+    ]
+
+
+def lane_object(figures: LaneFigures, asked: Race) -> dict[str, Any]:
+    """A lane and its figures."""
     lane, m = asked.lanes[figures.lane], figures.metrics
     return {
         "lane": asked.labels[figures.lane],
@@ -143,12 +173,19 @@ def _run(run: LaneRun, asked: Race) -> dict[str, Any]:
 
 def as_csv(result: Result, asked: Race) -> str:
     """A row for each complete run, its numbers as in JSON."""
+    return csv_text([run_row(run, asked) for run in result.complete])
+
+
+def run_row(run: LaneRun, asked: Race) -> dict[str, Any]:
+    """A complete run as a row."""
+    stats = {k: v for k, v in run.metrics.stats().items() if k != "match_lengths"}
+    ends = {"engine": run.started.engine, "finish_reason": run.end.reason}
+    return {**_place(run, asked), **ends, **_around(run), **stats}
+
+
+def csv_text(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows of the same columns, under their names."""
     out = io.StringIO()
-    rows = [
-        {**_place(run, asked), "engine": run.started.engine, "finish_reason": run.end.reason, **_around(run),
-         **{k: v for k, v in run.metrics.stats().items() if k != "match_lengths"}}
-        for run in result.complete
-    ]
     writer = csv.DictWriter(out, list(rows[0]) if rows else ["lane", "repeat", "prompt"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
@@ -168,15 +205,19 @@ def _around(run: LaneRun) -> dict[str, Any]:
     }
 
 
-def _number(estimate: Estimate | None, digits: int) -> str:
+def number(estimate: Estimate | None, digits: int) -> str:
     return "-" if estimate is None else f"{estimate.median:.{digits}f}"
 
 
-def _share(value: float | None) -> str:
+def share(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
 
 
-def _aligned(rows: Rows) -> str:
+def milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.0f} ms"
+
+
+def aligned(rows: Rows) -> str:
     """Columns: the first to the left, the others to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
@@ -186,13 +227,13 @@ def _aligned(rows: Rows) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _markdown(rows: Rows) -> list[str]:
-    head, *body = ([_escaped(cell) for cell in row] for row in rows)
+def markdown_rows(rows: Rows) -> list[str]:
+    head, *body = ([escaped(cell) for cell in row] for row in rows)
     rule = ["---", *["---:"] * (len(head) - 1)]
     return [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Text that Markdown and terminals take as it is."""
     return one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 

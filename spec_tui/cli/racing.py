@@ -11,7 +11,7 @@ from engines.events import Auditing, Event, Loading
 from engines.race.events import LaneFinished, LaneStarted
 from engines.race.lanes import Lane, Race
 from engines.race.result import LaneRun, Result
-from engines.race.runner import race
+from engines.race.runner import Racer, race
 from spec_tui.cli.errors import FAILED, INTERRUPTED, narrate
 from spec_tui.cli.generation import Generation
 from spec_tui.cli.interrupt import Interrupt
@@ -48,24 +48,34 @@ def hold(generation: Generation, asked: Race, traces: Path | None, show: Callabl
     shelf = Traces(traces, asked) if traces is not None else None
     racer = load_decoder(generation.load)
     result = Result(keep_events=shelf is not None)
+    follow(racer, asked, result, Progress(asked))
+    if shelf is not None:
+        shelf.write(result)
+        narrate(f"{len(result.complete)} traces are in {traces}")
+    show(result)
+    return ended(result, asked, result.bugs)
+
+
+def follow(racer: Racer, asked: Race, result: Result, progress: Progress) -> None:
+    """Hold the race, to its end or to ctrl+c. Raises SpecError as ``race`` does."""
     try:
-        with Interrupt() as interrupted, Progress(asked) as progress:
+        with Interrupt() as interrupted, progress:
             for event in interrupted.over(race(racer, asked, interrupted)):
                 result.add(event)
                 progress.show(event)
     except KeyboardInterrupt:  # the second one: it does not wait for the round
         pass
-    if shelf is not None:
-        shelf.write(result)
-        narrate(f"{len(result.complete)} traces are in {traces}")
-    show(result)
+
+
+def ended(result: Result, asked: Race, bugs: bool) -> int:
+    """Say what went wrong. Returns the exit code; ``bugs``: a text was found to be wrong."""
     broke = [run.failed for run in result.runs.values() if run.failed]
     for problem in broke:
         narrate(f"spec-tui: {problem.message}" + (f"\n  {problem.hint}" if problem.hint else ""))
     if result.finished is None or result.finished.reason == "cancelled":
         narrate(f"spec-tui: interrupted; {len(result.complete)} of {_runs(asked, result)} runs are complete")
         return INTERRUPTED
-    return FAILED if result.bugs or broke else 0
+    return FAILED if bugs or broke else 0
 
 
 def _runs(asked: Race, result: Result) -> int:

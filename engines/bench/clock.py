@@ -1,0 +1,43 @@
+"""The clock of a benchmark: that of whoever waits for the tokens, the same for every lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast the tokens of a run came.
+
+    Attributes:
+        first, first_seconds: tokens of the first delivery, and the seconds from the question to it: text to tokens,
+            prefill, and what a drafter does at its start. Assisted generation verifies its first draft in the forward
+            that reads the prompt, so its first delivery may be several tokens.
+        later, later_seconds: the tokens after it, and the seconds from it to the end.
+    """
+
+    first: int
+    first_seconds: float
+    later: int
+    later_seconds: float
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens a second after the first delivery: prefill and what came with it are in neither. None where nothing
+        came later."""
+        return self.later / self.later_seconds if self.later and self.later_seconds > 0 else None
+
+    @property
+    def whole(self) -> float:
+        """Tokens a second of the whole run, prefill included."""
+        return (self.first + self.later) / (self.first_seconds + self.later_seconds)
+
+
+def together(paces: Iterable[Pace]) -> Pace:
+    """The totals of several runs."""
+    paces = list(paces)
+    return Pace(
+        sum(p.first for p in paces), sum(p.first_seconds for p in paces), sum(p.later for p in paces),
+        sum(p.later_seconds for p in paces),
+    )

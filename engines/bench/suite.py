@@ -1,0 +1,130 @@
+"""What a benchmark asks: prompts by task, as lines of JSON, Spec-Bench's question file among them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engines.errors import UsageProblem
+
+SHAPE = 'a line is {"prompt": "..."} or {"turns": ["...", ...]}'
+_SUITE_SHAPE = SHAPE + ', with a "category" where there are several tasks'
+SHIPPED = Path(__file__).with_name("suite.jsonl")
+MT_BENCH = frozenset(
+    ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities", "mt_bench")
+)
+"""What Spec-Bench counts as multi-turn conversation: MT-Bench's categories, all of two turns."""
+MULTI_TURN, PLAIN = "multi-turn", "prompts"
+_NAMES = {"summarization": "summary", "math_reasoning": "math"}  # of Spec-Bench's others
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One question: its turns, the task it belongs to, and its id (the file's, else the number of its line)."""
+
+    task: str
+    turns: tuple[str, ...]
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The cases of a benchmark, under a name."""
+
+    name: str
+    cases: tuple[Case, ...]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks, in the order in which they first come."""
+        return tuple(dict.fromkeys(case.task for case in self.cases))
+
+    @property
+    def prompts(self) -> tuple[tuple[str, ...], ...]:
+        """The turns of each case, as a race takes them."""
+        return tuple(case.turns for case in self.cases)
+
+    @property
+    def places(self) -> tuple[tuple[Case, int], ...]:
+        """The case and the turn (from 0) of each prompt as a race numbers them: every turn is one."""
+        return tuple((case, turn) for case in self.cases for turn in range(len(case.turns)))
+
+    def numbers(self, task: str) -> tuple[int, ...]:
+        """The numbers of a task's prompts in a race."""
+        return tuple(number for number, (case, _) in enumerate(self.places) if case.task == task)
+
+    def limited(self, most: int) -> Suite:
+        """At most so many cases of each task, evenly spread over those that it has."""
+        kept = [case for task in self.tasks for case in _spread([c for c in self.cases if c.task == task], most)]
+        return replace(self, cases=tuple(case for case in self.cases if case in kept))
+
+    def where(self, wanted: Callable[[Case], bool]) -> Suite:
+        """The cases that are wanted."""
+        return replace(self, cases=tuple(filter(wanted, self.cases)))
+
+
+def shipped() -> Suite:
+    """The suite that ships, in our own words."""
+    return parse(SHIPPED.read_text("utf-8"), SHIPPED.name, "spec-tui's own")
+
+
+def parse(text: str, where: str, name: str = "") -> Suite:
+    """The suite of a file's text; ``where`` names the file in messages. Raises UsageProblem, with the line."""
+    cases = tuple(_case(record, n, f"line {n} of {where}") for n, record in records(text, where))
+    return Suite(name or where, cases)
+
+
+def records(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a file of prompts with the numbers of their lines, from 1; blank lines are skipped. Each has
+    ``turns``, a list of texts.
+
+    Raises:
+        UsageProblem: a line that is not of that shape, or no line at all.
+    """
+    found = False
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):  # some editors begin a file with a mark
+        if line.strip():
+            found = True
+            yield number, _record(line, f"line {number} of {where}")
+    if not found:
+        raise UsageProblem(f"there is no prompt in {where}", SHAPE)
+
+
+def _record(line: str, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        raise UsageProblem(f"{where} is not JSON", SHAPE) from None
+    turns: Any = None
+    if isinstance(record, dict):
+        turns = record["turns"] if "turns" in record else [record.get("prompt")]
+    if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
+        raise UsageProblem(f"{where} has no prompt", SHAPE)
+    return record | {"turns": turns}
+
+
+def _case(record: dict[str, Any], number: int, where: str) -> Case:
+    category = record.get("category", record.get("task", PLAIN))
+    if not isinstance(category, str) or not category.strip():
+        raise UsageProblem(f"{where} has a category that is no name", _SUITE_SHAPE)
+    turns = tuple(record["turns"])
+    known = record.get("question_id", record.get("id"))
+    return Case(
+        _task(category.strip(), len(turns)), turns, str(known) if isinstance(known, int | str) else str(number)
+    )
+
+
+def _task(category: str, turns: int) -> str:
+    """A category's task. MT-Bench's categories are one task where there are several turns; a single question of
+    category "math" is its own."""
+    if category in MT_BENCH and (turns > 1 or category == "mt_bench"):
+        return MULTI_TURN
+    return _NAMES.get(category, category)
+
+
+def _spread(cases: list[Case], most: int) -> Iterable[Case]:
+    step = max(1.0, len(cases) / most)
+    return [cases[int(i * step)] for i in range(min(most, len(cases)))]
