@@ -7,6 +7,8 @@ rows, after which nothing can be rolled back. Here every layer keeps every row a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
@@ -100,6 +102,24 @@ class KVBuffer(Cache):
             slots.append(self._slot(shape, states, layer.index))
         layer.slots = slots
         self._point(layer)
+
+    def places(
+        self, heads: int, dim: int, rows: int, like: torch.Tensor
+    ) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor], Sequence[torch.Tensor]]:
+        """For a forward of ``rows`` by hand, over layers that are all alike: where its keys and values go, a tensor
+        [2, heads, rows, dim] for each layer; and all keys and all values up to those, [1, heads, columns, dim] each.
+
+        Args:
+            like: its dtype and device are the buffer's.
+        """
+        if not self._stores:
+            empty = like.new_empty(1, heads, 0, dim)
+            for layer in self.layers:
+                layer.lazy_initialization(empty, empty)
+        store, start, end = self._stores[0], self.offset, self.offset + rows
+        pairs = store.view(len(self.layers), 2, *store.shape[2:])
+        seen = store[..., :end, :].unbind(0)
+        return pairs[..., start:end, :].unbind(0), seen[0::2], seen[1::2]
 
     def _slot(self, shape: tuple[int, int, int], states: torch.Tensor, index: int) -> tuple[int, int]:
         for s, store in enumerate(self._stores):

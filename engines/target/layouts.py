@@ -8,8 +8,9 @@ probed, and what is missing is not offered. Either changes float32 logits by rou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import nn
@@ -35,6 +36,16 @@ class TransposedLinear(nn.Module):
         out = x @ self.transposed
         return out if self.bias is None else out + self.bias
 
+    def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        """Some of the outputs."""
+        out = x @ self.transposed[:, start:end]
+        return out if self.bias is None else out + self.bias[start:end]
+
+    def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added, in one operation."""
+        out = torch.addmm(stream, x, self.transposed)
+        return out if self.bias is None else out.add_(self.bias)
+
 
 class PackedLinear(nn.Module):
     """An ``nn.Linear`` with its weight in oneDNN's layout."""
@@ -51,6 +62,62 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+
+    def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        """Some of the outputs; all of them are computed."""
+        return self(x)[..., start:end]
+
+    def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added."""
+        return self.forward(x).add_(stream)
+
+
+class Part(nn.Module):
+    """Some outputs of a larger linear layer, in the place of the layer they were (``fused``)."""
+
+    def __init__(self, owner: nn.Module, name: str, start: int, end: int) -> None:
+        super().__init__()
+        self._whole = (owner, name)  # a tuple, so that it is not a module of this one
+        self.start, self.end = start, end
+        self.in_features, self.out_features = self.whole.in_features, end - start
+
+    @property
+    def whole(self) -> nn.Module:
+        """The larger layer, as it is laid out now."""
+        owner, name = self._whole
+        return getattr(owner, name)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight as [out, in]."""
+        return self.whole.weight[self.start : self.end]
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        bias = self.whole.bias
+        return None if bias is None else bias[self.start : self.end]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        whole = self.whole
+        return F.linear(x, self.weight, self.bias) if type(whole) is nn.Linear else whole.part(x, self.start, self.end)
+
+
+def plain_call(linear: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A linear layer in any layout as a function of x [rows, in], without what calling a module costs."""
+    if type(linear) is nn.Linear:
+        weight, bias = linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
+        return lambda x: F.linear(x, weight, bias)
+    if type(linear) is TransposedLinear and linear.bias is None:
+        return partial(torch.mm, mat2=linear.transposed)
+    return linear.forward
+
+
+def adding(linear: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """The same as a function of (stream, x): the sum of ``stream`` and what the layer makes of x."""
+    if isinstance(linear, (TransposedLinear, PackedLinear)):
+        return linear.add
+    call = plain_call(linear)
+    return lambda stream, x: stream + call(x)
 
 
 LAYOUTS: dict[str, type[nn.Module]] = {"transposed": TransposedLinear, "packed": PackedLinear}
@@ -86,7 +153,7 @@ def lay_out(model: nn.Module, layout: str) -> int:
 def as_loaded(model: nn.Module) -> Iterator[None]:
     """Inside, linear layers compute what they did before ``lay_out``, to the last bit, at the price of a copy of their
     weights a forward: for what has to come out the same whichever layout was the fastest when the model was loaded."""
-    laid = [layer for layer in model.modules() if isinstance(layer, tuple(LAYOUTS.values()))]
+    laid = [layer for layer in model.modules() if isinstance(layer, (*LAYOUTS.values(), Part))]
     for layer in laid:
         layer.forward = lambda x, layer=layer: F.linear(x, layer.weight.contiguous(), layer.bias)
     try:

@@ -19,6 +19,9 @@ from engines.errors import ModelUnavailable, UsageProblem, first_line
 from engines.sources.files import auto_map
 from engines.sources.source import Source, locate
 from engines.target.configuration import read_config
+from engines.target.fused import fuse
+from engines.target.generic import Generic
+from engines.target.lean import Lean, fits
 from engines.target.mark import fingerprint
 from engines.target.model import CausalModel
 from engines.target.selftest import selftest, unfit
@@ -131,10 +134,15 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None) -> Causa
     reason = unfit(type(model), model.config)
     try:
         if not reason:
-            parameters, mark = model.num_parameters(), fingerprint(model)
-            backend = tune(model, threads) if model.device.type == "cpu" else "generic"
-            causal = CausalModel(model, name, parameters, backend, mark)
-            reason = selftest(causal)
+            parameters, mark, own = model.num_parameters(), fingerprint(model), fits(model)
+            if own:
+                fuse(model)
+            layout = tune(model, threads) if model.device.type == "cpu" else "plain"
+            for compute in (*([Lean] if own else []), Generic):
+                causal = CausalModel(model, name, parameters, mark, layout, compute(model))
+                reason = selftest(causal)
+                if not reason and (causal.trees or compute is Generic):
+                    break
     except (MemoryError, torch.OutOfMemoryError):
         reason = "there is no memory left for a forward"
     except Exception as error:  # families need inputs that nobody can list, and say so in their own ways

@@ -1,14 +1,14 @@
 """A decoder-only model of transformers with its KV buffer: what the loop verifies on and draft models draft with.
 
-The generic back end: any family that keeps keys and values. Where its attention takes additive 4-D masks and explicit
-position ids, whole trees are verified; else chains, under the model's own masks and positions.
+Which forward computes is a ``Forward``'s matter: the model's own module, for any family that keeps keys and values, or
+one of our own. Where attention takes additive 4-D masks and explicit position ids, whole trees are verified; else
+chains, under the model's own masks and positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from inspect import signature
 
 import numpy as np
 import torch
@@ -17,8 +17,10 @@ from transformers import PreTrainedModel
 from engines.errors import UsageProblem
 from engines.target.cache import KVBuffer
 from engines.target.cosines import Cosines
+from engines.target.forward import Forward, Mask
+from engines.target.generic import Generic
 from engines.target.masks import additive, spans
-from engines.target.structure import Unclear, find
+from engines.target.structure import Unclear
 from engines.target.sublayers import Sublayers
 
 _NOTHING = np.zeros((0, 0), dtype=bool)
@@ -33,22 +35,22 @@ class CausalModel:
         tokens: ids of the committed rows, in order; ``len(tokens) == length``.
         vocab_size: width of the logits.
         parameters: their number, tied ones counted once.
-        backend: which forward runs, in words.
+        layout: how the weights of linear layers lie in memory (``layouts``).
         fingerprint: of the weights (``mark.fingerprint``); "" where it was not taken.
         context_limit: positions the model was made for.
         spans: kinds and sizes of its attention layers (``masks.spans``).
-        takes: names of the arguments of its forward; not every model's own code has all of them.
         trees: whether branching drafts can be verified in one forward; else chains only.
         remarks: what a user should know about this model here.
-        hidden: while ``show_hidden`` is on, the last hidden states [rows, width] of the last forward, after the final
-            norm: what the language modelling head reads. Of a prefill, those of the last row.
+        compute: the forward.
     """
 
     def __init__(
-        self, model: PreTrainedModel, name: str, parameters: int = 0, backend: str = "generic", fingerprint: str = ""
+        self, model: PreTrainedModel, name: str, parameters: int = 0, fingerprint: str = "", layout: str = "plain",
+        compute: Forward | None = None,
     ) -> None:
         self.model = model.eval()
-        self.name, self.backend, self.fingerprint = name, backend, fingerprint
+        self.name, self.fingerprint, self.layout = name, fingerprint, layout
+        self.compute = compute or Generic(model)
         self.parameters = parameters or model.num_parameters()
         config = model.config.get_text_config(decoder=True)
         self.vocab_size: int = config.vocab_size
@@ -56,35 +58,33 @@ class CausalModel:
         self.device, self.dtype = model.device, model.dtype
         self.spans = spans(config)
         self.trees = self.spans is not None
-        self.takes = frozenset(signature(model.forward).parameters)
         self.cache = KVBuffer(config.num_hidden_layers)
-        self.hidden: torch.Tensor | None = None
-        self._watch = None
         self._sublayers: Sublayers | Unclear | None = None
         self._cosines = Cosines()
         self._whole: int | None = None  # while some are left out: how many of the first rows all layers have
         self.tokens: list[int] = []
         self._pending: list[int] = []
-        self._depths: list[int] = []
         self._seen = _NOTHING  # bool [pending, pending]: row i attends to pending row j
+
+    @property
+    def backend(self) -> str:
+        """Which forward runs, in words."""
+        return self.compute.name + (f", {self.layout} linear layers" if self.layout != "plain" else "")
 
     @property
     def length(self) -> int:
         """Committed KV rows."""
         return self.cache.length
 
+    @property
+    def hidden(self) -> torch.Tensor | None:
+        """While ``show_hidden`` is on, the last hidden states [rows, width] of the last forward, after the final norm:
+        what the language modelling head reads. Of a prefill, those of the last row."""
+        return self.compute.hidden
+
     def show_hidden(self, on: bool) -> bool:
         """Keep each forward's last hidden states in ``hidden``, or no more. Returns whether this model can."""
-        head = self.model.get_output_embeddings()
-        if self._watch is not None:
-            self._watch.remove()
-            self._watch, self.hidden = None, None
-        if on and head is not None:
-            self._watch = head.register_forward_pre_hook(self._note_hidden)
-        return head is not None
-
-    def _note_hidden(self, module, inputs) -> None:
-        self.hidden = inputs[0].reshape(-1, inputs[0].shape[-1])
+        return self.compute.keep_hidden(on)
 
     @property
     def sublayers(self) -> Sublayers:
@@ -95,7 +95,7 @@ class CausalModel:
         """
         if self._sublayers is None:
             try:
-                self._sublayers = find(self.model)
+                self._sublayers = self.compute.sublayers()
             except Unclear as reason:
                 self._sublayers = reason
         if isinstance(self._sublayers, Unclear):
@@ -115,12 +115,12 @@ class CausalModel:
         """
         if self._whole is not None:
             raise ValueError("sublayers are left out already")
-        with self.sublayers.without(attention, mlp), self._cosines.paused():
-            self._whole = self.length
+        with self.compute.without(self.sublayers, attention, mlp):
+            self._whole, self._cosines.paused = self.length, True
             try:
                 yield
             finally:
-                whole, self._whole = self._whole, None
+                whole, self._whole, self._cosines.paused = self._whole, None, False
                 self.truncate(whole)
 
     def measure_cosines(self, on: bool) -> None:
@@ -131,9 +131,11 @@ class CausalModel:
             UsageProblem: the model's sublayers are not understood.
         """
         if on:
-            self._cosines.start(self.sublayers)
-        else:
+            self._cosines.start(len(self.sublayers))
+            self.compute.watch(self.sublayers, self._cosines.see)
+        elif self._cosines.on:
             self._cosines.stop()
+            self.compute.watch(self.sublayers, None)
 
     def cosines(self) -> tuple[list[float], list[float]]:
         """C_l of attention and MLP sublayers, one a layer, averaged over all committed rows.
@@ -157,8 +159,9 @@ class CausalModel:
         for start in range(0, len(tokens), _CHUNK):
             if start and cancelled():
                 return None
-            chunk = list(tokens[start : start + _CHUNK])
-            logits = self._run(chunk, range(self.length, self.length + len(chunk)), None, last_only=True)
+            chunk = tokens[start : start + _CHUNK]
+            positions = range(self.length, self.length + len(chunk))
+            logits = self._run(chunk, positions, self._text_mask(positions), last_only=True)
             self.cache.length += len(chunk)
             self.tokens += chunk
             self._cosines.keep()
@@ -180,17 +183,10 @@ class CausalModel:
         """
         first, n = len(self._pending), len(tokens)
         self.cache.reserve(self.length + first + n)
-        seen = np.zeros((first + n, first + n), dtype=bool)
-        seen[:first, :first] = self._seen
-        for row, parent in enumerate(parents, start=first):
-            if parent >= 0:
-                seen[row] = seen[parent]
-            seen[row, row] = True
-            self._depths.append(0 if parent < 0 else self._depths[parent] + 1)
-        self._seen = seen
+        self._seen = _grown(self._seen, parents)
         self._pending += tokens
-        positions = [self.length + d for d in self._depths]
-        logits = self._run(list(tokens), positions[first:], self._mask(seen[first:], positions))
+        positions = self.length - 1 + self._seen.sum(1)  # a row sees itself and its ancestors
+        logits = self._run(tokens, positions[first:].tolist(), self._mask(self._seen[first:], positions))
         self.cache.pending += n
         return logits
 
@@ -205,7 +201,7 @@ class CausalModel:
         """Forget the pending rows."""
         self.cache.pending = 0
         self._cosines.drop()
-        self._pending, self._depths = [], []
+        self._pending = []
         self._seen = _NOTHING
 
     def truncate(self, length: int) -> None:
@@ -231,29 +227,65 @@ class CausalModel:
             torch.cuda.synchronize(self.device)
 
     @torch.inference_mode()
-    def _run(self, tokens: list[int], positions, mask=None, last_only: bool = False) -> torch.Tensor:
+    def _run(
+        self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, last_only: bool = False
+    ) -> torch.Tensor:
         """One forward; without trees the model makes masks and positions itself, from the number of cached rows."""
-        kwargs = {"attention_mask": mask} if mask is not None else {}
-        if self.trees:
-            kwargs["position_ids"] = torch.tensor([list(positions)], device=self.device)
-        if last_only and "logits_to_keep" in self.takes and not self._cosines.needs_every_row:
-            kwargs["logits_to_keep"] = 1
-        ids = torch.tensor([tokens], device=self.device)
-        logits = self.model(input_ids=ids, past_key_values=self.cache, use_cache=True, **kwargs).logits[0]
+        logits = self.compute.run(tokens, positions if self.trees else None, mask, self.cache, last_only)
         self._cosines.take()
         return logits
 
-    def _mask(self, seen: np.ndarray, positions: list[int]) -> torch.Tensor | dict[str, torch.Tensor] | None:
-        """What these rows see, or None where the model's own causal mask is the right one."""
-        chain = positions[-1] - self.length == len(positions) - 1  # so deep only if every row is its ancestor
-        if not self.trees and not chain:
-            raise ValueError(f"{self.name} takes chains only")
-        if not self.trees or (chain and len(seen) == 1):
+    def _text_mask(self, positions: range) -> Mask:
+        """What plain text sees here, or None where the forward knows."""
+        if self.compute.makes_masks or (
+            (len(positions) == 1 or positions.start == 0) and not self._windowed(positions.stop)
+        ):
             return None
+        rows = len(positions)
+        return self._additive(np.tri(rows, dtype=bool), np.arange(positions.start, positions.stop))
+
+    def _mask(self, seen: np.ndarray, positions: np.ndarray) -> Mask:
+        """What these rows see, or None where the forward knows."""
+        chain = positions[-1] - self.length == len(positions) - 1  # so deep only if every row is its ancestor
+        if not self.trees:
+            if not chain:
+                raise ValueError(f"{self.name} takes chains only")
+            return None
+        if chain and len(seen) == 1 and (self.compute.makes_masks or not self._windowed(int(positions[-1]) + 1)):
+            return None
+        return self._additive(seen, positions)
+
+    def _windowed(self, length: int) -> bool:
+        """Whether a window of some layer hides something of a text of this length."""
+        return any(size is not None and length > size for size in self.spans.values())
+
+    def _additive(self, seen: np.ndarray, positions: np.ndarray) -> Mask:
         mask = additive(seen, positions, self.length, self.spans, self.dtype)
         if isinstance(mask, dict):
             return {kind: one.to(self.device) for kind, one in mask.items()}
         return mask.to(self.device)
+
+
+def _grown(seen: np.ndarray, parents: Sequence[int]) -> np.ndarray:
+    """What pending rows see, bool [rows, rows], with new rows behind ``parents`` (indices of rows, -1: of none)."""
+    first, count = len(seen), len(parents)
+    grown = np.zeros((first + count, first + count), dtype=bool)
+    grown[:first, :first] = seen
+    above = np.fromiter(parents, np.int64, count)
+    own = np.arange(first, first + count)
+    if (above[1:] == own[:-1]).all():
+        grown[first:, first:] = np.tri(count, dtype=bool)
+        if above[0] >= 0:
+            grown[first:, :first] = seen[above[0]]
+        return grown
+    rows, seeing = own, own
+    while len(rows):  # a level of ancestors at a time, up to rows that were there
+        grown[seeing, rows] = True
+        rows = above[rows - first]
+        old = (rows >= 0) & (rows < first)
+        grown[seeing[old], :first] |= seen[rows[old]]
+        rows, seeing = rows[rows >= first], seeing[rows >= first]
+    return grown
 
 
 def _shared_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:

@@ -15,6 +15,7 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 
 from engines.sampling import to_numpy
+from engines.target.generic import takes
 from engines.target.model import CausalModel
 from engines.target.structure import layer_lists
 
@@ -133,7 +134,7 @@ def _logits(model: CausalModel, tokens: Sequence[int], rows: int, **how) -> np.n
     """float32 logits [rows, vocabulary] of the last rows of one forward. One that has no ``logits_to_keep`` gives all
     rows; one that has no ``position_ids`` counts from the cache."""
     how["logits_to_keep"] = rows
-    for name in {"logits_to_keep", "position_ids"} - model.takes:
+    for name in {"logits_to_keep", "position_ids"} - takes(model.model):
         how.pop(name, None)
     out = model.model(input_ids=torch.tensor([list(tokens)], device=model.device), **how)
     return to_numpy(out.logits[0, -rows:])

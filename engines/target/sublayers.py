@@ -160,17 +160,21 @@ class Sublayers:
     def __len__(self) -> int:
         return len(self.layers)
 
+    def check(self, attention: frozenset[int], mlp: frozenset[int]) -> None:
+        """Raises ValueError where one of these (layers from 0) cannot be left out."""
+        if not (attention <= self.attention and mlp <= self.mlp):
+            raise ValueError(f"cannot leave out attention {sorted(attention)} and MLP {sorted(mlp)}")
+
     @contextmanager
     def without(self, attention: frozenset[int], mlp: frozenset[int]) -> Iterator[None]:
-        """Forwards without these sublayers (layers from 0).
+        """Forwards of the module without these sublayers (layers from 0).
 
         Raises:
             ValueError: one of them cannot be left out.
         """
         plan = self._plans.get((attention, mlp))
         if plan is None:
-            if not (attention <= self.attention and mlp <= self.mlp):
-                raise ValueError(f"cannot leave out attention {sorted(attention)} and MLP {sorted(mlp)}")
+            self.check(attention, mlp)
             names = ({name for name, out in ((ATTENTION, attention), (MLP, mlp)) if i in out}
                      for i in range(len(self.layers)))
             plan = [stub for layer, out in zip(self.layers, names) if out for stub in layer.stubs(out)]

@@ -53,7 +53,7 @@ def tune(model: nn.Module, threads: int | None = None) -> str:
         threads: a count to keep; None measures one thread against torch's own default, unless OMP_NUM_THREADS is set.
 
     Returns:
-        The back end in words.
+        The layout of the linear layers.
     """
     default = threads or torch.get_num_threads()
     candidates = [default]
@@ -67,10 +67,9 @@ def tune(model: nn.Module, threads: int | None = None) -> str:
             chosen = count
     torch.set_num_threads(chosen)
     layout = costs[chosen].layout
-    if layout == "plain":
-        return "generic"
-    lay_out(model, layout)
-    return f"generic, {layout} linear layers"
+    if layout != "plain":
+        lay_out(model, layout)
+    return layout
 
 
 def measure(model: nn.Module, threads: int, layouts: list[str]) -> Cost:

@@ -59,7 +59,7 @@ def test_another_shape_or_dtype_has_its_own_price(cache, model, measured):
     for other in (make_llama(3, layers=3), make_llama(3).to(torch.bfloat16)):
         pricing.price(wrap(other, "tiny", threads=1))
     assert len(measured) == 3 == len(list(cache.iterdir()))
-    model.backend = "another layout"
+    model.layout = "another"
     pricing.price(model)
     assert len(measured) == 4
 
@@ -67,7 +67,7 @@ def test_another_shape_or_dtype_has_its_own_price(cache, model, measured):
 def test_other_weights_cost_the_same(cache, measured):
     for seed in (3, 9):
         other = wrap(make_llama(seed), "tiny", threads=1)
-        other.backend = "generic"  # which layout is fastest may differ from one moment to the next
+        other.layout = "plain"  # which layout is fastest may differ from one moment to the next
         pricing.price(other)
     assert len(measured) == 1
 
@@ -103,7 +103,7 @@ def test_what_was_measured_on_a_busy_machine_is_measured_again(cache, model, mon
 def test_under_dice_the_first_price_stays(cache, model):
     first, later = CostCurve(((1, 1.0),)), CostCurve(((1, 0.5),))
     assert pricing.price_for_dice(model, first) == first
-    model.backend = "another layout"
+    model.layout = "another"
     assert pricing.price_for_dice(model, later) == first
     assert pricing.price_for_dice(model, later, fresh=True) == later == pricing.price_for_dice(model, first)
 

@@ -115,7 +115,7 @@ def test_whole_layers_left_out_are_a_smaller_model():
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_neox", "cohere2", "opt", "bloom", "mixtral"])
 def test_nothing_of_a_sublayer_runs(name):
-    model = wrapped(name)
+    model = CausalModel(made(name), name)
     sub = model.sublayers
     model.truncate(0)
     model.extend(PROMPT)
