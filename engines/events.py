@@ -251,8 +251,7 @@ _CLASSES: dict[str, type] = {c.__name__: c for c in typing.get_args(Event)}
 
 def to_json(event: Event) -> str:
     """One line of JSON; ``"event"`` names the class. Non-finite numbers become null, and come back as nan."""
-    record = {"event": type(event).__name__, **codec.plain(event)}
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    return codec.text(event, event=type(event).__name__)
 
 
 def from_json(line: str) -> Event:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines import Request, UsageProblem, measure, specs
+from engines import Request, UsageProblem, codec, measure, specs
 from engines.events import (
     Audited,
     Auditing,
@@ -69,11 +70,22 @@ def test_events_survive_json(event):
      '{"event": "Finished", "reason": "bored", "tokens": [], "text": ""}',
      '{"event": "Finished", "reason": "stop", "tokens": ["1"], "text": ""}',
      '{"event": "Finished", "reason": "stop", "tokens": [true], "text": ""}',
+     '{"event": "Finished", "reason": "stop", "tokens": [1, 1.5], "text": ""}',
+     '{"event": "Finished", "reason": "stop", "tokens": [null], "text": ""}',
      '{"event": "Prefilled", "prompt_tokens": 1, "reused": 0, "seconds": 1, "first": 3, "cache_length": 2}'],
 )
 def test_what_is_no_event_is_a_value_error(line):
     with pytest.raises(ValueError):
         from_json(line)
+
+
+@pytest.mark.parametrize("prob", [0.5, 1, math.nan, math.inf], ids=str)
+def test_the_fast_way_to_a_line_is_the_plain_one(prob):
+    event = Prefilled(3, 1, 0.25, replace(A, prob=prob, noise=-math.inf if prob == 1 else None), 4)
+    assert to_json(event) == json.dumps(
+        {"event": "Prefilled", **codec.plain(event)}, ensure_ascii=False, separators=(",", ":")
+    )
+    assert str(from_json(to_json(event)).first.prob) == str(float(prob) if math.isfinite(prob) else math.nan)
 
 
 def test_fields_of_a_newer_version_are_ignored():
