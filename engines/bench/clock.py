@@ -15,18 +15,25 @@ class Pace:
             prefill, and what a drafter does at its start. Assisted generation verifies its first draft in the forward
             that reads the prompt, so its first delivery may be several tokens.
         later, later_seconds: the tokens after it, and the seconds from it to the end.
+        rounds: the deliveries after the first, each after a forward of the target.
     """
 
     first: int
     first_seconds: float
     later: int
     later_seconds: float
+    rounds: int
 
     @property
     def rate(self) -> float | None:
         """Tokens a second after the first delivery: prefill and what came with it are in neither. None where nothing
         came later."""
         return self.later / self.later_seconds if self.later and self.later_seconds > 0 else None
+
+    @property
+    def length(self) -> float | None:
+        """Tokens a delivery after the first: the mean generated length M. None where there is none."""
+        return self.later / self.rounds if self.rounds else None
 
     @property
     def whole(self) -> float:
@@ -39,5 +46,5 @@ def together(paces: Iterable[Pace]) -> Pace:
     paces = list(paces)
     return Pace(
         sum(p.first for p in paces), sum(p.first_seconds for p in paces), sum(p.later for p in paces),
-        sum(p.later_seconds for p in paces),
+        sum(p.later_seconds for p in paces), sum(p.rounds for p in paces),
     )

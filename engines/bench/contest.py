@@ -12,7 +12,7 @@ from engines.bench.clock import Pace
 from engines.bench.peers import Peer
 from engines.bench.suite import Case, Suite
 from engines.errors import SpecError, UsageProblem
-from engines.events import Audited, Event, Finished, Prefilled, Ready
+from engines.events import Audited, Event, Finished, Prefilled, Ready, Round
 from engines.race.lanes import Lane
 from engines.race.runner import Racer
 from engines.request import Request
@@ -54,12 +54,14 @@ class Contest:
             yield from self.others.run(request, peer, cancelled)
             self.pace = self.others.pace
             return
-        begun = clock = perf_counter()
+        rounds, begun = 0, perf_counter()
+        clock = begun
         for event in self.decoder.run(request, cancelled):
             if isinstance(event, Prefilled):
                 clock = perf_counter()
             elif isinstance(event, Finished):
-                self.pace = Pace(1, clock - begun, len(event.tokens) - 1, perf_counter() - clock)
+                self.pace = Pace(1, clock - begun, len(event.tokens) - 1, perf_counter() - clock, rounds)
+            rounds += isinstance(event, Round)
             yield event
 
     def audit(

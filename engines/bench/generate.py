@@ -84,7 +84,7 @@ class Generator:
         times = [at - clock for at in stamps.times]
         tokens = [token for tokens in stamps.tokens for token in tokens]
         first = len(stamps.tokens[0])
-        self.pace = Pace(first, times[0], len(tokens) - first, times[-1] - times[0])
+        self.pace = Pace(first, times[0], len(tokens) - first, times[-1] - times[0], len(times) - 1)
         yield self._started(request, peer, prompt)
         yield from self._told(len(prompt), stamps.tokens, times)
         reason = "stop" if tokens[-1] in runtime.end_tokens else "length"

@@ -16,7 +16,8 @@ class Figure:
 
     Attributes:
         engine: ours with this method.
-        variant: how the paper's differs, or what it is called there.
+        variant: how the paper's is made up: the drafter (of many that were tried, the best), what RASD fuses, a
+            datastore of the model's own answers; "" where there is nothing to say.
         value: a ratio or a length; MAR as a share.
         model, data, hardware: on which it was measured, with greedy decoding.
         source: paper and table.
@@ -31,6 +32,11 @@ class Figure:
     hardware: str
     source: str
 
+    @property
+    def where(self) -> str:
+        """Paper, table and hardware."""
+        return f"{self.source}: {self.hardware}"
+
 
 _ADMG = ("2 V100 32 GB", "ADMG (Metel et al. 2024), Table 3")
 _ADMG_CODE = ("2 V100 32 GB", "ADMG (Metel et al. 2024), Table 4")
@@ -44,29 +50,29 @@ _SMALL = ("1 RTX 3090", "Spec-Bench (Xia et al. 2024), leaderboard")
 _CODE = "CodeAlpaca"
 
 FIGURES = (
-    Figure("pld", "", "speed-up", 1.66, "Vicuna-v1.3 7B", "Spec-Bench", *_BOARD),
-    Figure("pld", "", "speed-up", 1.64, "Vicuna-v1.3 7B", "Spec-Bench", *_SMALL),
+    Figure("pld", "", "speed-up", 1.66, "Vicuna 7B", "Spec-Bench", *_BOARD),
+    Figure("pld", "", "speed-up", 1.64, "Vicuna 7B", "Spec-Bench", *_SMALL),
     Figure("pld", "", "speed-up", 2.21, "CodeLlama 7B", _CODE, *_DRESD),
     Figure("pld", "", "speed-up", 1.11, "Llama-2-Chat 7B", _CODE, *_DRESD),
     Figure("pld", "", "speed-up", 1.49, "Qwen2.5 14B", "HumanEval", *_RASD_PLD),
     Figure("pld", "", "speed-up", 1.98, "Qwen2.5 14B", "MultiFieldQA", *_RASD_PLD),
     Figure("pld", "", "tau", 0.55, "Qwen2.5 14B", "HumanEval", *_RASD_PLD),
-    Figure("draft", "68M draft model", "speed-up", 1.52, "Vicuna-v1.3 7B", "Spec-Bench", *_BOARD),
-    Figure("draft", "68M draft model", "speed-up", 1.79, "Vicuna-v1.3 7B", "Spec-Bench", *_SMALL),
-    Figure("draft", "best of several", "speed-up", 1.75, "CodeLlama 7B", "HumanEval", *_REST),
-    Figure("draft", "best of several", "speed-up", 1.31, "Vicuna 7B", "MT-Bench", *_REST),
-    Figure("draft", "68M draft model", "speed-up", 1.63, "CodeLlama 7B", _CODE, *_DRESD),
-    Figure("draft", "68M draft model", "speed-up", 1.32, "Llama-2-Chat 7B", _CODE, *_DRESD),
+    Figure("draft", "68M drafter", "speed-up", 1.52, "Vicuna 7B", "Spec-Bench", *_BOARD),
+    Figure("draft", "68M drafter", "speed-up", 1.79, "Vicuna 7B", "Spec-Bench", *_SMALL),
+    Figure("draft", "best of many", "speed-up", 1.75, "CodeLlama 7B", "HumanEval", *_REST),
+    Figure("draft", "best of many", "speed-up", 1.31, "Vicuna 7B", "MT-Bench", *_REST),
+    Figure("draft", "68M drafter", "speed-up", 1.63, "CodeLlama 7B", _CODE, *_DRESD),
+    Figure("draft", "68M drafter", "speed-up", 1.32, "Llama-2-Chat 7B", _CODE, *_DRESD),
     Figure("rest", "", "speed-up", 2.36, "CodeLlama 7B", "HumanEval", *_REST),
     Figure("rest", "", "speed-up", 1.69, "Vicuna 7B", "MT-Bench", *_REST),
-    Figure("rest", "", "speed-up", 1.48, "Vicuna-v1.3 7B", "Spec-Bench", *_BOARD),
-    Figure("rest", "", "speed-up", 1.28, "Vicuna-v1.3 7B", "Spec-Bench", *_SMALL),
-    Figure("rest", "own answers in store", "speed-up", 3.79, "CodeLlama 7B", _CODE, *_DRESD),
-    Figure("rest", "own answers in store", "MAR", 0.334, "CodeLlama 7B", _CODE, *_DRESD_MAR),
+    Figure("rest", "", "speed-up", 1.48, "Vicuna 7B", "Spec-Bench", *_BOARD),
+    Figure("rest", "", "speed-up", 1.28, "Vicuna 7B", "Spec-Bench", *_SMALL),
+    Figure("rest", "own answers", "speed-up", 3.79, "CodeLlama 7B", _CODE, *_DRESD),
+    Figure("rest", "own answers", "MAR", 0.334, "CodeLlama 7B", _CODE, *_DRESD_MAR),
     Figure("rest", "", "tau", 0.86, "Qwen2.5 14B", "HumanEval", *_RASD_REST),
-    Figure("dresd", "own answers in store", "speed-up", 5.47, "CodeLlama 7B", _CODE, *_DRESD),
-    Figure("dresd", "own answers in store", "speed-up", 4.11, "Llama-2-Chat 7B", _CODE, *_DRESD),
-    Figure("dresd", "own answers in store", "MAR", 0.494, "CodeLlama 7B", _CODE, *_DRESD_MAR),
+    Figure("dresd", "own answers", "speed-up", 5.47, "CodeLlama 7B", _CODE, *_DRESD),
+    Figure("dresd", "own answers", "speed-up", 4.11, "Llama-2-Chat 7B", _CODE, *_DRESD),
+    Figure("dresd", "own answers", "MAR", 0.494, "CodeLlama 7B", _CODE, *_DRESD_MAR),
     Figure("rasd", "REST + EAGLE-2", "speed-up", 2.86, "Qwen2.5 14B", "HumanEval", *_RASD_REST),
     Figure("rasd", "PLD + EAGLE-2", "speed-up", 2.31, "Qwen2.5 14B", "CNN/DM", *_RASD_PLD),
     Figure("rasd", "REST + EAGLE-2", "tau", 3.46, "Qwen2.5 14B", "HumanEval", *_RASD_REST),
@@ -87,3 +93,8 @@ def of(engines: Iterable[str]) -> list[Figure]:
     """The figures of these engines, in the order of the engines."""
     order = {engine: place for place, engine in reversed(list(enumerate(engines)))}
     return sorted((f for f in FIGURES if f.engine in order), key=lambda f: order[f.engine])
+
+
+def sources(figures: Iterable[Figure]) -> list[str]:
+    """Where these figures are from, each once, with the hardware."""
+    return list(dict.fromkeys(figure.where for figure in figures))

@@ -11,6 +11,7 @@ from engines.errors import UsageProblem
 from spec_tui.cli import datastore as datastore_commands
 from spec_tui.cli import model as model_commands
 from spec_tui.cli.application import open_application
+from spec_tui.cli.bench import bench
 from spec_tui.cli.compare import compare
 from spec_tui.cli.doctor import doctor
 from spec_tui.cli.engines import engines
@@ -89,6 +90,10 @@ app.command(
     short_help="Engines side by side: speed, acceptance, same text.",
     epilog="Exit codes: 0, 1 a lane failed or a BUG, 2 usage, 3 model unavailable, 130 interrupted.",
 )(compare)
+app.command(
+    short_help="Engines and transformers.generate over a suite of tasks.",
+    epilog="Exit codes: 0, 1 a lane failed or a BUG, 2 usage, 3 model unavailable, 130 interrupted.",
+)(bench)
 app.command(short_help="One option of an engine against speed and acceptance.")(sweep)
 app.command(short_help="List the engines and their options.")(engines)
 app.add_typer(model_commands.group, name="model", short_help="Look at models without loading them.")

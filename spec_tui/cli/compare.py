@@ -36,6 +36,7 @@ class Format(StrEnum):
     md = "md"
 
 
+SingleLanes = Annotated[list[str] | None, Option(metavar="ID:OPTION=VALUE", help=_LANE)]
 Repeats = Annotated[int | None, Option(metavar="N", help=_REPEATS)]
 Prompts = Annotated[Path | None, Option(metavar="FILE", help=_PROMPTS)]
 TraceDir = Annotated[Path | None, Option(metavar="DIR", help=_TRACES)]
@@ -46,7 +47,7 @@ RaceFormat = Annotated[Format, Option("--format", help=_FORMAT)]
 def compare(
     generation: Generation,
     engines: Annotated[str, Option(metavar="LIST", help=_ENGINES)] = "",
-    engine: Annotated[list[str] | None, Option(metavar="ID:OPTION=VALUE", help=_LANE)] = None,
+    engine: SingleLanes = None,
     set_: Settings = None,
     repeats: Repeats = None,
     prompts: Prompts = None,
@@ -73,9 +74,14 @@ def write(result: Result, asked: Race, format: Format) -> None:
         print(text, flush=True)
 
 
+def named(engines: str, single: list[str]) -> tuple[Lane, ...]:
+    """The lanes of --engines and of each --engine. Raises UsageProblem."""
+    return (parse_lanes([engines]) if engines else ()) + tuple(parse_lane(text) for text in single)
+
+
 def _lanes(engines: str, single: list[str], common: dict[str, str]) -> tuple[Lane, ...]:
     """The lanes that the flags name. Raises UsageProblem."""
-    lanes = (parse_lanes([engines]) if engines else ()) + tuple(parse_lane(text) for text in single)
+    lanes = named(engines, single)
     if len(lanes) < 2:
         raise UsageProblem(
             "there are not two engines to compare", "for example --engines autoregressive,pld,draft:shape=tree"

@@ -27,7 +27,7 @@ from spec_tui.session.client import LoadRequest
 _LAW = "Who decides what is accepted. To see what bias looks like, LOSSY: " + ", ".join(
     name for name, law in LAWS.items() if not law.lossless) + "."
 _AUDIT = "Check every token against the plain model afterwards; exit code 1 on a BUG."
-_FIRST = 2  # fields that stand before a command's own flags
+_PROMPT = ("prompt", "prompt_file")  # fields that stand before a command's own flags
 
 
 @dataclass(frozen=True)
@@ -84,21 +84,31 @@ class Generation:
 def generates(command: Callable[..., Callable[[], int]]) -> Callable[..., Callable[[], int]]:
     """The command for typer: its first parameter, a ``Generation``, becomes the flags that make one; its own flags
     come behind the prompt."""
+    return _flagged(command, tuple(f.name for f in fields(Generation)))
+
+
+def measures(command: Callable[..., Callable[[], int]]) -> Callable[..., Callable[[], int]]:
+    """The same for a command that has prompts of its own."""
+    return _flagged(command, tuple(f.name for f in fields(Generation) if f.name not in _PROMPT))
+
+
+def _flagged(command: Callable[..., Callable[[], int]], names: tuple[str, ...]) -> Callable[..., Callable[[], int]]:
     hints = get_type_hints(Generation, include_extras=True)
     shared = [
         inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
-        for f in fields(Generation)
+        for f in fields(Generation) if f.name in names
     ]
     own = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in list(inspect.signature(command, eval_str=True).parameters.values())[1:]
     ]
+    before = sum(name in _PROMPT for name in names)
 
     def called(**flags: Any) -> Callable[[], int]:
-        generation = Generation(**{f.name: flags.pop(f.name) for f in fields(Generation)})
+        generation = Generation(**{name: flags.pop(name) for name in names})
         return command(generation, **flags)
 
     called.__name__, called.__doc__ = command.__name__, command.__doc__
-    called.__signature__ = inspect.Signature([*shared[:_FIRST], *own, *shared[_FIRST:]])
+    called.__signature__ = inspect.Signature([*shared[:before], *own, *shared[before:]])
     called.__annotations__ = {}
     return called

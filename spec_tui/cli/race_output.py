@@ -38,13 +38,33 @@ def markdown(result: Result, asked: Race) -> str:
     return as_markdown(tables(result, asked), notes(result, asked)) if result.complete else ""
 
 
-def as_text(blocks: Sequence[Rows], labels: Sequence[str], said: Sequence[str]) -> str:
-    """Tables, then sentences, in 80 columns; labels of lanes that are too wide are shortened, and explained."""
+def as_text(blocks: Sequence[Rows], labels: Sequence[str], said: Sequence[str], width: int = WIDTH) -> str:
+    """Tables, then sentences, so wide; labels of lanes that are too wide are shortened, and explained."""
     short = _short_labels(labels)
     shown = [[[short.get(row[0], row[0]), *row[1:]] for row in rows] for rows in blocks]
-    lines = [fill(sanitise(note), WIDTH, subsequent_indent="  ")
+    lines = [fill(sanitise(note), width, subsequent_indent="  ")
              for note in (*(f"{short[label]}: {label}" for label in short), *said)]
-    return "\n\n".join([*map(aligned, shown), *filter(None, ["\n".join(lines)])])
+    parts = [aligned(part) for rows in shown for part in _folded(rows, width)]
+    return "\n\n".join([*parts, *filter(None, ["\n".join(lines)])])
+
+
+def _folded(rows: Rows, width: int) -> list[Rows]:
+    """A table that is too wide, as several with the same first column; an interval stays with its number."""
+    widths = [max(len(row[i]) for row in rows) + 2 for i in range(len(rows[0]))]
+    groups: list[list[int]] = []
+    for column, name in enumerate(rows[0][1:], 1):
+        if name == "interval" and groups:
+            groups[-1].append(column)
+        else:
+            groups.append([column])
+    parts, room = [[0]], width + 2 - widths[0]
+    for group in groups:
+        wide = sum(widths[column] for column in group)
+        if wide > room and len(parts[-1]) > 1:
+            parts, room = [*parts, [0]], width + 2 - widths[0]
+        parts[-1] += group
+        room -= wide
+    return [[[row[column] for column in part] for row in rows] for part in parts]
 
 
 def _short_labels(labels: Sequence[str]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 
 from engines.errors import UsageProblem
 from engines.events import Auditing, Event, Loading
@@ -83,14 +84,14 @@ def _runs(asked: Race, result: Result) -> int:
 
 
 class Progress:
-    """Which lane runs, on stderr, and nothing while one does: a line that replaces itself on a terminal, a line for
-    each finished run in a pipe."""
+    """Which lane runs and how long it will take, on stderr, and nothing while one does: a line that replaces itself on
+    a terminal, a line for each finished run in a pipe, though not within ``pause`` seconds of the one before."""
 
-    def __init__(self, asked: Race) -> None:
-        self._asked, self._labels = asked, asked.labels
+    def __init__(self, asked: Race, pause: float = 0.0) -> None:
+        self._asked, self._labels, self._pause = asked, asked.labels, pause
         self._status = Status()
         self._step = (0, 1)
-        self._told: set[str] = set()
+        self._began = self._said = perf_counter()
 
     def __enter__(self) -> Progress:
         self._status.__enter__()
@@ -101,16 +102,30 @@ class Progress:
 
     def show(self, event: Event) -> None:
         if isinstance(event, LaneStarted):
+            if event.step == 1:
+                self._began = perf_counter()
             self._step = event.step, event.steps
             what = "warm-up" if event.warm_up else f"repeat {event.repeat + 1} of {self._asked.repeats}"
             prompt = f", prompt {event.prompt + 1}" if self._asked.prompts else ""
-            self._status.show(Loading(f"{self._labels[event.lane]}, {what}{prompt}", (event.step - 1) / event.steps))
+            stage = f"{self._labels[event.lane]}, {what}{prompt}{self._left(event.step - 1)}"
+            self._status.show(Loading(stage, (event.step - 1) / event.steps))
         elif isinstance(event, LaneFinished) and not self._status.shown:
-            rate = "" if event.tokens_per_second is None else f", {event.tokens_per_second:.1f} tokens/s"
             step, steps = self._step
-            narrate(f"{step} of {steps}: {one_line(self._labels[event.lane])}: {event.tokens} tokens{rate}")
+            if perf_counter() - self._said < self._pause and step < steps:
+                return
+            self._said = perf_counter()
+            rate = "" if event.tokens_per_second is None else f", {event.tokens_per_second:.1f} tokens/s"
+            label = one_line(self._labels[event.lane])
+            narrate(f"{step} of {steps}: {label}: {event.tokens} tokens{rate}{self._left(step)}")
         elif isinstance(event, Auditing):
             self._status.show(Loading("auditing", event.done))
+
+    def _left(self, done: int) -> str:
+        """The time that is left at the pace so far, once there is one, of races that take a while."""
+        seconds = (perf_counter() - self._began) / max(1, done) * (self._step[1] - done)
+        if done < len(self._labels) or seconds < 20:
+            return ""
+        return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
 
 
 class Traces:

@@ -1,0 +1,154 @@
+"""A benchmark drawn: speed-ups, speed-ups by task, ours beside generate. One hue or two, told apart by hatching too."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engines.race.estimate import Estimate
+from spec_tui.text import one_line
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from spec_tui.cli.bench_output import Report
+
+_OURS, _THEIRS, _SLOWER, _LINE = "#0072b2", "#e69f00", "#9fb8c8", "#444444"  # of Okabe and Ito's palette, and tints
+_LABEL, _COLUMNS = 30, 4
+_SETTINGS = {
+    "text.parse_math": False,  # a dollar in a label is a dollar
+    "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
+    "svg.hashsalt": "spec-tui", "hatch.linewidth": 0.6,
+}
+
+
+def draw(report: Report, folder: Path, names: Sequence[str]) -> list[str]:
+    """Draw what there is into files of these names, and say which there are. Raises OSError."""
+    from matplotlib import rc_context
+
+    with warnings.catch_warnings(), rc_context(_SETTINGS):
+        warnings.simplefilter("ignore")  # letters that the font lacks become boxes
+        figures = zip(names, (_speed_ups(report), _tasks(report), _beside_generate(report)))
+        drawn = {name: figure for name, figure in figures if figure is not None}
+        for name, figure in drawn.items():
+            figure.savefig(folder / name, bbox_inches="tight", metadata={"Date": None})
+    return list(drawn)
+
+
+def _speed_ups(report: Report) -> Figure | None:
+    """Speed-up over the baseline, a lane a row, with intervals."""
+    s, base = report.standings, report.asked.baseline
+    found = [(report.labels[lane], s.ratio(lane, base)) for lane in s.own if lane != base]
+    if not any(estimate for _, estimate in found):
+        return None
+    figure, (axes,) = _panels(1, 1, 7.5, 1.2 + 0.36 * len(found))
+    _bars(axes, found)
+    _axis(axes, f"tokens/s over {_name(report.labels[base])}, {_spread(report)}")
+    return figure
+
+
+def _tasks(report: Report) -> Figure | None:
+    """The same by task, a panel each."""
+    s, base = report.standings, report.asked.baseline
+    lanes = [lane for lane in s.own if lane != base]
+    if len(s.tasks) < 2 or not lanes:
+        return None
+    columns = min(_COLUMNS, len(s.tasks))
+    rows = math.ceil(len(s.tasks) / columns)
+    figure, panels = _panels(rows, columns, 2.6 + 2.5 * columns, rows * (0.9 + 0.27 * len(lanes)))
+    for place, (task, axes) in enumerate(zip(s.tasks, panels)):
+        _bars(axes, [(report.labels[lane], s.ratio(lane, base, task)) for lane in lanes], small=True)
+        _axis(axes, "")
+        axes.set_title(one_line(task, _LABEL), fontsize=10, loc="left")
+        axes.tick_params(labelleft=place % columns == 0)
+    for axes in panels[len(s.tasks):]:
+        axes.set_visible(False)
+    figure.supxlabel(f"tokens/s over {_name(report.labels[base])}, by task", fontsize=10)
+    return figure
+
+
+def _beside_generate(report: Report) -> Figure | None:
+    """Tokens/s of ours and of generate, for each lane whose method transformers has."""
+    s = report.standings
+    pairs = [(lane, peer) for lane in s.own if (peer := s.peer_of(lane)) is not None]
+    if not pairs:
+        return None
+    figure, (axes,) = _panels(1, 1, 7.5, 1.4 + 0.62 * len(pairs))
+    standing = s.standing()
+    for row, (lane, peer) in enumerate(pairs):
+        ratio = s.ratio(lane, peer)
+        words = "" if ratio is None else f"  {ratio.median:.2f} x"
+        _bar(axes, row - 0.19, standing[lane].rate, _OURS, 0.36, words)
+        _bar(axes, row + 0.19, standing[peer].rate, _THEIRS, 0.36, "", hatch="///")
+    _rows(axes, [report.labels[lane] for lane, _ in pairs])
+    from matplotlib.patches import Patch
+
+    shown = [Patch(facecolor=_OURS, label="spec-tui"),
+             Patch(facecolor=_THEIRS, edgecolor="white", hatch="///", label="transformers.generate, the same method")]
+    axes.legend(handles=shown, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
+    axes.set_xlabel(f"tokens/s, {_spread(report)}")
+    axes.grid(axis="x", color="#dddddd")
+    axes.margins(x=0.12)
+    return figure
+
+
+def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    return figure, list(grid.flat)
+
+
+def _bars(axes: Axes, found: Sequence[tuple[str, Estimate | None]], small: bool = False) -> None:
+    """A bar for each label, lighter and hatched where the lane is slower than the baseline, which is a line at 1."""
+    for row, (_, estimate) in enumerate(found):
+        slower = estimate is not None and estimate.median < 1
+        words = "" if estimate is None else f"  {estimate.median:.2f}"
+        colour, hatch = (_SLOWER, "///") if slower else (_OURS, "")
+        _bar(axes, row, estimate, colour, 0.66, words, hatch, small)
+    _rows(axes, [label for label, _ in found])
+    axes.axvline(1.0, color=_LINE, linewidth=1)
+    axes.margins(x=0.22 if small else 0.1)
+
+
+def _bar(
+    axes: Axes, row: float, estimate: Estimate | None, colour: str, height: float, words: str, hatch: str = "",
+    small: bool = False,
+) -> None:
+    """A median with its interval as a whisker, and words behind it."""
+    if estimate is None:
+        return
+    axes.barh(row, estimate.median, height, color=colour, hatch=hatch, edgecolor="white")
+    end = estimate.median
+    if estimate.low is not None and estimate.high is not None:
+        axes.plot([estimate.low, estimate.high], [row, row], color=_LINE, linewidth=1.4, marker="|", markersize=5)
+        end = max(end, estimate.high)
+    axes.text(end, row, words, va="center", fontsize=8 if small else 10, color=_LINE)
+
+
+def _rows(axes: Axes, labels: Sequence[str]) -> None:
+    axes.set_yticks(range(len(labels)), [_name(label) for label in labels])
+    axes.set_ylim(len(labels) - 0.45, -0.55)
+
+
+def _axis(axes: Axes, label: str) -> None:
+    axes.set_xlabel(label)
+    axes.set_xlim(left=0)
+    axes.grid(axis="x", color="#dddddd")
+
+
+def _name(label: str) -> str:
+    return one_line(label, _LABEL)
+
+
+def _spread(report: Report) -> str:
+    """What the whiskers are."""
+    estimates = [f.rate for f in report.standings.standing() if f.rate and f.rate.coverage]
+    if not estimates:
+        return "one repeat"
+    return f"median and {min(e.coverage for e in estimates):.0%} interval of {report.asked.repeats} repeats"
