@@ -1,14 +1,18 @@
 """Benchmarks of the playground, as ratios in one interleaved run.
 
-    python tools/bench.py [decode|showcase|race|loop|paint|ui]... [--repeats N] [--json]
+    python tools/bench.py [decode|peers|qwen|context|showcase|race|loop|paint|ui|chat]... [--repeats N] [--json]
 
 showcase: engines at budget=auto, and at the published sizes, against autoregressive decoding on the showcase prompts;
         with t(n) and each engine's break-even, so that a miss explains itself.
 decode: our autoregressive loop and each engine against transformers.generate on the shipped pair, same threads.
+peers:  prompt lookup and the draft model against transformers.generate with the same method.
+qwen:   autoregressive decoding of a model in the shape of Qwen2-0.5B against transformers.generate.
+context: a round at context 2048 against one at 256.
 race:   lanes of spec-tui compare against spec-tui run alone, and a lane against itself.
 loop:   the loop's own time a round (everything but drafting and the forward), at temperature 0 and 0.8.
 paint:  from the start of the process to the first full screen, in a pseudo-terminal.
 ui:     the share of one core that drawing 500 tokens a second takes (tools/bench_ui.py).
+chat:   tokens a second in the chat screen, in a pseudo-terminal, against decoding without a screen.
 
 Each figure comes with its median, its spread (minimum and maximum over the repeats) and the bound it should keep.
 """
@@ -18,16 +22,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pty
 import re
-import select
-import signal
 import statistics
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+
+from benches.chat import bench_chat
+from benches.peers import bench_decode, bench_peers
+from benches.rows import Row, shuffled
+from benches.shapes import bench_context, bench_qwen
+from benches.terminal import Terminal
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -38,65 +45,6 @@ PROMPTS = (
     "Repeat these lines: red apple, green pear, red apple, yellow plum, red apple, green pear.",
 )
 NEW_TOKENS = 100
-
-
-@dataclass
-class Row:
-    """A measured figure: what, its samples, its unit, and the bound it should keep ("" for none)."""
-
-    name: str
-    samples: list[float]
-    unit: str
-    bound: str = ""
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.samples)
-
-    @property
-    def kept(self) -> bool | None:
-        if not self.bound:
-            return None
-        sense, limit = self.bound.split()
-        if sense == "in":
-            low, high = map(float, limit.split(".."))
-            return low <= self.median <= high
-        return self.median >= float(limit) if sense == ">=" else self.median <= float(limit)
-
-    def line(self) -> str:
-        mark = {None: "", True: "ok", False: "MISSED"}[self.kept]
-        spread = f"{min(self.samples):.3g}..{max(self.samples):.3g}"
-        return f"{self.name:<58}{self.median:>9.3g} {self.unit:<9}{spread:<17}{self.bound:<13}{mark}"
-
-
-def bench_decode(repeats: int) -> list[Row]:
-    """Tokens a second of each engine over transformers.generate's, pairwise within a repeat."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from engines import load
-
-    runtime = load()
-    plain = AutoModelForCausalLM.from_pretrained(runtime.ready.model, dtype=torch.float32)
-    contenders = {"generate": lambda p: generate_rate(plain, runtime, p)}
-    for engine, options in (("autoregressive", {}), ("pld", {}), ("draft", {}), ("draft", {"shape": "tree"})):
-        name = " ".join([engine, *options.values()])
-        contenders[name] = lambda p, e=engine, o=options: engine_rate(runtime, p, e, o)
-    for contender in contenders.values():
-        contender(PROMPTS[0])  # warm-up
-    rates: dict[str, list[float]] = {name: [] for name in contenders}
-    for repeat in range(repeats):
-        for name in shuffled(contenders, repeat):
-            spent = [contenders[name](p) for p in PROMPTS]
-            rates[name].append(sum(t for t, _ in spent) / sum(s for _, s in spent))
-    rows = [Row("transformers.generate, greedy", rates["generate"], "tokens/s")]
-    for name in list(contenders)[1:]:
-        ratios = [ours / theirs for ours, theirs in zip(rates[name], rates["generate"])]
-        rows.append(Row(f"{name} / generate", ratios, "x", ">= 1.1" if name == "autoregressive" else ""))
-        if name != "autoregressive":
-            ratios = [ours / base for ours, base in zip(rates[name], rates["autoregressive"])]
-            rows.append(Row(f"{name} / autoregressive", ratios, "x"))
-    return rows
 
 
 def bench_showcase(repeats: int) -> list[Row]:
@@ -131,14 +79,6 @@ def bench_showcase(repeats: int) -> list[Row]:
                     of_these = runs.setdefault((name, prompts), [[] for _ in range(repeats)])
                     of_these[repeat].append(metrics)
     return showcase_rows(runs)
-
-
-def shuffled(names, repeat: int) -> list[str]:
-    """These names in the order that favours none."""
-    from engines.race.lanes import order
-
-    names = list(names)
-    return [names[i] for i in order(len(names), repeat)]
 
 
 def showcase_rows(runs: dict) -> list[Row]:
@@ -179,38 +119,6 @@ def run_of(runtime, prompt: str, engine: str, options: dict):
 
     runtime.forget()
     return measure(runtime.run(Request((("user", prompt),), engine, options, max_new_tokens=200)))
-
-
-def generate_rate(model, runtime, prompt: str) -> tuple[int, float]:
-    """(tokens after the first, seconds) of transformers' greedy search, its prefill measured apart and taken off."""
-    import torch
-
-    inputs = runtime.tokenizer.apply_chat_template(
-        [{"role": "user", "content": prompt}], add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )
-    seconds = []
-    for new in (1, NEW_TOKENS):
-        clock = time.perf_counter()
-        with torch.inference_mode():
-            out = model.generate(**inputs, do_sample=False, max_new_tokens=new, min_new_tokens=new)
-        seconds.append(time.perf_counter() - clock)
-    return out.shape[1] - inputs["input_ids"].shape[1] - 1, seconds[1] - seconds[0]
-
-
-def engine_rate(runtime, prompt: str, engine: str, options: dict) -> tuple[int, float]:
-    """(tokens after the first, seconds) by the wall clock of whoever reads the events, prefill taken off."""
-    from engines import Request
-    from engines.events import Prefilled
-
-    runtime.forget()
-    saved, runtime.end_tokens = runtime.end_tokens, frozenset()  # the same number of tokens for everyone
-    try:
-        for event in runtime.run(Request((("user", prompt),), engine, options, max_new_tokens=NEW_TOKENS)):
-            if isinstance(event, Prefilled):
-                clock = time.perf_counter()
-    finally:
-        runtime.end_tokens = saved
-    return len(event.tokens) - 1, time.perf_counter() - clock
 
 
 def bench_race(repeats: int) -> list[Row]:
@@ -268,29 +176,13 @@ def bench_paint(repeats: int) -> list[Row]:
 
 def first_paint() -> float:
     """Start the application in a pseudo-terminal and wait for the prompt's placeholder."""
-    leader, follower = pty.openpty()
-    import fcntl
-    import struct
-    import termios
-
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     clock = time.perf_counter()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "spec_tui"], stdin=follower, stdout=follower, stderr=follower, env=environment,
-        start_new_session=True,
-    )
-    os.close(follower)
-    seen = b""
+    terminal = Terminal([sys.executable, "-m", "spec_tui"])
     try:
-        while b"Ask" not in seen and time.perf_counter() - clock < 30:
-            if select.select([leader], [], [], 0.05)[0]:
-                seen += os.read(leader, 65536)
+        terminal.wait_for(b"Ask", 30)
         return time.perf_counter() - clock
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        os.close(leader)
+        terminal.close()
 
 
 def bench_ui(repeats: int) -> list[Row]:
@@ -303,8 +195,9 @@ def bench_ui(repeats: int) -> list[Row]:
 
 
 SECTIONS = {
-    "decode": bench_decode, "showcase": bench_showcase, "race": bench_race, "loop": bench_loop, "paint": bench_paint,
-    "ui": bench_ui,
+    "decode": bench_decode, "peers": bench_peers, "qwen": bench_qwen, "context": bench_context,
+    "showcase": bench_showcase, "race": bench_race, "loop": bench_loop, "paint": bench_paint, "ui": bench_ui,
+    "chat": bench_chat,
 }
 
 

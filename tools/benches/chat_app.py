@@ -1,0 +1,76 @@
+"""The application, with a witness: says on a pipe when the screen took in the tokens of each answer.
+
+    python chat_app.py PIPE    (in a terminal; tools/benches/chat.py starts it)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from engines.events import Event, Failed, Finished, Prefilled, Ready, Round
+from engines.metrics import Metrics
+from engines.request import Request
+from spec_tui.session.client import LoadRequest
+from spec_tui.session.process import ProcessClient
+
+
+class Witness(ProcessClient):
+    """Notes what the screen takes, and when; a line of JSON for the loaded models and for each answer."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        super().__init__()
+
+    def run(self, request: Request) -> None:
+        self._request, self._metrics = request, Metrics()
+        super().run(request)
+
+    def events(self) -> list[Event]:
+        arrived = super().events()
+        for event in arrived:
+            self._note(event)
+        return arrived
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, Prefilled):
+            self._first = self._clocks()
+        elif isinstance(event, Round):
+            self._last = self._clocks()
+        elif isinstance(event, Ready):
+            self._say({"threads": event.threads, "backend": event.backend})
+        elif isinstance(event, Finished):
+            names = ("seconds", "screen_cpu", "engine_cpu")
+            spent = {name: b - a for name, a, b in zip(names, self._first, self._last)}
+            self._say({
+                "request": self._request.to_dict(), "tokens": self._metrics.new_tokens - 1,
+                "own_seconds": self._metrics.decode_seconds, **spent,
+            })
+        elif isinstance(event, Failed):
+            self._say({"failed": f"{event.message}; {event.hint}"})
+        if isinstance(event, Prefilled | Round):
+            self._metrics = self._metrics.add(event)
+
+    def _clocks(self) -> tuple[float, float, float]:
+        return time.perf_counter(), time.process_time(), cpu_of(self.pid)
+
+    def _say(self, record: dict) -> None:
+        os.write(self._pipe, json.dumps(record).encode() + b"\n")
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of processor time a process has had (Linux)."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        user, system = file.read().rpartition(b")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    from spec_tui.tui.app import SpecTui
+
+    SpecTui(Witness(int(sys.argv[1])), LoadRequest()).run()

@@ -1,0 +1,116 @@
+"""Our engines against transformers.generate with the same method: the sample pair, same prompts, tokens, threads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from time import perf_counter
+
+from benches.rows import Row, shuffled
+
+NEW_TOKENS = 120
+Run = Callable[[str], tuple[int, float]]
+"""A cold run on a prompt: (tokens after the first delivery, seconds from it to the end)."""
+
+
+def bench_decode(repeats: int) -> list[Row]:
+    """Each engine's tokens a second over those of plain generate; several prompts of each kind."""
+    runtime, generator = loaded(draft=False)
+    contenders = {"generate": theirs(generator, "autoregressive")}
+    for engine, options in (("autoregressive", {}), ("pld", {}), ("draft", {}), ("draft", {"shape": "tree"})):
+        contenders[" ".join([engine, *options.values()])] = ours(runtime, engine, options)
+    rates = measured(contenders, prompts(), repeats)
+    rows = [Row("transformers.generate, greedy", rates["generate"], "tokens/s")]
+    for name in list(contenders)[1:]:
+        bound = ">= 1.8" if name == "autoregressive" else ""
+        rows.append(Row(f"{name} / generate", ratios(rates, name, "generate"), "x", bound))
+        if name != "autoregressive":
+            rows.append(Row(f"{name} / autoregressive", ratios(rates, name, "autoregressive"), "x"))
+    return rows
+
+
+def bench_peers(repeats: int) -> list[Row]:
+    """Prompt lookup on prompts that copy, and drafts of the draft model on all kinds, against the same in generate."""
+    runtime, generator = loaded(draft=True)
+    rows = []
+    for engine, kind, call, bound in (
+        ("pld", "copying", "prompt_lookup_num_tokens=10", ">= 1.3"), ("draft", "", "assistant_model", ">= 1.5"),
+    ):
+        contenders = {"ours": ours(runtime, engine, {}), "theirs": theirs(generator, engine)}
+        rates = measured(contenders, prompts(kind), repeats)
+        about = f"{kind} prompts" if kind else "all kinds of prompts"
+        rows.append(Row(f"{engine} / generate({call}), {about}", ratios(rates, "ours", "theirs"), "x", bound))
+        rows.append(Row(f"generate({call}), {about}", rates["theirs"], "tokens/s"))
+    return rows
+
+
+def loaded(draft: bool):
+    """Our runtime, and the same models as transformers loads them."""
+    from engines import load
+    from engines.bench import generate
+
+    runtime = load()
+    print(f"{runtime.ready.threads} threads, {runtime.ready.backend}", file=sys.stderr, flush=True)
+    return runtime, generate.Generator(*generate.load(runtime.ready, draft), runtime)
+
+
+def prompts(kind: str = "") -> list[str]:
+    """The showcase prompts of a kind, else two of each kind."""
+    from spec_tui.tui.showcase import SHOWCASES
+
+    if kind:
+        return [case.prompt for case in SHOWCASES if case.kind == kind]
+    kinds = dict.fromkeys(case.kind for case in SHOWCASES)
+    return [prompt for kind in kinds for prompt in prompts(kind)[:2]]
+
+
+def measured(contenders: dict[str, Run], texts: list[str], repeats: int) -> dict[str, list[float]]:
+    """Tokens a second of each contender, all prompts together, one figure a repeat; by turns prompt by prompt, so that
+    whatever else the machine does meets all of them."""
+    for contender in contenders.values():
+        contender(texts[0])  # warm-up
+    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    for repeat in range(repeats):
+        spent: dict[str, list[tuple[int, float]]] = {name: [] for name in contenders}
+        for number, text in enumerate(texts):
+            for name in shuffled(contenders, repeat + number):
+                spent[name].append(contenders[name](text))
+        for name, runs in spent.items():
+            rates[name].append(sum(tokens for tokens, _ in runs) / sum(seconds for _, seconds in runs))
+    return rates
+
+
+def ratios(rates: dict[str, list[float]], name: str, base: str) -> list[float]:
+    """Rates over a base's, repeat by repeat."""
+    return [a / b for a, b in zip(rates[name], rates[base])]
+
+
+def ours(runtime, engine: str, options: dict) -> Run:
+    """An engine of ours, by the clock of whoever reads the events. It begins cold, without what it learnt of drafts."""
+    from engines import Request
+    from engines.events import Prefilled
+
+    def run(prompt: str) -> tuple[int, float]:
+        runtime.forget()
+        runtime.forget_acceptance()
+        for event in runtime.run(Request((("user", prompt),), engine, options, max_new_tokens=NEW_TOKENS)):
+            if isinstance(event, Prefilled):
+                clock = perf_counter()
+        return len(event.tokens) - 1, perf_counter() - clock
+
+    return run
+
+
+def theirs(generator, engine: str) -> Run:
+    """The same method in generate, by the clock of its streamer."""
+    from engines import Request
+    from engines.bench.peers import Peer, method_of
+
+    peer = Peer(method_of(engine).name)
+
+    def run(prompt: str) -> tuple[int, float]:
+        for _ in generator.run(Request((("user", prompt),), max_new_tokens=NEW_TOKENS), peer, lambda: False):
+            pass
+        return generator.pace.later, generator.pace.later_seconds
+
+    return run
