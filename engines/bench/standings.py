@@ -29,10 +29,14 @@ class Standings(Result):
         super().__init__(keep_events=False)
         self.suite, self._pace = suite, pace
         self.paces: dict[tuple[int, int, int], Pace] = {}
+        self._settled: frozenset[int] | None = None  # both are folds over all runs, and asked for again and again
+        self._standing: dict[str | None, list[LaneFigures]] = {}
 
     def add(self, event: Event) -> None:
         """Take the next event."""
         super().add(event)
+        self._settled = None
+        self._standing.clear()
         if isinstance(event, LaneFinished) and not event.failed and (pace := self._pace()) is not None:
             self.paces[event.lane, event.repeat, event.prompt] = pace
 
@@ -69,10 +73,12 @@ class Standings(Result):
     def settled(self) -> frozenset[int]:
         """The prompts that count: all of them, and where not even the first repeat is complete, those that every lane
         still in has answered."""
-        out = {run.lane for run in self.runs.values() if run.failed}
-        racing = [lane for lane in range(len(self.lanes)) if lane not in out]
-        done = [{run.prompt for run in self.of(lane) if run.repeat == 0} for lane in racing]
-        return frozenset(set.intersection(*done)) if done else frozenset()
+        if self._settled is None:
+            out = {run.lane for run in self.runs.values() if run.failed}
+            racing = [lane for lane in range(len(self.lanes)) if lane not in out]
+            done = [{run.prompt for run in self.of(lane) if run.repeat == 0} for lane in racing]
+            self._settled = frozenset(set.intersection(*done) if done else ())
+        return self._settled
 
     def prompts(self, task: str | None = None) -> frozenset[int]:
         """The prompts of a task that count; None: of all tasks."""
@@ -85,7 +91,9 @@ class Standings(Result):
 
     def standing(self, task: str | None = None) -> list[LaneFigures]:
         """The figures of all lanes, peers included, in a task or overall."""
-        return self.figures(self.prompts(task))
+        if task not in self._standing:
+            self._standing[task] = self.figures(self.prompts(task))
+        return self._standing[task]
 
     def ratio(self, lane: int, other: int | None, task: str | None = None, whole: bool = False) -> Estimate | None:
         """Tokens/s of one lane over another's in the same repeat; ``whole``: of the whole runs, prefills included.

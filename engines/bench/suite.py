@@ -58,8 +58,9 @@ class Suite:
 
     def limited(self, most: int) -> Suite:
         """At most so many cases of each task, evenly spread over those that it has."""
-        kept = [case for task in self.tasks for case in _spread([c for c in self.cases if c.task == task], most)]
-        return replace(self, cases=tuple(case for case in self.cases if case in kept))
+        places = [[n for n, case in enumerate(self.cases) if case.task == task] for task in self.tasks]
+        kept = sorted(n for of_task in places for n in _spread(of_task, most))
+        return replace(self, cases=tuple(self.cases[n] for n in kept))
 
     def where(self, wanted: Callable[[Case], bool]) -> Suite:
         """The cases that are wanted."""
@@ -125,6 +126,6 @@ def _task(category: str, turns: int) -> str:
     return _NAMES.get(category, category)
 
 
-def _spread(cases: list[Case], most: int) -> Iterable[Case]:
-    step = max(1.0, len(cases) / most)
-    return [cases[int(i * step)] for i in range(min(most, len(cases)))]
+def _spread(places: list[int], most: int) -> Iterable[int]:
+    step = max(1.0, len(places) / most)
+    return [places[int(i * step)] for i in range(min(most, len(places)))]

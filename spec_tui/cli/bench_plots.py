@@ -47,7 +47,8 @@ def _speed_ups(report: Report) -> Figure | None:
         return None
     figure, (axes,) = _panels(1, 1, 7.5, 1.2 + 0.36 * len(found))
     _bars(axes, found)
-    _axis(axes, f"tokens/s over {_name(report.labels[base])}, {_spread(report)}")
+    furthest = max(_end(estimate) for _, estimate in found)
+    _axis(axes, f"tokens/s over {_name(report.labels[base])}, {_spread(report)}", furthest * 1.12)
     return figure
 
 
@@ -59,10 +60,12 @@ def _tasks(report: Report) -> Figure | None:
         return None
     columns = min(_COLUMNS, len(s.tasks))
     rows = math.ceil(len(s.tasks) / columns)
-    figure, panels = _panels(rows, columns, 2.6 + 2.5 * columns, rows * (0.9 + 0.27 * len(lanes)))
+    figure, panels = _panels(rows, columns, 2.6 + 2.5 * columns, rows * (1.1 + 0.27 * len(lanes)))
+    found = {task: [(report.labels[lane], s.ratio(lane, base, task)) for lane in lanes] for task in s.tasks}
+    furthest = max((_end(estimate) for ratios in found.values() for _, estimate in ratios), default=1.0)
     for place, (task, axes) in enumerate(zip(s.tasks, panels)):
-        _bars(axes, [(report.labels[lane], s.ratio(lane, base, task)) for lane in lanes], small=True)
-        _axis(axes, "")
+        _bars(axes, found[task], small=True)
+        _axis(axes, "", furthest * 1.22)
         axes.set_title(one_line(task, _LABEL), fontsize=10, loc="left")
         axes.tick_params(labelleft=place % columns == 0)
     for axes in panels[len(s.tasks):]:
@@ -90,9 +93,8 @@ def _beside_generate(report: Report) -> Figure | None:
     shown = [Patch(facecolor=_OURS, label="spec-tui"),
              Patch(facecolor=_THEIRS, edgecolor="white", hatch="///", label="transformers.generate, the same method")]
     axes.legend(handles=shown, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
-    axes.set_xlabel(f"tokens/s, {_spread(report)}")
-    axes.grid(axis="x", color="#dddddd")
-    axes.margins(x=0.12)
+    furthest = max(_end(standing[lane].rate) for pair in pairs for lane in pair)
+    _axis(axes, f"tokens/s, {_spread(report)}", furthest * 1.12)
     return figure
 
 
@@ -100,7 +102,7 @@ def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figur
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     return figure, list(grid.flat)
 
 
@@ -113,7 +115,6 @@ def _bars(axes: Axes, found: Sequence[tuple[str, Estimate | None]], small: bool 
         _bar(axes, row, estimate, colour, 0.66, words, hatch, small)
     _rows(axes, [label for label, _ in found])
     axes.axvline(1.0, color=_LINE, linewidth=1)
-    axes.margins(x=0.22 if small else 0.1)
 
 
 def _bar(
@@ -124,11 +125,14 @@ def _bar(
     if estimate is None:
         return
     axes.barh(row, estimate.median, height, color=colour, hatch=hatch, edgecolor="white")
-    end = estimate.median
     if estimate.low is not None and estimate.high is not None:
         axes.plot([estimate.low, estimate.high], [row, row], color=_LINE, linewidth=1.4, marker="|", markersize=5)
-        end = max(end, estimate.high)
-    axes.text(end, row, words, va="center", fontsize=8 if small else 10, color=_LINE)
+    axes.text(_end(estimate), row, words, va="center", fontsize=8 if small else 10, color=_LINE)
+
+
+def _end(estimate: Estimate | None) -> float:
+    """How far to the right a bar reaches, its whisker included."""
+    return 0.0 if estimate is None else max(estimate.median, estimate.high or 0.0)
 
 
 def _rows(axes: Axes, labels: Sequence[str]) -> None:
@@ -136,9 +140,9 @@ def _rows(axes: Axes, labels: Sequence[str]) -> None:
     axes.set_ylim(len(labels) - 0.45, -0.55)
 
 
-def _axis(axes: Axes, label: str) -> None:
+def _axis(axes: Axes, label: str, end: float) -> None:
     axes.set_xlabel(label)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, max(end, 1.1))
     axes.grid(axis="x", color="#dddddd")
 
 

@@ -1,0 +1,96 @@
+"""Benchmarks whose every number is made up: lanes, tasks, tokens and seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engines.bench.clock import Pace
+from engines.bench.peers import Peer, peers_of
+from engines.bench.standings import Standings
+from engines.bench.suite import Suite, parse
+from engines.events import Draft, Emitted, Failed, Finished, Origin, Prefilled, Round, Started
+from engines.race.events import (
+    Compared,
+    LaneEvents,
+    LaneFinished,
+    LaneStarted,
+    RaceFinished,
+    RaceStarted,
+)
+from engines.race.lanes import Lane, Race, parse_lanes
+from engines.request import Request
+from spec_tui.cli.bench_output import Report
+
+SUITE = '{"prompt": "a", "category": "copy"}\n{"turns": ["b", "c"], "category": "chat"}'
+OURS = parse_lanes(["autoregressive,pld,rest:c=16"])
+LANES = (*OURS, *peers_of(OURS))
+"""autoregressive, pld, rest, generate, generate+lookup"""
+
+Speed = Callable[[int, int, int], Pace | None]
+"""By lane, repeat, prompt; None where it did not run."""
+
+
+def pace(later: int, seconds: float, first: int = 1, first_seconds: float = 0.5, rounds: int | None = None) -> Pace:
+    return Pace(first, first_seconds, later, seconds, later if rounds is None else rounds)
+
+
+def race_of(lanes: tuple[Lane, ...] = LANES, suite: Suite | None = None, repeats: int = 2) -> Race:
+    suite = suite or parse(SUITE, "made")
+    return Race(lanes, Request((), max_new_tokens=9), suite.prompts, repeats)
+
+
+def standings(
+    speed: Speed, lanes: tuple[Lane, ...] = LANES, repeats: int = 2, suite: Suite | None = None,
+    breaks: dict[int, int] | None = None, reason: str = "done",
+) -> Standings:
+    """A benchmark with these paces. ``breaks``: by lane, the repeat in which it fails."""
+    suite = suite or parse(SUITE, "made")
+    told: list[Pace] = []
+    found = Standings(suite, lambda: told[-1] if told else None)
+    count = len(suite.places)
+    found.add(RaceStarted(lanes, count, repeats, race_of(lanes, suite).baseline))
+    for repeat in range(repeats):
+        for prompt in range(count):
+            for lane, kind in enumerate(lanes):
+                made = speed(lane, repeat, prompt)
+                if made is not None:
+                    told.append(made)
+                    failed = (breaks or {}).get(lane, repeats) <= repeat
+                    for event in _run(kind, lane, repeat, prompt, made, failed):
+                        found.add(event)
+    for prompt in range(count):
+        found.add(Compared(0, 1, prompt, "same"))
+    found.add(RaceFinished(reason))
+    return found
+
+
+def _run(kind: Lane, lane: int, repeat: int, prompt: int, made: Pace, failed: bool):
+    yield LaneStarted(lane, repeat, prompt, 1, 1)
+    tokens = made.first + made.later
+    yield LaneFinished(lane, repeat, prompt, tokens, 1.0, 3.0, 1000, 0.1, 0.0, failed)
+    yield LaneEvents(lane, repeat, prompt)
+    yield Started(
+        kind.engine, {}, "exact", 0.0, 1.0, 0, 0, 9, "model", "float32", "cpu", (1, 2), machine={"cpus": 2},
+        versions={"torch": "9.9"},
+    )
+    yield Prefilled(2, 0, 0.25, Emitted(7, "a", "a", "target"), 2)
+    if failed:
+        yield Failed("it broke", "mend it")
+        return
+    drafts = not isinstance(kind, Peer) and kind.engine != "autoregressive"
+    draft = Draft((9, 4), (-1, 0), ("x", "y"), (None, None), (0, 0), (Origin("prompt"),)) if drafts else Draft()
+    for index in range(1, made.rounds + 1):
+        path = (0,) if drafts else ()
+        yield Round(index, 2 + index, draft, path, (Emitted(8, "b", "b", "target"),), 0.0, 1.0, 0.0, 2 + index)
+    yield Finished("length", (7,) * tokens, "a" * tokens)
+
+
+FACTS = {
+    "machine": {"model": "A processor", "cpus": 2, "device": "cpu", "memory_bytes": 8 << 30},
+    "versions": {"torch": "9.9"}, "threads": 2, "waiting": None, "dtype": "float32", "price": [],
+    "models": {"target": {"name": "/home/somebody/models/target", "parameters": 12_000_000, "backend": "lean"}},
+}
+
+
+def report(found: Standings, repeats: int = 2, left_out: tuple[str, ...] = ()) -> Report:
+    return Report(found, race_of(found.lanes, found.suite, repeats), FACTS, list(left_out))

@@ -1,0 +1,167 @@
+"""Peers: what generate writes when it is called directly, which is what our engines write; timed, stopped, broken."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from engines.bench import generate
+from engines.bench.contest import Contest, able, fitting
+from engines.bench.generate import Generator
+from engines.bench.peers import Peer, peers_of
+from engines.bench.standings import Standings
+from engines.bench.suite import parse
+from engines.errors import RunFailed, UsageProblem
+from engines.events import Finished, Prefilled, Round
+from engines.race import runner
+from engines.race.lanes import Race, parse_lanes
+from engines.race.runner import race
+from engines.request import Request
+from tests.conftest import TEXTS, TURN, make_llama
+
+LANES = parse_lanes(["autoregressive,pld,draft"])
+SUITE = "\n".join([
+    '{"turns": ["abc abc abc", "and again"], "category": "chat"}',
+    '{"prompt": "xxxx aaaa xxxx aaaa", "category": "copy"}',
+])
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Without the sweep before each run, which takes longer than the small ones, and with a short warm-up."""
+    monkeypatch.setattr(runner, "WARM_UP", 2)
+    monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """The weights of the tiny runtime once more, as transformers has them."""
+    target, draft = make_llama(1, layers=3), make_llama(1, layers=3)
+    draft.model.layers = draft.model.layers[:2]
+    draft.config.num_hidden_layers = 2
+    return target, draft
+
+
+@pytest.fixture
+def generator(tiny, plain):
+    return Generator(*plain, tiny)
+
+
+def directly(plain, tiny, prompt, **how):
+    ids = torch.tensor([list(prompt)])
+    out = plain[0].generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=24,
+        eos_token_id=sorted(tiny.end_tokens), pad_token_id=0, **how,
+    )
+    return tuple(out[0, ids.shape[1]:].tolist())
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_peer_writes_what_generate_writes_and_what_we_write(tiny, plain, generator, text):
+    request = Request((("user", text),), max_new_tokens=24)
+    ways = {"generate": {}, "generate+lookup": {"prompt_lookup_num_tokens": 10},
+            "generate+assistant": {"assistant_model": plain[1]}}
+    started, *_, ours = tiny.run(Request(request.conversation, "autoregressive", max_new_tokens=24))
+    for name, how in ways.items():
+        said, prefilled, *rounds, end = generator.run(request, Peer(name), lambda: False)
+        assert end.tokens == directly(plain, tiny, started.prompt, **how) == ours.tokens
+        assert said.prompt == started.prompt and said.engine == name and end.reason == ours.reason
+        assert isinstance(prefilled, Prefilled) and all(isinstance(r, Round) for r in rounds)
+        told = [prefilled.first.token, *(e.token for r in rounds for e in r.emitted)]
+        assert tuple(told) == end.tokens
+        pace = generator.pace
+        assert pace.first + pace.later == len(end.tokens) and pace.first_seconds == prefilled.seconds > 0
+        assert pace.later_seconds == pytest.approx(sum(r.verify_seconds for r in rounds))
+        assert pace.rounds == sum(r.verify_seconds > 0 for r in rounds)
+        assert pace.first == 1 or name != "generate"
+
+
+def test_what_the_model_would_do_by_itself_stays_out(tiny, plain):
+    """Penalties of a model's own generation config would write another text."""
+    target = copy.deepcopy(plain[0])
+    target.generation_config.repetition_penalty = 3.0
+    target.generation_config.temperature, target.generation_config.do_sample = 0.7, True
+    request = Request(TURN, max_new_tokens=24)
+    *_, penalised = Generator(target, None, tiny).run(request, Peer("generate"), lambda: False)
+    *_, ours = tiny.run(Request(TURN, "autoregressive", max_new_tokens=24))
+    assert penalised.tokens == ours.tokens
+
+
+def test_each_run_begins_with_the_draft_models_own_settings(generator, plain):
+    settings = plain[1].generation_config
+    before = settings.to_dict()
+    for _ in generator.run(Request(TURN, max_new_tokens=8), Peer("generate+assistant"), lambda: False):
+        pass
+    assert plain[1].generation_config is settings and settings.to_dict() == before
+
+
+def test_a_peer_stops_when_it_is_told_to(generator):
+    (end,) = generator.run(Request(TURN, max_new_tokens=200), Peer("generate"), lambda: True)
+    assert end == Finished("cancelled", (), "")
+
+
+def test_what_breaks_in_transformers_is_a_sentence(generator, monkeypatch):
+    def broken(*_, **__):
+        raise ValueError("surprise\nmore")
+
+    monkeypatch.setattr(generator.target, "generate", broken)
+    with pytest.raises(RunFailed, match=r"generate failed: surprise$") as failure:
+        list(generator.run(Request(TURN), Peer("generate"), lambda: False))
+    assert "--no-peers" in failure.value.hint
+
+
+def test_all_run_in_one_race_and_write_the_same(tiny, generator):
+    suite, contest = parse(SUITE, "some"), Contest(tiny, generator)
+    asked = Race((*LANES, *peers_of(LANES)), Request((), max_new_tokens=12), suite.prompts, 2)
+    found = Standings(suite, lambda: contest.pace)
+    for event in race(contest, asked):
+        found.add(event)
+    assert len(found.complete) == len(found.paces) == 6 * 3 * 2 and found.finished.reason == "done"
+    assert {pair.verdict for pair in found.pairs} == {"same"} and len(found.pairs) == 3 * 15
+    for run in found.complete:
+        pace = found.paces[run.lane, run.repeat, run.prompt]
+        assert pace.first + pace.later == len(run.end.tokens) == run.finished.tokens
+        assert 0 < pace.first_seconds + pace.later_seconds <= run.finished.seconds
+    assert all(found.ratio(lane, found.peer_of(lane), task) for lane in found.own for task in found.tasks)
+    assert found.length(0) == found.length(3) == 1
+    kinds = {figures.lane: figures.memory for figures in found.standing()}
+    assert kinds[3] == kinds[0] and kinds[5] == pytest.approx(kinds[2], rel=0.05) and kinds[5] > kinds[3]
+
+
+def test_our_pace_is_that_of_our_rounds(tiny):
+    contest = Contest(tiny)
+    events = list(contest.run(Request(TURN, "pld", max_new_tokens=24)))
+    rounds = [event for event in events if isinstance(event, Round)]
+    assert contest.pace.rounds == len(rounds) and contest.pace.later == len(events[-1].tokens) - 1
+    assert contest.pace.later_seconds >= sum(r.draft_seconds + r.verify_seconds + r.other_seconds for r in rounds)
+
+
+def test_who_cannot_run_is_left_out_with_a_reason(tiny):
+    lanes = parse_lanes(["autoregressive,rest:datastore=nowhere,draft-verify,draft"])
+    fit, said = able(Contest(tiny), lanes, Request(TURN))
+    assert [lane.label for lane in fit] == ["autoregressive", "draft"]
+    assert [sentence.split(" is left out: ")[0] for sentence in said] == ["rest:datastore=nowhere", "draft-verify"]
+
+
+def test_questions_that_do_not_fit_are_left_out_and_counted(tiny):
+    rows = ['{"prompt": "short", "category": "a"}', '{"prompt": "%s", "category": "a"}' % ("long " * 60),
+            '{"turns": ["one", "two"], "category": "b"}']  # a token a byte, a context of 256
+    suite, said = fitting(Contest(tiny), parse("\n".join(rows), "x"), Request((), max_new_tokens=50))
+    assert [case.turns for case in suite.cases] == [("short",), ("one", "two")]
+    assert said == ["questions too long for the context of 256 tokens are left out: 1 of a"]
+    assert fitting(Contest(tiny), suite, Request((), max_new_tokens=50)) == (suite, [])
+    assert len(fitting(Contest(tiny), suite, Request((), max_new_tokens=250))[0].cases) == 1
+    with pytest.raises(UsageProblem, match="no question fits into the model's context of 256 tokens"):
+        fitting(Contest(tiny), suite, Request((("system", "x" * 300),), max_new_tokens=5))
+
+
+def test_plain_models_are_loaded_from_where_ours_came_from(saved, tiny):
+    ready = replace(tiny.ready, model=str(saved), draft_model=str(saved))
+    target, draft = generate.load(ready, draft=True)
+    assert type(target).__module__.startswith("transformers.") and draft is not target
+    assert not target.training and target.dtype == torch.float32
+    assert generate.load(ready, draft=False)[1] is None

@@ -1,0 +1,150 @@
+"""What a benchmark is written as: tables, Markdown, JSON, CSV, a folder with plots."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from engines.bench.peers import peers_of
+from engines.bench.suite import parse
+from engines.errors import UsageProblem
+from engines.race.lanes import Lane, parse_lanes
+from spec_tui.cli.bench_folder import PLOTS, RESULTS, RUNS, TABLES, Folder
+from spec_tui.cli.bench_output import as_csv, as_json, markdown, table
+from tests.bench.made import pace, report, standings
+from tests.bench.test_standings import steady
+
+
+def made(repeats: int = 6, **how):
+    return report(standings(lambda lane, repeat, prompt: steady(lane, repeat % 2, prompt), repeats=repeats, **how),
+                  repeats)
+
+
+def cells(line: str) -> list[str]:
+    return re.split(r"\s{2,}", line.strip())
+
+
+def test_a_table_for_people():
+    text = table(made())
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80 and "\x1b" not in text
+    rows = {tuple(cells(line)) for line in lines}
+    assert ("autoregressive", "7.5", "5.0..10.0", "1.00", "-") in rows
+    assert ("pld", "10.0", "6.7..13.3", "1.33", "1.33..1.33") in rows
+    assert ("pld", "1.33", "1.33..1.33", "1.27", "1.22..1.33") in rows or "x whole run" in text
+    assert ("rest:c=16", "-", "-", "-", "-") in rows  # transformers has no such method
+    assert ("tokens/s by task", "copy", "chat") in rows and ("pld", "30.0", "7.5") in rows
+    assert ("x autoregressive by task", "copy", "chat") in rows and ("pld", "4.00", "1.00") in rows
+    assert ("x generate by task", "copy", "chat") in rows and ("autoregressive", "2.00", "2.00") in rows
+    assert ("generate+lookup", "7.5", "5.0..10.0", "2.00", "2.00..2.00", "2.50", "500 ms") in rows
+    assert ("rest", "x 2.36", "x 2.00", "CodeLlama 7B", "HumanEval", "[2]") in rows or "x 2.36" in text
+    said = " ".join(text.split())
+    assert "-: transformers has no such method (rest:c=16)" in said and "the numbers are of" not in said
+    assert "A processor, 2 cores, 2 thread(s)" in said and "torch 9.9" in said and "models/target, 12.0 M" in said
+    assert "/home" not in said and "95 % or more (6 repeats)" in said
+    assert said.index("published elsewhere") > said.index("machine:") and "other machines" in said
+
+
+def test_markdown_has_the_intervals_of_every_task():
+    text = markdown(made())
+    assert "| pld | 30.0 (20.0..40.0) | 7.5 (5.0..10.0) |" in text.splitlines()
+    blocks = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
+    assert len(blocks) == 7 and all(len({line.count("|") for line in block}) == 1 for block in blocks)
+
+
+def test_json_has_everything():
+    found = json.loads(as_json(made()))
+    assert found["schema"] == "spec-tui bench 1" and found["finish_reason"] == "done" and found["repeats"] == 6
+    assert found["suite"] == {"name": "made", "tasks": {"copy": 1, "chat": 2}, "questions": 2}
+    auto, pld, rest = found["lanes"]
+    assert pld["tokens_per_second"]["median"] == pytest.approx(10.0) and pld["speed_up"]["low"] == pytest.approx(4 / 3)
+    assert pld["tasks"]["copy"]["speed_up"]["median"] == 4 and auto["speed_up"] is None
+    assert auto["over_generate"]["median"] == 2 and rest["over_generate"] is None
+    assert pld["tasks"]["copy"]["over_generate"]["median"] == 4 and pld["mean_generated_length"] == 2
+    plain, lookup = found["generate"]
+    assert plain["call"] == "generate(do_sample=False)" and plain["over_generate"] is None
+    assert lookup["over_generate"]["median"] == 2 and lookup["acceptance_rate"] is None
+    assert {f["engine"] for f in found["published"]["figures"]} == {"pld", "rest"}
+    assert found["models"]["target"]["name"] == "models/target" and found["versions"] == {"torch": "9.9"}
+    assert len(found["runs"]) == 5 * 3 * 6 and found["waited"] == 0
+
+
+def test_csv_is_a_line_a_run():
+    rows = list(csv.DictReader(io.StringIO(as_csv(made(2)))))
+    assert len(rows) == 5 * 3 * 2 and {row["lane"] for row in rows} >= {"generate", "pld"}
+    assert [(row["task"], row["question"], row["turn"]) for row in rows[::5][:3]] == [
+        ("copy", "1", "0"), ("chat", "2", "0"), ("chat", "2", "1")
+    ]
+    assert {row["tokens_per_second"] for row in rows if row["lane"] == "generate"} == {"5.0", "2.5"}
+    lookup = next(row for row in rows if row["lane"] == "generate+lookup")
+    assert lookup["drafted"] == lookup["acceptance_rate"] == "" and lookup["mean_generated_length"] == "2.5"
+    assert (lookup["first_tokens"], lookup["later_tokens"], lookup["ttft_seconds"]) == ("1", "10", "0.5")
+
+
+def test_what_was_cut_short_says_so():
+    cut = report(standings(lambda lane, repeat, prompt: None if prompt else steady(lane, repeat, prompt), repeats=1,
+                           reason="cancelled"), 1)
+    text = " ".join(table(cut).split())
+    assert "the numbers are of the 1 of 3 prompts that every lane answered" in text and "single repeat" in text
+    assert json.loads(as_json(cut))["finish_reason"] == "cancelled"
+    nothing = report(standings(lambda *where: None))
+    assert table(nothing) == markdown(nothing) == "" and json.loads(as_json(nothing))["runs"] == []
+    assert as_csv(nothing) == "lane,repeat,prompt"
+
+
+def test_without_generate_there_is_no_column_of_it():
+    alone = report(standings(steady, lanes=parse_lanes(["autoregressive,pld"])), left_out=("x is left out: why",))
+    text = table(alone)
+    assert "x generate" not in text and "transformers" not in text and "x is left out: why" in text
+    assert json.loads(as_json(alone))["generate"] == [] and json.loads(as_json(alone))["left_out"]
+
+
+HOSTILE = "a\x1b]0;owned\x07\x9b2J\u202e$\\frac{1}{2}$<script>|"
+
+
+def test_many_tasks_fold_and_hostile_names_steer_nothing():
+    rows = [json.dumps({"prompt": "x", "category": f"{HOSTILE}{n}", "question_id": HOSTILE}) for n in range(12)]
+    lanes = (Lane("autoregressive"), Lane("rest", {}, (HOSTILE.replace("|", ""),)), *peers_of([Lane("pld")])[:1])
+    found = report(standings(lambda *where: pace(10, 1.0), lanes=lanes, suite=parse("\n".join(rows), HOSTILE)))
+    for text in (table(found), markdown(found), as_json(found), as_csv(found)):
+        assert not any(mark in text for mark in ("\x1b", "\x07", "\x9b", "\u202e"))
+    assert "<script" not in markdown(found)
+    lines = table(found).splitlines()
+    assert sum(line.startswith("tokens/s by task") for line in lines) > 1
+
+
+def test_a_folder_has_it_all(tmp_path):
+    folder = tmp_path / "new" / "results"
+    Folder(folder).write(made())
+    assert sorted(path.name for path in folder.iterdir()) == sorted([RESULTS, RUNS, TABLES, *PLOTS])
+    assert json.loads((folder / RESULTS).read_text())["repeats"] == 6
+    assert len(list(csv.DictReader((folder / RUNS).open()))) == 90 and "| pld |" in (folder / TABLES).read_text()
+    for name in PLOTS:
+        root = ET.parse(folder / name).getroot()
+        assert root.tag.endswith("svg") and len(list(root.iter())) > 50
+        assert all(float(root.get(side).removesuffix("pt")) > 100 for side in ("width", "height"))
+    Folder(folder).write(report(standings(steady, lanes=parse_lanes(["autoregressive,pld"]))))
+    assert sorted(path.name for path in folder.iterdir()) == sorted([RESULTS, RUNS, TABLES, *PLOTS[:2]])
+
+
+def test_hostile_names_are_drawn_as_they_are_read(tmp_path):
+    lanes = (Lane("autoregressive"), Lane("rest", {}, (HOSTILE,)))
+    Folder(tmp_path).write(report(standings(lambda *where: pace(10, 1.0), lanes=lanes)))
+    ET.parse(tmp_path / PLOTS[0])
+
+
+@pytest.mark.parametrize("name, content", [
+    (TABLES, "a diary"), (RESULTS, "a diary"), (RESULTS, '{"schema": "mine"}'), (PLOTS[0], "<svg/>"), (RUNS, "[1]"),
+])  # fmt: skip
+def test_other_peoples_files_stay(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UsageProblem, match=f"{name} exists and is of no benchmark"):
+        Folder(tmp_path)
+    assert (tmp_path / name).read_text() == content
+    with pytest.raises(UsageProblem, match="cannot be made"):
+        Folder(tmp_path / name)
