@@ -27,7 +27,7 @@ from engines.datastores.shelf import Shelf
 from engines.datastores.workshop import Workshop
 from engines.drafters.base import Resources
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
-from engines.events import Audited, Event, Loading, Ready, Started
+from engines.events import Audited, Event, Loading, Ready, Round, Started
 from engines.laws import make_law
 from engines.loop import decode
 from engines.pair import Names, load_pair
@@ -36,6 +36,7 @@ from engines.request import Request
 from engines.sampling import Sampling
 from engines.sources.files import Terms
 from engines.stop import Stop
+from engines.target.crowd import Crowd
 from engines.target.loading import resolve_device, resolve_dtype
 from engines.target.model import CausalModel
 from engines.target.pricing import price, price_for_dice
@@ -148,14 +149,29 @@ class Runtime:
         yield self._started(request, spec, options, law.lossless, prompt[:start], notes, drafter.datastores)
         stop = Stop(self.end_tokens, limit)
         try:
-            yield from decode(
+            yield from self._paced(decode(
                 self.target, drafter, law, prompt, stop, self.words, cancelled, begun, request.detail
-            )
+            ))
         except SpecError:
             raise
         except (RuntimeError, MemoryError, IndexError) as error:
             self.forget()
             raise RunFailed(f"the model failed: {first_line(error)}", "try a shorter text") from error
+
+    def _paced(self, events: Iterator[Event]) -> Iterator[Event]:
+        """The same events; the number of threads follows what else uses the machine meanwhile. Rounds that ran on
+        fewer than ``ready`` says note it."""
+        threads = self.ready.threads if self.target.device.type == "cpu" else 1
+        crowd = Crowd(self.prices[0], threads)
+        try:
+            for event in events:
+                if isinstance(event, Round):
+                    used = crowd.using
+                    crowd.told(1 + len(event.draft.tokens), event.verify_seconds)
+                    event = event if used == threads else replace(event, note={**event.note, "threads": used})
+                yield event
+        finally:
+            crowd.leave()
 
     def audit(
         self, answer: Answer, cancelled: Callable[[], bool] = lambda: False,

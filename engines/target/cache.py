@@ -46,10 +46,11 @@ class BufferLayer(CacheLayerMixin):
         end = start + key_states.shape[-2]
         self.keys[..., start:end, :] = key_states
         self.values[..., start:end, :] = value_states
+        end = self.owner.width or end
         return self.keys[..., :end, :], self.values[..., :end, :]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.owner.offset + query_length, 0
+        return self.owner.width or self.owner.offset + query_length, 0
 
     def get_seq_length(self) -> int:
         return self.owner.offset
@@ -59,13 +60,18 @@ class BufferLayer(CacheLayerMixin):
 
 
 class KVBuffer(Cache):
-    """The buffer: ``length`` committed rows, then ``pending`` rows of the tree under way."""
+    """The buffer: ``length`` committed rows, then ``pending`` rows of the tree under way.
+
+    Attributes:
+        width: rows that ``BufferLayer.update`` returns, written or not; None: those up to the last one written.
+    """
 
     def __init__(self, layers: int) -> None:
         super().__init__(layers=[BufferLayer(self, i) for i in range(layers)])
         self.length = 0
         self.pending = 0
         self.capacity = 0
+        self.width: int | None = None
         self._stores: list[torch.Tensor] = []  # [layers of one shape, 1, heads, capacity, dim], keys and values alike
         self._used: list[int] = []  # slots taken in each store
 
@@ -107,19 +113,25 @@ class KVBuffer(Cache):
         self, heads: int, dim: int, rows: int, like: torch.Tensor
     ) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor], Sequence[torch.Tensor]]:
         """For a forward of ``rows`` by hand, over layers that are all alike: where its keys and values go, a tensor
-        [2, heads, rows, dim] for each layer; and all keys and all values up to those, [1, heads, columns, dim] each.
+        [1, rows, 2 heads, dim] for each layer, the keys' heads first; and all keys and all values up to those,
+        [1, heads, columns, dim] each.
 
         Args:
             like: its dtype and device are the buffer's.
         """
+        store, start, end = self.store(heads, dim, like), self.offset, self.offset + rows
+        pairs = store.view(len(self.layers), 1, 2 * heads, self.capacity, dim)
+        seen = store[..., :end, :].unbind(0)
+        return pairs[..., start:end, :].transpose(2, 3).unbind(0), seen[0::2], seen[1::2]
+
+    def store(self, heads: int, dim: int, like: torch.Tensor) -> torch.Tensor:
+        """All of the buffer where layers are all alike: [2 layers, 1, heads, capacity, dim], keys and values in turn.
+        It moves when the buffer grows (``reserve``)."""
         if not self._stores:
             empty = like.new_empty(1, heads, 0, dim)
             for layer in self.layers:
                 layer.lazy_initialization(empty, empty)
-        store, start, end = self._stores[0], self.offset, self.offset + rows
-        pairs = store.view(len(self.layers), 2, *store.shape[2:])
-        seen = store[..., :end, :].unbind(0)
-        return pairs[..., start:end, :].unbind(0), seen[0::2], seen[1::2]
+        return self._stores[0]
 
     def _slot(self, shape: tuple[int, int, int], states: torch.Tensor, index: int) -> tuple[int, int]:
         for s, store in enumerate(self._stores):

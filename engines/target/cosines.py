@@ -57,14 +57,14 @@ class Cosines:
         attention, mlp = (self._sums[self.length] / self.length).T
         return attention.tolist(), mlp.tolist()
 
-    def take(self) -> None:
-        """A forward is over; its rows are pending."""
+    def take(self, rows: int | None = None) -> None:
+        """A forward is over; its first ``rows``, or all, are pending."""
         if self.paused or not (self._waiting or self._done):
             return
         self._compare()
         done = torch.cat(self._done).view(self._sums.shape[1], 2, -1)
         self._done = []
-        self._pending.append(done.permute(2, 0, 1).double().cpu().numpy())
+        self._pending.append(done.permute(2, 0, 1)[:rows].double().cpu().numpy())
 
     def keep(self, rows: Sequence[int] | None = None) -> None:
         """Commit these pending rows, or all, and drop the others."""

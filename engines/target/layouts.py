@@ -1,22 +1,23 @@
 """Linear layers whose weights lie in memory as the CPU reads them fastest at the few rows that decoding has.
 
 ``F.linear`` at one row walks the weight [out, in] along its output, on one thread, at a third of the memory bandwidth.
-Transposed: the weight as [in, out], an ordinary matrix product; faster on every thread count and row count measured.
-Packed: oneDNN's own layout, faster still on several threads; the two operators are private to torch, so they are
-probed, and what is missing is not offered. Either changes float32 logits by rounding only (about 2e-6).
+Transposed: the weight as [in, out], an ordinary matrix product; the fastest at one row on one thread.
+Packed: oneDNN's own layout for several rows; the fastest from two rows or two threads on, 8 rows take half as long. The
+two operators are private to torch, so they are probed, and what is missing is not offered.
+Both: transposed for one row and packed for more, where the weights are small enough to lie there twice.
+Each changes float32 logits by rounding only (about 2e-6).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-_ROWS_HINT = 1  # rows the packed layout is chosen for
+_ROWS_HINT = 8  # rows the packed layout is chosen for: one made for 1 row is no faster there, and half as fast from 4
 
 
 class TransposedLinear(nn.Module):
@@ -61,7 +62,7 @@ class PackedLinear(nn.Module):
         return self.packed.to_dense()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "none", [], "")
 
     def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
         """Some of the outputs; all of them are computed."""
@@ -70,6 +71,21 @@ class PackedLinear(nn.Module):
     def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added."""
         return self.forward(x).add_(stream)
+
+
+class BothLinear(TransposedLinear):
+    """An ``nn.Linear`` with its weight in both layouts."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
+        self.packed = PackedLinear(linear)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) if x.shape[-2] == 1 else self.packed.forward(x)
+
+    def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added."""
+        return super().add(stream, x) if len(x) == 1 else self.packed.add(stream, x)
 
 
 class Part(nn.Module):
@@ -107,8 +123,6 @@ def plain_call(linear: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
     if type(linear) is nn.Linear:
         weight, bias = linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
         return lambda x: F.linear(x, weight, bias)
-    if type(linear) is TransposedLinear and linear.bias is None:
-        return partial(torch.mm, mat2=linear.transposed)
     return linear.forward
 
 
@@ -120,7 +134,8 @@ def adding(linear: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Te
     return lambda stream, x: stream + call(x)
 
 
-LAYOUTS: dict[str, type[nn.Module]] = {"transposed": TransposedLinear, "packed": PackedLinear}
+LAYOUTS: dict[str, type[nn.Module]] = {"transposed": TransposedLinear, "packed": PackedLinear, "both": BothLinear}
+NAMES = {"transposed": "transposed", "packed": "packed", "both": "transposed and packed"}
 
 
 def available(layout: str, dtype: torch.dtype = torch.float32) -> bool:
@@ -141,6 +156,8 @@ def lay_out(model: nn.Module, layout: str) -> int:
     """
     count = 0
     for name, child in model.named_children():
+        if isinstance(child, tuple(LAYOUTS.values())):
+            continue
         if type(child) is nn.Linear and child.weight.device.type == "cpu":
             setattr(model, name, LAYOUTS[layout](child))
             count += 1

@@ -28,6 +28,9 @@ from engines.target.sublayers import Sublayers
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3")
 _STATIC_ROPE = ("default", "linear", "llama3", "yarn")  # tables that do not change with the length of the text
 _ACTIVATIONS = ("silu", "swish")
+Exchange = Callable[[int, torch.Tensor, str], torch.Tensor]
+"""What rows have to do with each other: given a layer's index, its queries, keys and values [1, rows, heads + 2 kv
+heads, head dim] and its kind (``masks``), it keeps keys and values and returns what attention gives [rows, width]."""
 _TABLE = 1024  # positions; the table grows in multiples of it
 
 
@@ -57,6 +60,33 @@ class _Layer:
     add_mlp: Callable
 
 
+class _Norm:
+    """RMSNorm of rows of one width as ``__call__(x, weight)``, for weights made by ``weight``."""
+
+    def __init__(self, width: int, eps: float, like: torch.Tensor) -> None:
+        self.shape, self.eps = (width,), eps
+
+    def weight(self, module: nn.Module) -> torch.Tensor:
+        return module.weight.detach()
+
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(x, self.shape, weight, self.eps)
+
+
+class _Norm32(_Norm):
+    """The same in float32 by half as many operations: x / sqrt(|x|^2 + width eps), times weight sqrt(width)."""
+
+    def __init__(self, width: int, eps: float, like: torch.Tensor) -> None:
+        super().__init__(width, eps, like)
+        self._floor = like.new_tensor((width * eps) ** 0.5)
+
+    def weight(self, module: nn.Module) -> torch.Tensor:
+        return module.weight.detach() * self.shape[0] ** 0.5
+
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.div(x, torch.linalg.vector_norm(x, 2, -1, True).hypot_(self._floor)).mul_(weight)
+
+
 class Lean:
     """The ``Forward`` of Llama-like models, made once their layers are fused and laid out."""
 
@@ -69,9 +99,14 @@ class Lean:
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim: int = attention.head_dim
         self.eps: float = config.rms_norm_eps
-        self.embedding, self.final_norm = inner.embed_tokens.weight.detach(), inner.norm.weight.detach()
+        self.embedding = inner.embed_tokens.weight.detach()
+        self.norm = (_Norm32 if self.embedding.dtype == torch.float32 else _Norm)(
+            config.hidden_size, self.eps, self.embedding
+        )
+        self.final_norm = self.norm.weight(inner.norm)
         self.head = plain_call(model.lm_head)
         self.layers = [self._layer(config, i, layer) for i, layer in enumerate(inner.layers)]
+        self.kinds = frozenset(layer.kind for layer in self.layers)
         self.hidden: torch.Tensor | None = None
         self._model, self._keeps_hidden = model, False
         self._see: See | None = None
@@ -87,9 +122,9 @@ class Lean:
             norms = torch.stack([weight.detach() for weight in both])
         kinds = getattr(config, "layer_types", None)
         return _Layer(
-            layer.input_layernorm.weight.detach(), plain_call(getattr(attention, QKV)), norms,
+            self.norm.weight(layer.input_layernorm), plain_call(getattr(attention, QKV)), norms,
             bool(getattr(attention, "use_rope", True)), kinds[index] if kinds else FULL,
-            adding(attention.o_proj), layer.post_attention_layernorm.weight.detach(),
+            adding(attention.o_proj), self.norm.weight(layer.post_attention_layernorm),
             plain_call(getattr(mlp, GATE_UP)), adding(mlp.down_proj),
         )
 
@@ -116,75 +151,86 @@ class Lean:
     def run(
         self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, cache: KVBuffer, last_only: bool
     ) -> torch.Tensor:
-        device = self.embedding.device
-        x = F.embedding(torch.tensor(tokens, device=device), self.embedding)
-        x = self.layers_over(x, *self._rotations(positions), mask, cache)
-        if last_only:
-            x = x[-1:]
-        x = F.rms_norm(x, x.shape[-1:], self.final_norm, self.eps)
+        ids = torch.tensor(tokens, device=self.embedding.device)
+        x = self.layers_over(ids, *self.rotations(positions), self._over(cache, len(tokens), mask))
+        return self.logits(x[-1:] if last_only else x)
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        """Of the residual stream [rows, width] after all layers: [rows, vocabulary]."""
+        x = self.norm(x, self.final_norm)
         if self._keeps_hidden:
             self.hidden = x
         return self.head(x)
 
-    def layers_over(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: Mask, cache: KVBuffer):
-        """The residual stream [rows, width] after all layers."""
-        rows, start = len(x), cache.offset
-        written, keys, values = cache.places(self.kv_heads, self.head_dim, rows, x)
-        attend = self._attention(rows, start, mask)
-        width, no_attention, no_mlp, see = x.shape[-1:], *self._without, self._see
+    def layers_over(
+        self, ids: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, exchange: Exchange
+    ) -> torch.Tensor:
+        """The residual stream [rows, width] of token ids [rows] after all layers, with what ``rotations`` gives."""
+        x, rows = F.embedding(ids, self.embedding), len(ids)
+        norm, (no_attention, no_mlp), see = self.norm, self._without, self._see
         for i, layer in enumerate(self.layers):
             before = x
             if i not in no_attention:
-                qkv = layer.qkv(F.rms_norm(x, width, layer.norm, self.eps)).view(rows, -1, self.head_dim)
-                queries = self._rotated(layer, qkv, cos, sin)
-                pair = qkv[:, self.heads :].view(rows, 2, self.kv_heads, self.head_dim)
-                written[i].copy_(pair.permute(1, 2, 0, 3))
-                x = layer.add_attention(x, attend(queries, keys[i], values[i], layer.kind))
+                states = layer.qkv(norm(x, layer.norm)).view(1, rows, -1, self.head_dim)
+                self._rotate(layer, states, cos, sin)
+                x = layer.add_attention(x, exchange(i, states, layer.kind))
             if see is not None:
                 see(before, x)
                 before = x
             if i not in no_mlp:
-                gate, up = layer.gate_up(F.rms_norm(x, width, layer.mlp_norm, self.eps)).chunk(2, -1)
+                gate, up = layer.gate_up(norm(x, layer.mlp_norm)).chunk(2, -1)
                 x = layer.add_mlp(x, F.silu(gate).mul_(up))
             if see is not None:
                 see(before, x)
         return x
 
-    def _rotated(self, layer: _Layer, qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        """Norms of heads where there are any, and rotation, of queries and keys in place; returns the queries."""
-        both = qkv[:, : self.heads + self.kv_heads]
+    def _rotate(self, layer: _Layer, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
+        """Norms of heads where there are any, and rotation, of queries and keys, in place."""
+        both = states[:, :, : self.heads + self.kv_heads]
         if layer.head_norms is not None:
             both.copy_(F.rms_norm(both, (self.head_dim,), None, self.eps).mul_(layer.head_norms))
         if layer.rope:
             turned = both.roll(self.head_dim // 2, -1)
             both.mul_(cos).addcmul_(turned, sin)
-        return both[:, : self.heads]
 
-    def _attention(self, rows: int, start: int, mask: Mask) -> Callable:
-        """Attention of queries [rows, heads, dim] over keys and values [1, kv heads, columns, dim]: [rows, width].
+    def _over(self, cache: KVBuffer, rows: int, mask: Mask) -> Exchange:
+        """Rows behind those in the buffer."""
+        written, keys, values = cache.places(self.kv_heads, self.head_dim, rows, self.embedding)
+        attend, heads = self.attention(rows, cache.offset, mask), self.heads
+
+        def exchange(i, states, kind):
+            written[i].copy_(states[:, :, heads:])
+            return attend(states[:, :, :heads], keys[i], values[i], kind)
+
+        return exchange
+
+    def attention(self, rows: int, start: int, mask: Mask) -> Callable:
+        """Attention of queries [1, rows, heads, dim] over keys and values [1, kv heads, columns, dim]: [rows, width].
 
         Heads that share keys are laid beneath each other as more rows, so that no key is copied for them.
         """
-        groups, dim = self.heads // self.kv_heads, self.head_dim
+        groups, dim, kv_heads = self.heads // self.kv_heads, self.head_dim, self.kv_heads
         causal = mask is None and rows > 1
         if causal and start:
             raise ValueError("rows behind others need a mask")
-        folded = _folded(mask, groups)
+        together = groups > 1 and not causal
+        masks = {kind: one if one is None or not together else one.repeat(1, 1, groups, 1) for kind, one in (
+            mask.items() if isinstance(mask, dict) else ((kind, mask) for kind in self.kinds)
+        )}
+        attention = F.scaled_dot_product_attention
 
-        def attend(queries, keys, values, kind):
-            if causal:
-                q = queries.transpose(0, 1).unsqueeze(0)
-                out = F.scaled_dot_product_attention(q, keys, values, is_causal=True, enable_gqa=groups > 1)
-                return out[0].transpose(0, 1).reshape(rows, -1)
-            q = queries.reshape(rows, self.kv_heads, groups, dim).permute(1, 2, 0, 3)
-            q = q.reshape(1, self.kv_heads, groups * rows, dim)
-            own = folded[kind] if isinstance(folded, dict) else folded
-            out = F.scaled_dot_product_attention(q, keys, values, attn_mask=own)
+        def alone(queries, keys, values, kind):
+            out = attention(queries.transpose(1, 2), keys, values, masks[kind], 0.0, causal, enable_gqa=groups > 1)
+            return out.transpose(1, 2).reshape(rows, -1)
+
+        def grouped(queries, keys, values, kind):
+            q = queries.view(rows, kv_heads, groups, dim).permute(1, 2, 0, 3).reshape(1, kv_heads, groups * rows, dim)
+            out = attention(q, keys, values, masks[kind])
             return out.view(self.heads, rows, dim).transpose(0, 1).reshape(rows, -1)
 
-        return attend
+        return grouped if together else alone
 
-    def _rotations(self, positions: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    def rotations(self, positions: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and signed sines [rows, 1, head dim] of these positions."""
         last = max(positions)
         if last >= len(self._cos):
@@ -205,11 +251,3 @@ class Lean:
         sin[..., : self.head_dim // 2].neg_()
         self._cos, self._sin = cos[0].unsqueeze(1).contiguous(), sin[0].unsqueeze(1).contiguous()
 
-
-def _folded(mask: Mask, groups: int) -> Mask:
-    """Masks for ``groups`` heads beneath each other."""
-    if mask is None or groups == 1:
-        return mask
-    if isinstance(mask, torch.Tensor):
-        return mask.repeat(1, 1, groups, 1)
-    return {kind: one.repeat(1, 1, groups, 1) for kind, one in mask.items()}

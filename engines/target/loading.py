@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from engines.errors import ModelUnavailable, UsageProblem, first_line
 from engines.sources.files import auto_map
 from engines.sources.source import Source, locate
+from engines.target.cache import KVBuffer
 from engines.target.configuration import read_config
 from engines.target.fused import fuse
 from engines.target.generic import Generic
@@ -137,7 +138,7 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None) -> Causa
             parameters, mark, own = model.num_parameters(), fingerprint(model), fits(model)
             if own:
                 fuse(model)
-            layout = tune(model, threads) if model.device.type == "cpu" else "plain"
+            layout = _tuned(model, threads, own) if model.device.type == "cpu" else "plain"
             for compute in (*([Lean] if own else []), Generic):
                 causal = CausalModel(model, name, parameters, mark, layout, compute(model))
                 reason = selftest(causal)
@@ -150,6 +151,23 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None) -> Causa
     if reason:
         raise _unusable(name, reason)
     return causal
+
+
+def _tuned(model: PreTrainedModel, threads: int | None, own: bool) -> str:
+    """The layout of the linear layers, by the forward that will run."""
+    if not own:
+        return tune(model, threads)
+    forward, cache = Lean(model), KVBuffer(model.config.num_hidden_layers)
+    cache.reserve(1)
+
+    def row() -> torch.Tensor:
+        return forward.run([0], range(1), None, cache, True)
+
+    try:
+        row()
+    except Exception:  # the self-test will find it too
+        return tune(model, threads)
+    return tune(model, threads, row)
 
 
 def _unusable(name: str, reason: str) -> ModelUnavailable:

@@ -19,6 +19,7 @@ from engines.target.cache import KVBuffer
 from engines.target.cosines import Cosines
 from engines.target.forward import Forward, Mask
 from engines.target.generic import Generic
+from engines.target.layouts import NAMES
 from engines.target.masks import additive, spans
 from engines.target.structure import Unclear
 from engines.target.sublayers import Sublayers
@@ -69,7 +70,7 @@ class CausalModel:
     @property
     def backend(self) -> str:
         """Which forward runs, in words."""
-        return self.compute.name + (f", {self.layout} linear layers" if self.layout != "plain" else "")
+        return self.compute.name + (f", {NAMES[self.layout]} linear layers" if self.layout != "plain" else "")
 
     @property
     def length(self) -> int:
@@ -161,7 +162,7 @@ class CausalModel:
                 return None
             chunk = tokens[start : start + _CHUNK]
             positions = range(self.length, self.length + len(chunk))
-            logits = self._run(chunk, positions, self._text_mask(positions), last_only=True)
+            logits = self._read(chunk, positions)
             self.cache.length += len(chunk)
             self.tokens += chunk
             self._cosines.keep()
@@ -186,7 +187,7 @@ class CausalModel:
         self._seen = _grown(self._seen, parents)
         self._pending += tokens
         positions = self.length - 1 + self._seen.sum(1)  # a row sees itself and its ancestors
-        logits = self._run(tokens, positions[first:].tolist(), self._mask(self._seen[first:], positions))
+        logits = self._verify(tokens, positions)
         self.cache.pending += n
         return logits
 
@@ -225,6 +226,15 @@ class CausalModel:
         """Wait for the device, so that a clock read after it is honest."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+    def _read(self, tokens: Sequence[int], positions: range) -> torch.Tensor:
+        """Logits of real tokens, of the last one at least; their rows are neither pending nor committed."""
+        return self._run(tokens, positions, self._text_mask(positions), last_only=True)
+
+    def _verify(self, tokens: Sequence[int], positions: np.ndarray) -> torch.Tensor:
+        """Logits of the last pending rows; ``positions`` are of all of them."""
+        first = len(positions) - len(tokens)
+        return self._run(tokens, positions[first:].tolist(), self._mask(self._seen[first:], positions))
 
     @torch.inference_mode()
     def _run(

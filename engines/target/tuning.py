@@ -2,7 +2,8 @@
 
 Small models are bound by the cost of starting operations, and a second thread mostly waits to be woken; large ones by
 memory bandwidth, where all threads pay. More threads are taken only where they gain a fifth: a run on several threads
-is as slow as the core that something else is using.
+is as slow as the core that something else is using. The measurement runs under the waiting policy of the process, which
+libgomp reads once, when torch is loaded, and on the machine as busy as it is: with a neighbour, one thread wins.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from time import perf_counter
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from engines.target.layouts import LAYOUTS, available, lay_out
 
@@ -22,6 +24,7 @@ _LAYOUT_MUST_GAIN = 0.95  # over each simpler one
 _REPEATS = 5
 _ROWS = (1, 8)  # one row: autoregressive decoding and drafting; several: verification
 _SAMPLE_BYTES = 128 << 20
+_TWICE_BYTES = 128 << 20  # linear weights that may lie in memory twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,34 +48,44 @@ class Cost:
         return self.rest + self.linears[self.layout]
 
 
-def tune(model: nn.Module, threads: int | None = None) -> str:
+def tune(model: PreTrainedModel, threads: int | None = None, forward: Callable[[], object] | None = None) -> str:
     """Set torch's thread count and lay out the model's linear layers as is fastest.
 
     Args:
         model: a causal language model of transformers on the CPU.
-        threads: a count to keep; None measures one thread against torch's own default, unless OMP_NUM_THREADS is set.
+        threads: a count to keep; None measures 1, 2, 4, ... up to torch's own default, as long as each gains enough
+            over the one before; unless OMP_NUM_THREADS is set.
+        forward: one row through the model, linear layers as loaded; None takes the module's own.
 
     Returns:
         The layout of the linear layers.
     """
     default = threads or torch.get_num_threads()
-    candidates = [default]
-    if not threads and "OMP_NUM_THREADS" not in os.environ and default > 1:
-        candidates.insert(0, 1)
-    layouts = [name for name in LAYOUTS if available(name, model.dtype)]
-    costs = {count: measure(model, count, layouts) for count in candidates}
-    chosen = candidates[0]
-    for count in candidates[1:]:
-        if costs[count].total < _THREADS_MUST_GAIN * costs[chosen].total:
-            chosen = count
+    layouts = [name for name in LAYOUTS if available(name, model.dtype) and (name != "both" or _small(model))]
+    given = threads or "OMP_NUM_THREADS" in os.environ
+    chosen, best = 0, None
+    for count in [default] if given else _counts(default):
+        cost = measure(model, count, layouts, forward)
+        if best is not None and cost.total >= _THREADS_MUST_GAIN * best.total:
+            break
+        chosen, best = count, cost
     torch.set_num_threads(chosen)
-    layout = costs[chosen].layout
-    if layout != "plain":
-        lay_out(model, layout)
-    return layout
+    if best.layout != "plain":
+        lay_out(model, best.layout)
+    return best.layout
 
 
-def measure(model: nn.Module, threads: int, layouts: list[str]) -> Cost:
+def _counts(most: int) -> list[int]:
+    return [*(1 << n for n in range(most.bit_length()) if 1 << n < most), most]
+
+
+def _small(model: nn.Module) -> bool:
+    return sum(m.weight.nbytes for m in model.modules() if type(m) is nn.Linear) <= _TWICE_BYTES
+
+
+def measure(
+    model: PreTrainedModel, threads: int, layouts: list[str], forward: Callable[[], object] | None = None
+) -> Cost:
     """What a forward costs on this many threads, in each layout."""
     torch.set_num_threads(threads)
     row = torch.zeros(1, 1, dtype=torch.long)
@@ -80,10 +93,11 @@ def measure(model: nn.Module, threads: int, layouts: list[str]) -> Cost:
     linears = {"plain": plain}
     with torch.inference_mode():
         linears |= {name: [LAYOUTS[name](linear) for linear in plain] for name in layouts}
-    inputs = {
-        rows: {m.in_features: torch.zeros(1, rows, m.in_features, dtype=model.dtype) for m in plain} for rows in _ROWS
+    widths = {m.in_features for m in plain}
+    inputs = {rows: {width: torch.zeros(rows, width, dtype=model.dtype) for width in widths} for rows in _ROWS}
+    calls: dict[object, Callable[[], object]] = {
+        "forward": forward or (lambda: model(input_ids=row, use_cache=False))
     }
-    calls: dict[object, Callable[[], object]] = {"forward": lambda: model(input_ids=row, use_cache=False)}
     for name, layers in linears.items():
         for rows in _ROWS:
             calls[name, rows] = lambda layers=layers, rows=rows: [m(inputs[rows][m.in_features]) for m in layers]

@@ -12,9 +12,6 @@ _ALWAYS = {
     "DO_NOT_TRACK": "1",
 }
 _UNLESS_SET = {
-    # Idle OpenMP threads sleep instead of spinning: a spinning one takes a core from the screen between
-    # forwards.
-    "OMP_WAIT_POLICY": "PASSIVE",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_VERBOSITY": "error",  # an unreachable hub is our message, not one for each of its retries
     "TRANSFORMERS_VERBOSITY": "error",

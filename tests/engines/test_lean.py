@@ -171,8 +171,8 @@ def test_a_long_text_in_chunks_and_a_grown_table():
 
 
 def test_a_wrong_forward_is_found_at_load_and_not_used(monkeypatch):
-    right = Lean._rotated
-    monkeypatch.setattr(Lean, "_rotated", lambda self, layer, qkv, cos, sin: right(self, layer, qkv, sin, cos))
+    right = Lean._rotate
+    monkeypatch.setattr(Lean, "_rotate", lambda self, layer, states, cos, sin: right(self, layer, states, sin, cos))
     model = wrap(make(*FAMILIES["llama"]), "odd", threads=1)
     assert isinstance(model.compute, Generic) and model.trees and model.backend.startswith("generic")
     same(model.extend(TEXT), CausalModel(make(*FAMILIES["llama"]), "untouched").extend(TEXT))

@@ -183,21 +183,22 @@ def test_a_layout_changes_logits_by_rounding_only(layout, bias):
 def test_tuning_picks_what_it_measured_and_respects_a_given_thread_count(monkeypatch):
     costs = {
         1: Cost(1.0, {"plain": 4.0, "transposed": 3.0, "packed": 3.5}),
-        4: Cost(1.0, {"plain": 4.0, "transposed": 3.0, "packed": 2.5}),
+        2: Cost(1.0, {"plain": 4.0, "transposed": 3.0, "packed": 2.5}),
+        4: Cost(0.0, {"plain": 1.0}),
     }
-    before = torch.get_num_threads()
-    monkeypatch.setattr(tuning, "measure", lambda model, threads, layouts: costs[threads])
+    monkeypatch.setattr(tuning, "measure", lambda model, threads, layouts, forward: costs[threads])
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    try:
-        assert "transposed" in tuning.tune(make_llama(1)), "3.5 is not a fifth below 4"
-        costs[4] = Cost(1.0, {"plain": 4.0, "packed": 2.0})
-        assert "packed" in tuning.tune(make_llama(1)), "3 is"
-        assert "transposed" in tuning.tune(make_llama(1), threads=1)
-        costs[1] = Cost(1.0, {"plain": 1.0, "transposed": 0.99})
-        assert tuning.tune(make_llama(1), threads=1) == "plain"
-    finally:
-        torch.set_num_threads(before)
+    used = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    assert tuning.tune(make_llama(1)) == "transposed", "3.5 is not a fifth below 4: no need to try 4 threads"
+    costs[2], costs[4] = Cost(1.0, {"plain": 4.0, "packed": 2.0}), Cost(1.0, {"plain": 1.9})
+    assert tuning.tune(make_llama(1)) == "packed", "3 is, 2.9 is not a fifth below that"
+    assert tuning.tune(make_llama(1), threads=1) == "transposed"
+    assert tuning.tune(make_llama(1), threads=4) == "plain"
+    costs[1] = Cost(1.0, {"plain": 1.0, "transposed": 0.99})
+    assert tuning.tune(make_llama(1), threads=1) == "plain", "it has to gain enough"
+    assert used == [1, 2, 1, 4, 1]
 
 
 def test_selftest_passes_a_good_model_and_leaves_nothing_behind(model):
