@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
+import pages  # noqa: E402
 import sample_prompts  # noqa: E402
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def main() -> None:
             parts.append(f"{title}\n\n{table(runtime, lanes, prompts, repeats, arguments.tokens)}")
             print(parts[-1], "\n", flush=True)
         if arguments.write:
-            write(sizes, "\n\n".join(parts))
+            pages.put(PAGE, sizes, "\n\n".join(parts))
 
 
 def near() -> str:
@@ -161,14 +161,6 @@ def timed(figures: LaneFigures, result: Result) -> list[str]:
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.0%}".replace("%", " %")
-
-
-def write(sizes: str, text: str) -> None:
-    """Put the tables between the page's marks."""
-    page = PAGE.read_text("utf-8")
-    begin, end = f"<!-- {sizes} -->", f"<!-- end of {sizes} -->"
-    head, _, rest = page.partition(begin)
-    PAGE.write_text(f"{head}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}", "utf-8")
 
 
 if __name__ == "__main__":
