@@ -39,17 +39,21 @@ class Counts:
         tried: nodes judged: their parent was accepted.
         kept: of these, accepted.
         foretold: sum of the drafter's own probabilities over those judged that had one.
+        used: columns that anything was counted in, the first ones.
     """
 
     tried: list[float] = field(default_factory=lambda: [0.0] * _COLUMNS)
     kept: list[float] = field(default_factory=lambda: [0.0] * _COLUMNS)
     foretold: list[float] = field(default_factory=lambda: [0.0] * _COLUMNS)
+    used: int = 0
 
     def fade(self) -> None:
+        used = self.used
         for column in (self.tried, self.kept, self.foretold):
-            column[:] = [count * _MEMORY for count in column]
+            column[:used] = [count * _MEMORY for count in column[:used]]
 
     def add(self, column: int, kept: bool, prob: float | None) -> None:
+        self.used = max(self.used, column + 1)
         self.tried[column] += 1
         self.kept[column] += kept
         self.foretold[column] += prob or 0.0
@@ -93,19 +97,22 @@ class Acceptance:
         for kind in {LEVELS, *seen}:
             if kind in self._counts:
                 self._counts[kind].fade()
+        if not len(tree):
+            return
         said = [tree.tokens[node] for node in path]
-        accepted, depths, levels = {-1}, tree.depths(), {}
+        accepted, levels = {-1: 0}, {}  # depths of accepted nodes; whether any of a level was
         own = _own(tree)
-        for node, (parent, depth) in enumerate(zip(tree.parents, depths)):
+        for node, parent in enumerate(tree.parents):
             if parent not in accepted:
                 continue
+            depth = accepted[parent] + 1
             kept = depth <= len(said) and tree.tokens[node] == said[depth - 1]  # a duplicate of an accepted node too
             if kept:
-                accepted.add(node)
+                accepted[node] = depth
             rank, prob = tree.origin[node], tree.probs[node]
             origin = tree.origins[rank]
             self._of(kind_of(origin, rank if prob is None else 0)).add(_column(origin.match, depth), kept, prob)
-            if own[node]:
+            if own is None or own[node]:
                 levels[depth] = levels.get(depth, False) or kept
         for depth, kept in levels.items():
             self._of(LEVELS).add(_column(0, depth), kept, None)
@@ -223,11 +230,12 @@ class Budget:
         return seconds(n) * self._draft_scale if n else 0.0
 
 
-def _own(tree: DraftTree) -> list[bool]:
-    """Which nodes belong to the levels of a tree: of a fused one those on paths that its draft model drafted alone."""
+def _own(tree: DraftTree) -> list[bool] | None:
+    """Which nodes belong to the levels of a tree: of a fused one those on paths that its draft model drafted alone;
+    None stands for all of them."""
     sources = [origin.source for origin in tree.origins]
-    if "draft" not in sources:
-        return [True] * len(tree)
+    if sources == ["draft"] or "draft" not in sources:
+        return None
     own: list[bool] = []
     for parent, origin in zip(tree.parents, tree.origin):
         own.append(sources[origin] == "draft" and (parent < 0 or own[parent]))

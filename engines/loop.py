@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 
-import numpy as np
 import torch
 
 from engines.detail import every_row
@@ -14,14 +12,14 @@ from engines.drafters.base import Drafter, Outcome, Room
 from engines.errors import RunFailed
 from engines.events import Choice, Draft, Emitted, Finished, Kind, Prefilled, Reason, Round
 from engines.laws import Law, Verdict
-from engines.laws.base import TOP
-from engines.sampling import best, to_numpy
+from engines.sampling import to_numpy
 from engines.stop import Stop
 from engines.target.model import CausalModel
 from engines.text import Detokenizer
 from engines.tree import DraftTree
 
 MAX_NODES = 512  # the most a round verifies, whatever a drafter proposes
+_NO_DRAFT = Draft()
 
 
 def decode(
@@ -105,9 +103,9 @@ class _Run:
         """The verdict on the prefill's logits [vocabulary]: the law's choice, or the token that is given."""
         if self.given is None:
             return self.law.judge(DraftTree(), logits[None], len(self.context))
-        row, verdict = self.law.sampling.row(to_numpy(logits)), Verdict()
-        verdict.saw(row, best(row, TOP), self.given)
-        return verdict
+        verdict = Verdict()
+        verdict.saw(self.law.sampling.row(to_numpy(logits)), self.given)
+        return verdict.looked()
 
     def round(self) -> Round:
         """Draft, verify, commit."""
@@ -159,16 +157,16 @@ class _Run:
         del verdict.path[len(tokens) :]
         verdict.tokens = tokens
         self.context += tokens
-        emitted = []
-        for i, token in enumerate(tokens):
+        emitted, piece = [], self.words.piece
+        for i, (token, look) in enumerate(zip(tokens, verdict.looks)):
             kind: Kind = "accepted" if i < drafted else mismatch
             text = self.stream.step(token)
-            prob, top = self._explain(verdict.rows[i], verdict.tops[i], token)
             self.text.append(text)
             emitted.append(
                 Emitted(
-                    token, text, self.words.piece(token), kind, verdict.path[i] if i < drafted else -1, prob,
-                    verdict.gaps[i] if verdict.gaps else None, verdict.noise[i] if verdict.noise else None, top,
+                    token, text, piece(token), kind, verdict.path[i] if i < drafted else -1, look.prob,
+                    verdict.gaps[i] if verdict.gaps else None, verdict.noise[i] if verdict.noise else None,
+                    tuple([Choice(t, piece(t), p) for t, p in look.tops if p > 0]),
                     verdict.trials[i] if verdict.trials else (),
                 )
             )
@@ -182,18 +180,11 @@ class _Run:
         leaf = verdict.path[-1] if verdict.path else -1
         return "corrected" if leaf in tree.parents else "bonus"
 
-    def _explain(self, row: np.ndarray, favourites: list[int], token: int) -> tuple[float, tuple[Choice, ...]]:
-        """The probability of an emitted token, and the target's favourites at its position."""
-        highest = row[favourites[0]]
-        if not np.isfinite(highest):
-            raise RunFailed("the model's logits are not numbers", "the dtype is too narrow for it: use --dtype float32")
-        total = float(np.exp(row - highest).sum())
-        chosen, *probs = (math.exp(float(row[t] - highest)) / total for t in (token, *favourites))
-        return chosen, tuple(Choice(t, self.words.piece(t), p) for t, p in zip(favourites, probs) if p > 0)
-
     def _shown(self, tree: DraftTree) -> Draft:
+        if not tree.tokens and not tree.origins:
+            return _NO_DRAFT
         return Draft(
-            tuple(tree.tokens), tuple(tree.parents), tuple(self.words.piece(t) for t in tree.tokens),
+            tuple(tree.tokens), tuple(tree.parents), tuple(map(self.words.piece, tree.tokens)),
             tuple(tree.probs), tuple(tree.origin), tuple(tree.origins), tuple(tree.also),
         )
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
 
+from engines.errors import RunFailed
+
 _BELOW_ONE = np.float32(-1 + 2**-24)
+_TOGETHER = 4  # positions whose noise is made at once: right after a forward, starting an operation is most of its cost
+_SMALL = 1 << 15  # of vocabularies where that is so
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,11 @@ class Sampling:
         """The same for one row [vocabulary]."""
         if self._filters:
             return self.warp(torch.from_numpy(logits)[None])[0].numpy()
-        return logits if self.greedy or self.temperature == 1 else logits / np.float32(self.temperature)
+        return logits if self._heat is None else logits / self._heat
+
+    @cached_property
+    def _heat(self) -> np.float32 | None:
+        return None if self.greedy or self.temperature == 1 else np.float32(self.temperature)
 
     def probs(self, row: np.ndarray) -> np.ndarray:
         """The distribution tokens are drawn from, given a warped row: float64 [vocabulary]; one-hot when greedy."""
@@ -55,7 +65,7 @@ class Sampling:
 def to_numpy(logits: torch.Tensor) -> np.ndarray:
     """Logits of any shape as float32 on the CPU, in one transfer. The loop looks at few rows, right after a forward has
     emptied the processor's caches: numpy's operations then cost a fraction of torch's."""
-    if logits.device.type != "cpu" or logits.dtype != torch.float32:
+    if not logits.is_cpu or logits.dtype is not torch.float32:
         logits = logits.float().cpu()
     return logits.numpy()
 
@@ -66,15 +76,70 @@ def softmax(row: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def best(row: np.ndarray, k: int) -> list[int]:
-    """The ids of the ``k`` largest entries of a row, largest first, the lower id first among equals."""
-    rest, ids = row, []
-    for _ in range(min(k, len(row))):
-        ids.append(int(rest.argmax()))
-        if len(ids) < k:
-            rest = rest.copy() if rest is row else rest
-            rest[ids[-1]] = -np.inf
-    return ids
+@dataclass(slots=True)
+class Look:
+    """What a row of logits says.
+
+    Attributes:
+        prob: the probability of the token that was asked for.
+        tops: ids and probabilities of the likeliest tokens, the best first, the lower id first among equals; none that
+            is filtered out.
+        lead: the difference of the two largest logits, in float32; 0 where there is one only.
+    """
+
+    prob: float
+    tops: list[tuple[int, float]]
+    lead: float
+
+
+def look(rows: Sequence[np.ndarray], tokens: Sequence[int], k: int) -> list[Look]:
+    """What rows say, all of them in one go.
+
+    Args:
+        rows: float32 [vocabulary] each, after temperature and filters; they stay as they are.
+        tokens: one a row, whose probability is asked for.
+        k: how many of the likeliest.
+
+    Raises:
+        RunFailed: the largest entry of a row is nan or infinite.
+    """
+    width = len(rows[0])
+    table = np.empty((len(rows), width), np.float32)
+    for copy, row in zip(table, rows):
+        copy[:] = row
+    flat, starts = table.reshape(-1), range(0, table.size, width)
+    ids, highest = _largest(table, flat, starts, max(k, 2))
+    if not all(map(math.isfinite, highest)):
+        raise RunFailed("the model's logits are not numbers", "the dtype is too narrow for it: use --dtype float32")
+    np.subtract(table, np.array(highest, np.float32).reshape(-1, 1), out=table)
+    below = [[flat.item(start + t) for t in (token, *top)] for start, token, top in zip(starts, tokens, ids)]
+    np.exp(table, out=table)
+    looks = []
+    for (own, *rest), top, total in zip(below, ids, np.add.reduce(table, axis=1).tolist()):
+        lead = -rest[1] + 0.0 if len(rest) > 1 else math.inf if width > 1 else 0.0
+        looks.append(Look(math.exp(own) / total, [(t, math.exp(d) / total) for t, d in zip(top[:k], rest)], lead))
+    return looks
+
+
+def _largest(
+    table: np.ndarray, flat: np.ndarray, starts: Sequence[int], k: int
+) -> tuple[list[list[int]], list[float]]:
+    """For each row of a table the ids of its ``k`` largest entries, and the largest entry. The flat view is written to
+    on the way, and restored."""
+    ids: list[list[int]] = [[] for _ in starts]
+    values: list[list[float]] = [[] for _ in starts]
+    for _ in range(min(k, table.shape[1])):
+        for start, top, found, token in zip(starts, ids, values, table.argmax(axis=1).tolist()):
+            value = flat.item(start + token)
+            if value == -math.inf:  # all the others are filtered out
+                continue
+            top.append(token)
+            found.append(value)
+            flat[start + token] = -math.inf
+    for start, top, found in zip(starts, ids, values):
+        for token, value in zip(top, found):
+            flat[start + token] = value
+    return ids, [found[0] if found else -math.inf for found in values]
 
 
 class GumbelNoise:
@@ -88,6 +153,7 @@ class GumbelNoise:
         self.seed, self.vocab_size = seed, vocab_size
         self._bits = np.random.Philox(key=seed)
         self._state = self._bits.state
+        self._together = _TOGETHER if vocab_size <= _SMALL else 1
         self._cache: dict[int, np.ndarray] = {}
 
     def at(self, position: int) -> np.ndarray:
@@ -96,14 +162,19 @@ class GumbelNoise:
         if noise is None:
             if len(self._cache) > 64:
                 self._cache.clear()
-            noise = self._cache[position] = self._make(position)
+            first = position - position % self._together
+            self._cache |= enumerate(self._make(range(first, first + self._together)), start=first)
+            noise = self._cache[position]
         return noise
 
-    def _make(self, position: int) -> np.ndarray:
-        self._state["state"]["counter"][:] = 0, position, 0, 0
-        self._bits.state = self._state
-        raw = self._bits.random_raw((self.vocab_size + 1) // 2).view(np.uint32)[: self.vocab_size]
-        x = raw.astype(np.float32)
+    def _make(self, positions: range) -> np.ndarray:
+        """The noise of these positions, float32 [positions, vocabulary]."""
+        raw = np.empty((len(positions), (self.vocab_size + 1) // 2), np.uint64)
+        for row, position in zip(raw, positions):
+            self._state["state"]["counter"][:] = 0, position, 0, 0
+            self._bits.state = self._state
+            row[:] = self._bits.random_raw(len(row))
+        x = raw.view(np.uint32)[:, : self.vocab_size].astype(np.float32, order="C")
         x += np.float32(0.5)
         x *= np.float32(-(2.0**-32))
         # -log(-log(1 - u)): log1p keeps the precision where it counts, small u give the large noise that decides; the

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -15,23 +17,31 @@ class Detokenizer:
         self.tokenizer = tokenizer
         self._special = set(tokenizer.all_special_ids)
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
-        self._bytes = _byte_alphabet() if self._is_byte_level() else None
-        self._pieces: dict[int, str] = {}
-
-    def _is_byte_level(self) -> bool:
-        return self._backend is not None and '"ByteLevel"' in json.dumps(json.loads(self._backend.to_str())["decoder"])
-
-    def stream(self) -> FastStream | SlowStream:
-        """A fresh decoder of one answer; ``step(token)`` returns the text it completes."""
-        # tokenizers' own stream breaks on byte-fallback vocabularies, where a lone byte can follow finished text
-        return FastStream(self._backend) if self._bytes is not None else SlowStream(self.tokenizer)
-
-    def piece(self, token: int) -> str:
+        self._decoder = json.loads(self._backend.to_str())["decoder"] if self._backend is not None else None
+        self._bytes = _byte_alphabet() if '"ByteLevel"' in json.dumps(self._decoder) else None
+        self._data: _Once | None = None
+        self.piece = _Once(self._label).__getitem__  # asked for every drafted token: no function of ours in between
         """The token's own text: special tokens by name, half a character as ``<0xE4>``, unknown ids as ``<id 9>``."""
-        piece = self._pieces.get(token)
-        if piece is None:
-            piece = self._pieces[token] = self._label(token)
-        return piece
+
+    def stream(self) -> ByteStream | FastStream | SlowStream:
+        """A fresh decoder of one answer; ``step(token)`` returns the text it completes."""
+        if self._bytes is None:
+            # tokenizers' own stream breaks on byte-fallback vocabularies, where a lone byte can follow finished text
+            return SlowStream(self.tokenizer)
+        if self._decoder["type"] != "ByteLevel":  # one of several steps
+            return FastStream(self._backend)
+        if self._data is None:
+            special = {token for token, added in self._backend.get_added_tokens_decoder().items() if added.special}
+            self._data = _Once(lambda token: b"" if token in special else self._encoded(token))
+        return ByteStream(self._data)
+
+    def _encoded(self, token: int) -> bytes:
+        """The bytes a token of a byte-level vocabulary stands for."""
+        raw = self._backend.id_to_token(token) if token >= 0 else None
+        if raw is None:
+            return b""
+        plain = all(ch in self._bytes for ch in raw)  # else an added token, stored as plain text
+        return bytes(self._bytes[ch] for ch in raw) if plain else raw.encode()
 
     def _label(self, token: int) -> str:
         raw = self.tokenizer.convert_ids_to_tokens(token) if 0 <= token < len(self.tokenizer) else None
@@ -43,17 +53,44 @@ class Detokenizer:
             return raw
         if self._bytes is None:
             return raw.replace("▁", " ")
-        if not all(ch in self._bytes for ch in raw):  # an added token, stored as plain text
-            return raw
-        data = bytes(self._bytes[ch] for ch in raw)
+        data = self._encoded(token)
         try:
             return data.decode()
         except UnicodeDecodeError:
             return "".join(chr(b) if b < 0x80 else f"<0x{b:02X}>" for b in data)
 
 
+class _Once(dict):
+    """What a function says of each token, asked once."""
+
+    def __init__(self, say: Callable[[int], Any]) -> None:
+        super().__init__()
+        self._say = say
+
+    def __missing__(self, token: int) -> Any:
+        said = self[token] = self._say(token)
+        return said
+
+
+class ByteStream:
+    """Streaming over a vocabulary of bytes: text is held back until its characters are complete."""
+
+    def __init__(self, data: Mapping[int, bytes]) -> None:
+        self._data, self._held = data, b""
+
+    def step(self, token: int) -> str:
+        """What this token adds to the text."""
+        data = self._held + self._data[token]
+        text = data.decode("utf-8", "replace")
+        if text.endswith("\ufffd"):
+            self._held = data
+            return ""
+        self._held = b""
+        return text
+
+
 class FastStream:
-    """Streaming over the tokenizers library: text is held back until its characters are complete."""
+    """The same over the tokenizers library, for byte-level vocabularies whose decoder does more."""
 
     def __init__(self, backend) -> None:
         from tokenizers.decoders import DecodeStream

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import lt
 from typing import TYPE_CHECKING, Any
 
 from engines.events import Origin, Retrieval
@@ -93,18 +94,32 @@ class DraftTree:
         """Nodes by parent, in the order drafted."""
         return children(self.parents)
 
+    def carrying(self, node: int, token: int) -> list[int]:
+        """The children of a node, or of the root (-1), that carry a token: more than one where siblings repeat it."""
+        found, at, tokens, parents = [], node, self.tokens, self.parents
+        for _ in range(tokens.count(token)):
+            try:
+                at = tokens.index(token, at + 1)
+            except ValueError:  # the others come before the node
+                break
+            if parents[at] == node:
+                found.append(at)
+        return found
+
     def tries(self) -> dict[int, list[int]]:
         """What a law that tries siblings in turn has to try below each node."""
         return self.draws if self.draws is not None else self.children()
 
     def capped(self, depth: int, nodes: int) -> DraftTree:
         """This tree without nodes deeper than ``depth`` and with at most ``nodes`` of them, the first ones."""
+        if len(self) <= min(depth, nodes):  # no node is deeper than there are nodes
+            return self
         keep = [i for i, d in enumerate(self.depths()) if d <= depth][: max(0, nodes)]
         return self if len(keep) == len(self) else self.select(keep)
 
     def ending_at(self, ends: frozenset[int]) -> DraftTree:
         """This tree without what hangs below an end token: it could never be emitted."""
-        if not ends.intersection(self.tokens):
+        if ends.isdisjoint(self.tokens):
             return self
         open_nodes, keep = {-1}, []
         for node, (token, parent) in enumerate(zip(self.tokens, self.parents)):
@@ -156,9 +171,13 @@ class DraftTree:
     def check(self, vocab_size: int) -> None:
         """Raises ValueError where a parent does not come first or a token is not of the vocabulary."""
         n = len(self.tokens)
-        columns = (self.parents, self.probs, self.origin)
-        if any(len(c) != n for c in columns):
+        if not n == len(self.parents) == len(self.probs) == len(self.origin):
             raise ValueError("draft tree: columns of unequal length")
+        if not n or (
+            min(self.tokens) >= 0 and max(self.tokens) < vocab_size
+            and min(self.parents) >= -1 and all(map(lt, self.parents, range(n)))
+        ):
+            return
         for i, (token, parent) in enumerate(zip(self.tokens, self.parents)):
             if not -1 <= parent < i:
                 raise ValueError(f"draft tree: node {i} has parent {parent}")

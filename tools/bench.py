@@ -153,8 +153,8 @@ def bench_loop(repeats: int) -> list[Row]:
     from engines.events import Round
 
     runtime, rows = load(), []
-    contenders = [(engine, {}) for engine in ("autoregressive", "pld", "draft", "rest", "dresd", "rasd", "hybrid", "admg")]
-    for engine, options in [*contenders, ("draft", {"shape": "tree"})]:
+    engines = ("autoregressive", "pld", "draft", "rest", "dresd", "rasd", "hybrid", "admg")
+    for engine, options in [*((engine, {}) for engine in engines), ("draft", {"shape": "tree"})]:
         for temperature in (0.0, 0.8):
             samples = []
             for repeat in range(repeats + 1):

@@ -57,9 +57,11 @@ class DReSD(Drafter):
 
     def follow(self, outcome: Outcome) -> None:
         """Keep the hidden state of the row that produced the last emitted token."""
+        from engines.sampling import to_numpy
+
         row = len(outcome.emitted) - 1
         row = outcome.path[row - 1] + 1 if row else 0
-        self._hidden = outcome.hidden[row].float().cpu().numpy()
+        self._hidden = to_numpy(outcome.hidden[row])
 
     def propose(self, context: Sequence[int], room: Room) -> DraftTree:
         clock = perf_counter()

@@ -11,7 +11,7 @@ import torch
 
 from engines.events import Trial
 from engines.request import LAWS
-from engines.sampling import Sampling
+from engines.sampling import Look, Sampling, look
 from engines.tree import DraftTree
 
 TOP = 3  # of the target's favourites at a position, how many are kept for display
@@ -24,8 +24,8 @@ class Verdict:
     Attributes:
         path: accepted nodes from the root down.
         tokens: what is emitted: the tokens of ``path``, then the target's own.
-        rows: for each token the logits [vocabulary] after temperature and filters that it was chosen from.
-        tops: for each token the ids of the ``TOP`` largest entries of its row, largest first.
+        rows: for each token the logits [vocabulary] after temperature and filters that it was chosen from, float32.
+        looks: for each token what its row says, its ``TOP`` likeliest tokens included.
         gaps: for each token the difference of the two best scores compared; empty where nothing was compared.
         noise: for each token the Gumbel noise that went into its score; empty without noise.
         trials: for each token what was tried at its position; empty for laws that try nothing.
@@ -35,17 +35,21 @@ class Verdict:
     path: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     rows: list[np.ndarray] = field(default_factory=list)
-    tops: list[list[int]] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     noise: list[float] = field(default_factory=list)
     trials: list[tuple[Trial, ...]] = field(default_factory=list)
     bias: float | None = None
 
-    def saw(self, row: np.ndarray, tops: list[int], token: int) -> None:
+    def saw(self, row: np.ndarray, token: int) -> None:
         """Note a visited row and the token chosen there."""
         self.rows.append(row)
-        self.tops.append(tops)
         self.tokens.append(token)
+
+    def looked(self) -> Verdict:
+        """Itself, the walk being over, with ``looks``. Raises RunFailed where the model gave nan or infinity."""
+        self.looks = look(self.rows, self.tokens, TOP)
+        return self
 
 
 class Law(ABC):
@@ -73,7 +77,11 @@ class Law(ABC):
 
     @abstractmethod
     def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
-        """Decide. ``logits`` [1 + nodes, vocabulary], row 0 the root's; ``position`` of the first token emitted."""
+        """Decide. ``logits`` [1 + nodes, vocabulary], row 0 the root's; ``position`` of the first token emitted.
+
+        Raises:
+            RunFailed: the model gave nan or infinity.
+        """
 
     def scores(self, logits: torch.Tensor, position: int) -> torch.Tensor:
         """For drafters that rank: logits [rows, vocabulary], all for one position, made comparable to what the target

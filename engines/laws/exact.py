@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from engines.laws.base import TOP, Law, Verdict
-from engines.sampling import GumbelNoise, Sampling, best, to_numpy
+from engines.laws.base import Law, Verdict
+from engines.sampling import GumbelNoise, Sampling, to_numpy
 from engines.tree import DraftTree
 
 
@@ -43,35 +43,38 @@ class Exact(Law):
         return token, float(noise[token])
 
     def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
-        table, children, verdict, node = to_numpy(logits), tree.children(), Verdict(), -1
-        while True:
-            row = self.sampling.row(table[node + 1])
-            tops = best(row, TOP)
-            if self.sampling.greedy:
-                token = tops[0]
-                verdict.gaps.append(float(row[token] - row[tops[min(1, len(tops) - 1)]]))
+        table, verdict, node, greedy = to_numpy(logits), Verdict(), -1, self.sampling.greedy
+        while node is not None:
+            row = table[node + 1]
+            if greedy:
+                token = int(row.argmax())
             else:
+                row = self.sampling.row(row)
                 token = self._sample(row, position + len(verdict.path), verdict)
-            verdict.saw(row, tops, token)
-            same = [c for c in children.get(node, ()) if tree.tokens[c] == token]
-            if not same:
-                return verdict
-            verdict.path.append(same[0])
-            if len(same) > 1:
-                verdict.path[-1] = self._furthest(same, tree, children, table, position + len(verdict.path))
-            node = verdict.path[-1]
+            verdict.saw(row, token)
+            node = self._below(node, token, tree, table, position + len(verdict.tokens))
+            if node is not None:
+                verdict.path.append(node)
+        verdict.looked()
+        if greedy:
+            verdict.gaps = [look.lead for look in verdict.looks]
+        return verdict
 
-    def _furthest(
-        self, same: list[int], tree: DraftTree, children: dict[int, list[int]], table: np.ndarray, position: int
-    ) -> int:
+    def _below(self, node: int, token: int, tree: DraftTree, table: np.ndarray, position: int) -> int | None:
+        """The child that carries this token, below which ``position`` comes; None where there is none."""
+        same = tree.carrying(node, token)
+        if len(same) > 1:
+            return self._furthest(same, tree, table, position)
+        return same[0] if same else None
+
+    def _furthest(self, same: list[int], tree: DraftTree, table: np.ndarray, position: int) -> int:
         """Of duplicate siblings, below whose token ``position`` comes, the one after which most is accepted; the first
         of equal ones. They are one text: what is emitted does not depend on the choice."""
 
         def reach(node: int, position: int) -> int:
             row = self.sampling.row(table[node + 1])
             token = int((row if self.sampling.greedy else row + self._noise.at(position)).argmax())
-            below = [c for c in children.get(node, ()) if tree.tokens[c] == token]
-            return 1 + max((reach(child, position + 1) for child in below), default=0)
+            return 1 + max((reach(child, position + 1) for child in tree.carrying(node, token)), default=0)
 
         return max(same, key=lambda node: reach(node, position))
 
@@ -83,5 +86,5 @@ class Exact(Law):
         score = scores[token]
         scores[token] = -np.inf
         verdict.noise.append(float(noise[token]))
-        verdict.gaps.append(float(score - scores.max()) if len(scores) > 1 else 0.0)
+        verdict.gaps.append(float(score - scores[scores.argmax()]) if len(scores) > 1 else 0.0)
         return token

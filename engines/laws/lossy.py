@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from engines.events import Trial
-from engines.laws.base import TOP, Law, Verdict
-from engines.sampling import Dice, Sampling, best, softmax, to_numpy
+from engines.laws.base import Law, Verdict
+from engines.sampling import Dice, Sampling, softmax, to_numpy
 from engines.tree import DraftTree
 
 Belief = tuple[int, Sequence[int], np.ndarray]
@@ -41,9 +41,9 @@ class Lossy(Law):
         for node, accepted in zip([-1, *path], [*path, None]):
             row = self.sampling.row(table[node + 1])
             token = self.dice.draw(self.sampling.probs(row)) if accepted is None else tree.tokens[accepted]
-            verdict.saw(row, best(row, TOP), token)
+            verdict.saw(row, token)
             verdict.trials.append(tuple(trials.get(node, ())))
-        return verdict
+        return verdict.looked()
 
     def _probs(self, logits: np.ndarray) -> np.ndarray:
         return self.sampling.probs(self.sampling.row(logits))

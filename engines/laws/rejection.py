@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from engines.events import Trial
-from engines.laws.base import TOP, Law, Verdict
-from engines.sampling import Dice, Sampling, best, softmax, to_numpy
+from engines.laws.base import Law, Verdict
+from engines.sampling import Dice, Sampling, softmax, to_numpy
 from engines.tree import DraftTree
 
 
@@ -52,10 +52,10 @@ class Rejection(Law):
         while True:
             row = self.sampling.row(table[node + 1])
             node, p, trials = self._try(tree, node, tries.get(node, ()), self.sampling.probs(row))
-            verdict.saw(row, best(row, TOP), self.dice.draw(p) if node is None else tree.tokens[node])
+            verdict.saw(row, self.dice.draw(p) if node is None else tree.tokens[node])
             verdict.trials.append(trials)
             if node is None:
-                return verdict
+                return verdict.looked()
             verdict.path.append(node)
 
     def _try(

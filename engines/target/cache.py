@@ -22,7 +22,8 @@ def _move(store: torch.Tensor, rows: list[int], start: int) -> None:
         bits = store.view(_BITS[store.element_size()]).numpy()
         bits[..., start : start + len(rows), :] = bits.take(rows, axis=3)
     else:
-        store[..., start : start + len(rows), :] = store[..., rows, :]
+        with torch.inference_mode():  # costs more than the rest of ``keep`` where nothing moves
+            store[..., start : start + len(rows), :] = store[..., rows, :]
 
 
 class BufferLayer(CacheLayerMixin):
@@ -148,12 +149,12 @@ class KVBuffer(Cache):
         (ks, ki), (vs, vi) = layer.slots
         layer.keys, layer.values = self._stores[ks][ki], self._stores[vs][vi]
 
-    @torch.inference_mode()
     def keep(self, rows: list[int]) -> None:
         """Commit pending rows ``rows`` (ascending indices into the pending ones) and drop the others."""
-        in_place = next((i for i, row in enumerate(rows) if row != i), len(rows))
-        for store in self._stores if in_place < len(rows) else ():
-            _move(store, [self.length + row for row in rows[in_place:]], self.length + in_place)
+        if rows and rows[-1] >= len(rows):  # else all of them are in place
+            in_place = next(i for i, row in enumerate(rows) if row != i)
+            for store in self._stores:
+                _move(store, [self.length + row for row in rows[in_place:]], self.length + in_place)
         self.length += len(rows)
         self.pending = 0
 

@@ -8,7 +8,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines import Request, UsageProblem, codec, measure, specs
@@ -33,7 +33,7 @@ from engines.events import (
 from engines.metrics import Metrics, together
 from engines.options import Option
 from engines.stop import Stop
-from engines.text import Detokenizer, SlowStream
+from engines.text import ByteStream, Detokenizer, FastStream, SlowStream
 from engines.tree import DraftTree
 
 A = Emitted(1, "a", "a", "accepted", 0, 0.5, 0.1, None, (Choice(1, "a", 0.5),), (Trial(0, 0.5, 0.9, 0.2, True),))
@@ -232,6 +232,19 @@ def test_streamed_text_is_the_decoded_text(tokenizer):
         assert "".join(pieces) == text and "" in pieces, "half a character adds nothing yet"
     end = tokenizer.eos_token_id
     assert words.stream().step(end) == "" and words.piece(end) == "<|end|>"
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_streams_of_bytes_are_the_tokenizers_own(data, tokenizer):
+    """Any tokens, in any order: broken characters, special and added tokens, ids that stand for nothing."""
+    words = Detokenizer(tokenizer)
+    known = st.integers(0, len(tokenizer) + 2)
+    alone = st.sampled_from(tokenizer("ä世🙂\ufffd")["input_ids"])  # parts of characters
+    ids = data.draw(st.lists(st.one_of(known, alone), max_size=30))
+    ours, theirs = words.stream(), FastStream(tokenizer.backend_tokenizer)
+    assert isinstance(ours, ByteStream)
+    assert [ours.step(i) for i in ids] == [theirs.step(i) for i in ids]
 
 
 def test_labels_of_tokens(tokenizer):

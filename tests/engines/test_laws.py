@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 from engines import registry
 from engines.drafters.base import Drafter, Resources
+from engines.errors import RunFailed
 from engines.laws import Exact, Rejection
-from engines.sampling import Dice, GumbelNoise, Sampling, best, to_numpy
+from engines.sampling import Dice, GumbelNoise, Sampling, look, to_numpy
 from engines.tree import DraftTree
 from tests.engines.toys import (
     Scripted,
@@ -246,8 +248,59 @@ def test_dice_draw_follows_the_distribution_and_never_takes_the_impossible():
     assert drawn.count(3) / 4000 == pytest.approx(0.75, abs=0.04)
 
 
-@given(st.lists(st.integers(-3, 3), min_size=1, max_size=12), st.integers(1, 4))
-def test_best_is_a_stable_sort(values, k):
-    row = np.array(values, dtype=np.float32)
-    assert best(row, k) == sorted(range(len(values)), key=lambda i: -values[i])[:k]
-    assert row.tolist() == values, "the row is not touched"
+ROWS = st.integers(1, 9).flatmap(
+    lambda width: st.lists(
+        st.lists(st.sampled_from([-math.inf, -2.0, -1.0, 0.0, 0.5, 3.0, 200.0]), min_size=width, max_size=width).filter(
+            lambda row: max(row) > -math.inf
+        ),
+        min_size=1, max_size=5,
+    )
+)
+
+
+@given(rows=ROWS, k=st.integers(1, 4), data=st.data())
+def test_a_look_at_many_rows_is_a_look_at_each(rows, k, data):
+    """Ties, filtered entries, a single token, more favourites asked for than there are."""
+    tokens = [data.draw(st.integers(0, len(row) - 1)) for row in rows]
+    arrays = [np.array(row, np.float32) for row in rows]
+    looks = look(arrays, tokens, k)
+    assert [a.tolist() for a in arrays] == rows, "the rows are not touched"
+    for row, token, seen in zip(rows, tokens, looks, strict=True):
+        order = sorted((i for i, value in enumerate(row) if value > -math.inf), key=lambda i: -row[i])
+        weights = [math.exp(value - max(row)) for value in row]
+        probs = [weight / sum(weights) for weight in weights]
+        assert [t for t, _ in seen.tops] == order[:k]
+        assert [p for _, p in seen.tops] == pytest.approx([probs[i] for i in order[:k]], rel=1e-5)
+        assert seen.prob == pytest.approx(probs[token], rel=1e-5)
+        ranked = sorted(row, reverse=True)
+        assert seen.lead == (ranked[0] - ranked[1] if len(row) > 1 else 0.0)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_rows_that_are_no_numbers_are_refused(value):
+    with pytest.raises(RunFailed, match="not numbers"):
+        look([np.zeros(3, np.float32), np.array([value] * 3, np.float32)], [0, 0], 3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), temperature=st.sampled_from([0.0, 0.8]), top_k=st.sampled_from([0, 2]),
+       vocab=st.integers(1, 5), nodes=st.integers(0, 12), duplicates=st.booleans())
+def test_the_exact_verdict_is_the_plain_walk(seed, temperature, top_k, vocab, nodes, duplicates):
+    """Row by row, with nothing but sorted lists: path, tokens, gaps, noise."""
+    rng = random.Random(seed)
+    tree, sampling = random_tree(rng, vocab, nodes, duplicates), Sampling(temperature, top_k=top_k)
+    logits = torch.tensor([[rng.choice([-1.0, 0.0, 1.0, 2.5]) for _ in range(vocab)] for _ in range(1 + len(tree))])
+    verdict = Exact(sampling, seed, vocab).judge(tree, logits, 10)
+    node, noise = -1, GumbelNoise(seed, vocab)
+    for step, token in enumerate(verdict.tokens):
+        row = sampling.row(logits[node + 1].numpy())
+        drawn = np.zeros(vocab, np.float32) if sampling.greedy else noise.at(10 + step)
+        ranked = sorted(range(vocab), key=lambda i: -(row + drawn)[i])
+        assert token == ranked[0]
+        assert verdict.gaps[step] == (float((row + drawn)[token] - (row + drawn)[ranked[1]]) if vocab > 1 else 0.0)
+        assert sampling.greedy or verdict.noise[step] == drawn[token]
+        same = [i for i in range(len(tree)) if tree.parents[i] == node and tree.tokens[i] == token]
+        assert bool(same) == (step < len(verdict.path)), "it goes on as long as a child carries the token"
+        assert not same or verdict.path[step] in (same if duplicates else same[:1])
+        node = verdict.path[step] if same else node
+    assert len(verdict.tokens) == len(verdict.path) + 1
