@@ -17,6 +17,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 
 bench: $(VENV)/.run
+	$(BIN)/spec-tui bench
 	$(BIN)/python tools/bench.py
 
 # Everything that depends on the weights: the models' card, the datastore of their answers, recorded runs, the README's

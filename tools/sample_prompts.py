@@ -202,11 +202,13 @@ def measured(*more: Path) -> dict[str, str]:
     Args:
         more: files of JSON lines with a "prompt" (or "turns"), of benchmarks that lie elsewhere.
     """
+    from engines.bench.suite import SHIPPED, shipped
     from spec_tui.tui.showcase import SHOWCASES
 
     card = json.loads((ROOT / "tools" / "card_texts.json").read_text("utf-8"))
     found = {s.prompt: "showcase" for s in SHOWCASES}
     found |= {text: "model card" for text in [*card["prompts"], *(f["prompt"] for f in card["functions"])]}
+    found |= {turn: SHIPPED.name for turns in shipped().prompts for turn in turns}
     for tool in sorted((ROOT / "tools").glob("bench*.py")):
         found |= {text: tool.name for text in _constants(tool)}
     for file in more:

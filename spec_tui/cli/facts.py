@@ -18,7 +18,7 @@ from spec_tui.session.log import log_path
 
 _PACKAGES = (
     "torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "numpy", "textual", "rich",
-    "typer", "platformdirs", "pydivsufsort", "scann", "faiss-cpu", "optuna",
+    "typer", "platformdirs", "pydivsufsort", "scann", "faiss-cpu", "optuna", "matplotlib",
 )
 _VARIABLES = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS")
 

@@ -133,7 +133,7 @@ def test_an_interrupted_benchmark_prints_what_is_complete(cli, monkeypatch, tmp_
     assert done.code == 130 and re.search(r"interrupted; 1[12] of \d+ runs are complete", done.err)
     assert done.out and json.loads((out / "results.json").read_text())["finish_reason"] == "cancelled"
     if format == "table":
-        assert "cut short: the numbers are of the 2 of 21 prompts" in " ".join(done.out.split())
+        assert re.search(r"cut short: the numbers are of the 2 of \d+ prompts", " ".join(done.out.split()))
 
 
 def test_a_folder_is_written_and_other_peoples_files_are_not_touched(cli, tmp_path):

@@ -1,0 +1,38 @@
+"""The tables and plots of docs/benchmark.md: a full run of spec-tui bench on the sample pair.
+
+    python tools/bench_page.py [flags of spec-tui bench]
+
+Some eight minutes on two cores; the machine should have nothing else to do. ctrl+c leaves the page as it was.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pages
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+FLAGS = ("--max-new-tokens", "100", "--format", "csv")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "spec_tui", "bench", *FLAGS, *sys.argv[1:], "--out", folder]
+        try:
+            done = subprocess.run(command, stdout=subprocess.DEVNULL)
+        except KeyboardInterrupt:
+            raise SystemExit("interrupted: the page is as it was") from None
+        tables = Path(folder) / "tables.md"
+        if done.returncode not in (0, 130) or not tables.exists():
+            raise SystemExit(f"spec-tui bench ended with {done.returncode}: the page is as it was")
+        pages.put(DOCS / "benchmark.md", "tables", tables.read_text("utf-8").strip())
+        for plot in Path(folder).glob("*.svg"):
+            (DOCS / f"benchmark-{plot.name}").write_bytes(plot.read_bytes())
+    print(f"wrote {DOCS.name}/benchmark.md and its plots")
+
+
+if __name__ == "__main__":
+    main()
