@@ -28,8 +28,8 @@ from spec_tui.tui.widgets.strip_panel import title_row
 from spec_tui.tui.widgets.transcript import Block, Transcript
 from spec_tui.tui.widgets.tree_panel import TreePanel
 
-FRAMES = 30  # text, a second
-TREE_EVERY, NUMBERS_EVERY = 3, 8  # frames: the tree 10 times a second, numbers 4 times
+FRAMES = 20  # text, a second: a frame costs what it draws around the text, and the engine may need the core
+TREE_EVERY, NUMBERS_EVERY = 2, 5  # frames: the tree 10 times a second, numbers 4 times
 
 
 class ChatScreen(ChatActions, LayersActions, Screen):

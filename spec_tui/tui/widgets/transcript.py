@@ -17,6 +17,7 @@ from spec_tui.session.state import RunState, ghosts
 from spec_tui.text import LOSSY, one_line, sanitise
 from spec_tui.tui import marks
 from spec_tui.tui.widgets.ink import Inked
+from spec_tui.tui.widgets.rail import Rail
 from spec_tui.tui.widgets.token_cursor import TokenCursor
 from spec_tui.tui.widgets.wrap import GUTTER, Line, Tok, Wrapper, cells
 
@@ -62,6 +63,9 @@ class Transcript(Inked, TokenCursor, can_focus=True):
         self._tail: list[str] = []
         self._welcome = ""
         self.seen: set[str] = set()
+
+    def on_mount(self) -> None:
+        self.vertical_scrollbar.render_lines = Rail(self.vertical_scrollbar)
 
     # -- the text -------------------------------------------------------------------------------
     @property
