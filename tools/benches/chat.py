@@ -24,7 +24,8 @@ ENGINES = ("autoregressive", "draft")
 def bench_chat(repeats: int) -> list[Row]:
     """Tokens a second in the chat screen (120x40) over those without one, by the rounds' own times, which is what the
     screen shows, and by the clock, from the first token of an answer to its last; both warm, by turns. And the
-    processor time of each side, which other work on the machine disturbs less."""
+    processor time of each side, which other work on the machine disturbs less. Threads are those that the application
+    chooses; OMP_NUM_THREADS sets them."""
     chat = Chat()
     try:
         alone = Alone(chat.about["threads"])

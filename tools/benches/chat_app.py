@@ -25,7 +25,7 @@ class Witness(ProcessClient):
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
-        super().__init__()
+        super().__init__("headless:load_alike")
 
     def run(self, request: Request) -> None:
         self._request, self._metrics = request, Metrics()
