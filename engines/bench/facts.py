@@ -26,7 +26,7 @@ def facts(contest: Contest, standings: Standings) -> dict[str, Any]:
         },
         "versions": started.versions if started else {},
         "threads": ready.threads,
-        "waiting": os.environ.get("OMP_WAIT_POLICY"),
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "dtype": ready.dtype,
         "models": models,
         "price": [list(point) for point in ready.price],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from engines.bench.clock import Pace, together
 from engines.bench.peers import Peer, method_of
 from engines.bench.suite import Suite
-from engines.events import Event
+from engines.events import Event, Round
 from engines.race.estimate import Estimate
 from engines.race.events import LaneFinished
 from engines.race.lanes import Lane
@@ -23,12 +23,15 @@ class Standings(Result):
 
     Attributes:
         paces: by (lane, repeat, prompt).
+        crowded, rounds: rounds of ours on fewer threads than were chosen at load, since something else used the cores;
+            all rounds of ours.
     """
 
     def __init__(self, suite: Suite, pace: Callable[[], Pace | None]) -> None:
         super().__init__(keep_events=False)
         self.suite, self._pace = suite, pace
         self.paces: dict[tuple[int, int, int], Pace] = {}
+        self.crowded = self.rounds = 0
         self._settled: frozenset[int] | None = None  # both are folds over all runs, and asked for again and again
         self._standing: dict[str | None, list[LaneFigures]] = {}
 
@@ -37,6 +40,9 @@ class Standings(Result):
         super().add(event)
         self._settled = None
         self._standing.clear()
+        if isinstance(event, Round) and self._whose is not None and self._whose.lane in self.own:
+            self.rounds += 1
+            self.crowded += "threads" in event.note
         if isinstance(event, LaneFinished) and not event.failed and (pace := self._pace()) is not None:
             self.paces[event.lane, event.repeat, event.prompt] = pace
 

@@ -22,7 +22,7 @@ def notes(report: Report) -> list[str]:
              " answers of a repeat together", *_generate(report)]
     said += [*remarks(s, report.labels), *pairs_summary(s.pairs, report.labels)]
     said += [interval_meaning(f.rate for f in figures), f"memory: {MEMORY}"]
-    return [sentence for sentence in (*said, disturbance_sentence(s.disturbance())) if sentence]
+    return [sentence for sentence in (*said, disturbance_sentence(s.disturbance()), _crowded(report)) if sentence]
 
 
 def captions(report: Report) -> list[str]:
@@ -59,6 +59,15 @@ def _setting(facts: dict[str, Any]) -> list[str]:
         backend = f", {model['backend']}" if model["backend"] else ""
         models.append(f"{role} {model_label(model['name'])}{size}{backend}")
     return [*told, f"models: {'; '.join(models)}; {facts['dtype']}"]
+
+
+def _crowded(report: Report) -> str:
+    """Whether ours gave threads up to what else used the machine, which generate does not."""
+    s = report.standings
+    if not s.crowded:
+        return ""
+    kept = "; generate keeps its threads" if s.peers else ""
+    return f"{s.crowded / s.rounds:.0%} of our rounds ran on fewer threads, since something else used the cores{kept}"
 
 
 def _partial(report: Report) -> list[str]:

@@ -202,6 +202,7 @@ def as_object(report: Report) -> dict[str, Any]:
         "pairs": pair_objects(s, asked),
         "other_cores": disturbed.other_cores,
         "waited": disturbed.waited,
+        "rounds_on_fewer_threads": s.crowded / s.rounds if s.rounds else None,
         "published": {"note": published.CAPTION, "figures": [
             codec.plain(figure) | {"here": _here(report, figure)} for figure in
             published.of(lane.engine for lane in asked.lanes)

@@ -87,7 +87,7 @@ def _run(kind: Lane, lane: int, repeat: int, prompt: int, made: Pace, failed: bo
 
 FACTS = {
     "machine": {"model": "A processor", "cpus": 2, "device": "cpu", "memory_bytes": 8 << 30},
-    "versions": {"torch": "9.9"}, "threads": 2, "waiting": None, "dtype": "float32", "price": [],
+    "versions": {"torch": "9.9"}, "threads": 2, "omp_wait_policy": None, "dtype": "float32", "price": [],
     "models": {"target": {"name": "/home/somebody/models/target", "parameters": 12_000_000, "backend": "lean"}},
 }
 
