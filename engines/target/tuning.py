@@ -1,7 +1,7 @@
 """How many threads, and which layout of the linear layers: decided by a measurement at load, a fraction of a second.
 
 Small models are bound by the cost of starting operations, and a second thread mostly waits to be woken; large ones by
-memory bandwidth, where all threads pay. More threads are taken only where they gain a fifth: a run on several threads
+memory bandwidth, where all threads pay. More threads are taken only where they gain a tenth: a run on several threads
 is as slow as the core that something else is using. The measurement runs under the waiting policy of the process, which
 libgomp reads once, when torch is loaded, and on the machine as busy as it is: with a neighbour, one thread wins.
 """
@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from engines.target.layouts import LAYOUTS, available, lay_out
 
-_THREADS_MUST_GAIN = 0.8
+_THREADS_MUST_GAIN = 0.9
 _LAYOUT_MUST_GAIN = 0.95  # over each simpler one
 _REPEATS = 5
 _ROWS = (1, 8)  # one row: autoregressive decoding and drafting; several: verification
