@@ -1,6 +1,6 @@
 """Benchmarks of the playground, as ratios in one interleaved run.
 
-    python tools/bench.py [decode|peers|qwen|context|showcase|race|loop|paint|ui|chat]... [--repeats N] [--json]
+    python tools/bench.py [decode|peers|qwen|context|showcase|race|loop|paint|ui|chat|waiting]... [--repeats N] [--json]
 
 showcase: engines at budget=auto, and at the published sizes, against autoregressive decoding on the showcase prompts;
         with t(n) and each engine's break-even, so that a miss explains itself.
@@ -13,6 +13,7 @@ loop:   the loop's own time a round (everything but drafting and the forward), a
 paint:  from the start of the process to the first full screen, in a pseudo-terminal.
 ui:     the share of one core that drawing 500 tokens a second takes (tools/bench_ui.py).
 chat:   tokens a second in the chat screen, in a pseudo-terminal, against decoding without a screen.
+waiting: a forward under each policy of waiting threads, alone and beside a busy process.
 
 Each figure comes with its median, its spread (minimum and maximum over the repeats) and the bound it should keep.
 """
@@ -35,6 +36,7 @@ from benches.peers import bench_decode, bench_peers
 from benches.rows import Row, shuffled
 from benches.shapes import bench_context, bench_qwen
 from benches.terminal import Terminal
+from benches.waiting import bench_waiting
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -197,7 +199,7 @@ def bench_ui(repeats: int) -> list[Row]:
 SECTIONS = {
     "decode": bench_decode, "peers": bench_peers, "qwen": bench_qwen, "context": bench_context,
     "showcase": bench_showcase, "race": bench_race, "loop": bench_loop, "paint": bench_paint, "ui": bench_ui,
-    "chat": bench_chat,
+    "chat": bench_chat, "waiting": bench_waiting,
 }
 
 
