@@ -96,50 +96,44 @@ def look(rows: Sequence[np.ndarray], tokens: Sequence[int], k: int) -> list[Look
     """What rows say, all of them in one go.
 
     Args:
-        rows: float32 [vocabulary] each, after temperature and filters; they stay as they are.
+        rows: float32 [vocabulary] each, after temperature and filters, writable; in the end they are as they were.
         tokens: one a row, whose probability is asked for.
         k: how many of the likeliest.
 
     Raises:
         RunFailed: the largest entry of a row is nan or infinite.
     """
-    width = len(rows[0])
-    table = np.empty((len(rows), width), np.float32)
-    for copy, row in zip(table, rows):
-        copy[:] = row
-    flat, starts = table.reshape(-1), range(0, table.size, width)
-    ids, highest = _largest(table, flat, starts, max(k, 2))
-    if not all(map(math.isfinite, highest)):
-        raise RunFailed("the model's logits are not numbers", "the dtype is too narrow for it: use --dtype float32")
-    np.subtract(table, np.array(highest, np.float32).reshape(-1, 1), out=table)
-    below = [[flat.item(start + t) for t in (token, *top)] for start, token, top in zip(starts, tokens, ids)]
+    table = np.empty((len(rows), len(rows[0])), np.float32)
+    tops, below = [], []
+    for row, token, shifted in zip(rows, tokens, table):
+        ids = _largest(row, max(k, 2))
+        if not ids or not math.isfinite(row.item(ids[0])):
+            raise RunFailed("the model's logits are not numbers", "the dtype is too narrow for it: use --dtype float32")
+        np.subtract(row, row[ids[0]], out=shifted)
+        tops.append(ids)
+        below.append([shifted.item(t) for t in (token, *ids)])
     np.exp(table, out=table)
     looks = []
-    for (own, *rest), top, total in zip(below, ids, np.add.reduce(table, axis=1).tolist()):
-        lead = -rest[1] + 0.0 if len(rest) > 1 else math.inf if width > 1 else 0.0
-        looks.append(Look(math.exp(own) / total, [(t, math.exp(d) / total) for t, d in zip(top[:k], rest)], lead))
+    for (own, *rest), ids, total in zip(below, tops, np.add.reduce(table, axis=1).tolist()):
+        lead = 0.0 - rest[1] if len(rest) > 1 else math.inf if table.shape[1] > 1 else 0.0
+        looks.append(Look(math.exp(own) / total, [(t, math.exp(d) / total) for t, d in zip(ids[:k], rest)], lead))
     return looks
 
 
-def _largest(
-    table: np.ndarray, flat: np.ndarray, starts: Sequence[int], k: int
-) -> tuple[list[list[int]], list[float]]:
-    """For each row of a table the ids of its ``k`` largest entries, and the largest entry. The flat view is written to
-    on the way, and restored."""
-    ids: list[list[int]] = [[] for _ in starts]
-    values: list[list[float]] = [[] for _ in starts]
-    for _ in range(min(k, table.shape[1])):
-        for start, top, found, token in zip(starts, ids, values, table.argmax(axis=1).tolist()):
-            value = flat.item(start + token)
-            if value == -math.inf:  # all the others are filtered out
-                continue
-            top.append(token)
-            found.append(value)
-            flat[start + token] = -math.inf
-    for start, top, found in zip(starts, ids, values):
-        for token, value in zip(top, found):
-            flat[start + token] = value
-    return ids, [found[0] if found else -math.inf for found in values]
+def _largest(row: np.ndarray, k: int) -> list[int]:
+    """The ids of the ``k`` largest entries above minus infinity, largest first, the lower id first among equals. The
+    row is written to on the way, and restored."""
+    found: dict[int, float] = {}
+    for _ in range(min(k, len(row))):
+        token = int(row.argmax())
+        value = row.item(token)
+        if value == -math.inf:  # all the others are filtered out
+            break
+        found[token] = value
+        row[token] = -math.inf
+    for token, value in found.items():
+        row[token] = value
+    return list(found)
 
 
 class GumbelNoise:
