@@ -33,6 +33,8 @@ class Others(Protocol):
 
     def run(self, request: Request, peer: Peer, cancelled: Callable[[], bool]) -> Iterator[Event]: ...
 
+    def memory(self, peer: Peer, rows: int) -> int: ...
+
 
 @dataclass(slots=True)
 class Contest:
@@ -78,9 +80,11 @@ class Contest:
         self.decoder.forget_acceptance()
 
     def memory(self, engine: str, rows: int) -> int:
-        """As of our engine with the same method: weights and rows have the same shapes in both."""
+        """As who runs it says."""
         peer = Peer(engine)
-        return self.decoder.memory(peer.method.engine if peer.known else engine, rows)
+        if self.others is not None and peer.known:
+            return self.others.memory(peer, rows)
+        return self.decoder.memory(engine, rows)
 
 
 def able(contest: Contest, lanes: tuple[Lane, ...], request: Request) -> tuple[tuple[Lane, ...], list[str]]:

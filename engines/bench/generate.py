@@ -90,6 +90,16 @@ class Generator:
         reason = "stop" if tokens[-1] in runtime.end_tokens else "length"
         yield Finished(reason, tuple(tokens), runtime.tokenizer.decode(tokens, skip_special_tokens=True))
 
+    def memory(self, peer: Peer, rows: int) -> int:
+        """Bytes of the weights that a method runs, as they lie in memory, and of ``rows`` KV rows: of the same shapes
+        as ours."""
+        pairs = [(self.target, self.runtime.target), (self.draft, self.runtime.draft)]
+        used = pairs if peer.method.engine == "draft" else pairs[:1]
+        return sum(
+            sum(p.numel() * p.element_size() for p in plain.parameters()) + rows * ours.cache.row_bytes
+            for plain, ours in used
+        )
+
     def _generate(self, prompt: list[int], limit: int, peer: Peer, stamps: _Stamps) -> None:
         how: dict[str, Any] = {}
         if peer.method.engine == "pld":

@@ -128,8 +128,9 @@ def test_all_run_in_one_race_and_write_the_same(tiny, generator):
         assert 0 < pace.first_seconds + pace.later_seconds <= run.finished.seconds
     assert all(found.ratio(lane, found.peer_of(lane), task) for lane in found.own for task in found.tasks)
     assert found.length(0) == found.length(3) == 1
-    kinds = {figures.lane: figures.memory for figures in found.standing()}
-    assert kinds[3] == kinds[0] and kinds[5] == pytest.approx(kinds[2], rel=0.05) and kinds[5] > kinds[3]
+    memory = [figures.memory for figures in found.standing()]
+    weights = sum(p.numel() * 4 for p in generator.target.parameters())
+    assert weights < memory[3] < 2 * weights and memory[5] > memory[4] >= memory[3]
 
 
 def test_our_pace_is_that_of_our_rounds(tiny):

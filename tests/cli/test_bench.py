@@ -26,6 +26,9 @@ class FakeGenerate:
     def __init__(self):
         self.pace, self.ran = None, []
 
+    def memory(self, peer, rows):
+        return 2000 + rows
+
     def run(self, request, peer, cancelled):
         self.ran.append(peer.engine)
         yield Started(peer.engine, {}, "exact", 0.0, 1.0, 0, 0, 3, "fake", "float32", "cpu", (1, 2, 3))
