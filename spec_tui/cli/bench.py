@@ -62,8 +62,9 @@ def bench(
     def execute() -> int:
         questions = _questions(suite, limit)
         count = (REPEATS if suite is None else 1) if repeats is None else repeats
-        asked = Race(_lanes(engines, engine or []), generation.request(()), questions.prompts, count)
-        replace(asked, audit=generation.audit).check()
+        lanes, request = _lanes(engines, engine or []), generation.request(())
+        asked = Race(lanes, request, questions.prompts, count, audit=generation.audit)
+        asked.check()
         folder = Folder(out) if out is not None else None
         decoder = load_decoder(generation.load)
         entry = enter(decoder, asked, questions, generation.load, not no_peers)

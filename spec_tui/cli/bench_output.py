@@ -233,6 +233,7 @@ def _row(report: Report, run: LaneRun, case: Any, turn: int) -> dict[str, Any]:
     if isinstance(report.asked.lanes[run.lane], Peer):
         row |= dict.fromkeys(_UNKNOWN)
     return row | {
+        "audit": run.audited.verdict if run.audited else None,
         "task": one_line(case.task), "question": one_line(case.id), "turn": turn, "ttft_seconds": pace.first_seconds,
         "tokens_per_second": pace.rate, "mean_generated_length": pace.length, "first_tokens": pace.first,
         "later_tokens": pace.later, "later_seconds": pace.later_seconds, "target_forwards": pace.rounds,

@@ -118,6 +118,31 @@ def test_generate_is_left_out_where_it_is_not_wanted_or_not_there(cli, monkeypat
     assert done.code == 0 and "generate is left out: there is no memory" in done.out
 
 
+def test_audit_checks_every_answer_and_a_bug_of_ours_costs_the_exit_code(cli):
+    ask = ("bench", "--engines", "pld", *QUICK, "--audit", "--format", "json", "--model")
+    done = cli(*ask, "fake")
+    assert done.code == 0 and {run["audit"] for run in json.loads(done.out)["runs"]} == {"identical"}
+    done = cli(*ask, "bug")
+    assert done.code == 1
+    assert {run["audit"] for run in json.loads(done.out)["runs"] if "generate" not in run["lane"]} == {"BUG"}
+
+
+def test_a_lane_that_breaks_later_costs_the_exit_code_and_nothing_else(cli, monkeypatch):
+    run, ran = FakeRuntime.run, []
+
+    def breaking(self, request, cancelled=lambda: False):
+        ran.append(request.engine)
+        if request.engine == "pld" and ran.count("pld") == 12:
+            raise RunFailed("the model failed", "try a shorter text")
+        yield from run(self, request, cancelled)
+
+    monkeypatch.setattr(FakeRuntime, "run", breaking)
+    done = cli("bench", *ENGINES, *QUICK[:4], "--repeats", "2", "--format", "json")
+    found = json.loads(done.out)
+    assert done.code == 1 and "spec-tui: pld: the model failed" in done.err
+    assert [lane["tokens_per_second"]["samples"] for lane in found["lanes"]] == [2, 1, 2]
+
+
 def test_what_nobody_can_run_is_refused(cli, monkeypatch):
     def broken(self, request, cancelled=lambda: False):
         raise RunFailed("the model failed", "try another")
