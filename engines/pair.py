@@ -40,9 +40,10 @@ class Pair:
 
 
 def load_pair(
-    names: Names, terms: Terms, dtype: torch.dtype, device: torch.device, threads: int | None, progress: Progress
+    names: Names, terms: Terms, dtype: torch.dtype, device: torch.device, threads: int | None, progress: Progress,
+    strict: bool = False,
 ) -> Pair:
-    """Find, download and load.
+    """Find, download and load; the target ``strict`` or not: of drafts nothing depends on the last bit.
 
     Raises:
         ModelUnavailable: a model is missing or unusable.
@@ -59,7 +60,7 @@ def load_pair(
     if draft_source is not None:
         draft_source.fetch_weights(progress)
     progress(Loading("loading the weights", 0.2))
-    target = load_model(source, dtype, device, threads)
+    target = load_model(source, dtype, device, threads, strict)
     warnings += source.remarks
     draft = None
     if draft_source is not None:

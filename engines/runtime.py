@@ -85,13 +85,15 @@ class Runtime:
         cls, model: str | None = None, draft_model: str | None = None, dtype: str = "auto", device: str = "auto",
         progress: Callable[[Loading], None] = lambda _: None, threads: int | None = None,
         revision: str | None = None, draft_revision: str | None = None, allow_pickle: bool = False,
-        trust_remote_code: bool = False,
+        trust_remote_code: bool = False, strict: bool = False,
     ) -> Runtime:
         """Load models, folders or hub ids; None takes the ones that ship, the draft model only where its vocabulary is
         the target's. What is on the hub only is downloaded; ``progress`` may raise a BaseException to leave.
 
         ``revision`` and ``draft_revision`` are branches, tags or commits of hub ids. ``allow_pickle`` reads weights
         from .bin files where there are no safetensors; ``trust_remote_code`` runs code that comes with a model.
+        ``strict``: a token's logits are the same to the last bit however it was fed, so that in half precision too
+        every engine writes the same text (engines.target.strict).
 
         On the CPU torch's thread count is set, for the whole process: to ``threads``, or to what a short measurement
         on the target finds best (engines.target.tuning).
@@ -104,7 +106,7 @@ class Runtime:
         where = resolve_device(device)
         kind = resolve_dtype(dtype, where)
         names = Names(model, draft_model, revision, draft_revision)
-        pair = load_pair(names, Terms(allow_pickle, trust_remote_code), kind, where, threads, progress)
+        pair = load_pair(names, Terms(allow_pickle, trust_remote_code), kind, where, threads, progress, strict)
         progress(Loading("the price of verification", 0.95))
         runtime = cls(pair.target, pair.tokenizer, pair.draft, warnings=pair.warnings)
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
@@ -145,7 +147,7 @@ class Runtime:
         remarks = (remark,) if (remark := drafter.remark()) else ()
         start = len(prompt) - bool(begun)
         limit, clipped = self._room(start, request.max_new_tokens, len(request.conversation))
-        notes = warnings + clipped + remarks
+        notes = warnings + clipped + remarks + ((self.target.note,) if self.target.note else ())
         yield self._started(request, spec, options, law.lossless, prompt[:start], notes, drafter.datastores)
         stop = Stop(self.end_tokens, limit)
         try:

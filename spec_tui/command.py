@@ -61,4 +61,5 @@ def _given(what: object, names: tuple[str, ...]) -> list[str]:
 
 def _models(load: LoadRequest) -> list[str]:
     named = _given(load, ("model", "draft_model", "dtype", "device", "revision", "draft_revision"))
-    return named + ["--allow-pickle"] * load.allow_pickle + ["--trust-remote-code"] * load.trust_remote_code
+    switches = [name for name in ("allow_pickle", "trust_remote_code", "strict") if getattr(load, name)]
+    return named + [f"--{name.replace('_', '-')}" for name in switches]

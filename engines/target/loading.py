@@ -26,6 +26,7 @@ from engines.target.lean import Lean, fits
 from engines.target.mark import fingerprint
 from engines.target.model import CausalModel
 from engines.target.selftest import selftest, unfit
+from engines.target.strict import StrictModel
 from engines.target.tuning import tune
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -96,16 +97,17 @@ def load_config(source: Source) -> PreTrainedConfig:
 
 
 def load_model(
-    source: Source | str, dtype: torch.dtype, device: torch.device, threads: int | None = None
+    source: Source | str, dtype: torch.dtype, device: torch.device, threads: int | None = None, strict: bool = False
 ) -> CausalModel:
-    """A causal language model, tuned (see ``tuning.tune`` for ``threads``), tested and ready to decode with.
+    """A causal language model, tuned (see ``tuning.tune`` for ``threads``), tested and ready to decode with; ``strict``
+    as in ``engines.target.strict``.
 
     Raises:
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
             cannot verify several tokens at once; the message says which and what to do.
     """
     source = _located(source)
-    return wrap(read_model(source, dtype, device), source.name, threads)
+    return wrap(read_model(source, dtype, device), source.name, threads, strict)
 
 
 def read_model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
@@ -129,7 +131,7 @@ def read_model(source: Source, dtype: torch.dtype, device: torch.device) -> PreT
     return _guarded(source, "weights", lambda: model.to(device))
 
 
-def wrap(model: PreTrainedModel, name: str, threads: int | None = None) -> CausalModel:
+def wrap(model: PreTrainedModel, name: str, threads: int | None = None, strict: bool = False) -> CausalModel:
     """A transformers model already in memory as a tuned and tested ``CausalModel``. Raises ModelUnavailable."""
     model = model.eval()
     reason = unfit(type(model), model.config)
@@ -140,10 +142,12 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None) -> Causa
                 fuse(model)
             layout = _tuned(model, threads, own) if model.device.type == "cpu" else "plain"
             for compute in (*([Lean] if own else []), Generic):
-                causal = CausalModel(model, name, parameters, mark, layout, compute(model))
+                causal = (StrictModel if strict else CausalModel)(model, name, parameters, mark, layout, compute(model))
                 reason = selftest(causal)
                 if not reason and (causal.trees or compute is Generic):
                     break
+            if strict and not reason:
+                causal.settle()
     except (MemoryError, torch.OutOfMemoryError):
         reason = "there is no memory left for a forward"
     except Exception as error:  # families need inputs that nobody can list, and say so in their own ways

@@ -83,3 +83,20 @@ def _hidden(kind: str, size: int, columns: np.ndarray, positions: np.ndarray, ro
     if kind == "chunked_attention":
         return columns // size != own // size
     return columns <= own - size
+
+
+def by_position(
+    positions: Sequence[int], width: int, sizes: Mapping[str, int | None], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor | dict[str, torch.Tensor]:
+    """Masks as ``additive`` makes them, where a column is a position: [1, 1, rows, ``width``], written or not."""
+    columns, own = np.arange(width), np.asarray(positions)[:, None]
+    later = columns > own
+    masks = {}
+    for kind, size in sizes.items():
+        hidden = later
+        if size is not None:
+            outside = columns // size != own // size if kind == "chunked_attention" else columns <= own - size
+            hidden = later | outside
+        mask = torch.zeros(1, 1, *hidden.shape, dtype=dtype)
+        masks[kind] = mask.masked_fill_(torch.from_numpy(hidden), torch.finfo(dtype).min).to(device)
+    return masks if len(masks) > 1 else next(iter(masks.values()))

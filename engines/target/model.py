@@ -41,9 +41,11 @@ class CausalModel:
         context_limit: positions the model was made for.
         spans: kinds and sizes of its attention layers (``masks.spans``).
         trees: whether branching drafts can be verified in one forward; else chains only.
-        remarks: what a user should know about this model here.
+        remarks: what a user should know about this model here; ``note``: of every run, "" if nothing.
         compute: the forward.
     """
+
+    note = ""
 
     def __init__(
         self, model: PreTrainedModel, name: str, parameters: int = 0, fingerprint: str = "", layout: str = "plain",

@@ -26,6 +26,7 @@ from spec_tui.cli.options import (
     Dtype,
     Model,
     Revision,
+    Strict,
     TrustRemoteCode,
 )
 from spec_tui.cli.price import price
@@ -54,6 +55,7 @@ def tui(
     draft_revision: DraftRevision = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
+    strict: Strict = False,
     datastore: Datastores = None,
     allow_pickle: AllowPickle = False,
     trust_remote_code: TrustRemoteCode = False,
@@ -62,7 +64,7 @@ def tui(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> Callable[[], int]:
     load = LoadRequest(
-        model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code
+        model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code, strict
     )
     command = context.invoked_subcommand
     if command is None:

@@ -19,6 +19,7 @@ from spec_tui.cli.options import (
     Dtype,
     Model,
     Revision,
+    Strict,
     TrustRemoteCode,
 )
 from spec_tui.cli.prompt import read_prompt
@@ -48,6 +49,7 @@ class Generation:
     law: Annotated[str, Option(metavar="|".join(LAWS), help=_LAW)] = "exact"
     dtype: Dtype = "auto"
     device: Device = "auto"
+    strict: Strict = False
     datastore: Datastores = None
     allow_pickle: AllowPickle = False
     trust_remote_code: TrustRemoteCode = False
@@ -60,7 +62,7 @@ class Generation:
         """The models."""
         return LoadRequest(
             self.model, self.draft_model, self.dtype, self.device, self.revision, self.draft_revision,
-            self.allow_pickle, self.trust_remote_code,
+            self.allow_pickle, self.trust_remote_code, self.strict,
         )
 
     def ask(self, engine: str = "", options: dict[str, Any] | None = None) -> Request:

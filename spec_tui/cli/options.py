@@ -70,6 +70,10 @@ Dtype = Annotated[
     typer.Option(metavar="D", help="float32, bfloat16, float16, or auto: float32 on CPU."),
 ]
 Device = Annotated[str, typer.Option(metavar="D", help="cpu, cuda, mps, or auto.")]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Logits the same to the last bit with and without drafts; costs some speed."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="An option of the engine; repeatable."),

@@ -21,6 +21,7 @@ from spec_tui.cli.options import (
     Model,
     OutputFormat,
     Revision,
+    Strict,
     TrustRemoteCode,
 )
 from spec_tui.cli.run import load_decoder
@@ -38,6 +39,7 @@ def price(
     draft_revision: DraftRevision = None,
     dtype: Dtype = "auto",
     device: Device = "auto",
+    strict: Strict = False,
     allow_pickle: AllowPickle = False,
     trust_remote_code: TrustRemoteCode = False,
     fresh: Annotated[bool, Option("--fresh", help=_FRESH)] = False,
@@ -49,7 +51,9 @@ def price(
     """
 
     def execute() -> int:
-        load = LoadRequest(model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code)
+        load = LoadRequest(
+            model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code, strict
+        )
         decoder = load_decoder(load)
         if fresh:
             decoder.measure_price()

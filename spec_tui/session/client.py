@@ -27,6 +27,7 @@ class LoadRequest:
     draft_revision: str | None = None
     allow_pickle: bool = False
     trust_remote_code: bool = False
+    strict: bool = False
 
 
 def load_command(request: LoadRequest) -> dict[str, Any]:

@@ -1,0 +1,227 @@
+"""Strict mode: in half precision too, with and without drafts the same to the last bit."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines import Request, load, runtime
+from engines.cost import CostCurve
+from engines.runtime import Runtime
+from engines.target.lean import Lean
+from engines.target.loading import wrap
+from engines.target.strict import ROWS, StrictModel
+from tests.conftest import TURN, make_llama, make_tokenizer, stock
+from tests.engines.families import CHAINS, NAMED, TREES, make
+from tests.engines.test_lossless import IDS, VARIANTS
+
+TEXT = [(7 * i + i * i) % 250 + 4 for i in range(300)]
+PRICES = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5))), "tiny-draft": CostCurve(((1, 0.1), (64, 0.2)))}
+
+
+def runtime_of(dtype: torch.dtype, strict: bool) -> Runtime:
+    target, draft = make_llama(1, layers=3), make_llama(1, layers=3)
+    draft.model.layers = draft.model.layers[:2]
+    draft.config.num_hidden_layers = 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runtime, "price", lambda model, fresh: PRICES[model.name])
+        made = Runtime(
+            wrap(target.to(dtype), "tiny-target", 1, strict), make_tokenizer(), wrap(draft.to(dtype), "tiny-draft", 1)
+        )
+    stock(f"half-{str(dtype)[-4:]}{'-strict' * strict}", made)
+    return made
+
+
+@pytest.fixture(scope="module", params=[torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+def strict(request):
+    return runtime_of(request.param, True)
+
+
+def written(made: Runtime, engine: str, options: dict, temperature: float, new: int = 18) -> list[tuple]:
+    """Tokens of a run with their probabilities, each a sum over all logits of its row."""
+    kw = {"max_new_tokens": new, "temperature": temperature, "top_p": 0.95, "seed": 3}
+    events = list(made.run(Request(TURN, engine, options, **kw)))
+    return [(one.token, one.prob) for event in events[2:-1] for one in event.emitted]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_every_engine_writes_the_same_from_the_same_logits(strict, temperature):
+    alone = written(strict, "autoregressive", {}, temperature)
+    variants = VARIANTS[:: 1 if strict.target.dtype == torch.bfloat16 and temperature else 4]
+    names = dict(zip(map(repr, VARIANTS), IDS))
+    differ = [names[repr(v)] for v in variants if written(strict, *v, temperature) != alone]
+    assert not differ and len(alone) == 17
+
+
+def test_without_it_they_do_not():
+    """Else the test above could not fail."""
+    usual = runtime_of(torch.bfloat16, False)
+    drafts = [("draft", {}), ("draft", {"shape": "tree"}), ("rest", {"n_min": 1})]
+    alone = written(usual, "autoregressive", {}, 0.0, 60)
+    assert any(written(usual, *draft, 0.0, 60) != alone for draft in drafts)
+
+
+def test_a_later_turn_does_not_depend_on_what_the_cache_has_of_the_first(strict):
+    texts = set()
+    for engine in ("autoregressive", "draft"):
+        strict.forget()
+        *_, first = strict.run(Request(TURN, engine, max_new_tokens=17))
+        turns = (*TURN, ("assistant", first.text), ("user", "again"))
+        events = list(strict.run(Request(turns, engine, max_new_tokens=12)))
+        assert events[1].reused > 20
+        texts.add(tuple((one.token, one.prob) for event in events[2:-1] for one in event.emitted))
+    assert len(texts) == 1
+
+
+def test_what_it_does_and_costs_is_said(strict):
+    assert strict.ready.backend.endswith(f"strict ({ROWS} rows)")
+    started = next(strict.run(Request(TURN, "autoregressive", max_new_tokens=1)))
+    (note,) = [warning for warning in started.warnings if warning.startswith("strict: ")]
+    assert f"every forward has {ROWS} rows" in note and "one token costs" in note
+
+
+def strict_model(name: str, dtype=torch.bfloat16) -> StrictModel:
+    return wrap(make(*{**NAMED, **TREES, **CHAINS}[name], dtype=dtype), name, 1, True)
+
+
+def fed_alone(model: StrictModel, tokens: list[int], begun: int = 0) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Logits of these tokens behind the first ``begun`` of them, one at a time, and all rows of the cache."""
+    model.truncate(0)
+    if begun:
+        model.extend(tokens[:begun])
+    logits = []
+    for token in tokens[begun:]:
+        logits.append(model.forward([token], [-1]))
+        model.keep([0])
+    return torch.cat(logits), rows_of(model)
+
+
+def rows_of(model: StrictModel) -> list[torch.Tensor]:
+    return [t[..., : model.length, :].clone() for layer in model.cache.layers for t in (layer.keys, layer.values)]
+
+
+def grown(dice: random.Random, path: list[int], extra: int) -> tuple[list[int], list[int], list[int]]:
+    """A tree with this path hidden in it: tokens, parents, and where the path is."""
+    tokens, parents, own, left = [path[0]], [-1], [0], list(path[1:])
+    while left or extra > 0:
+        if left and (extra <= 0 or dice.random() < 0.5):
+            tokens.append(left.pop(0))
+            parents.append(own[-1])
+            own.append(len(tokens) - 1)
+        else:
+            tokens.append(dice.randrange(260))
+            parents.append(dice.randrange(len(tokens) - 1))
+            extra -= 1
+    return tokens, parents, own
+
+
+MODELS = ["llama", "qwen3", "qwen2 with window", "smollm3", "gemma2", "mpt", "llama4 with chunks"]
+_MADE: dict = {}
+
+
+def shared(name: str, dtype) -> StrictModel:
+    if (name, dtype) not in _MADE:
+        _MADE[name, dtype] = strict_model(name, dtype)
+    return _MADE[name, dtype]
+
+
+@settings(max_examples=14, deadline=None)
+@given(st.sampled_from(MODELS), st.sampled_from([torch.bfloat16, torch.float16]), st.integers(0, 9999))
+def test_whatever_is_fed_however_gives_the_same_bits(name, dtype, seed):
+    model, dice = shared(name, dtype), random.Random(seed)
+    text = [dice.randrange(260) for _ in range(dice.randrange(20, 40))]
+    expected, cached = fed_alone(model, text)
+    model.truncate(0)
+    while model.length < len(text):
+        at, here = model.length, dice.randrange(1, 12)
+        path = text[at : at + here]
+        if dice.random() < 0.2:
+            assert torch.equal(model.extend(path), expected[at + len(path) - 1])
+            continue
+        tokens, parents, own = grown(dice, path, dice.randrange(14) if model.trees else 0)
+        if dice.random() < 0.3 and len(tokens) > 1:
+            cut = dice.randrange(1, len(tokens))
+            logits = torch.cat([model.forward(tokens[:cut], parents[:cut]), model.forward(tokens[cut:], parents[cut:])])
+        else:
+            logits = model.forward(tokens, parents)
+        assert torch.equal(logits[own], expected[at : at + len(path)])
+        model.keep(own[: dice.randrange(1, len(own) + 1)])
+    assert all(torch.equal(a, b) for a, b in zip(rows_of(model), cached))
+
+
+def test_rows_on_both_sides_of_a_step_in_width():
+    model = shared("llama", torch.bfloat16)
+    expected, cached = fed_alone(model, TEXT[:264], 250)
+    tokens, parents, own = grown(random.Random(2), TEXT[250:264], 20)
+    model.truncate(0)
+    model.extend(TEXT[:250])
+    assert torch.equal(model.forward(tokens, parents)[own], expected)
+    model.keep(own)
+    assert all(torch.equal(a, b) for a, b in zip(rows_of(model), cached))
+
+
+def test_hidden_states_and_cosines_are_of_the_real_rows():
+    model, usual = shared("qwen3", torch.bfloat16), wrap(make(*NAMED["qwen3"], dtype=torch.bfloat16), "usual", 1)
+    tokens, parents, own = grown(random.Random(1), TEXT[5:16], 9)
+    found = []
+    for one in (model, usual):
+        one.truncate(0)
+        one.show_hidden(True)
+        one.measure_cosines(True)
+        one.extend(TEXT[:5])
+        assert one.hidden.shape == (1, 32)
+        one.forward(tokens, parents)
+        found.append(one.hidden.float())
+        one.keep(own)
+        one.show_hidden(False)
+    assert found[0].shape == (len(tokens), 32) and torch.allclose(*found, atol=0.1)
+    for mine, theirs in zip(model.cosines(), usual.cosines()):
+        assert mine == pytest.approx(theirs, abs=0.02)
+    model.measure_cosines(False)
+
+
+def test_drafts_without_some_sublayers_are_as_without_it():
+    model, usual = strict_model("gemma2"), wrap(make(*NAMED["gemma2"], dtype=torch.bfloat16), "usual", 1)
+    logits = []
+    for one in (model, usual):
+        one.extend(TEXT[:9])
+        with one.skipping(frozenset({0}), frozenset()):
+            logits.append(one.forward([3, 4, 5, 6], [-1, 0, 0, 2]))
+    assert not model.trees and torch.allclose(*logits, atol=0.5)
+    with pytest.raises(ValueError, match="chains"):
+        usual.trees = False
+        usual.forward([3, 4, 5], [-1, 0, 0])
+
+
+def test_kernels_that_look_at_the_other_rows_cost_all_but_one(monkeypatch):
+    right = Lean.logits
+    monkeypatch.setattr(Lean, "logits", lambda self, x: right(self, x) + x.mean() * (9 if len(x) == ROWS else 0))
+    model = strict_model("llama")
+    assert model.rows == 1 and not model.trees and "one row a forward" in model.note
+    expected, cached = fed_alone(model, TEXT[:20])
+    model.truncate(0)
+    model.extend(TEXT[:9])
+    assert torch.equal(model.forward(TEXT[9:20], list(range(-1, 10))), expected[9:])
+    model.keep(list(range(11)))
+    assert all(torch.equal(a, b) for a, b in zip(rows_of(model), cached))
+
+
+@pytest.mark.parametrize("name", ["mixtral", "falcon with alibi"])
+def test_experts_and_own_masks_take_a_row_at_a_time(name):
+    model = strict_model(name)
+    assert model.rows == 1 and model.backend.endswith("strict (1 row)")
+    expected, _ = fed_alone(model, TEXT[:12])
+    model.truncate(0)
+    model.extend(TEXT[:5])
+    assert torch.equal(model.forward(TEXT[5:12], list(range(-1, 6))), expected[5:])
+
+
+def test_the_shipped_pair():
+    pair = load(dtype="bfloat16", strict=True, threads=1)
+    assert pair.target.rows == ROWS and not isinstance(pair.draft, StrictModel)
+    alone = written(pair, "autoregressive", {}, 0.9)
+    assert written(pair, "draft", {"shape": "tree"}, 0.9) == alone == written(pair, "pld", {}, 0.9)
