@@ -675,3 +675,18 @@ async def test_help_is_laid_out_for_the_width_it_has(session):
         text = s.app.screen.query_one("#text")
         lines = [line.rstrip() for line in str(text.content).split("\n") if line.startswith(" ")]
         assert max(map(len, lines)) <= text.size.width
+
+
+async def test_keys_are_looked_up_again_only_when_esc_means_something_else(session, monkeypatch):
+    async with session() as s:
+        looked_up, really = [], s.chat.refresh_bindings
+        monkeypatch.setattr(s.chat, "refresh_bindings", lambda: (looked_up.append(s.chat.sitting.stoppable), really()))
+        await s.ask("Why?", feed=3)
+        assert s.chat.sitting.last.run.prefilled is not None and looked_up == [True], "once, when it was sent"
+        s.client.feed(None)
+        await s.settle()
+        assert s.chat.sitting.last.run.finished is not None and looked_up == [True, False]
+        await s.pilot.press("ctrl+r")
+        s.client.feed(3)
+        await s.settle()
+        assert looked_up == [True, False, True], "asked again, it can be stopped again"

@@ -42,6 +42,7 @@ class ChatScreen(ChatActions, LayersActions, Screen):
         self._long = False  # the message does not fit on the status line
         self._noticed: tuple = ()
         self._frame = 0
+        self._keys_of: bool | None = None  # whether there was something to stop when keys were last looked up
         self._downloading = False
         self._tree_due = self._numbers_due = False
         self._at_load = price.AtLoad()
@@ -161,7 +162,13 @@ class ChatScreen(ChatActions, LayersActions, Screen):
         if "unaudited" in happened:
             self._message = "" if self.sitting.problem else "the audit was stopped"
         self.draw_all()
-        self.refresh_bindings()
+        if self.sitting.stoppable != self._keys_of:
+            self.refresh_bindings()
+
+    def refresh_bindings(self) -> None:
+        """Ask anew which keys there are: the footer is built again, in the time of several frames."""
+        self._keys_of = self.sitting.stoppable  # all that ``check_action`` asks
+        super().refresh_bindings()
 
     def _put_foot(self, number: int) -> None:
         """What was measured and found goes below a closed answer."""
