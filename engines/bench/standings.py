@@ -110,9 +110,10 @@ class Standings(Result):
         mine, theirs = ((self._wholes if whole else self.rates)(each, prompts) for each in (lane, other))
         return Estimate.of([rate / theirs[repeat] for repeat, rate in mine.items() if repeat in theirs])
 
-    def length(self, lane: int) -> float | None:
-        """Tokens a round after the first delivery, over everything that counts: M, of generate too."""
-        counted = [pace for (each, _, prompt), pace in self.paces.items() if each == lane and prompt in self.settled]
+    def length(self, lane: int, task: str | None = None) -> float | None:
+        """Tokens a round after the first delivery: M, of generate too."""
+        prompts = self.prompts(task)
+        counted = [pace for (each, _, prompt), pace in self.paces.items() if each == lane and prompt in prompts]
         return together(counted).length
 
     def _wholes(self, lane: int, prompts: Collection[int]) -> dict[int, float]:

@@ -20,7 +20,7 @@ def notes(report: Report) -> list[str]:
     said = [_asked(report), *_setting(report.facts), *report.left_out, *_partial(report)]
     said += ["tokens/s: after the first delivery, by the clock of whoever waits for the tokens; overall and by task all"
              " answers of a repeat together", *_generate(report)]
-    said += [*remarks(s, report.labels), *pairs_summary(s.pairs, report.labels)]
+    said += [*remarks(s, report.labels), *_texts(report)]
     said += [interval_meaning(f.rate for f in figures), f"memory: {MEMORY}"]
     return [sentence for sentence in (*said, disturbance_sentence(s.disturbance()), _crowded(report)) if sentence]
 
@@ -59,6 +59,15 @@ def _setting(facts: dict[str, Any]) -> list[str]:
         backend = f", {model['backend']}" if model["backend"] else ""
         models.append(f"{role} {model_label(model['name'])}{size}{backend}")
     return [*told, f"models: {'; '.join(models)}; {facts['dtype']}"]
+
+
+def _texts(report: Report) -> list[str]:
+    """Who wrote what the baseline wrote, and wherever a BUG was found; of the other pairs, which are many, a count."""
+    s, base = report.standings, report.asked.baseline
+    told = [pair for pair in s.pairs if base in (pair.first, pair.second) or pair.first == pair.second or pair.bugs]
+    others = {(pair.first, pair.second) for pair in s.pairs if pair not in told and pair.verdict != "same"}
+    more = [f"so do {len(others)} other pairs of lanes"] if others else []
+    return pairs_summary(told, report.labels) + more
 
 
 def _crowded(report: Report) -> str:

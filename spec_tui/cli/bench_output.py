@@ -15,6 +15,7 @@ from engines.bench import published
 from engines.bench.peers import METHODS, Peer
 from engines.bench.published import Figure
 from engines.bench.standings import Standings
+from engines.bench.suite import Case
 from engines.race.estimate import METHOD, Estimate
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun
@@ -54,9 +55,9 @@ class Report:
     def labels(self) -> tuple[str, ...]:
         return self.asked.labels
 
-    def named(self, lanes: list[int], task: str | None = None) -> list[tuple[str, LaneFigures]]:
-        """Labels and figures of these lanes, in a task or overall."""
-        figures = self.standings.standing(task)
+    def named(self, lanes: list[int]) -> list[tuple[str, LaneFigures]]:
+        """Labels and figures of these lanes, overall."""
+        figures = self.standings.standing()
         return [(self.labels[lane], figures[lane]) for lane in lanes]
 
 
@@ -228,7 +229,7 @@ def rows(report: Report) -> list[dict[str, Any]]:
     return [_row(report, run, *places[run.prompt]) for run in report.standings.complete]
 
 
-def _row(report: Report, run: LaneRun, case: Any, turn: int) -> dict[str, Any]:
+def _row(report: Report, run: LaneRun, case: Case, turn: int) -> dict[str, Any]:
     row, pace = run_row(run, report.asked), report.standings.paces[run.lane, run.repeat, run.prompt]
     if isinstance(report.asked.lanes[run.lane], Peer):
         row |= dict.fromkeys(_UNKNOWN)
@@ -248,11 +249,18 @@ def _lane(report: Report, lane: int) -> dict[str, Any]:
         whole |= dict.fromkeys(("acceptance_rate", "path_acceptance", "acceptance_by_depth"))
         whole |= {"call": next(m.call for m in METHODS if m.name == asked.lanes[lane].engine)}
     peer = s.peer_of(lane) if lane in s.own else s.plain_peer if lane != s.plain_peer else None
-    return whole | {"mean_generated_length": s.length(lane), **_over(report, lane, peer, None)} | {"tasks": {
-        task: {"tokens_per_second": codec.plain(s.standing(task)[lane].rate),
-               "speed_up": codec.plain(s.standing(task)[lane].speed_up), **_over(report, lane, peer, task)}
-        for task in s.tasks
-    }}
+    tasks = {task: _in_task(report, lane, peer, task) for task in s.tasks}
+    return whole | {"mean_generated_length": s.length(lane), **_over(report, lane, peer, None), "tasks": tasks}
+
+
+def _in_task(report: Report, lane: int, peer: int | None, task: str) -> dict[str, Any]:
+    s = report.standings
+    figures = s.standing(task)[lane]
+    known = {name: getattr(figures.metrics, name) for name in ("acceptance_rate", "path_acceptance")}
+    return {
+        "tokens_per_second": codec.plain(figures.rate), "speed_up": codec.plain(figures.speed_up),
+        **_over(report, lane, peer, task), "mean_generated_length": s.length(lane, task), **known,
+    }
 
 
 def _over(report: Report, lane: int, peer: int | None, task: str | None) -> dict[str, Any]:

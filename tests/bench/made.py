@@ -41,7 +41,7 @@ def race_of(lanes: tuple[Lane, ...] = LANES, suite: Suite | None = None, repeats
 
 def standings(
     speed: Speed, lanes: tuple[Lane, ...] = LANES, repeats: int = 2, suite: Suite | None = None,
-    breaks: dict[int, int] | None = None, reason: str = "done",
+    breaks: dict[int, int] | None = None, reason: str = "done", pairs: tuple[Compared, ...] = (),
 ) -> Standings:
     """A benchmark with these paces. ``breaks``: by lane, the repeat in which it fails."""
     suite = suite or parse(SUITE, "made")
@@ -58,8 +58,8 @@ def standings(
                     failed = (breaks or {}).get(lane, repeats) <= repeat
                     for event in _run(kind, lane, repeat, prompt, made, failed):
                         found.add(event)
-    for prompt in range(count):
-        found.add(Compared(0, 1, prompt, "same"))
+    for pair in pairs or [Compared(0, 1, prompt, "same") for prompt in range(count)]:
+        found.add(pair)
     found.add(RaceFinished(reason))
     return found
 

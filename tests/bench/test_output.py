@@ -13,6 +13,7 @@ import pytest
 from engines.bench.peers import peers_of
 from engines.bench.suite import parse
 from engines.errors import UsageProblem
+from engines.race.events import Compared
 from engines.race.lanes import Lane, parse_lanes
 from spec_tui.cli.bench_folder import PLOTS, RESULTS, RUNS, TABLES, Folder
 from spec_tui.cli.bench_output import as_csv, as_json, markdown, table
@@ -66,6 +67,7 @@ def test_json_has_everything():
     assert pld["tasks"]["copy"]["speed_up"]["median"] == 4 and auto["speed_up"] is None
     assert auto["over_generate"]["median"] == 2 and rest["over_generate"] is None
     assert pld["tasks"]["copy"]["over_generate"]["median"] == 4 and pld["mean_generated_length"] == 2
+    assert pld["tasks"]["chat"]["mean_generated_length"] == 2 and pld["tasks"]["chat"]["acceptance_rate"] == 0.5
     plain, lookup = found["generate"]
     assert plain["call"] == "generate(do_sample=False)" and plain["over_generate"] is None
     assert lookup["over_generate"]["median"] == 2 and lookup["acceptance_rate"] is None
@@ -102,6 +104,14 @@ def test_without_generate_there_is_no_column_of_it():
     text = table(alone)
     assert "x generate" not in text and "transformers" not in text and "x is left out: why" in text
     assert json.loads(as_json(alone))["generate"] == [] and json.loads(as_json(alone))["left_out"]
+
+
+def test_texts_are_held_against_the_baselines():
+    pairs = tuple(Compared(*pair, 0, "tie", 5) for pair in ((0, 3), (1, 3), (2, 3), (3, 4)))
+    pairs = (*pairs, Compared(0, 1, 0, "same"), Compared(1, 2, 0, "BUG", 3, bugs=(2,)))
+    said = " ".join(table(made(pairs=pairs)).split())
+    assert "autoregressive and generate differ, first at token 5" in said and "so do 3 other pairs of lanes" in said
+    assert "the audit found a BUG in rest:c=16" in said and "pld and generate differ" not in said
 
 
 HOSTILE = "a\x1b]0;owned\x07\x9b2J\u202e$\\frac{1}{2}$<script>|"
