@@ -23,7 +23,11 @@ def _move(store: torch.Tensor, rows: list[int], start: int) -> None:
         bits[..., start : start + len(rows), :] = bits.take(rows, axis=3)
     else:
         with torch.inference_mode():  # costs more than the rest of ``keep`` where nothing moves
-            store[..., start : start + len(rows), :] = store[..., rows, :]
+            where = torch.tensor(rows)
+            if store.device.type == "cuda":  # from pinned memory the device need not be waited for
+                where = where.pin_memory()
+            where = where.to(store.device, non_blocking=True)
+            store[..., start : start + len(rows), :] = store.index_select(3, where)
 
 
 class BufferLayer(CacheLayerMixin):

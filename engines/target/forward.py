@@ -24,11 +24,13 @@ class Forward(Protocol):
         name: for display.
         makes_masks: whether None is a mask that it understands everywhere; else only for rows at the very beginning,
             and for one row that sees all.
+        host_masks: whether it takes masks in the host's memory, wherever the model is.
         hidden: while it is kept, [rows, width] after the final norm, of the last forward's rows that gave logits.
     """
 
     name: str
     makes_masks: bool
+    host_masks: bool
     hidden: torch.Tensor | None
 
     def run(

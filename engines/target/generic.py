@@ -26,6 +26,7 @@ class Generic:
 
     name = "generic"
     makes_masks = True
+    host_masks = False
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model

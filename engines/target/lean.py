@@ -92,6 +92,7 @@ class Lean:
 
     name = "lean"
     makes_masks = False
+    host_masks = False
 
     def __init__(self, model: PreTrainedModel) -> None:
         config, inner = model.config, model.model

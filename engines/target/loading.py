@@ -22,6 +22,7 @@ from engines.target.cache import KVBuffer
 from engines.target.configuration import read_config
 from engines.target.fused import fuse
 from engines.target.generic import Generic
+from engines.target.graphs import Graphs
 from engines.target.lean import Lean, fits
 from engines.target.mark import fingerprint
 from engines.target.model import CausalModel
@@ -141,11 +142,14 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None, strict: 
             if own:
                 fuse(model)
             layout = _tuned(model, threads, own) if model.device.type == "cpu" else "plain"
-            for compute in (*([Lean] if own else []), Generic):
+            ours = [Graphs, Lean] if model.device.type == "cuda" else [Lean]
+            for compute in (*(ours if own else []), Generic):
                 causal = (StrictModel if strict else CausalModel)(model, name, parameters, mark, layout, compute(model))
                 reason = selftest(causal)
                 if not reason and (causal.trees or compute is Generic):
                     break
+            if not reason and (failure := getattr(causal.compute, "failure", "")):
+                causal.remarks += (f"{name}: forwards are not recorded as CUDA graphs ({failure}), which is slower",)
             if strict and not reason:
                 causal.settle()
     except (MemoryError, torch.OutOfMemoryError):

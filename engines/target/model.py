@@ -278,6 +278,8 @@ class CausalModel:
         return mask.to(self.device)
 
 
+        if self.compute.host_masks:
+            return mask
 def _grown(seen: np.ndarray, parents: Sequence[int]) -> np.ndarray:
     """What pending rows see, bool [rows, rows], with new rows behind ``parents`` (indices of rows, -1: of none)."""
     first, count = len(seen), len(parents)

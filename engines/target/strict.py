@@ -224,13 +224,14 @@ class StrictModel(CausalModel):
     def _share(self) -> float:
         """What a forward of one token takes, as a share of one that is not strict: the best of a few, in turn."""
         how, best = (self.rows, self.trees), {}
-        for self.rows, self.trees in (how, (0, self._masked)) * _TIMES:
+        for rows, trees in (how, (0, self._masked)) * _TIMES:
+            self.rows, self.trees = rows, trees
             self.truncate(0)
             self.synchronize()
             clock = perf_counter()
             self.forward([0], [-1])
             self.synchronize()
-            best[self.rows] = min(best.get(self.rows, 1e9), perf_counter() - clock)
+            best[rows] = min(best.get(rows, 1e9), perf_counter() - clock)
         self.rows, self.trees = how
         self.truncate(0)
         return best[self.rows] / best[0]

@@ -1,0 +1,196 @@
+"""The logic of CUDA graphs without CUDA: shapes, padding, what moves and what is dropped, against the lean forward."""
+
+from __future__ import annotations
+
+import copy
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.target import graphs, loading
+from engines.target.fused import fuse
+from engines.target.graphs import ROWS, Graphs
+from engines.target.lean import Lean
+from engines.target.model import CausalModel
+from engines.target.selftest import selftest
+from tests.conftest import make_llama
+from tests.engines.families import make
+from tests.engines.recorder import Recorder
+from tests.engines.test_lean import FAMILIES, TEXT, TREE, same
+from tests.engines.toys import random_tree
+
+
+def pair(model) -> tuple[CausalModel, CausalModel, Recorder]:
+    fuse(model)
+    recorder = Recorder()
+    ours = CausalModel(model, "graphs", compute=Graphs(model, recorder))
+    return ours, CausalModel(copy.deepcopy(model), "lean", compute=Lean(model)), recorder
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_and_rows_are_those_of_the_lean_forward(name):
+    ours, theirs, recorder = pair(make(*FAMILIES[name]))
+    for model in (ours, theirs):
+        model.show_hidden(True)
+    for _ in range(2):  # the second time nothing is recorded
+        recorded = recorder.recorded
+        for model in (ours, theirs):
+            model.truncate(0)
+        same(ours.extend(TEXT[:20]), theirs.extend(TEXT[:20]))
+        same(ours.extend(TEXT[20:26]), theirs.extend(TEXT[20:26]))
+        same(ours.hidden, theirs.hidden)
+        for tokens, parents in (TREE, ([3], [3]), ([3, 4, 5], [7, 8, 9]), ([9], [-1])):
+            same(ours.forward(tokens, parents), theirs.forward(tokens, parents))
+            same(ours.hidden, theirs.hidden)
+        for model in (ours, theirs):
+            model.keep([0, 2, 5])
+        same(ours.forward([5], [-1]), theirs.forward([5], [-1]))
+        for mine, other in zip(ours.cache.layers, theirs.cache.layers):
+            torch.testing.assert_close(mine.keys[..., : ours.length, :], other.keys[..., : ours.length, :])
+            torch.testing.assert_close(mine.values[..., : ours.length, :], other.values[..., : ours.length, :])
+    assert recorder.recorded == recorded and recorder.replayed == 14
+
+
+_SHARED: dict[str, tuple] = {}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(["llama", "qwen2 with window"]), st.integers(0, 99999))
+def test_whatever_is_fed_however(name, seed):
+    if name not in _SHARED:
+        _SHARED[name] = pair(make(*FAMILIES[name]))
+    ours, theirs, _ = _SHARED[name]
+    dice = random.Random(seed)
+    begun = 1 + dice.randrange(40)
+    for model in (ours, theirs):
+        model.truncate(0)
+        model.extend(TEXT[:begun])
+    for _ in range(dice.randrange(1, 5)):
+        tree = random_tree(dice, 260, dice.randrange(1, 1 + dice.choice([2, 9, 40, 80])))
+        same(ours.forward(tree.tokens, tree.parents), theirs.forward(tree.tokens, tree.parents))
+        path = [dice.randrange(len(tree))]
+        while tree.parents[path[0]] >= 0:
+            path.insert(0, tree.parents[path[0]])
+        for model in (ours, theirs):
+            model.keep(path)
+    assert ours.tokens == theirs.tokens
+    same(ours.forward([4, 5], [-1, 0]), theirs.forward([4, 5], [-1, 0]))
+
+
+def test_shapes_are_few_and_each_is_recorded_once():
+    ours, theirs, recorder = pair(make_llama(3, context=2048))
+    for model in (ours, theirs):
+        model.extend(TEXT)
+    for rows in range(1, 70):
+        tokens, parents = list(range(5, 5 + rows)), [-1, *range(rows - 1)]
+        same(ours.forward(tokens, parents), theirs.forward(tokens, parents))
+        for model in (ours, theirs):
+            model.drop()
+    assert recorder.recorded == len(ROWS) and recorder.replayed == 64 + 1, "the text, and 1 to 64 rows; more are eager"
+    for model in (ours, theirs):
+        model.extend((TEXT * 12)[:470])
+    same(ours.forward(*TREE), theirs.forward(*TREE))
+    assert recorder.recorded == len(ROWS) + 1, "a wider shape"
+
+
+def test_what_moved_is_recorded_anew(monkeypatch):
+    monkeypatch.setattr(graphs, "_AT_ONCE", 1)
+    ours, theirs, recorder = pair(make_llama(3, context=2048))
+    for model in (ours, theirs):
+        model.extend(TEXT[:9])
+    same(ours.forward(*TREE), theirs.forward(*TREE))
+    before, store = recorder.recorded, ours.compute._store
+    for model in (ours, theirs):
+        model.drop()
+        model.extend((TEXT * 20)[:600])
+        model.truncate(9)
+    assert ours.cache._stores[0] is not store
+    same(ours.forward(*TREE), theirs.forward(*TREE))
+    assert recorder.recorded == before + 1 and len(ours.compute._shapes) == 1
+
+
+def test_padding_writes_behind_the_last_row_only():
+    ours, theirs, _ = pair(make_llama(3))
+    for model in (ours, theirs):
+        model.extend(TEXT[:11])
+    stored = [layer.keys[..., :11, :].clone() for layer in ours.cache.layers]
+    for rows in ([-1, 0, 0], [0, 3, 4, 1, 6]):
+        same(ours.forward([7] * len(rows), rows), theirs.forward([7] * len(rows), rows))
+    for layer, kept in zip(ours.cache.layers, stored):
+        assert torch.equal(layer.keys[..., :11, :], kept)
+    assert ours.cache.offset == 19 and all(layer.keys.isfinite().all() for layer in ours.cache.layers)
+
+
+def test_the_least_recently_used_program_goes(monkeypatch):
+    monkeypatch.setattr(graphs, "_PROGRAMS", 2)
+    ours, _, recorder = pair(make_llama(3))
+    ours.extend(TEXT[:9])
+    for rows in (1, 2, 1, 4, 1, 2):
+        ours.forward([5] * rows, [-1] * rows)
+        ours.drop()
+    assert list(ours.compute._shapes) == [(1, 256), (2, 256)]
+    assert recorder.recorded == 5, "16 rows of text, 1, 2, 4, and 2 again"
+
+
+def test_without_sublayers_and_watched_it_runs_as_it_comes():
+    ours, theirs, recorder = pair(make(*FAMILIES["qwen3"]))
+    for model in (ours, theirs):
+        model.measure_cosines(True)
+        model.extend(TEXT[:20])
+        model.forward(*TREE)
+        model.keep([0, 1])
+    for mine, other in zip(ours.cosines(), theirs.cosines()):
+        assert mine == pytest.approx(other, abs=1e-6)
+    for model in (ours, theirs):
+        model.measure_cosines(False)
+    found = []
+    for model in (ours, theirs):
+        with model.skipping(frozenset({0}), frozenset({1})):
+            found.append(model.forward(*TREE))
+    same(*found)
+    assert recorder.recorded == 0
+    same(ours.forward(*TREE), theirs.forward(*TREE))
+    assert recorder.recorded == 1
+
+
+def test_logits_stay_after_the_next_forward():
+    ours, _, _ = pair(make_llama(3))
+    ours.extend(TEXT[:9])
+    first = ours.forward([5], [-1])
+    kept = first.clone()
+    ours.forward([6], [0])
+    assert torch.equal(first, kept)
+
+
+def test_what_cannot_be_recorded_runs_without_graphs_and_says_so(monkeypatch):
+    def fails(program):
+        raise RuntimeError("CUDA error: operation not permitted\nmore")
+
+    model = make_llama(3)
+    fuse(model)
+    ours = CausalModel(model, "graphs", compute=Graphs(model, fails))
+    theirs = CausalModel(model, "lean", compute=Lean(model))
+    assert ours.backend == "lean, CUDA graphs"
+    for one in (ours, theirs):
+        one.extend(TEXT[:9])
+    same(ours.forward(*TREE), theirs.forward(*TREE))
+    assert ours.backend == "lean, no CUDA graphs" and "not permitted" in ours.compute.failure
+
+
+@pytest.mark.parametrize("read", [lambda x: x.sum().item(), lambda x: torch.tensor([1.0]), lambda x: x.nonzero()])
+def test_the_recorder_refuses_what_a_graph_could_not_hold(read):
+    with pytest.raises(RuntimeError, match="capturing"):
+        Recorder()(lambda: read(torch.ones(3)))
+
+
+def test_the_self_test_takes_it_in_half_precision_too():
+    for dtype in (torch.bfloat16, torch.float16):
+        ours, _, recorder = pair(make(*FAMILIES["qwen2 with window"], dtype=dtype))
+        assert selftest(ours) is None and ours.trees and recorder.replayed > 2
+
+
+def test_on_a_cpu_models_are_loaded_without_it():
+    assert type(loading.wrap(make_llama(1), "tiny", threads=1).compute) is Lean
