@@ -40,6 +40,7 @@ from engines.target.crowd import Crowd
 from engines.target.loading import resolve_device, resolve_dtype
 from engines.target.model import CausalModel
 from engines.target.pricing import price, price_for_dice
+from engines.target.strict import StrictModel
 from engines.text import Detokenizer
 
 _REMEMBERED = 64  # engines with options whose acceptance is kept
@@ -96,7 +97,7 @@ class Runtime:
         every engine writes the same text (engines.target.strict).
 
         On the CPU torch's thread count is set, for the whole process: to ``threads``, or to what a short measurement
-        on the target finds best (engines.target.tuning).
+        on the target finds best; a negative number leaves cores to a screen (engines.target.tuning.tune).
 
         Raises:
             ModelUnavailable: a model is missing or unusable.
@@ -162,8 +163,9 @@ class Runtime:
 
     def _paced(self, events: Iterator[Event]) -> Iterator[Event]:
         """The same events; the number of threads follows what else uses the machine meanwhile. Rounds that ran on
-        fewer than ``ready`` says note it."""
-        threads = self.ready.threads if self.target.device.type == "cpu" else 1
+        fewer than ``ready`` says note it. A strict model keeps its threads: others may give other bits."""
+        fixed = self.target.device.type != "cpu" or isinstance(self.target, StrictModel)
+        threads = 1 if fixed else self.ready.threads
         crowd = Crowd(self.prices[0], threads)
         try:
             for event in events:
@@ -231,11 +233,11 @@ class Runtime:
                 model.truncate(0)
 
     def memory(self, engine: str, rows: int) -> int:
-        """Bytes of the weights of the models that an engine runs, and of ``rows`` KV rows of each: computed from shapes
-        and dtype, since engines share this process. What lies in a datastore is not in it."""
+        """Bytes of the weights of the models that an engine runs, as laid out, and of ``rows`` KV rows of each:
+        computed from shapes and dtype, since engines share this process. What lies in a datastore is not in it."""
         draft = self.draft if "draft model" in registry.find(engine).needs else None
         models = [model for model in (self.target, draft) if model is not None]
-        return sum(m.parameters * m.dtype.itemsize + rows * m.cache.row_bytes for m in models)
+        return sum(m.weight_bytes + rows * m.cache.row_bytes for m in models)
 
     def _budget(self, request: Request, engine: str) -> tuple[Budget, CostCurve | None]:
         """What decides on the sizes of drafts, and the price of the draft model.

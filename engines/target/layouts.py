@@ -27,6 +27,7 @@ class TransposedLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features, self.bias = linear.in_features, linear.out_features, linear.bias
         self.transposed = linear.weight.detach().t().contiguous()
+        self.itemsize = linear.weight.dtype.itemsize
 
     @property
     def weight(self) -> torch.Tensor:
@@ -55,6 +56,7 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features, self.bias = linear.in_features, linear.out_features, linear.bias
         self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().contiguous(), _ROWS_HINT)
+        self.itemsize = linear.weight.dtype.itemsize
 
     @property
     def weight(self) -> torch.Tensor:
@@ -164,6 +166,13 @@ def lay_out(model: nn.Module, layout: str) -> int:
         else:
             count += lay_out(child, layout)
     return count
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Bytes of all weights of a model, as they are laid out; what several modules share counts once."""
+    loose = {p.data_ptr(): p.nbytes for p in model.parameters()}
+    laid = [m for m in model.modules() if isinstance(m, tuple(LAYOUTS.values()))]
+    return sum(loose.values()) + sum(m.in_features * m.out_features * m.itemsize for m in laid)
 
 
 @contextmanager

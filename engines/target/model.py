@@ -19,7 +19,7 @@ from engines.target.cache import KVBuffer
 from engines.target.cosines import Cosines
 from engines.target.forward import Forward, Mask
 from engines.target.generic import Generic
-from engines.target.layouts import NAMES
+from engines.target.layouts import NAMES, weight_bytes
 from engines.target.masks import additive, spans
 from engines.target.structure import Unclear
 from engines.target.sublayers import Sublayers
@@ -73,6 +73,11 @@ class CausalModel:
     def backend(self) -> str:
         """Which forward runs, in words."""
         return self.compute.name + (f", {NAMES[self.layout]} linear layers" if self.layout != "plain" else "")
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of its weights, as they are laid out."""
+        return weight_bytes(self.model)
 
     @property
     def length(self) -> int:
@@ -273,13 +278,13 @@ class CausalModel:
 
     def _additive(self, seen: np.ndarray, positions: np.ndarray) -> Mask:
         mask = additive(seen, positions, self.length, self.spans, self.dtype)
+        if self.compute.host_masks:
+            return mask
         if isinstance(mask, dict):
             return {kind: one.to(self.device) for kind, one in mask.items()}
         return mask.to(self.device)
 
 
-        if self.compute.host_masks:
-            return mask
 def _grown(seen: np.ndarray, parents: Sequence[int]) -> np.ndarray:
     """What pending rows see, bool [rows, rows], with new rows behind ``parents`` (indices of rows, -1: of none)."""
     first, count = len(seen), len(parents)

@@ -21,6 +21,7 @@ from engines.target.layouts import LAYOUTS, available, lay_out
 
 _THREADS_MUST_GAIN = 0.9
 _LAYOUT_MUST_GAIN = 0.95  # over each simpler one
+_LONG = 0.03  # seconds of a forward: what a screen takes of it hardly matters
 _REPEATS = 5
 _ROWS = (1, 8)  # one row: autoregressive decoding and drafting; several: verification
 _SAMPLE_BYTES = 128 << 20
@@ -54,17 +55,22 @@ def tune(model: PreTrainedModel, threads: int | None = None, forward: Callable[[
     Args:
         model: a causal language model of transformers on the CPU.
         threads: a count to keep; None measures 1, 2, 4, ... up to torch's own default, as long as each gains enough
-            over the one before; unless OMP_NUM_THREADS is set.
+            over the one before; unless OMP_NUM_THREADS is set. A negative number leaves so many of the default to
+            whatever else runs (a screen that draws), unless a forward is long.
         forward: one row through the model, linear layers as loaded; None takes the module's own.
 
     Returns:
         The layout of the linear layers.
     """
-    default = threads or torch.get_num_threads()
+    keep = threads if threads and threads > 0 else None
+    default = keep or torch.get_num_threads()
+    free = default + min(threads or 0, 0)
     layouts = [name for name in LAYOUTS if available(name, model.dtype) and (name != "both" or _small(model))]
-    given = threads or "OMP_NUM_THREADS" in os.environ
+    given = keep or "OMP_NUM_THREADS" in os.environ
     chosen, best = 0, None
     for count in [default] if given else _counts(default):
+        if best is not None and count > free and best.total < _LONG:
+            break
         cost = measure(model, count, layouts, forward)
         if best is not None and cost.total >= _THREADS_MUST_GAIN * best.total:
             break

@@ -27,6 +27,7 @@ from spec_tui.cli.options import (
     Model,
     Revision,
     Strict,
+    Threads,
     TrustRemoteCode,
 )
 from spec_tui.cli.price import price
@@ -56,6 +57,7 @@ def tui(
     dtype: Dtype = "auto",
     device: Device = "auto",
     strict: Strict = False,
+    threads: Threads = None,
     datastore: Datastores = None,
     allow_pickle: AllowPickle = False,
     trust_remote_code: TrustRemoteCode = False,
@@ -64,7 +66,7 @@ def tui(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> Callable[[], int]:
     load = LoadRequest(
-        model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code, strict
+        model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code, strict, threads
     )
     command = context.invoked_subcommand
     if command is None:

@@ -20,6 +20,7 @@ from spec_tui.cli.options import (
     Model,
     Revision,
     Strict,
+    Threads,
     TrustRemoteCode,
 )
 from spec_tui.cli.prompt import read_prompt
@@ -50,6 +51,7 @@ class Generation:
     dtype: Dtype = "auto"
     device: Device = "auto"
     strict: Strict = False
+    threads: Threads = None
     datastore: Datastores = None
     allow_pickle: AllowPickle = False
     trust_remote_code: TrustRemoteCode = False
@@ -62,7 +64,7 @@ class Generation:
         """The models."""
         return LoadRequest(
             self.model, self.draft_model, self.dtype, self.device, self.revision, self.draft_revision,
-            self.allow_pickle, self.trust_remote_code, self.strict,
+            self.allow_pickle, self.trust_remote_code, self.strict, self.threads,
         )
 
     def ask(self, engine: str = "", options: dict[str, Any] | None = None) -> Request:

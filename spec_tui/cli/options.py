@@ -74,6 +74,10 @@ Strict = Annotated[
     bool,
     typer.Option("--strict", help="Logits the same to the last bit with and without drafts; costs some speed."),
 ]
+Threads = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="CPU threads of the models. Default: what a measurement at load finds best."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="An option of the engine; repeatable."),

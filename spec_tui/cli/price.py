@@ -22,6 +22,7 @@ from spec_tui.cli.options import (
     OutputFormat,
     Revision,
     Strict,
+    Threads,
     TrustRemoteCode,
 )
 from spec_tui.cli.run import load_decoder
@@ -40,6 +41,7 @@ def price(
     dtype: Dtype = "auto",
     device: Device = "auto",
     strict: Strict = False,
+    threads: Threads = None,
     allow_pickle: AllowPickle = False,
     trust_remote_code: TrustRemoteCode = False,
     fresh: Annotated[bool, Option("--fresh", help=_FRESH)] = False,
@@ -52,7 +54,8 @@ def price(
 
     def execute() -> int:
         load = LoadRequest(
-            model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code, strict
+            model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code, strict,
+            threads,
         )
         decoder = load_decoder(load)
         if fresh:

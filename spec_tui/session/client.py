@@ -28,6 +28,7 @@ class LoadRequest:
     allow_pickle: bool = False
     trust_remote_code: bool = False
     strict: bool = False
+    threads: int | None = None
 
 
 def load_command(request: LoadRequest) -> dict[str, Any]:

@@ -16,12 +16,15 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from engines.events import Event, Failed, from_json
-from spec_tui.session.client import AGAIN, QueuedClient
+from spec_tui.session.client import AGAIN, LoadRequest, QueuedClient
 from spec_tui.session.environment import engine_environment
 from spec_tui.session.log import log_path, open_log
+
+_LEAVE = -1  # cores, to the screen that draws meanwhile
 
 
 class ProcessClient(QueuedClient):
@@ -38,6 +41,9 @@ class ProcessClient(QueuedClient):
         self._patience = patience
         self._child: _Child | None = None
         super().__init__()
+
+    def load(self, request: LoadRequest) -> None:
+        super().load(request if request.threads else replace(request, threads=_LEAVE))
 
     @property
     def alive(self) -> bool:

@@ -152,6 +152,18 @@ def test_in_every_layout_the_module_still_computes_the_same(name, layout):
     assert part.weight.shape == (part.out_features, part.in_features)
 
 
+@pytest.mark.parametrize(("layout", "times"), [("plain", 1), ("transposed", 1), ("packed", 1), ("both", 2)])
+def test_weights_are_counted_as_they_lie_in_memory(layout, times):
+    model = make_llama(1)
+    plain = sum(p.nbytes for p in model.parameters())
+    linears = sum(m.weight.nbytes for m in model.modules() if isinstance(m, torch.nn.Linear))
+    fused.fuse(model)
+    assert CausalModel(model, "fused").weight_bytes == plain
+    if layout != "plain":
+        lay_out(model, layout)
+    assert CausalModel(model, layout).weight_bytes == plain + (times - 1) * linears
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["llama", "qwen3", "qwen2 with window"])
 def test_half_precision_is_as_far_from_float32_as_the_module_is(name, dtype):

@@ -303,3 +303,12 @@ def test_requests_survive_the_trip():
     until(client, Failed)
     client.close()
     assert seen == [request]
+
+
+def test_the_engine_process_leaves_a_core_to_the_screen_unless_told_otherwise(monkeypatch):
+    sent = []
+    monkeypatch.setattr(ProcessClient, "_send", lambda client, record: sent.append(record["threads"]))
+    client = ProcessClient.__new__(ProcessClient)
+    client.load(LoadRequest())
+    client.load(LoadRequest(threads=2))
+    assert sent == [-1, 2]
