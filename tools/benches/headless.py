@@ -28,7 +28,7 @@ def main() -> None:
     prepare_this_process()
     from engines import Request
 
-    runtime = load_alike()
+    runtime = load_alike(threads=-1)  # as the application loads
     print(json.dumps({"threads": runtime.ready.threads, "backend": runtime.ready.backend}), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(runtime, Request.from_dict(json.loads(line)))), flush=True)
