@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 FILES  := pyproject.toml constraints.txt
 
-.PHONY: run test lint bench samples clean
+.PHONY: run test lint bench bench-cuda samples clean
 
 run: $(VENV)/.run
 	$(BIN)/spec-tui
@@ -19,6 +19,10 @@ lint: $(VENV)/.test
 bench: $(VENV)/.run
 	$(BIN)/spec-tui bench
 	$(BIN)/python tools/bench.py
+
+# What the GPU path promises; without a CUDA device it says so.
+bench-cuda: $(VENV)/.run
+	$(BIN)/python tools/bench_cuda.py
 
 # Everything that depends on the weights: the models' card, the datastore of their answers, recorded runs, the README's
 # picture.

@@ -47,7 +47,7 @@ class CudaCapture:
                 program()
         torch.cuda.current_stream(stream.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=stream):
+        with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
             program()
         return graph.replay
 
@@ -142,13 +142,13 @@ class Graphs(Lean):
         numbers = [
             [*tokens, *[tokens[0]] * more], [*positions, *[positions[0]] * more], [*range(start, start + shape.rows)],
         ]
-        _send(torch.tensor(numbers), shape.numbers)
+        _send(torch.tensor(numbers, device="cpu"), shape.numbers)
         if mask is None:
             mask = _causal(rows, start + rows, self.embedding.dtype)
         lowest = torch.finfo(self.embedding.dtype).min
         for kind, there in shape.masks.items():
             one = mask[kind] if isinstance(mask, dict) else mask
-            padded = torch.full(there.shape, lowest, dtype=there.dtype)
+            padded = torch.full(there.shape, lowest, dtype=there.dtype, device="cpu")
             padded[..., :rows, : one.shape[-1]] = one
             padded[..., rows:, 0] = 0
             _send(padded, there)
@@ -185,8 +185,8 @@ class Graphs(Lean):
 
 def _causal(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
     """What plain text sees, [rows, columns]."""
-    hidden = torch.ones(rows, columns, dtype=torch.bool).triu_(columns - rows + 1)
-    return torch.zeros(rows, columns, dtype=dtype).masked_fill_(hidden, torch.finfo(dtype).min)
+    hidden = torch.ones(rows, columns, dtype=torch.bool, device="cpu").triu_(columns - rows + 1)
+    return torch.zeros(rows, columns, dtype=dtype, device="cpu").masked_fill_(hidden, torch.finfo(dtype).min)
 
 
 def _send(host: torch.Tensor, there: torch.Tensor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +22,8 @@ from tests.engines.families import make
 from tests.engines.recorder import Recorder
 from tests.engines.test_lean import FAMILIES, TEXT, TREE, same
 from tests.engines.toys import random_tree
+
+ROOT = Path(__file__).parents[2]
 
 
 def pair(model) -> tuple[CausalModel, CausalModel, Recorder]:
@@ -184,6 +187,44 @@ def test_what_cannot_be_recorded_runs_without_graphs_and_says_so(monkeypatch):
 def test_the_recorder_refuses_what_a_graph_could_not_hold(read):
     with pytest.raises(RuntimeError, match="capturing"):
         Recorder()(lambda: read(torch.ones(3)))
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2 with window", "smollm3"])
+def test_away_from_the_host_nothing_of_it_gets_into_a_program(name):
+    """Tensors of the device "meta" refuse to be read, and most operations to mix them with the host's, as on a GPU."""
+    model = make(*FAMILIES[name], dtype=torch.bfloat16).to("meta")
+    fuse(model)
+    ours = CausalModel(model, "graphs", compute=Graphs(model, lambda program: (program(), program)[1]))
+    ours.show_hidden(True)
+    ours.extend(TEXT[:20])
+    assert ours.forward(*TREE).shape == (7, 260) and ours.hidden.shape == (7, 32)
+    ours.keep([0, 2, 5])
+    ours.extend((TEXT * 3)[:100])
+    assert not ours.compute.failure and list(ours.compute._shapes) == [(32, 256), (8, 256)]
+    ours.compute.final_norm = torch.ones(32, dtype=torch.bfloat16)
+    with pytest.raises(RuntimeError):
+        ours.forward([5], [-1])
+    assert ours.compute.failure, "a program that mixes them would have been seen"
+
+
+def test_the_benchmark_of_the_gpu_path_says_what_it_lacks(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import bench_cuda
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert bench_cuda.main([]) == 3 and "no CUDA device" in capsys.readouterr().err
+    assert bench_cuda.main(["--device", "cpu", "--shape", "tiny", "--tokens", "4", "--repeats", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "the bounds do not apply" in out and "MISSED" not in out and "tokens/s" in out
+    model = bench_cuda.build("tiny", torch.bfloat16, torch.device("cpu"))
+    used = sum(p.numel() for p in make_tiny().parameters()) - 260 * 64
+    assert bench_cuda.read_bytes(model) == 2 * used
+
+
+def make_tiny():
+    import bench_cuda
+
+    return bench_cuda.SHAPES["tiny"]()
 
 
 def test_the_self_test_takes_it_in_half_precision_too():
