@@ -92,14 +92,14 @@ def disturbance_sentence(found: Disturbance) -> str:
 
 
 def remarks(result: Result, labels: Sequence[str]) -> list[str]:
-    """What the runs warned of, each remark once with its lane; LOSSY first."""
+    """What the runs warned of, each remark once with its lane, or without where it is of all; LOSSY first."""
+    runs = [(figures, next(iter(result.of(figures.lane)), None)) for figures in result.figures()]
+    begun = [(figures, run.started) for figures, run in runs if run is not None and run.started is not None]
+    shared = set.intersection(*(set(started.warnings) for _, started in begun)) if len(begun) > 1 else set()
     found: dict[str, None] = {}
-    for figures in result.figures():
-        run = next(iter(result.of(figures.lane)), None)
-        if run is None or run.started is None:
-            continue
-        if not run.started.lossless:
+    for figures, started in begun:
+        if not started.lossless:
             found[f"{labels[figures.lane]}: {lossy(figures.metrics.bias)}"] = None
-        for warning in run.started.warnings:
-            found[f"note: {labels[figures.lane]}: {warning}"] = None
+        for warning in started.warnings:
+            found[f"note: {warning}" if warning in shared else f"note: {labels[figures.lane]}: {warning}"] = None
     return list(found)

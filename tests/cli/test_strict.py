@@ -1,0 +1,56 @@
+"""--strict reaches the engine from every command that generates, and what it costs is said once."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+import engines
+from engines.race.lanes import Lane, Race
+from engines.request import Request
+from spec_tui import command
+from spec_tui.session.client import LoadRequest
+from spec_tui.standings import remarks
+from tests.session import fake_runtime
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    asked = []
+
+    def load(**how):
+        asked.append(how)
+        decoder = fake_runtime.load(**how)
+        decoder.ready = replace(decoder.ready, price=((1, 0.01), (8, 0.01)))
+        return decoder
+
+    monkeypatch.setattr(engines, "load", load)
+    return asked
+
+
+@pytest.mark.parametrize("words", [("run", "hello"), ("price",)])
+def test_it_reaches_the_engine(cli, loaded, words):
+    for given in ((), ("--strict",)):
+        assert cli(*words, *given).code == 0
+    assert [how["strict"] for how in loaded] == [False, True]
+
+
+def test_a_race_is_repeated_with_it():
+    race = Race((Lane("autoregressive"), Lane("pld")), Request(()), (("a",),))
+    line = command.compare_line(race, LoadRequest(dtype="bfloat16", strict=True))
+    assert "--strict" in shlex.split(line) and "--strict" not in command.compare_line(race, LoadRequest())
+
+
+def test_a_remark_of_all_lanes_is_said_once():
+    def lane(*warnings):
+        return SimpleNamespace(started=SimpleNamespace(lossless=True, warnings=warnings))
+
+    runs = [lane("strict: costs 1.1x", "short"), lane("strict: costs 1.1x"), lane("strict: costs 1.1x", "long")]
+    result = SimpleNamespace(figures=lambda: [SimpleNamespace(lane=i) for i in range(3)], of=lambda i: [runs[i]])
+    assert remarks(result, ("a", "b", "c")) == ["note: strict: costs 1.1x", "note: a: short", "note: c: long"]
+    runs[1:] = []
+    result.figures = lambda: [SimpleNamespace(lane=0)]
+    assert remarks(result, ("a",)) == ["note: a: strict: costs 1.1x", "note: a: short"]
