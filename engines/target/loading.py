@@ -23,6 +23,7 @@ from engines.target.configuration import read_config
 from engines.target.fused import fuse
 from engines.target.generic import Generic
 from engines.target.graphs import Graphs
+from engines.target.layouts import lay_out
 from engines.target.lean import Lean, fits
 from engines.target.mark import fingerprint
 from engines.target.model import CausalModel
@@ -141,7 +142,9 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None, strict: 
             parameters, mark, own = model.num_parameters(), fingerprint(model), fits(model)
             if own:
                 fuse(model)
-            layout = _tuned(model, threads, own) if model.device.type == "cpu" else "plain"
+            layout = tune(model, threads, _row(model) if own else None) if model.device.type == "cpu" else "plain"
+            if layout != "plain":
+                lay_out(model, layout)
             ours = [Graphs, Lean] if model.device.type == "cuda" else [Lean]
             for compute in (*(ours if own else []), Generic):
                 causal = (StrictModel if strict else CausalModel)(model, name, parameters, mark, layout, compute(model))
@@ -161,10 +164,8 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None, strict: 
     return causal
 
 
-def _tuned(model: PreTrainedModel, threads: int | None, own: bool) -> str:
-    """The layout of the linear layers, by the forward that will run."""
-    if not own:
-        return tune(model, threads)
+def _row(model: PreTrainedModel) -> Callable[[], torch.Tensor] | None:
+    """One row through the forward of our own, to time it; None where it fails, which the self-test will find too."""
     forward, cache = Lean(model), KVBuffer(model.config.num_hidden_layers)
     cache.reserve(1)
 
@@ -173,9 +174,9 @@ def _tuned(model: PreTrainedModel, threads: int | None, own: bool) -> str:
 
     try:
         row()
-    except Exception:  # the self-test will find it too
-        return tune(model, threads)
-    return tune(model, threads, row)
+    except Exception:  # whatever kernels refuse
+        return None
+    return row
 
 
 def _unusable(name: str, reason: str) -> ModelUnavailable:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from engines.target.layouts import LAYOUTS, available, lay_out
+from engines.target.layouts import LAYOUTS, available
 
 _THREADS_MUST_GAIN = 0.9
 _LAYOUT_MUST_GAIN = 0.95  # over each simpler one
@@ -26,6 +26,7 @@ _REPEATS = 5
 _ROWS = (1, 8)  # one row: autoregressive decoding and drafting; several: verification
 _SAMPLE_BYTES = 128 << 20
 _TWICE_BYTES = 128 << 20  # linear weights that may lie in memory twice
+_replaced: dict[int, int] = {}  # the count that was set here last, and torch's own count
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Cost:
 
 
 def tune(model: PreTrainedModel, threads: int | None = None, forward: Callable[[], object] | None = None) -> str:
-    """Set torch's thread count and lay out the model's linear layers as is fastest.
+    """Set torch's thread count as is fastest, and find the layout of the model's linear layers that is.
 
     Args:
         model: a causal language model of transformers on the CPU.
@@ -60,10 +61,12 @@ def tune(model: PreTrainedModel, threads: int | None = None, forward: Callable[[
         forward: one row through the model, linear layers as loaded; None takes the module's own.
 
     Returns:
-        The layout of the linear layers.
+        The layout of the linear layers, "plain" or one of ``LAYOUTS``: for ``lay_out``, once ``forward`` is gone (it
+        may hold the weights as they are).
     """
     keep = threads if threads and threads > 0 else None
-    default = keep or torch.get_num_threads()
+    own = _replaced.get(torch.get_num_threads(), torch.get_num_threads())
+    default = keep or own
     free = default + min(threads or 0, 0)
     layouts = [name for name in LAYOUTS if available(name, model.dtype) and (name != "both" or _small(model))]
     given = keep or "OMP_NUM_THREADS" in os.environ
@@ -76,8 +79,8 @@ def tune(model: PreTrainedModel, threads: int | None = None, forward: Callable[[
             break
         chosen, best = count, cost
     torch.set_num_threads(chosen)
-    if best.layout != "plain":
-        lay_out(model, best.layout)
+    _replaced.clear()
+    _replaced[chosen] = own
     return best.layout
 
 

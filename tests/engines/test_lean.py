@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import copy
+import gc
 import random
+import weakref
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.target import fused, loading
+from engines.target import fused, loading, tuning
 from engines.target.generic import Generic
 from engines.target.layouts import LAYOUTS, Part, available, lay_out
 from engines.target.lean import Lean, fits
 from engines.target.loading import wrap
 from engines.target.model import CausalModel
+from engines.target.tuning import Cost
 from tests.conftest import make_llama
 from tests.engines.families import NAMED, make
 
@@ -180,6 +183,26 @@ def test_a_long_text_in_chunks_and_a_grown_table():
     long = (TEXT * 60)[:2200]
     same(ours.extend(long), theirs.extend(long))
     same(ours.forward(*TREE), theirs.forward(*TREE))
+
+
+def test_nothing_holds_the_weights_while_they_are_laid_out(monkeypatch):
+    made, alive = weakref.WeakSet(), []
+    begin, move = Lean.__init__, loading.lay_out
+
+    def note(self, model):
+        begin(self, model)
+        made.add(self)
+
+    def watched(model, layout):
+        gc.collect()
+        alive.append(len(made))
+        return move(model, layout)
+
+    monkeypatch.setattr(Lean, "__init__", note)
+    monkeypatch.setattr(loading, "lay_out", watched)
+    monkeypatch.setattr(tuning, "measure", lambda *_: Cost(0.0, {"plain": 2.0, "transposed": 1.0}))
+    assert isinstance(wrap(make_llama(1), "small", threads=1).compute, Lean)
+    assert alive == [0]
 
 
 def test_a_wrong_forward_is_found_at_load_and_not_used(monkeypatch):

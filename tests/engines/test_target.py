@@ -188,6 +188,7 @@ def test_tuning_picks_what_it_measured_and_respects_a_given_thread_count(monkeyp
     }
     monkeypatch.setattr(tuning, "measure", lambda model, threads, layouts, forward: costs[threads])
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(tuning, "_replaced", {})
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     used = []
     monkeypatch.setattr(torch, "set_num_threads", used.append)
@@ -205,6 +206,31 @@ def test_tuning_picks_what_it_measured_and_respects_a_given_thread_count(monkeyp
     costs[1] = Cost(1.0, {"plain": 1.0, "transposed": 0.99})
     assert tuning.tune(make_llama(1), threads=1) == "plain", "it has to gain enough"
     assert used == [1, 2, 1, 4, 2, 4, 4, 1]
+
+
+def test_a_later_model_may_have_all_threads(monkeypatch):
+    now = [4]
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(tuning, "_replaced", {})
+    monkeypatch.setattr(torch, "get_num_threads", lambda: now[-1])
+    monkeypatch.setattr(torch, "set_num_threads", now.append)
+    small, large = make_llama(1), make_llama(3)
+    monkeypatch.setattr(
+        tuning, "measure", lambda model, threads, *_: Cost(1.0 if model is small else 1 / threads, {"plain": 0.0})
+    )
+    loads = (small, None, 1), (small, 1, 1), (large, None, 4), (large, 2, 2), (large, None, 4)
+    for model, threads, expected in loads:
+        tuning.tune(model, threads)
+        assert now[-1] == expected
+    now.append(3)  # by someone else
+    tuning.tune(large)
+    assert now[-1] == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_layout_is_there_or_not_whatever_the_dice(dtype):
+    for layout in LAYOUTS:
+        assert len({available(layout, dtype) for _ in range(40)}) == 1
 
 
 def test_selftest_passes_a_good_model_and_leaves_nothing_behind(model):
