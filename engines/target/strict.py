@@ -222,16 +222,22 @@ class StrictModel(CausalModel):
         return self.forward(fed, parents)[own]
 
     def _share(self) -> float:
-        """What a forward of one token takes, as a share of one that is not strict: the best of a few, in turn."""
+        """What a forward of one token behind some context takes, as a share of one that is not strict: the best of a
+        few, in turn. The context is rows of zeros."""
         how, best = (self.rows, self.trees), {}
+        self.truncate(0)
+        self.forward([0], [-1])
+        self.drop()
+        self.cache.reserve(_COLUMNS)
+        self.cache.length = max(0, min(_COLUMNS * 3 // 4, self.context_limit - 2))
         for rows, trees in (how, (0, self._masked)) * _TIMES:
             self.rows, self.trees = rows, trees
-            self.truncate(0)
             self.synchronize()
             clock = perf_counter()
             self.forward([0], [-1])
             self.synchronize()
             best[rows] = min(best.get(rows, 1e9), perf_counter() - clock)
+            self.drop()
         self.rows, self.trees = how
         self.truncate(0)
         return best[self.rows] / best[0]
