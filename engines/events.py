@@ -153,7 +153,8 @@ class Round:
         emitted: the tokens added, in order; one for each visited row.
         draft_seconds, verify_seconds, other_seconds: drafting; the forward; everything else of the loop.
         cache_length: KV rows after the round.
-        note: the drafter's remarks for display (match length, hits, forwards, ...), JSON scalars.
+        note: remarks for display, JSON scalars: the drafter's (match length, hits, forwards, ...), and "threads" where
+            the round ran on fewer than ``Ready.threads``, since something else was using the cores.
         bias: of a lossy law: total variation distance, 0..1, between what the law makes of this round's first token,
             given this draft, and the target's distribution. None for lossless laws.
         retrieval: the lookup behind the draft; None for engines that don't retrieve.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from time import perf_counter
 
 import torch
@@ -25,7 +25,7 @@ _NO_DRAFT = Draft()
 def decode(
     target: CausalModel, drafter: Drafter, law: Law, prompt: Sequence[int], stop: Stop, words: Detokenizer,
     cancelled: Callable[[], bool] = lambda: False, begun: int = 0, detail: bool = False,
-) -> Iterator[Prefilled | Round | Finished]:
+) -> Generator[Prefilled | Round | Finished]:
     """One answer, as events.
 
     Args:

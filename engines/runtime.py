@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
@@ -152,9 +153,10 @@ class Runtime:
         yield self._started(request, spec, options, law.lossless, prompt[:start], notes, drafter.datastores)
         stop = Stop(self.end_tokens, limit)
         try:
-            yield from self._paced(decode(
+            with closing(decode(
                 self.target, drafter, law, prompt, stop, self.words, cancelled, begun, request.detail
-            ))
+            )) as events:
+                yield from self._paced(events)
         except SpecError:
             raise
         except (RuntimeError, MemoryError, IndexError) as error:
@@ -164,6 +166,8 @@ class Runtime:
     def _paced(self, events: Iterator[Event]) -> Iterator[Event]:
         """The same events; the number of threads follows what else uses the machine meanwhile. Rounds that ran on
         fewer than ``ready`` says note it. A strict model keeps its threads: others may give other bits."""
+        if self.target.device.type == "cpu" and torch.get_num_threads() != self.ready.threads:
+            torch.set_num_threads(self.ready.threads)  # another runtime has been loaded since
         fixed = self.target.device.type != "cpu" or isinstance(self.target, StrictModel)
         threads = 1 if fixed else self.ready.threads
         crowd = Crowd(self.prices[0], threads)

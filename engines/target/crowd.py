@@ -3,6 +3,7 @@
 The threads of a forward wait for the slowest one dozens of times, so a run on all cores is as slow as the core that
 something else is using: a single busy neighbour on two cores makes it twice as slow as one thread would be. Here
 forwards that take much longer than measured lead to a trial of one thread, and the faster of the two stays for a while.
+A long context makes them as slow; then the trials find that several threads are still the faster.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from engines.cost import CostCurve
 _FORWARDS = 6  # of which the median counts
 _SLOW = 1.5  # times the measured price: something else is using the cores
 _GAIN = 0.9  # several threads have to be this much faster than one to come back
-_STAY = 2.0  # seconds until what was given up is tried again
+_STAY = 2.0  # seconds, at least, until what was given up is tried again
+_TRIALS = 0.1  # of all time at most, however long a forward is
 
 
 class Crowd:
@@ -43,7 +45,7 @@ class Crowd:
         self.using = threads
         self._recent: deque[float] = deque(maxlen=_FORWARDS)
         self._other: float | None = None  # of the other number of threads, while one is on trial
-        self._until = 0.0
+        self._began = self._until = 0.0  # when the trial began; before when there is no other
 
     def told(self, rows: int, seconds: float) -> None:
         """A forward of so many rows took so long."""
@@ -56,19 +58,15 @@ class Crowd:
         if self._other is not None:
             self._judge(now, clock)
         elif clock >= self._until and (self.using == 1 or now > _SLOW):
-            self._try(now)
-
-    def _try(self, now: float) -> None:
-        """Put the other number of threads on trial."""
-        self._other = now
-        self._change()
+            self._other, self._began = now, clock  # the other number of threads is on trial
+            self._change()
 
     def _judge(self, now: float, clock: float) -> None:
         """The trial is over: keep the number that is faster; one thread unless several are clearly."""
         one, several = (now, self._other) if self.using == 1 else (self._other, now)
         if (self.using == 1) != (several > _GAIN * one):
             self._change()
-        self._other, self._until = None, clock + _STAY
+        self._other, self._until = None, clock + max(_STAY, (clock - self._began) / _TRIALS)
 
     def _change(self) -> None:
         self.using = 1 if self.using > 1 else self._threads

@@ -13,17 +13,17 @@ PRICE = CostCurve(((1, 0.010), (8, 0.016)))
 
 
 class Machine:
-    """Two cores; ``busy`` says when a neighbour has one of them."""
+    """Two cores; ``busy`` says when a neighbour has one of them. All takes ``times`` as long as the price says."""
 
-    def __init__(self, busy, threads: int = 2) -> None:
-        self.now, self.busy, self.threads = 0.0, busy, threads
-        self.crowd = Crowd(PRICE, threads, self.use, lambda: self.now)
+    def __init__(self, busy, threads: int = 2, times: float = 1.0, price: CostCurve = PRICE) -> None:
+        self.now, self.busy, self.threads, self.times, self.price = 0.0, busy, threads, times, price
+        self.crowd = Crowd(price, threads, self.use, lambda: self.now)
 
     def use(self, threads: int) -> None:
         self.threads = threads
 
     def forward(self, rows: int = 1) -> None:
-        seconds = PRICE.at(rows) * (1.4 if self.threads == 1 else 2.5 if self.busy(self.now) else 1.0)
+        seconds = self.price.at(rows) * (1.4 if self.threads == 1 else 2.5 if self.busy(self.now) else 1.0) * self.times
         self.now += seconds
         self.crowd.told(rows, seconds)
 
@@ -52,6 +52,18 @@ def test_a_hiccup_changes_nothing():
     machine = Machine(lambda now: int(now * 10) % 10 == 0 and int(now * 100) % 10 < 2)
     machine.until(5)
     assert machine.threads == 2
+
+
+@pytest.mark.parametrize("forward", [0.01, 0.05, 0.3, 2.0])
+@pytest.mark.parametrize(("busy", "times", "best"), [(True, 1.0, 1), (False, 1.9, 2)])
+def test_trials_take_a_small_share_of_the_time(forward, busy, times, best):
+    machine, spent = Machine(lambda now: busy, 2, times, CostCurve(((1, forward), (8, 2 * forward)))), {1: 0.0, 2: 0.0}
+    while machine.now < 2000 * forward:
+        threads, before = machine.threads, machine.now
+        machine.forward()
+        spent[threads] += machine.now - before
+    assert spent[3 - best] < 0.13 * machine.now
+    assert spent[3 - best] > 0, "it does try"
 
 
 def test_where_everything_is_slow_all_threads_stay():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from engines import ModelUnavailable, Request, UsageProblem, load
 from engines.events import Finished, Prefilled, Started
 from engines.runtime import Runtime
 from engines.samples import sample_model
+from engines.target import crowd
 from engines.target.loading import resolve_device, resolve_dtype, wrap
 from tests.conftest import make_llama, make_tokenizer
 
@@ -51,6 +53,35 @@ def test_the_cache_survives_a_change_of_engine_and_a_cancel(sample):
     events = list(sample.run(Request((turn,), engine="draft", max_new_tokens=60), lambda: next(polls)))
     assert events[-1].reason == "cancelled" and events[-1].tokens
     assert ask(sample, turn, engine="pld", new=60)[-1] == ask(sample, turn, engine="autoregressive", new=60)[-1]
+
+
+@pytest.mark.parametrize("end", ["finished", "closed", "cancelled", "failed"])
+def test_a_run_gives_back_the_threads_it_gave_up_and_begins_with_its_own(tiny, monkeypatch, end):
+    monkeypatch.setattr(crowd, "_FORWARDS", 1)
+    monkeypatch.setattr(crowd, "_SLOW", 0.0)
+    runtime, before, over = Runtime(tiny.target, tiny.tokenizer), torch.get_num_threads(), [False]
+    runtime.ready = replace(runtime.ready, threads=2)
+    try:
+        torch.set_num_threads(3)  # another runtime's
+        run = runtime.run(Request((("user", "x"),), engine="autoregressive", max_new_tokens=12), lambda: over[0])
+        assert isinstance(next(run), Started) and isinstance(next(run), Prefilled)
+        assert torch.get_num_threads() == 2
+        first, second = next(run), next(run)
+        assert "threads" not in first.note and second.note["threads"] == 1
+        next(event for event in run if event.note.get("threads") == 1 == torch.get_num_threads())
+        if end == "failed":
+            monkeypatch.setattr(runtime.target.compute, "run", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                list(run)
+        elif end == "closed":
+            run.close()
+        else:
+            over[0] = end == "cancelled"
+            assert list(run)[-1].reason == ("cancelled" if over[0] else "length")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+        runtime.forget()
 
 
 def test_started_says_everything_needed_to_repeat_the_run(tiny):
