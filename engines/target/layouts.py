@@ -1,10 +1,11 @@
 """Linear layers whose weights lie in memory as the CPU reads them fastest at the few rows that decoding has.
 
 ``F.linear`` at one row walks the weight [out, in] along its output, on one thread, at a third of the memory bandwidth.
-Transposed: the weight as [in, out], an ordinary matrix product; the fastest at one row on one thread.
-Packed: oneDNN's own layout for several rows; the fastest from two rows or two threads on, 8 rows take half as long. The
-two operators are private to torch, so they are probed, and what is missing is not offered.
-Both: transposed for one row and packed for more, where the weights are small enough to lie there twice.
+Transposed: the weight as [in, out], an ordinary matrix product; the fastest at one row. Several threads share a row by
+parts of the input, since the product itself would run on one of them.
+Packed: oneDNN's own layout for several rows; the fastest from two rows on, 8 rows take half as long. The two operators
+are private to torch, so they are probed, and what is missing is not offered.
+Both: transposed for one row and packed for more, where there is memory for the weights to lie there twice.
 Each changes float32 logits by rounding only (about 2e-6).
 """
 
@@ -36,8 +37,15 @@ class TransposedLinear(nn.Module):
         return self.transposed.t()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out = x @ self.transposed
+        out = self._product(x)
         return out if self.bias is None else out + self.bias
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
+        threads = torch.get_num_threads()
+        if x.numel() > self.in_features or threads == 1 or self.in_features % threads:
+            return x @ self.transposed
+        parts = self.transposed.view(threads, -1, self.out_features)
+        return torch.bmm(x.reshape(threads, 1, -1), parts).sum(0).view(*x.shape[:-1], self.out_features)
 
     def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
         """Some of the outputs."""
@@ -46,7 +54,8 @@ class TransposedLinear(nn.Module):
 
     def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added, in one operation."""
-        out = torch.addmm(stream, x, self.transposed)
+        one = len(x) == 1 and torch.get_num_threads() > 1
+        out = self._product(x).add_(stream) if one else torch.addmm(stream, x, self.transposed)
         return out if self.bias is None else out.add_(self.bias)
 
 

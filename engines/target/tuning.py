@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from engines.machine import ram
 from engines.target.layouts import LAYOUTS, available
 
 _THREADS_MUST_GAIN = 0.9
@@ -25,7 +26,7 @@ _LONG = 0.03  # seconds of a forward: what a screen takes of it hardly matters
 _REPEATS = 5
 _ROWS = (1, 8)  # one row: autoregressive decoding and drafting; several: verification
 _SAMPLE_BYTES = 128 << 20
-_TWICE_BYTES = 128 << 20  # linear weights that may lie in memory twice
+_TWICE_BYTES, _TWICE_SHARE = 128 << 20, 8  # linear weights that may lie in memory twice: so many, 1/8 of what is free
 _replaced: dict[int, int] = {}  # the count that was set here last, and torch's own count
 
 
@@ -68,7 +69,7 @@ def tune(model: PreTrainedModel, threads: int | None = None, forward: Callable[[
     own = _replaced.get(torch.get_num_threads(), torch.get_num_threads())
     default = keep or own
     free = default + min(threads or 0, 0)
-    layouts = [name for name in LAYOUTS if available(name, model.dtype) and (name != "both" or _small(model))]
+    layouts = [name for name in LAYOUTS if available(name, model.dtype) and (name != "both" or _fits_twice(model))]
     given = keep or "OMP_NUM_THREADS" in os.environ
     chosen, best = 0, None
     for count in [default] if given else _counts(default):
@@ -88,8 +89,9 @@ def _counts(most: int) -> list[int]:
     return [*(1 << n for n in range(most.bit_length()) if 1 << n < most), most]
 
 
-def _small(model: nn.Module) -> bool:
-    return sum(m.weight.nbytes for m in model.modules() if type(m) is nn.Linear) <= _TWICE_BYTES
+def _fits_twice(model: nn.Module) -> bool:
+    size = sum(m.weight.nbytes for m in model.modules() if type(m) is nn.Linear)
+    return size <= max(_TWICE_BYTES, (ram()[1] or 0) // _TWICE_SHARE)
 
 
 def measure(

@@ -167,6 +167,28 @@ def test_weights_are_counted_as_they_lie_in_memory(layout, times):
     assert CausalModel(model, layout).weight_bytes == plain + (times - 1) * linears
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("layout", ["transposed", "both"])
+def test_a_row_that_threads_share_is_the_same_row(layout, threads):
+    if not available(layout):
+        pytest.skip("this torch has no such layout")
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)  # three do not divide the width: one of them computes
+    try:
+        with torch.inference_mode():
+            for bias in (True, False):
+                linear = torch.nn.Linear(64, 40, bias=bias)
+                ours = LAYOUTS[layout](linear)
+                for shape in ((1, 64), (1, 1, 64), (5, 64), (2, 1, 64), (1, 3, 64)):
+                    x = torch.randn(shape)
+                    torch.testing.assert_close(ours(x), linear(x))
+                    stream = torch.randn(*shape[:-1], 40)
+                    if len(shape) == 2:
+                        torch.testing.assert_close(ours.add(stream, x), stream + linear(x))
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["llama", "qwen3", "qwen2 with window"])
 def test_half_precision_is_as_far_from_float32_as_the_module_is(name, dtype):
