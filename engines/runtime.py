@@ -102,9 +102,12 @@ class Runtime:
 
         Raises:
             ModelUnavailable: a model is missing or unusable.
-            UsageProblem: an unknown dtype or device, or a ``draft_model`` with another vocabulary.
+            UsageProblem: an unknown dtype or device, more threads than processors, or a ``draft_model`` with another
+                vocabulary.
         """
         clock = perf_counter()
+        if threads and threads > (most := os.cpu_count() or 1):
+            raise UsageProblem(f"{threads} threads are more than the {most} processors here", f"give at most {most}")
         where = resolve_device(device)
         kind = resolve_dtype(dtype, where)
         names = Names(model, draft_model, revision, draft_revision)

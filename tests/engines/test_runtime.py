@@ -97,6 +97,11 @@ def test_started_says_everything_needed_to_repeat_the_run(tiny):
     assert isinstance(events[1], Prefilled) and isinstance(events[-1], Finished)
 
 
+def test_more_threads_than_processors_are_refused_before_anything_is_loaded():
+    with pytest.raises(UsageProblem, match="more than the"):
+        load("/nowhere", threads=100_000)
+
+
 def test_the_default_engine_is_the_draft_model_where_there_is_one(tiny):
     assert ask(tiny, ("user", "x"))[0].engine == "draft"
     assert ask(Runtime(tiny.target, tiny.tokenizer), ("user", "x"))[0].engine == "pld"
