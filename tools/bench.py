@@ -1,6 +1,7 @@
 """Benchmarks of the playground, as ratios in one interleaved run.
 
-    python tools/bench.py [decode|peers|qwen|context|showcase|race|loop|paint|ui|chat|waiting]... [--repeats N] [--json]
+    python tools/bench.py [decode|peers|qwen|context|showcase|race|loop|paint|ui|chat|waiting]... [--repeats N]
+                           [--json] [--write]
 
 showcase: engines at budget=auto, and at the published sizes, against autoregressive decoding on the showcase prompts;
         with t(n) and each engine's break-even, so that a miss explains itself.
@@ -31,9 +32,10 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+import pages
 from benches.chat import bench_chat
 from benches.peers import bench_decode, bench_peers
-from benches.rows import Row, shuffled
+from benches.rows import Row, shuffled, table
 from benches.shapes import bench_context, bench_qwen
 from benches.terminal import Terminal
 from benches.waiting import bench_waiting
@@ -46,6 +48,7 @@ PROMPTS = (
     "Repeat these lines: red apple, green pear, red apple, yellow plum, red apple, green pear.",
 )
 NEW_TOKENS = 100
+PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 
 
 def bench_showcase(repeats: int) -> list[Row]:
@@ -208,6 +211,7 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", metavar="section", help=f"{', '.join(SECTIONS)} (default: all)")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print rows as JSON")
+    parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE.name} too")
     arguments = parser.parse_args()
     unknown = set(arguments.sections) - set(SECTIONS)
     if unknown or arguments.repeats < 1:
@@ -215,10 +219,12 @@ def main() -> None:
     rows: list[Row] = []
     for name in arguments.sections or SECTIONS:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        for row in SECTIONS[name](arguments.repeats):
-            rows.append(row)
-            if not arguments.json:
-                print(row.line(), flush=True)
+        measured = SECTIONS[name](arguments.repeats)
+        rows += measured
+        if not arguments.json:
+            print("\n".join(row.line() for row in measured), flush=True)
+        if arguments.write:
+            pages.put(PAGE, name, table(measured))
     if arguments.json:
         print(json.dumps([asdict(row) | {"median": row.median, "kept": row.kept} for row in rows], indent=1))
 

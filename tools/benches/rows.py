@@ -36,6 +36,16 @@ class Row:
         return f"{self.name:<62}{self.median:>9.3g} {self.unit:<9}{spread:<17}{self.bound:<13}{mark}"
 
 
+def table(rows: Iterable[Row]) -> str:
+    """Rows as Markdown."""
+    lines = ["| | median | spread | bound |", "|---|---|---|---|"]
+    for row in rows:
+        missed = " **missed**" if row.kept is False else ""
+        spread = f"{min(row.samples):.3g}..{max(row.samples):.3g}"
+        lines.append(f"| {row.name} | {row.median:.3g} {row.unit} | {spread} | {row.bound}{missed} |")
+    return "\n".join(lines)
+
+
 def shuffled(names: Iterable[str], repeat: int) -> list[str]:
     """These names in the order that favours none."""
     from engines.race.lanes import order
