@@ -53,10 +53,11 @@ class TransposedLinear(nn.Module):
         return out if self.bias is None else out + self.bias[start:end]
 
     def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added, in one operation."""
-        one = len(x) == 1 and torch.get_num_threads() > 1
-        out = self._product(x).add_(stream) if one else torch.addmm(stream, x, self.transposed)
-        return out if self.bias is None else out.add_(self.bias)
+        """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added: in float32 in one operation, in half
+        precision rounded before, as by a module."""
+        if self.itemsize < 4 or self.bias is not None or (len(x) == 1 and torch.get_num_threads() > 1):
+            return TransposedLinear.forward(self, x).add_(stream)
+        return torch.addmm(stream, x, self.transposed)
 
 
 class PackedLinear(nn.Module):

@@ -3,7 +3,8 @@
 A module of transformers spends more time on being general than on a token. Here a layer is some fifteen operations:
 queries, keys and values come from one product, gate and up from another (``fused``), rotation works in place on a table
 of sines, keys and values are written to the buffer in one copy, and the residual is added by the product that makes
-what is added. It computes what the module computes, up to rounding (1e-5 in float32).
+what is added. It computes what the module computes, up to rounding (1e-5 in float32). In half precision it rounds where
+the module does, so that audits, which read by the module, know its rounding.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class _Norm:
         return module.weight.detach()
 
     def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x, self.shape, weight, self.eps)
+        return F.rms_norm(x, self.shape, None, self.eps).mul_(weight)  # rounded where the module rounds
 
 
 class _Norm32(_Norm):
@@ -192,7 +193,10 @@ class Lean:
             both.copy_(F.rms_norm(both, (self.head_dim,), None, self.eps).mul_(layer.head_norms))
         if layer.rope:
             turned = both.roll(self.head_dim // 2, -1)
-            both.mul_(cos).addcmul_(turned, sin)
+            if both.dtype == torch.float32:
+                both.mul_(cos).addcmul_(turned, sin)
+            else:  # rounded where the module rounds
+                both.mul_(cos).add_(turned.mul_(sin))
 
     def _over(self, cache: KVBuffer, rows: int, mask: Mask) -> Exchange:
         """Rows behind those in the buffer."""
