@@ -72,11 +72,11 @@ class Generator:
         clock = perf_counter()
         runtime = self.runtime
         prompt, _ = encode(runtime.tokenizer, request, runtime.target.vocab_size)
-        stamps = _Stamps(len(prompt), cancelled)
+        stamps = Stamps(cancelled)
         limit = max(1, min(request.max_new_tokens, runtime.target.context_limit - len(prompt)))
         try:
             self._generate(prompt, limit, peer, stamps)
-        except _Stopped:
+        except Stopped:
             yield Finished("cancelled", (), "")
             return
         except Exception as error:  # whatever a model's own code and transformers raise
@@ -100,7 +100,7 @@ class Generator:
             for plain, ours in used
         )
 
-    def _generate(self, prompt: list[int], limit: int, peer: Peer, stamps: _Stamps) -> None:
+    def _generate(self, prompt: list[int], limit: int, peer: Peer, stamps: Stamps) -> None:
         how: dict[str, Any] = {}
         if peer.method.engine == "pld":
             how["prompt_lookup_num_tokens"] = LOOKUP_TOKENS
@@ -143,27 +143,27 @@ class Generator:
         return Emitted(token, piece, piece, "target")
 
 
-class _Stopped(Exception):
+class Stopped(Exception):
     """The run is not wanted any more."""
 
 
-class _Stamps(BaseStreamer):
+class Stamps(BaseStreamer):
     """When generate delivered which tokens. The first delivery is the prompt."""
 
-    def __init__(self, prompt: int, cancelled: Callable[[], bool]) -> None:
-        self._prompt, self._cancelled = prompt, cancelled
+    def __init__(self, cancelled: Callable[[], bool] = lambda: False) -> None:
+        self._prompt, self._cancelled = True, cancelled
         self.tokens: list[list[int]] = []
         self.times: list[float] = []
 
     def put(self, value: torch.Tensor) -> None:
         found = value.flatten().tolist()
         if self._prompt:
-            self._prompt = 0
+            self._prompt = False
             return
         self.times.append(perf_counter())
         self.tokens.append(found)
         if self._cancelled():
-            raise _Stopped
+            raise Stopped
 
     def end(self) -> None:
         """Nothing is held back."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from time import perf_counter
 
 from benches.rows import Row, shuffled
 
@@ -86,31 +85,30 @@ def ratios(rates: dict[str, list[float]], name: str, base: str) -> list[float]:
 
 
 def ours(runtime, engine: str, options: dict) -> Run:
-    """An engine of ours, by the clock of whoever reads the events. It begins cold, without what it learnt of drafts."""
-    from engines import Request
-    from engines.events import Prefilled
+    """An engine of ours. It begins cold, without what it learnt of drafts."""
+    from engines.bench.contest import Contest
+    from engines.race.lanes import Lane
 
-    def run(prompt: str) -> tuple[int, float]:
-        runtime.forget()
-        runtime.forget_acceptance()
-        for event in runtime.run(Request((("user", prompt),), engine, options, max_new_tokens=NEW_TOKENS)):
-            if isinstance(event, Prefilled):
-                clock = perf_counter()
-        return len(event.tokens) - 1, perf_counter() - clock
-
-    return run
+    return _timed(Contest(runtime), Lane(engine, options))
 
 
 def theirs(generator, engine: str) -> Run:
-    """The same method in generate, by the clock of its streamer."""
-    from engines import Request
+    """The same method in generate."""
+    from engines.bench.contest import Contest
     from engines.bench.peers import Peer, method_of
 
-    peer = Peer(method_of(engine).name)
+    return _timed(Contest(generator.runtime, generator), Peer(method_of(engine).name))
+
+
+def _timed(contest, lane) -> Run:
+    """Cold runs of a lane, by the clock of spec-tui bench."""
+    from engines import Request
 
     def run(prompt: str) -> tuple[int, float]:
-        for _ in generator.run(Request((("user", prompt),), max_new_tokens=NEW_TOKENS), peer, lambda: False):
+        contest.forget()
+        contest.forget_acceptance()
+        for _ in contest.run(lane.of(Request((("user", prompt),), max_new_tokens=NEW_TOKENS))):
             pass
-        return generator.pace.later, generator.pace.later_seconds
+        return contest.pace.later, contest.pace.later_seconds
 
     return run

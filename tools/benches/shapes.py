@@ -105,26 +105,15 @@ def _generate(model, prompt: list[int]) -> tuple[list[int], float]:
     """The same of generate."""
     import torch
 
-    inputs, stamps = torch.tensor([prompt]), _Stamps()
+    from engines.bench.generate import Stamps
+
+    inputs, stamps = torch.tensor([prompt]), Stamps()
     with torch.inference_mode():
         out = model.generate(
             inputs, attention_mask=torch.ones_like(inputs), do_sample=False, max_new_tokens=NEW_TOKENS + 1,
             streamer=stamps,
         )
-    return out[0, len(prompt):].tolist(), stamps.times[-1] - stamps.times[1]  # the first delivery is the prompt
-
-
-class _Stamps:
-    """A streamer that looks at the clock."""
-
-    def __init__(self) -> None:
-        self.times: list[float] = []
-
-    def put(self, _value) -> None:
-        self.times.append(perf_counter())
-
-    def end(self) -> None:
-        pass
+    return out[0, len(prompt):].tolist(), stamps.times[-1] - stamps.times[0]
 
 
 def _events(model, prompt: list[int], new: int):
