@@ -85,7 +85,7 @@ FIGURES = (
 
 CAPTION = (
     "other models, other data and other machines: GPUs, on which many rows are verified for little more than the price"
-    " of one. They say what a method can do, not what it should do here"
+    " of one; greedy decoding. They say what a method can do, not what it should do here"
 )
 
 

@@ -23,8 +23,8 @@ class Standings(Result):
 
     Attributes:
         paces: by (lane, repeat, prompt).
-        crowded, rounds: rounds of ours on fewer threads than were chosen at load, since something else used the cores;
-            all rounds of ours.
+        crowded, rounds: rounds of ours on fewer threads than were chosen at load (``engines.target.crowd``); all rounds
+            of ours.
     """
 
     def __init__(self, suite: Suite, pace: Callable[[], Pace | None]) -> None:

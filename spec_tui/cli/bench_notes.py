@@ -71,12 +71,13 @@ def _texts(report: Report) -> list[str]:
 
 
 def _crowded(report: Report) -> str:
-    """Whether ours gave threads up to what else used the machine, which generate does not."""
+    """Whether ours ran on fewer threads for a while, which generate does not."""
     s = report.standings
     if not s.crowded:
         return ""
     kept = "; generate keeps its threads" if s.peers else ""
-    return f"{s.crowded / s.rounds:.0%} of our rounds ran on fewer threads, since something else used the cores{kept}"
+    why = "tried where forwards take much longer than at load: something else uses the cores, or the context is long"
+    return f"{s.crowded / s.rounds:.0%} of our rounds ran on fewer threads, {why}{kept}"
 
 
 def _partial(report: Report) -> list[str]:

@@ -6,7 +6,7 @@ import json
 import shutil
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ from spec_tui.standings import MEMORY, interval
 from spec_tui.text import model_label, one_line
 
 SCHEMA = "spec-tui bench 1"
+_TASK = 24  # columns for the name of a task
 _UNKNOWN = ("drafted", "accepted", "acceptance_rate", "path_acceptance", "tau", "draft_seconds", "verify_seconds",
             "other_seconds", "break_even_length", "bias")  # of generate
 
@@ -107,7 +108,7 @@ def _speed(report: Report) -> Rows:
 def _rates_by_task(report: Report, cell: Callable[[Estimate | None, int], str]) -> Rows:
     s = report.standings
     by_task = {task: s.standing(task) for task in s.tasks}
-    rows = [["tokens/s by task", *map(one_line, by_task)]]
+    rows = [["tokens/s by task", *_short(by_task)]]
     return rows + [
         [label, *(cell(figures[lane].rate, 1) for figures in by_task.values())]
         for lane, label in enumerate(report.labels)
@@ -119,12 +120,16 @@ def _ratios_by_task(
 ) -> Rows:
     """Speed-ups by task over a lane; without one, over each lane's own peer."""
     s = report.standings
-    rows = [[f"x {name} by task", *map(one_line, s.tasks)]]
+    rows = [[f"x {name} by task", *_short(s.tasks)]]
     for lane in s.own:
         other = s.peer_of(lane) if base is None else base
         if other is not None and other != lane:
             rows.append([report.labels[lane], *(cell(s.ratio(lane, other, task), 2) for task in s.tasks)])
     return rows
+
+
+def _short(tasks: Iterable[str]) -> list[str]:
+    return [one_line(task, _TASK) for task in tasks]
 
 
 def _peers(report: Report) -> Rows:
@@ -171,7 +176,8 @@ def _here(report: Report, figure: Figure) -> float | None:
         return found.median if found else None
     if figure.measure == "tau":
         return s.standing()[lane].metrics.tau
-    paths = [run.metrics.path_acceptance for run in s.of(lane) if run.metrics.path_acceptance is not None]
+    counted = [run.metrics.path_acceptance for run in s.of(lane) if run.prompt in s.settled]
+    paths = [path for path in counted if path is not None]
     return statistics.mean(paths) if paths else None
 
 

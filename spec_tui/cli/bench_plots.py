@@ -70,7 +70,7 @@ def _tasks(report: Report) -> Figure | None:
         axes.tick_params(labelleft=place % columns == 0)
     for axes in panels[len(s.tasks):]:
         axes.set_visible(False)
-    figure.supxlabel(f"tokens/s over {_name(report.labels[base])}, by task", fontsize=10)
+    figure.supxlabel(f"tokens/s over {_name(report.labels[base])}, by task, {_spread(report)}", fontsize=10)
     return figure
 
 
@@ -84,7 +84,7 @@ def _beside_generate(report: Report) -> Figure | None:
     standing = s.standing()
     for row, (lane, peer) in enumerate(pairs):
         ratio = s.ratio(lane, peer)
-        words = "" if ratio is None else f"  {ratio.median:.2f} x"
+        words = "" if ratio is None else f"{ratio.median:.2f} x"
         _bar(axes, row - 0.19, standing[lane].rate, _OURS, 0.36, words)
         _bar(axes, row + 0.19, standing[peer].rate, _THEIRS, 0.36, "", hatch="///")
     _rows(axes, [report.labels[lane] for lane, _ in pairs])
@@ -110,7 +110,7 @@ def _bars(axes: Axes, found: Sequence[tuple[str, Estimate | None]], small: bool 
     """A bar for each label, lighter and hatched where the lane is slower than the baseline, which is a line at 1."""
     for row, (_, estimate) in enumerate(found):
         slower = estimate is not None and estimate.median < 1
-        words = "" if estimate is None else f"  {estimate.median:.2f}"
+        words = "" if estimate is None else f"{estimate.median:.2f}"
         colour, hatch = (_SLOWER, "///") if slower else (_OURS, "")
         _bar(axes, row, estimate, colour, 0.66, words, hatch, small)
     _rows(axes, [label for label, _ in found])
@@ -127,7 +127,9 @@ def _bar(
     axes.barh(row, estimate.median, height, color=colour, hatch=hatch, edgecolor="white")
     if estimate.low is not None and estimate.high is not None:
         axes.plot([estimate.low, estimate.high], [row, row], color=_LINE, linewidth=1.4, marker="|", markersize=5)
-    axes.text(_end(estimate), row, words, va="center", fontsize=8 if small else 10, color=_LINE)
+    clear = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # the line at 1 does not cross it
+    axes.annotate(words, (_end(estimate), row), (5, 0), textcoords="offset points", va="center",
+                  fontsize=8 if small else 10, color=_LINE, bbox=clear)
 
 
 def _end(estimate: Estimate | None) -> float:

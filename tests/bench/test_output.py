@@ -128,6 +128,22 @@ def test_many_tasks_fold_and_hostile_names_steer_nothing():
     assert sum(line.startswith("tokens/s by task") for line in lines) > 1
 
 
+def test_a_long_name_of_a_task_does_not_widen_the_table():
+    rows = [json.dumps({"prompt": "x", "category": letter * 300}) for letter in "ab"]
+    found = report(standings(lambda *where: pace(10, 1.0), suite=parse("\n".join(rows), "long")))
+    assert max(map(len, table(found).splitlines())) <= 80
+    assert list(json.loads(as_json(found))["suite"]["tasks"]) == ["a" * 300, "b" * 300]
+
+
+def test_fewer_threads_are_said_with_their_reasons():
+    found = standings(steady)
+    assert "fewer threads" not in table(report(found))
+    found.crowded, found.rounds = 1, 4
+    said = " ".join(table(report(found)).split())
+    assert "25% of our rounds ran on fewer threads" in said
+    assert "the context is long; generate keeps its threads" in said
+
+
 def test_a_folder_has_it_all(tmp_path):
     folder = tmp_path / "new" / "results"
     Folder(folder).write(made())
