@@ -51,6 +51,7 @@ def pictured(snap_compare, size, steps, theme=None) -> bool:
                 entry.cursor_blink = False
         chat.draw_all()
         await settle()
+        await pilot.pause(0.3)  # a busy machine lays the dialog out once more
 
     return snap_compare(app, terminal_size=size, run_before=run)
 
