@@ -72,6 +72,7 @@ class DataScreen(SpecModal[Settings]):
         if self.sitting.phase == "ready":
             self.stock.look()  # what was built elsewhere since
         self.set_interval(EVERY, self._look)
+        self.on_resize()  # what is drawn before there is a layout has no width
 
     def _look(self) -> None:
         """Follow what happens: the disk is read where something ended, not at every step."""
