@@ -1,4 +1,4 @@
-"""How many threads, and which layout of the linear layers: decided by a measurement at load, a fraction of a second.
+"""How many threads, and which layout of the linear layers: decided by a measurement at load, of a second or two.
 
 Small models are bound by the cost of starting operations, and a second thread mostly waits to be woken; large ones by
 memory bandwidth, where all threads pay. More threads are taken only where they gain a tenth: a run on several threads
