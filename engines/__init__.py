@@ -10,10 +10,10 @@ Importing this package is cheap: torch comes with the first ``load``.
 
 from __future__ import annotations
 
-from engines.answer import Answer
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
-from engines.metrics import Metrics, measure
-from engines.registry import EngineSpec, find, specs
+from engines.methods.registry import EngineSpec, find, specs
+from engines.report.answer import Answer
+from engines.report.metrics import Metrics, measure
 from engines.request import Request
 
 __version__ = "0.1.0"

@@ -37,7 +37,7 @@ class Request:
     Attributes:
         conversation: (role, content) pairs, ending with the user's turn; roles system, user, assistant. With ``raw``
             the contents are joined and fed without the chat template.
-        engine: id of an engine (``engines.registry``); "" takes the default for the models at hand.
+        engine: id of an engine (``engines.methods.registry``); "" takes the default for the models at hand.
         options: values of the engine's options by name; those left out take their defaults.
         law: one of ``LAWS``.
         temperature, top_p, top_k: sampling; temperature 0 is greedy, top_k 0 is no filter.

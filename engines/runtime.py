@@ -16,33 +16,33 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from engines import registry
-from engines.answer import Answer
-from engines.audit import audit
-from engines.budget import Acceptance, Budget
-from engines.cost import CostCurve, Points
-from engines.datastores.fingerprint import of_tokenizer
-from engines.datastores.manifest import ModelMark
-from engines.datastores.order import STANDARD_LIBRARY, offered
-from engines.datastores.shelf import Shelf
-from engines.datastores.workshop import Workshop
-from engines.drafters.base import Resources
+from engines.audit.check import audit
+from engines.core.loop import decode
+from engines.core.sampling import Sampling
+from engines.core.stop import Stop
+from engines.cost.budget import Acceptance, Budget
+from engines.cost.curve import CostCurve, Points
+from engines.cost.pricing import price, price_for_dice
+from engines.datastores.building.build_spec import STANDARD_LIBRARY, offered
+from engines.datastores.building.datastore_service import DatastoreService
+from engines.datastores.search.open_datastores import OpenDatastores
+from engines.datastores.storage.manifest import ModelIdentity
+from engines.datastores.storage.tokenizer_fingerprint import of_tokenizer
+from engines.detokenizer import Detokenizer
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
-from engines.events import Audited, Event, Loading, Ready, Round, Started
+from engines.hub.model_files import TrustPolicy
 from engines.laws import make_law
-from engines.loop import decode
-from engines.pair import Names, load_pair
+from engines.methods import registry
+from engines.methods.drafter import Resources
+from engines.model.batch_invariant import BatchInvariantModel
+from engines.model.causal_model import CausalModel
+from engines.model.loading import resolve_device, resolve_dtype
+from engines.model.model_pair import ModelNames, load_models
+from engines.model.thread_governor import ThreadGovernor
 from engines.prompt import encode
+from engines.report.answer import Answer
+from engines.report.events import Audited, Event, Loading, Ready, Round, Started
 from engines.request import Request
-from engines.sampling import Sampling
-from engines.sources.files import Terms
-from engines.stop import Stop
-from engines.target.crowd import Crowd
-from engines.target.loading import resolve_device, resolve_dtype
-from engines.target.model import CausalModel
-from engines.target.pricing import price, price_for_dice
-from engines.target.strict import StrictModel
-from engines.text import Detokenizer
 
 _REMEMBERED = 64  # engines with options whose acceptance is kept
 
@@ -65,11 +65,11 @@ class Runtime:
         self._set_prices()
         self._acceptance: dict[str, Acceptance] = {}
         self._memory: dict[Any, Any] = {}
-        self.mark = ModelMark(
+        self.mark = ModelIdentity(
             Path(target.name).name, target.fingerprint, target.model.config.get_text_config(decoder=True).hidden_size
         )
-        self.shelf = Shelf(of_tokenizer(tokenizer), self.mark, {STANDARD_LIBRARY: lambda: offered(tokenizer)})
-        self.workshop = Workshop(self)
+        self.shelf = OpenDatastores(of_tokenizer(tokenizer), self.mark, {STANDARD_LIBRARY: lambda: offered(tokenizer)})
+        self.workshop = DatastoreService(self)
         self.end_tokens = _end_tokens(target, tokenizer)
         for model, words in ((target, "drafts are cut to their first path"), (draft, "it drafts chains")):
             if model is not None:
@@ -95,10 +95,10 @@ class Runtime:
         ``revision`` and ``draft_revision`` are branches, tags or commits of hub ids. ``allow_pickle`` reads weights
         from .bin files where there are no safetensors; ``trust_remote_code`` runs code that comes with a model.
         ``strict``: a token's logits are the same to the last bit however it was fed, so that in half precision too
-        every engine writes the same text (engines.target.strict).
+        every engine writes the same text (engines.model.batch_invariant).
 
         On the CPU torch's thread count is set, for the whole process: to ``threads``, or to what a short measurement
-        on the target finds best; a negative number leaves cores to a screen (engines.target.tuning.tune).
+        on the target finds best; a negative number leaves cores to a screen (engines.model.tuning.tune).
 
         Raises:
             ModelUnavailable: a model is missing or unusable.
@@ -110,8 +110,8 @@ class Runtime:
             raise UsageProblem(f"{threads} threads are more than the {most} processors here", f"give at most {most}")
         where = resolve_device(device)
         kind = resolve_dtype(dtype, where)
-        names = Names(model, draft_model, revision, draft_revision)
-        pair = load_pair(names, Terms(allow_pickle, trust_remote_code), kind, where, threads, progress, strict)
+        names = ModelNames(model, draft_model, revision, draft_revision)
+        pair = load_models(names, TrustPolicy(allow_pickle, trust_remote_code), kind, where, threads, progress, strict)
         progress(Loading("the price of verification", 0.95))
         runtime = cls(pair.target, pair.tokenizer, pair.draft, warnings=pair.warnings)
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
@@ -171,9 +171,9 @@ class Runtime:
         fewer than ``ready`` says note it. A strict model keeps its threads: others may give other bits."""
         if self.target.device.type == "cpu" and torch.get_num_threads() != self.ready.threads:
             torch.set_num_threads(self.ready.threads)  # another runtime has been loaded since
-        fixed = self.target.device.type != "cpu" or isinstance(self.target, StrictModel)
+        fixed = self.target.device.type != "cpu" or isinstance(self.target, BatchInvariantModel)
         threads = 1 if fixed else self.ready.threads
-        crowd = Crowd(self.prices[0], threads)
+        crowd = ThreadGovernor(self.prices[0], threads)
         try:
             for event in events:
                 if isinstance(event, Round):
@@ -188,8 +188,8 @@ class Runtime:
         self, answer: Answer, cancelled: Callable[[], bool] = lambda: False,
         progress: Callable[[float], None] = lambda done: None,
     ) -> Audited | None:
-        """Check every token of an answer that this model wrote against the plain model (``engines.audit``); the KV
-        caches stay as they are. None if cancelled.
+        """Check every token of an answer that this model wrote against the plain model (``engines.audit.check``); the
+        KV caches stay as they are. None if cancelled.
 
         Raises:
             UsageProblem: an answer that cannot be this model's.

@@ -75,7 +75,7 @@ class Texts:
         self.identity = {"kind": "texts", "texts": list(TEXTS), "tokens": self.tokens}
 
     def documents(self, resume=None):
-        from engines.datastores.corpus import Document
+        from engines.datastores.building.corpus import Document
 
         for i in range(resume or 0, len(self.texts)):
             yield Document(f"text {i}", text=self.texts[i], line=1), i + 1
@@ -87,9 +87,9 @@ def stock(name: str, runtime) -> None:
     from dataclasses import replace
 
     from engines import Request
-    from engines.datastores import places
-    from engines.datastores.from_model import ModelReader
-    from engines.datastores.hidden import build_dense
+    from engines.datastores.building.hidden_states import ModelReader
+    from engines.datastores.building.hidden_windows import build_dense
+    from engines.datastores.storage import catalog as places
 
     if all(entry.name != name for entry in places.listing()):
         started, *_, finished = runtime.run(Request(TURN, "autoregressive", max_new_tokens=80))
@@ -108,9 +108,9 @@ def tiny():
     """A runtime on a tiny random target and a draft that agrees with it now and then (its first layer). No clock
     decides what it drafts."""
     from engines import runtime
-    from engines.cost import CostCurve
+    from engines.cost.curve import CostCurve
+    from engines.model.loading import wrap
     from engines.runtime import Runtime
-    from engines.target.loading import wrap
 
     target = make_llama(1, layers=3)
     draft = make_llama(1, layers=3)

@@ -130,8 +130,9 @@ def played(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[FakeHub]:
     """A hub that huggingface_hub takes for its own, in this process, with no time lost in waiting."""
     from huggingface_hub import constants
 
-    from engines.sources import hub as asking
-    from engines.sources import transfer, workers
+    from engines.hub import download as transfer
+    from engines.hub import download_workers as workers
+    from engines.hub import hub_api as asking
 
     hub = FakeHub()
     settings = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engines import Request, specs
-from engines import registry as engine_registry
+from engines.methods import registry as engine_registry
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

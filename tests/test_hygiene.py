@@ -44,14 +44,17 @@ def test_the_terminal_leaves_torch_to_the_engines(path):
     "module, forbidden",
     [
         ("engines", "torch transformers numpy rich textual typer spec_tui"),
-        ("engines.registry as r; r.specs()", "torch transformers optuna rich textual typer spec_tui"),
+        ("engines.methods.registry as r; r.specs()", "torch transformers optuna rich textual typer spec_tui"),
         ("spec_tui", "torch transformers rich textual typer"),
         ("spec_tui.cli", "torch transformers textual rich"),
         ("spec_tui.cli.app", "torch transformers optuna textual rich"),
         ("spec_tui.session.process", "torch transformers textual rich typer"),
         ("spec_tui.session.worker", "torch transformers textual rich typer"),
         ("spec_tui.tui.app", "torch transformers"),
-        ("spec_tui.tui.replay, spec_tui.tui.learn, spec_tui.export.formats", "torch transformers huggingface_hub"),
+        (
+            "spec_tui.tui.replay_app, spec_tui.tui.learn_app, spec_tui.export.formats",
+            "torch transformers huggingface_hub",
+        ),
     ],
 )
 def test_imports_are_cheap(module, forbidden):
@@ -89,10 +92,10 @@ def harmless(keyword: ast.keyword) -> bool:
 
 
 def test_nothing_is_trusted_unless_the_user_says_so():
-    from engines.sources.files import Terms
+    from engines.hub.model_files import TrustPolicy
     from spec_tui.session.client import LoadRequest
 
-    for unsaid in (Terms(), LoadRequest()):
+    for unsaid in (TrustPolicy(), LoadRequest()):
         assert (unsaid.allow_pickle, unsaid.trust_remote_code) == (False, False)
 
 

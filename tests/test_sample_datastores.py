@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from engines.datastores.answers import Sampled
-from engines.datastores.dense import DenseStore
-from engines.datastores.fingerprint import of_tokenizer
-from engines.datastores.recall import recall
-from engines.datastores.sparse import SparseStore
-from engines.datastores.store import Store
+from engines.datastores.building.model_answers import Sampled
+from engines.datastores.search.dense import DenseStore
+from engines.datastores.search.recall import recall
+from engines.datastores.search.sparse import SparseStore
+from engines.datastores.storage.datastore import Store
+from engines.datastores.storage.tokenizer_fingerprint import of_tokenizer
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tools"))

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from engines.errors import UsageProblem
-from engines.events import Audited, Finished
-from engines.registry import specs
+from engines.methods.registry import specs
+from engines.report.events import Audited, Finished
+from engines.report.run_state import fold_all
+from engines.report.traces import read_trace
 from engines.request import Request
-from spec_tui.session.shipped import names, trace_path
-from spec_tui.session.state import fold_all
-from spec_tui.session.trace import read_trace
+from spec_tui.session.sample_traces import names, trace_path
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tools"))

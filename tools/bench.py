@@ -54,8 +54,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 def bench_showcase(repeats: int) -> list[Row]:
     """Tokens a second over those of autoregressive decoding, all prompts of a kind together, interleaved."""
     from engines import load
-    from engines.layersearch import kept
-    from engines.metrics import Metrics
+    from engines.methods.draft_verify.layer_search import search_store as kept
+    from engines.report.metrics import Metrics
     from spec_tui.tui.showcase import SHOWCASES
 
     runtime = load()
@@ -155,7 +155,7 @@ def command(*arguments: str) -> dict:
 def bench_loop(repeats: int) -> list[Row]:
     """Milliseconds a round outside drafting and the forward."""
     from engines import Request, load
-    from engines.events import Round
+    from engines.report.events import Round
 
     runtime, rows = load(), []
     engines = ("autoregressive", "pld", "draft", "rest", "dresd", "rasd", "hybrid", "admg")

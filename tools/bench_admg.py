@@ -28,11 +28,12 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from engines import Request, load, measure, registry
+from engines import Request, load, measure
+from engines.cost.self_speculation import draft_forwards
 from engines.errors import SpecError
-from engines.events import Prefilled, Round
-from engines.metrics import Metrics
-from engines.payoff import draft_forwards
+from engines.methods import registry
+from engines.report.events import Prefilled, Round
+from engines.report.metrics import Metrics
 from spec_tui.tui.showcase import SHOWCASES
 
 ARMS: dict[str, tuple[dict[str, Any] | None, float | None]] = {

@@ -19,10 +19,10 @@ from time import perf_counter
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from engines.sampling import to_numpy
-from engines.target.lean import Lean
-from engines.target.loading import wrap
-from engines.target.model import CausalModel
+from engines.core.sampling import to_numpy
+from engines.model.causal_model import CausalModel
+from engines.model.lean_forward import LeanForward
+from engines.model.loading import wrap
 
 SHARE, RATIO = 0.80, 1.2
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -128,7 +128,7 @@ def report(shape: str, model: CausalModel, speed: float, context: int, tokens: i
     print(f"  autoregressive            {rate:8.1f} tokens/s   {share:.0%} of the limit{_verdict(fast, shown)}")
     print("  t(n), ms                  " + "  ".join(f"{rows}: {taken[rows] * 1e3:.2f}" for rows in SIZES))
     print(f"  t(64) / t(1)              {ratio:8.2f}x{_verdict(flat, shown)}")
-    plain = CausalModel(model.model, "plain", compute=Lean(model.model))
+    plain = CausalModel(model.model, "plain", compute=LeanForward(model.model))
     print(f"  lean without graphs       {decode(plain, context, tokens):8.1f} tokens/s")
     return fast and flat
 

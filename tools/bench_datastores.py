@@ -21,12 +21,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
-from engines.datastores.build import build_sparse
-from engines.datastores.corpus import Document, Encoder
-from engines.datastores.dynamic import DynamicStore
-from engines.datastores.sources import standard_library
-from engines.datastores.sparse import SparseStore
-from engines.datastores.trie import heaviest
+from engines.datastores.building.corpus import Document, Encoder
+from engines.datastores.building.sparse_build import build_sparse
+from engines.datastores.building.text_files import standard_library
+from engines.datastores.search.dynamic import DynamicStore
+from engines.datastores.search.sparse import SparseStore
+from engines.datastores.search.trie import heaviest
 from engines.samples import sample_model
 
 

@@ -24,13 +24,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
-from engines.datastores.ann import BACKENDS, Exact, Index, installed
-from engines.datastores.corpus import Document, Encoder
-from engines.datastores.dense import DenseStore
-from engines.datastores.hidden import build_dense
-from engines.datastores.indexing import build_index, checksum, open_index
-from engines.datastores.manifest import File, ModelMark
-from engines.datastores.recall import mean_reciprocal_rank, recall
+from engines.datastores.building.corpus import Document, Encoder
+from engines.datastores.building.hidden_windows import build_dense
+from engines.datastores.search.ann import BACKENDS, ExactIndex, Index, installed
+from engines.datastores.search.dense import DenseStore
+from engines.datastores.search.indexing import build_index, checksum, open_index
+from engines.datastores.search.recall import mean_reciprocal_rank, recall
+from engines.datastores.storage.manifest import File, ModelIdentity
 
 WINDOW = 512  # tokens that the model reads together
 BATCH = 8  # windows of a forward
@@ -42,8 +42,8 @@ def read(folder: Path, rows: int) -> None:
     if (folder / "files.npy").exists() and len(np.load(folder / "files.npy", mmap_mode="r")) >= rows:
         return
     from engines import load
-    from engines.datastores.from_model import ModelReader
-    from engines.datastores.sources import standard_library
+    from engines.datastores.building.hidden_states import ModelReader
+    from engines.datastores.building.text_files import standard_library
 
     runtime, corpus = load(), standard_library()
     reader, encoder = ModelReader(runtime, WINDOW), Encoder(runtime.tokenizer)
@@ -80,7 +80,7 @@ class Read:
     def __init__(self, folder: Path, keys: int) -> None:
         self.states = np.load(folder / "hidden.npy", mmap_mode="r")
         self.ids, self.files = np.load(folder / "ids.npy"), np.load(folder / "files.npy")
-        self.identity, self.mark = {"keys": keys}, ModelMark("sample", "0" * 64, self.states.shape[1])
+        self.identity, self.mark = {"keys": keys}, ModelIdentity("sample", "0" * 64, self.states.shape[1])
         begins = np.flatnonzero(np.diff(self.files, prepend=-1)).tolist()
         ends = [*begins[1:], len(self.ids)]
         parts = [(i, min(i + WINDOW, e)) for b, e in zip(begins, ends) for i in range(b, e, WINDOW)]
@@ -156,7 +156,7 @@ def measure(cache: Path, folder: Path, keys: int, count: int) -> list[dict]:
     for _ in range(3):
         for backend, index, _ in made:
             store.index = index
-            some = slice(0, count if not isinstance(index, Exact) else max(20, min(count, 10**7 // keys)))
+            some = slice(0, count if not isinstance(index, ExactIndex) else max(20, min(count, 10**7 // keys)))
             searches[backend] += timed(index.search, [(q, 10) for q in queries[some]])
             whole[backend] += timed(store.query, zip(hidden[some], emitted[some].tolist()))
     for backend, index, facts in made:

@@ -100,11 +100,12 @@ def price(runtime: Runtime) -> str:
 
 def library(runtime: Runtime) -> None:
     """Build the standard library's hidden states where they are missing."""
-    from engines.datastores import order, places
+    from engines.datastores.building import build_spec as order
+    from engines.datastores.storage import catalog as places
 
     if LIBRARY_DENSE not in {entry.name for entry in places.listing() if not entry.unfinished}:
         print(f"building {LIBRARY_DENSE} ...", file=sys.stderr, flush=True)
-        wanted = order.Order(LIBRARY_DENSE, (LIBRARY,), "dense", limit=LIBRARY_TOKENS)
+        wanted = order.BuildSpec(LIBRARY_DENSE, (LIBRARY,), "dense", limit=LIBRARY_TOKENS)
         order.build(wanted, order.corpus_of(wanted, runtime), runtime.tokenizer, runtime)
 
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from textual.drivers.headless_driver import HeadlessDriver
 
-from engines.events import Event, Round
+from engines.report.events import Event, Round
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui

@@ -41,16 +41,16 @@ def too_near(also: list[Path]) -> int:
 
 def build(runtime: Runtime, work: Path) -> Path:
     """Build in the folder ``work``, then put the result in its place. Returns that."""
-    from engines.datastores import order as orders
-    from engines.datastores import places
-    from engines.datastores.answers import Answers
-    from spec_tui.cli.datastore_progress import Pace
+    from engines.datastores.building import build_spec as orders
+    from engines.datastores.building.model_answers import Answers
+    from engines.datastores.storage import catalog as places
+    from spec_tui.cli.datastore_progress import BuildProgressLine
 
     os.environ["SPEC_TUI_DATA_DIR"] = str(work)
     places.sample_datastores = lambda: None  # the one that is there must not be in the way of the new one
-    order = orders.Order(NAME, (orders.ANSWERS,), "both", max_new_tokens=MAX_NEW_TOKENS)
+    order = orders.BuildSpec(NAME, (orders.ANSWERS,), "both", max_new_tokens=MAX_NEW_TOKENS)
     corpus = Answers(runtime, sample_prompts.prompts(), order.sampled(), runtime.mark.fingerprint)
-    with Pace() as pace:
+    with BuildProgressLine() as pace:
         store = orders.build(order, corpus, runtime.tokenizer, runtime, pace.show, replace=True)
     target = ROOT / "sample_datastores" / NAME
     shutil.rmtree(target, ignore_errors=True)

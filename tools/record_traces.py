@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from engines.answer import Answer  # noqa: E402
+from engines.report.answer import Answer  # noqa: E402
+from engines.report.traces import TraceWriter, read_trace  # noqa: E402
 from engines.request import Request  # noqa: E402
-from spec_tui.session.trace import TraceWriter, read_trace  # noqa: E402
 from spec_tui.tui.showcase import SHOWCASES  # noqa: E402
 
 if TYPE_CHECKING:

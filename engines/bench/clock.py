@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TokenTimes:
     """How fast the tokens of a run came.
 
     Attributes:
@@ -41,10 +41,10 @@ class Pace:
         return (self.first + self.later) / (self.first_seconds + self.later_seconds)
 
 
-def together(paces: Iterable[Pace]) -> Pace:
+def together(paces: Iterable[TokenTimes]) -> TokenTimes:
     """The totals of several runs."""
     paces = list(paces)
-    return Pace(
+    return TokenTimes(
         sum(p.first for p in paces), sum(p.first_seconds for p in paces), sum(p.later for p in paces),
         sum(p.later_seconds for p in paces), sum(p.rounds for p in paces),
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from engines.laws.base import Law, Verdict
-from engines.laws.exact import Exact
+from engines.core.exact import Exact
+from engines.core.law import Law, Verdict
+from engines.core.rejection import Rejection
+from engines.core.sampling import Sampling, SeededRng
 from engines.laws.redraw import Redraw
-from engines.laws.rejection import Rejection
 from engines.laws.typical import Typical
-from engines.sampling import Dice, Sampling
 
 __all__ = ["Exact", "Law", "Redraw", "Rejection", "Typical", "Verdict", "make_law"]
 
@@ -18,4 +18,4 @@ def make_law(name: str, sampling: Sampling, seed: int, vocab_size: int, begun: i
     """The law with this name, one of ``engines.request.LAWS``, for an answer of which ``begun`` tokens are there."""
     if name == Exact.name:
         return Exact(sampling, seed, vocab_size)
-    return _WITH_DICE[name](sampling, seed, Dice(seed, begun))
+    return _WITH_DICE[name](sampling, seed, SeededRng(seed, begun))

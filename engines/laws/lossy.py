@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import torch
 
-from engines.events import Trial
-from engines.laws.base import Law, Verdict
-from engines.sampling import Dice, Sampling, softmax, to_numpy
-from engines.tree import DraftTree
+from engines.core.law import Law, Verdict
+from engines.core.sampling import Sampling, SeededRng, softmax, to_numpy
+from engines.core.tree import DraftTree
+from engines.report.events import Trial
 
 Belief = tuple[int, Sequence[int], np.ndarray]
 """A node that was drafted below (-1: the root), its children, and the target's p there, float64 [vocabulary]."""
@@ -24,9 +24,9 @@ Belief = tuple[int, Sequence[int], np.ndarray]
 class Lossy(Law):
     """A law that chooses among the root-to-leaf rows of the tree; the token after the row is drawn from p."""
 
-    def __init__(self, sampling: Sampling, seed: int, dice: Dice | None = None) -> None:
+    def __init__(self, sampling: Sampling, seed: int, dice: SeededRng | None = None) -> None:
         super().__init__(sampling)
-        self.dice = dice or Dice(seed)
+        self.dice = dice or SeededRng(seed)
 
     def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, None]:
         row = self.sampling.row(to_numpy(logits))

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from engines.events import Trial
+from engines.core.tree import DraftTree
 from engines.laws.lossy import Belief, Lossy, rows_of
-from engines.tree import DraftTree
+from engines.report.events import Trial
 
 
 class Redraw(Lossy):

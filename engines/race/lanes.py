@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engines import codec, registry
+from engines import codec
 from engines.errors import UsageProblem
+from engines.methods import registry
 from engines.request import Request
 
 STORES = "datastore"  # written like an option of the engine, though it is the request's

@@ -7,9 +7,6 @@ import statistics
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from engines.events import Audited, Event, Failed, Finished, Prefilled, Round, Started
-from engines.metrics import Metrics, together
-from engines.race.estimate import Estimate
 from engines.race.events import (
     Compared,
     LaneEvents,
@@ -19,6 +16,9 @@ from engines.race.events import (
     RaceFinished,
     RaceStarted,
 )
+from engines.race.interval import MedianInterval
+from engines.report.events import Audited, Event, Failed, Finished, Prefilled, Round, Started
+from engines.report.metrics import Metrics, together
 
 OTHERS, WAITED = 0.1, 0.02  # share of the cores that others kept busy, of the time without a core: said from here on
 
@@ -89,12 +89,12 @@ class LaneFigures:
     memory: int | None
 
     @property
-    def rate(self) -> Estimate | None:
-        return Estimate.of(self.rates)
+    def rate(self) -> MedianInterval | None:
+        return MedianInterval.of(self.rates)
 
     @property
-    def speed_up(self) -> Estimate | None:
-        return Estimate.of(self.speed_ups)
+    def speed_up(self) -> MedianInterval | None:
+        return MedianInterval.of(self.speed_ups)
 
 
 @dataclass(slots=True)

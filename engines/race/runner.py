@@ -13,10 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from engines.answer import Answer
 from engines.errors import SpecError
-from engines.events import Audited, Auditing, Event, Failed, Finished, Round
-from engines.metrics import measure
 from engines.race.events import (
     Compared,
     LaneEvents,
@@ -27,8 +24,11 @@ from engines.race.events import (
     RaceStarted,
 )
 from engines.race.lanes import Race, order
-from engines.race.texts import Key, compare
-from engines.race.watch import Watch
+from engines.race.output_compare import Key, compare
+from engines.race.system_load import LoadWatch
+from engines.report.answer import Answer
+from engines.report.events import Audited, Auditing, Event, Failed, Finished, Round
+from engines.report.metrics import measure
 from engines.request import Request
 
 WARM_UP = 32  # tokens: libraries, memory and the processor are awake after some
@@ -62,7 +62,7 @@ def race(racer: Racer, asked: Race, cancelled: Callable[[], bool] = lambda: Fals
     yield from _Runner(racer, asked, cancelled).events()
 
 
-def held(events: Iterable[Event]) -> Iterator[Event]:
+def defer_events(events: Iterable[Event]) -> Iterator[Event]:
     """The same race with the events of its runs behind the last of them: for a reader in another process, whose work on
     them would take time from the lanes that follow. A live race passes as it is."""
     kept: list[Event] = []
@@ -130,7 +130,7 @@ class _Runner:
         if self.asked.live:
             yield whose
         events: list[Event] = []
-        watch = Watch()
+        watch = LoadWatch()
         try:
             for event in self.racer.run(request, self.cancelled):
                 events.append(event)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import IO
 
-from engines.events import Emitted, Kind
-from spec_tui.text import sanitise
+from engines.report.events import Emitted, Kind
+from spec_tui.present.text import sanitise
 
 # Kind: (attributes, colour). The colours are the terminal's own, so they are readable on its background. Both
 # kinds that the target put right are yellow; one underline or two tells them apart, with colour and without.

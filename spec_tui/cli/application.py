@@ -12,9 +12,9 @@ from engines.request import Request
 from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
+    from engines.report.traces import Trace
     from spec_tui.learn.walk import Walk
-    from spec_tui.race.recorded import Recorded
-    from spec_tui.session.trace import Trace
+    from spec_tui.session.recorded_race import RecordedRace
 
 
 def open_application(
@@ -37,19 +37,19 @@ def open_replay(
 ) -> int:
     """Play a trace in the application, on this terminal. Raises UsageProblem where there is none."""
     _need_terminal("in a pipe or a script: spec-tui replay FILE --format text")
-    from spec_tui.session.replay import ReplayClient
-    from spec_tui.tui.replay import run_replay
+    from spec_tui.session.replay_client import ReplayClient
+    from spec_tui.tui.replay_app import run_replay
 
     with _terminal_as_it_was():
         return run_replay(ReplayClient(trace, speed), name, screen, theme, presenter)
 
 
 def open_recorded(
-    bout: Recorded, speed: float | None, theme: str | None = None, presenter: bool = False
+    bout: RecordedRace, speed: float | None, theme: str | None = None, presenter: bool = False
 ) -> int:
     """Recorded runs side by side, on this terminal. Raises UsageProblem where there is none."""
     _need_terminal("in a pipe or a script: spec-tui replay FILE --format text, one after the other")
-    from spec_tui.tui.replay_race import run_race
+    from spec_tui.tui.replay_race_app import run_race
 
     with _terminal_as_it_was():
         return run_race(bout, speed, theme, presenter)
@@ -58,7 +58,7 @@ def open_recorded(
 def open_lessons(begin: str, walk: Walk | None, theme: str | None = None, presenter: bool = False) -> int:
     """The lessons on this terminal, one of them open if it is named. Raises UsageProblem where there is none."""
     _need_terminal("in a pipe or a script: spec-tui learn NAME --format text")
-    from spec_tui.tui.learn import run_lessons
+    from spec_tui.tui.learn_app import run_lessons
 
     with _terminal_as_it_was():
         return run_lessons(begin, walk, theme, presenter)

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from engines import registry
-from engines.bench.contest import Contest, Decoder, able, fitting
-from engines.bench.facts import facts
-from engines.bench.peers import peers_of
-from engines.bench.standings import Standings
+from engines.bench.bench_facts import facts
+from engines.bench.bench_results import BenchResults
+from engines.bench.bench_runner import BenchDecoder, BenchRunner, able, fitting
+from engines.bench.hf_generate import peers_of
 from engines.bench.suite import Suite, parse, shipped
 from engines.errors import ModelUnavailable, SpecError, UsageProblem
+from engines.hub.model_files import TrustPolicy
+from engines.methods import registry
 from engines.race.lanes import Lane, Race, parse_lanes
 from engines.request import Request
-from engines.sources.files import Terms
 from spec_tui.cli.bench_folder import Folder
 from spec_tui.cli.bench_output import WRITERS, Report
-from spec_tui.cli.compare import Format, RaceFormat, SingleLanes, named
+from spec_tui.cli.compare import RaceFormat, SingleLanes, named
 from spec_tui.cli.errors import narrate
 from spec_tui.cli.generation import Generation, measures
 from spec_tui.cli.prompt import read_text
-from spec_tui.cli.racing import REPEATS, Progress, ended, follow
+from spec_tui.cli.racing import REPEATS, RaceProgress, ended, follow
 from spec_tui.cli.run import load_decoder
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def bench(
     limit: Annotated[int | None, Option(metavar="N", help=_LIMIT)] = None,
     no_peers: Annotated[bool, Option("--no-peers", help=_PEERS)] = False,
     out: Annotated[Path | None, Option(metavar="DIR", help=_OUT)] = None,
-    format: RaceFormat = Format.table,
+    format: RaceFormat = RaceFormat.table,
 ) -> Callable[[], int]:
     """Measure engines over a suite of tasks, beside transformers.generate with the same method.
 
@@ -74,18 +74,18 @@ def bench(
 
 
 @dataclass
-class Entry:
+class BenchEntry:
     """What takes part: a race of our lanes and their peers on the questions that fit, and what was left out."""
 
-    contest: Contest
+    contest: BenchRunner
     asked: Race
     suite: Suite
     said: list[str] = field(default_factory=list)
 
 
-def enter(decoder: Decoder, asked: Race, suite: Suite, load: LoadRequest, peers: bool) -> Entry:
+def enter(decoder: BenchDecoder, asked: Race, suite: Suite, load: LoadRequest, peers: bool) -> BenchEntry:
     """Find out what can take part. Raises SpecError where nothing can."""
-    contest = Contest(decoder)
+    contest = BenchRunner(decoder)
     suite, said = fitting(contest, suite, asked.request)
     first = ("user", suite.cases[0].turns[0])
     trial = replace(asked.request, conversation=(*asked.request.conversation, first))
@@ -98,11 +98,11 @@ def enter(decoder: Decoder, asked: Race, suite: Suite, load: LoadRequest, peers:
     elif peers:
         found, problems = _peers(contest, lanes, trial, load)
         lanes, said = (*lanes, *found), said + problems
-    return Entry(contest, replace(asked, lanes=lanes, prompts=suite.prompts), suite, said)
+    return BenchEntry(contest, replace(asked, lanes=lanes, prompts=suite.prompts), suite, said)
 
 
 def _peers(
-    contest: Contest, lanes: tuple[Lane, ...], trial: Request, load: LoadRequest
+    contest: BenchRunner, lanes: tuple[Lane, ...], trial: Request, load: LoadRequest
 ) -> tuple[tuple[Lane, ...], list[str]]:
     """Load plain models for generate; its lanes, and what of them is left out."""
     wanted = peers_of(lanes)
@@ -114,24 +114,24 @@ def _peers(
     return able(contest, wanted, trial)
 
 
-def others(decoder: Decoder, draft: bool, load: LoadRequest):
+def others(decoder: BenchDecoder, draft: bool, load: LoadRequest):
     """Who runs generate. Raises ModelUnavailable."""
-    from engines.bench import generate
+    from engines.bench import generate_runs as generate
 
-    terms = Terms(load.allow_pickle, load.trust_remote_code)
+    terms = TrustPolicy(load.allow_pickle, load.trust_remote_code)
     models = generate.load(decoder.ready, draft, load.revision, load.draft_revision, terms)
     return generate.Generator(*models, decoder)
 
 
-def _hold(entry: Entry, folder: Folder | None, format: Format) -> int:
+def _hold(entry: BenchEntry, folder: Folder | None, format: RaceFormat) -> int:
     """Run, write what there is, also of what was interrupted. Returns the exit code. Raises SpecError."""
     contest, asked = entry.contest, entry.asked
-    standings = Standings(entry.suite, lambda: contest.pace)
+    standings = BenchResults(entry.suite, lambda: contest.pace)
     for sentence in entry.said:
         narrate(f"note: {sentence}")
     gc.collect()
     gc.freeze()  # what is loaded stays, so that sweeping up before each run is quick
-    follow(contest, asked, standings, Progress(asked, _PAUSE))
+    follow(contest, asked, standings, RaceProgress(asked, _PAUSE))
     report = Report(standings, asked, facts(contest, standings), entry.said)
     problem = None
     if folder is not None and standings.complete:

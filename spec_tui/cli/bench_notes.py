@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from engines.bench import published
-from engines.bench.peers import METHODS, method_of
-from engines.sources.meter import in_bytes
-from spec_tui.standings import MEMORY, disturbance_sentence, interval_meaning, pairs_summary, remarks
-from spec_tui.text import model_label
+from engines.bench.hf_generate import METHODS, method_of
+from engines.hub.download_progress import in_bytes
+from spec_tui.present.race_text import MEMORY, disturbance_sentence, interval_meaning, pairs_summary, remarks
+from spec_tui.present.text import model_label
 
 if TYPE_CHECKING:
     from spec_tui.cli.bench_output import Report

@@ -12,11 +12,11 @@ from typing import Any
 
 from engines import codec
 from engines.bench import published
-from engines.bench.peers import METHODS, Peer
+from engines.bench.bench_results import BenchResults
+from engines.bench.hf_generate import METHODS, Peer
 from engines.bench.published import Figure
-from engines.bench.standings import Standings
 from engines.bench.suite import Case
-from engines.race.estimate import METHOD, Estimate
+from engines.race.interval import METHOD, MedianInterval
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun
 from spec_tui.cli.bench_notes import captions, notes
@@ -34,8 +34,8 @@ from spec_tui.cli.race_output import (
     run_row,
     speed_rows,
 )
-from spec_tui.standings import MEMORY, interval
-from spec_tui.text import model_label, one_line
+from spec_tui.present.race_text import MEMORY, interval
+from spec_tui.present.text import model_label, one_line
 
 SCHEMA = "spec-tui bench 1"
 _TASK = 24  # columns for the name of a task
@@ -47,7 +47,7 @@ _UNKNOWN = ("drafted", "accepted", "acceptance_rate", "path_acceptance", "tau", 
 class Report:
     """A benchmark that is over: its numbers, what was asked, on what it ran, what was left out."""
 
-    standings: Standings
+    standings: BenchResults
     asked: Race
     facts: dict[str, Any]
     left_out: list[str]
@@ -79,7 +79,7 @@ def markdown(report: Report) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def tables(report: Report, cell: Callable[[Estimate | None, int], str]) -> list[Rows]:
+def tables(report: Report, cell: Callable[[MedianInterval | None, int], str]) -> list[Rows]:
     """Rows of cells, the header first: overall; drafts; by task; generate. ``cell`` writes a number of a task."""
     s = report.standings
     found = [_speed(report), draft_rows(report.named(s.own))]
@@ -105,7 +105,7 @@ def _speed(report: Report) -> Rows:
     return [[*row, *added] for row, added in zip(rows, more)]
 
 
-def _rates_by_task(report: Report, cell: Callable[[Estimate | None, int], str]) -> Rows:
+def _rates_by_task(report: Report, cell: Callable[[MedianInterval | None, int], str]) -> Rows:
     s = report.standings
     by_task = {task: s.standing(task) for task in s.tasks}
     rows = [["tokens/s by task", *_short(by_task)]]
@@ -116,7 +116,7 @@ def _rates_by_task(report: Report, cell: Callable[[Estimate | None, int], str]) 
 
 
 def _ratios_by_task(
-    report: Report, cell: Callable[[Estimate | None, int], str], base: int | None, name: str
+    report: Report, cell: Callable[[MedianInterval | None, int], str], base: int | None, name: str
 ) -> Rows:
     """Speed-ups by task over a lane; without one, over each lane's own peer."""
     s = report.standings
@@ -280,11 +280,11 @@ def _portable(facts: dict[str, Any]) -> dict[str, Any]:
     return facts | {"models": models}
 
 
-def _plain(estimate: Estimate | None, digits: int) -> str:
+def _plain(estimate: MedianInterval | None, digits: int) -> str:
     return number(estimate, digits)
 
 
-def _with_interval(estimate: Estimate | None, digits: int) -> str:
+def _with_interval(estimate: MedianInterval | None, digits: int) -> str:
     known = interval(estimate, digits)
     return number(estimate, digits) + ("" if known == "-" else f" ({known})")
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engines.race.estimate import Estimate
-from spec_tui.text import one_line
+from engines.race.interval import MedianInterval
+from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,7 +106,7 @@ def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figur
     return figure, list(grid.flat)
 
 
-def _bars(axes: Axes, found: Sequence[tuple[str, Estimate | None]], small: bool = False) -> None:
+def _bars(axes: Axes, found: Sequence[tuple[str, MedianInterval | None]], small: bool = False) -> None:
     """A bar for each label, lighter and hatched where the lane is slower than the baseline, which is a line at 1."""
     for row, (_, estimate) in enumerate(found):
         slower = estimate is not None and estimate.median < 1
@@ -118,7 +118,7 @@ def _bars(axes: Axes, found: Sequence[tuple[str, Estimate | None]], small: bool 
 
 
 def _bar(
-    axes: Axes, row: float, estimate: Estimate | None, colour: str, height: float, words: str, hatch: str = "",
+    axes: Axes, row: float, estimate: MedianInterval | None, colour: str, height: float, words: str, hatch: str = "",
     small: bool = False,
 ) -> None:
     """A median with its interval as a whisker, and words behind it."""
@@ -132,7 +132,7 @@ def _bar(
                   fontsize=8 if small else 10, color=_LINE, bbox=clear)
 
 
-def _end(estimate: Estimate | None) -> float:
+def _end(estimate: MedianInterval | None) -> float:
     """How far to the right a bar reaches, its whisker included."""
     return 0.0 if estimate is None else max(estimate.median, estimate.high or 0.0)
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from typer import Option
 
-from engines import registry
 from engines.errors import UsageProblem
+from engines.methods import registry
 from engines.race.lanes import Lane, Race, make_lane, parse_lane, parse_lanes
 from engines.race.result import Result
 from spec_tui.cli.generation import Generation, generates
@@ -27,7 +27,7 @@ _TRACES = "Write the trace of every run into this folder."
 _FORMAT = "table for people; md; json and csv have every run."
 
 
-class Format(StrEnum):
+class RaceFormat(StrEnum):
     """How a race is written."""
 
     table = "table"
@@ -40,7 +40,7 @@ SingleLanes = Annotated[list[str] | None, Option(metavar="ID:OPTION=VALUE", help
 Repeats = Annotated[int | None, Option(metavar="N", help=_REPEATS)]
 Prompts = Annotated[Path | None, Option(metavar="FILE", help=_PROMPTS)]
 TraceDir = Annotated[Path | None, Option(metavar="DIR", help=_TRACES)]
-RaceFormat = Annotated[Format, Option("--format", help=_FORMAT)]
+RaceFormat = Annotated[RaceFormat, Option("--format", help=_FORMAT)]
 
 
 @generates
@@ -52,7 +52,7 @@ def compare(
     repeats: Repeats = None,
     prompts: Prompts = None,
     trace_dir: TraceDir = None,
-    format: RaceFormat = Format.table,
+    format: RaceFormat = RaceFormat.table,
 ) -> Callable[[], int]:
     """Compare engines: speed, acceptance, and whether they write the same text.
 
@@ -68,7 +68,7 @@ def compare(
     return execute
 
 
-def write(result: Result, asked: Race, format: Format) -> None:
+def write(result: Result, asked: Race, format: RaceFormat) -> None:
     """Print a race; nothing where there is nothing to say."""
     if text := WRITERS[format](result, asked):
         print(text, flush=True)

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Context, Option, Typer
 
 from engines.errors import DatastoreProblem, UsageProblem
-from engines.sources.meter import in_bytes
+from engines.hub.download_progress import in_bytes
 from spec_tui.cli.datastore_build import build
 from spec_tui.cli.datastore_probe import probe
-from spec_tui.cli.datastore_progress import Pace
+from spec_tui.cli.datastore_progress import BuildProgressLine
 from spec_tui.cli.errors import narrate
 from spec_tui.cli.options import Format, OutputFormat, complete_datastore
-from spec_tui.text import one_line
+from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
-    from engines.datastores.places import Entry
-    from engines.datastores.store import Store
+    from engines.datastores.storage.catalog import CatalogEntry
+    from engines.datastores.storage.datastore import Store
 
 _STANDARD_LIBRARY = "python-stdlib"  # offered, though not there until it is used
 
@@ -54,7 +54,7 @@ def info(name: Name, format: OutputFormat = Format.text) -> Callable[[], int]:
     """Describe a datastore: kind, sizes, model, sources, how its dense part was made."""
 
     def execute() -> int:
-        from engines.datastores.store import open_store
+        from engines.datastores.storage.datastore import open_store
 
         store = open_store(name)
         if format is Format.json:
@@ -81,7 +81,7 @@ def verify(
     """
 
     def execute() -> int:
-        from engines.datastores import places
+        from engines.datastores.storage import catalog as places
 
         chosen = names or [e.name for e in places.listing() if not e.unfinished]
         if not chosen:
@@ -107,7 +107,7 @@ def remove(
     """Delete a datastore of yours. It asks first, unless --yes is given."""
 
     def execute() -> int:
-        from engines.datastores import places
+        from engines.datastores.storage import catalog as places
 
         places.check_name(name)
         found = [e for e in places.listing() if e.name == name and not e.shipped]
@@ -131,7 +131,7 @@ def _confirmed(name: str, size: int) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _size(entry: Entry) -> int:
+def _size(entry: CatalogEntry) -> int:
     try:
         return sum(p.stat().st_size for p in entry.folder.rglob("*") if p.is_file())
     except OSError:
@@ -151,8 +151,8 @@ def summary(store: Store) -> dict[str, Any]:
 
 
 def _list(format: Format) -> int:
-    from engines.datastores import places
-    from engines.datastores.store import Store
+    from engines.datastores.storage import catalog as places
+    from engines.datastores.storage.datastore import Store
 
     entries = places.listing()
     rows = []
@@ -198,12 +198,12 @@ def _facts(store: Store) -> list[tuple[str, str]]:
 
 def _verified(name: str, recall: bool, mrr: bool, sample: int) -> dict[str, Any]:
     """The result for one datastore; what is wrong with it is part of that. Raises UsageProblem: there is none."""
-    from engines.datastores.pace import Reporter
-    from engines.datastores.store import open_store
+    from engines.datastores.building.progress import Reporter
+    from engines.datastores.storage.datastore import open_store
 
     result: dict[str, Any] = {"name": name, "problem": ""}
     try:
-        with Pace() as pace:
+        with BuildProgressLine() as pace:
             store = open_store(name)
             store.verify(Reporter(f"checksums of {name}", "bytes", pace.show).at)
             result |= {"files": len(store.manifest.files), "bytes": store.manifest.size}
@@ -217,9 +217,9 @@ def _verified(name: str, recall: bool, mrr: bool, sample: int) -> dict[str, Any]
     return result
 
 
-def _measured(store: Store, recall: bool, mrr: bool, sample: int, pace: Pace) -> dict[str, Any]:
-    from engines.datastores import recall as measures
-    from engines.datastores.dense import DenseStore
+def _measured(store: Store, recall: bool, mrr: bool, sample: int, pace: BuildProgressLine) -> dict[str, Any]:
+    from engines.datastores.search import recall as measures
+    from engines.datastores.search.dense import DenseStore
 
     dense = DenseStore(store)
     found: dict[str, Any] = {"index": dense.index.backend, "remark": dense.remark}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from engines.errors import UsageProblem
-from engines.sources.meter import in_bytes
-from spec_tui.cli.datastore_progress import Pace
+from engines.hub.download_progress import in_bytes
+from spec_tui.cli.datastore_progress import BuildProgressLine
 from spec_tui.cli.errors import INTERRUPTED, narrate
 from spec_tui.cli.options import (
     AllowPickle,
@@ -24,12 +24,12 @@ from spec_tui.cli.options import (
     Revision,
     TrustRemoteCode,
 )
-from spec_tui.progress import left_out, takes
+from spec_tui.present.progress import left_out, takes
 from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
-    from engines.datastores.order import Order, Outlook
-    from engines.datastores.store import Store
+    from engines.datastores.building.build_spec import BuildEstimate, BuildSpec
+    from engines.datastores.storage.datastore import Store
 
 _FROM = "Files, folders, python-stdlib, hf:DATASET[:SPLIT][:COLUMN] or model-answers; repeatable."
 _MORE = "More sources, so that --from *.py works."
@@ -80,11 +80,11 @@ def build(
     """
 
     def execute() -> int:
-        from engines.datastores.order import Order
-        from engines.datastores.reduce import Recipe
+        from engines.datastores.building.build_spec import BuildSpec
+        from engines.datastores.search.reduce import Recipe
 
         sources = (*(from_ or ()), *(more or ()))
-        order = Order(
+        order = BuildSpec(
             name, sources, kind, prompts, answers, temperature, max_new_tokens, engine, system, limit,
             Recipe(dims, z_norm, unit_norm), index, sample, window,
         )
@@ -107,25 +107,25 @@ def build(
 
 def _check_free(name: str) -> None:
     """Say that the name is taken before anything is loaded. Raises UsageProblem."""
-    from engines.datastores import places
+    from engines.datastores.storage import catalog as places
 
     if any(e.name == name and not e.unfinished for e in places.listing()):
         raise UsageProblem(f"there is a datastore {name}", "choose another name, remove it first, or use --replace")
 
 
-def _build(order: Order, load: LoadRequest, fresh: bool, replace: bool) -> Store:
+def _build(order: BuildSpec, load: LoadRequest, fresh: bool, replace: bool) -> Store:
     from spec_tui.cli.run import load_decoder
 
     runtime = load_decoder(load) if order.needs_model else None
     tokenizer = runtime.tokenizer if runtime is not None else tokenizer_of(load)
-    from engines.datastores import order as orders
+    from engines.datastores.building import build_spec as orders
 
-    with Pace() as pace:
+    with BuildProgressLine() as pace:
         corpus = orders.corpus_of(order, runtime, pace.show)
     if words := left_out(getattr(corpus, "skipped", {})):
         narrate(words)
     _say_what_it_takes(orders.outlook(order, corpus, tokenizer, runtime))
-    with Pace() as pace:
+    with BuildProgressLine() as pace:
         return orders.build(order, corpus, tokenizer, runtime, pace.show, fresh, replace)
 
 
@@ -136,16 +136,16 @@ def tokenizer_of(load: LoadRequest) -> Any:
 
     prepare_this_process()
     with Status() as status:
-        from engines.datastores.order import tokenizer_of as found
-        from engines.sources.files import Terms
+        from engines.datastores.building.build_spec import tokenizer_of as found
+        from engines.hub.model_files import TrustPolicy
 
-        terms = Terms(load.allow_pickle, load.trust_remote_code)
+        terms = TrustPolicy(load.allow_pickle, load.trust_remote_code)
         return found(load.model, load.revision, terms, status.show)
 
 
-def _say_what_it_takes(found: Outlook) -> None:
+def _say_what_it_takes(found: BuildEstimate) -> None:
     """The estimate, and whether the disk has room for it."""
-    from engines.datastores.workshop import free
+    from engines.datastores.building.datastore_service import free
 
     narrate(", ".join(takes(found.tokens, found.size, found.building, found.seconds, found.most)))
     left = free()
@@ -154,7 +154,7 @@ def _say_what_it_takes(found: Outlook) -> None:
 
 
 def _left(name: str) -> str:
-    from engines.datastores import places
+    from engines.datastores.storage import catalog as places
 
     if any(e.name == name and e.unfinished for e in places.listing()):
         return "what is done stays: the same command goes on from there"

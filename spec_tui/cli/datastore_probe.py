@@ -21,12 +21,12 @@ from spec_tui.cli.options import (
     Revision,
     TrustRemoteCode,
 )
+from spec_tui.present.text import one_line, visible
 from spec_tui.session.client import LoadRequest
-from spec_tui.text import one_line, visible
 
 if TYPE_CHECKING:
-    from engines.datastores.store import Store
-    from engines.stock import DenseProbe, Found, SparseProbe
+    from engines.datastores.events import DenseProbe, FoundPassage, SparseProbe
+    from engines.datastores.storage.datastore import Store
 
 _TEXT = "What the draft would follow: the end of a context."
 _PROMPT = "Take TEXT as the beginning of the answer to this."
@@ -81,10 +81,10 @@ def _probed(text: str, prompt: str | None, names: list[str], kind: str, sizes: t
         from spec_tui.cli.run import load_decoder
 
         runtime = load_decoder(load)
-    from engines.datastores import probe as probes
-    from engines.datastores.dense import DenseStore
-    from engines.datastores.sparse import SparseStore
-    from engines.text import Detokenizer
+    from engines.datastores.search import probe as probes
+    from engines.datastores.search.dense import DenseStore
+    from engines.datastores.search.sparse import SparseStore
+    from engines.detokenizer import Detokenizer
 
     piece = Detokenizer(tokenizer).piece
     context, begun = probes.context_of(tokenizer, text, prompt, runtime.target.vocab_size if runtime else 1 << 31)
@@ -110,16 +110,16 @@ def _probed(text: str, prompt: str | None, names: list[str], kind: str, sizes: t
 
 def _stores(names: list[str], tokenizer: Any, kind: str) -> list[Store]:
     """Those named, or all that fit this tokenizer. Raises UsageProblem, DatastoreProblem."""
-    from engines.datastores import places
-    from engines.datastores.fingerprint import of_tokenizer
-    from engines.datastores.order import STANDARD_LIBRARY, offered
-    from engines.datastores.store import open_store
-    from spec_tui.cli.datastore_progress import Pace
+    from engines.datastores.building.build_spec import STANDARD_LIBRARY, offered
+    from engines.datastores.storage import catalog as places
+    from engines.datastores.storage.datastore import open_store
+    from engines.datastores.storage.tokenizer_fingerprint import of_tokenizer
+    from spec_tui.cli.datastore_progress import BuildProgressLine
 
     mark, found = of_tokenizer(tokenizer), []
     for name in dict.fromkeys(names):
         if name == STANDARD_LIBRARY:
-            with Pace() as pace:
+            with BuildProgressLine() as pace:
                 found.append(offered(tokenizer, pace.show))
         else:
             found.append(open_store(name, mark))
@@ -161,7 +161,7 @@ def _sparse_lines(name: str, found: SparseProbe) -> Iterator[str]:
     yield (f"{name}, sparse: {found.matched} tokens match, {found.occurrences:,} {plural}: "
            f"{one_line(found.suffix)} ({found.seconds * 1000:.2f} ms)")  # fmt: skip
     depths: list[int] = []
-    told: Found | None = None
+    told: FoundPassage | None = None
     for node in found.nodes:
         depths.append(0 if node.parent < 0 else depths[node.parent] + 1)
         same = told is not None and (told.source, told.line, told.before) == (
@@ -182,6 +182,6 @@ def _dense_lines(name: str, found: DenseProbe) -> Iterator[str]:
         yield f"{words:<66}  {_place(row.found)}"
 
 
-def _place(found: Found) -> str:
+def _place(found: FoundPassage) -> str:
     line = f":{found.line}" if found.line else ""
     return f"{one_line(found.source, 60)}{line}"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spec_tui.cli.options import Format, OutputFormat
-from spec_tui.text import one_line
+from spec_tui.present.text import one_line
 
 Rows = list[tuple[str, str]]
 
@@ -18,7 +18,7 @@ def doctor(format: OutputFormat = Format.text) -> Callable[[], int]:
 
 
 def _examine(format: Format) -> int:
-    from spec_tui.cli.facts import collect
+    from spec_tui.cli.doctor_facts import collect
 
     facts = collect()
     if format is Format.json:

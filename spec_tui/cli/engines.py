@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spec_tui.cli.options import Format, OutputFormat
 
 if TYPE_CHECKING:
-    from engines.registry import EngineSpec
+    from engines.methods.registry import EngineSpec
 
 
 def engines(format: OutputFormat = Format.text) -> Callable[[], int]:
@@ -18,7 +18,7 @@ def engines(format: OutputFormat = Format.text) -> Callable[[], int]:
 
 
 def _list(format: Format) -> int:
-    from engines.registry import specs
+    from engines.methods.registry import specs
 
     if format is Format.json:
         print(json.dumps([describe(spec) for spec in specs()], indent=2))

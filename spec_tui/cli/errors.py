@@ -11,14 +11,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from engines.errors import SpecError
-from spec_tui.text import sanitise
+from spec_tui.present.text import sanitise
 
 FAILED, INTERRUPTED = 1, 130
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 
 @dataclass(slots=True)
-class Outcome:
+class ExitStatus:
     """The exit code of a command."""
 
     code: int = 0
@@ -31,9 +31,9 @@ def narrate(text: str) -> None:
 
 
 @contextmanager
-def reported() -> Iterator[Outcome]:
-    """Turns every way of failing into a message on stderr and ``Outcome.code``."""
-    outcome = Outcome()
+def reported() -> Iterator[ExitStatus]:
+    """Turns every way of failing into a message on stderr and ``ExitStatus.code``."""
+    outcome = ExitStatus()
     try:
         yield outcome
         sys.stdout.flush()

@@ -13,11 +13,11 @@ from typing import Annotated
 from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
+from engines.report.traces import read_trace
 from spec_tui.cli.errors import narrate
 from spec_tui.cli.options import complete_trace
-from spec_tui.export.formats import FORMS, Look
-from spec_tui.session.shipped import trace_path
-from spec_tui.session.trace import read_trace
+from spec_tui.export.formats import FORMS, ExportOptions
+from spec_tui.session.sample_traces import trace_path
 
 To = StrEnum("To", {name: name for name in FORMS})
 
@@ -52,7 +52,7 @@ def export(
             raise UsageProblem(f"{target} exists", "name another file with --output, or say --force")
         for problem in recorded.problems:
             narrate(f"note: {problem}")
-        look = Look(_size(size), _theme(theme) if name == "svg" else None, speed)
+        look = ExportOptions(_size(size), _theme(theme) if name == "svg" else None, speed)
         _write(target, FORMS[name].make(recorded, path.stem, look), force)
         return 0
 

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 
-from engines.events import Event
+from engines.report.events import Event
 
 
 class Interrupt:

@@ -10,18 +10,18 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from engines.answer import Answer
 from engines.errors import RunFailed
+from engines.report.answer import Answer
+from engines.report.run_state import RunState, fold_all
 from spec_tui.cli.errors import narrate
 from spec_tui.learn.lesson import Lesson, find, names, recorded
 from spec_tui.learn.walk import Walk
+from spec_tui.present.text import sanitise
 from spec_tui.session.client import LoadRequest
-from spec_tui.session.replay import request_of
-from spec_tui.session.state import RunState, fold_all
-from spec_tui.text import sanitise
+from spec_tui.session.replay_client import request_of
 
 
-class Form(StrEnum):
+class LessonFormat(StrEnum):
     """How a lesson is given."""
 
     screen = "screen"
@@ -40,7 +40,7 @@ _LIVE = "Run the lesson's examples on this machine first, in place of the record
 
 def learn(
     lesson: Annotated[str | None, Argument(metavar="NAME", help=_LESSON, autocompletion=complete_lesson)] = None,
-    format: Annotated[Form, Option("--format", help=_FORMAT)] = Form.screen,
+    format: Annotated[LessonFormat, Option("--format", help=_FORMAT)] = LessonFormat.screen,
     live: Annotated[bool, Option("--live", help=_LIVE)] = False,
     theme: Annotated[str | None, Option(metavar="NAME", help="Colours of the application.")] = None,
     presenter: Annotated[bool, Option("--presenter", help="Large, for a projector.")] = False,
@@ -52,7 +52,7 @@ def learn(
     """
 
     def execute() -> int:
-        if lesson is None and (format is Form.text or not (sys.stdin.isatty() and sys.stdout.isatty())):
+        if lesson is None and (format is LessonFormat.text or not (sys.stdin.isatty() and sys.stdout.isatty())):
             return _list()
         walk = None
         if lesson is not None:
@@ -60,7 +60,7 @@ def learn(
             walk = Walk(wanted, _ran(wanted) if live else recorded(wanted))
             if not walk.length:
                 raise RunFailed("these runs show nothing of the lesson", "without --live it takes recorded ones")
-        if format is Form.text:
+        if format is LessonFormat.text:
             return _tell(walk)
         from spec_tui.cli.application import open_lessons
 
@@ -79,7 +79,7 @@ def _list() -> int:
 
 
 def _tell(walk: Walk) -> int:
-    from spec_tui.learn.telling import told
+    from spec_tui.learn.lesson_text import told
 
     sys.stdout.reconfigure(errors="replace")
     for line in told(walk, _ask if sys.stdin.isatty() and sys.stdout.isatty() else None):

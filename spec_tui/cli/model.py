@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Context, Typer
 
 from engines.errors import UsageProblem
-from engines.sources.meter import in_bytes
+from engines.hub.download_progress import in_bytes
 from spec_tui.cli.options import AllowPickle, DraftModel, DraftRevision, Format, OutputFormat, Revision, TrustRemoteCode
 from spec_tui.cli.options import complete_model as _complete
-from spec_tui.text import one_line
+from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
-    from engines.target.describe import Description
+    from engines.model.description import ModelDescription
 
 Rows = list[tuple[str, str]]
 _NAME = "A folder or a hub id. Default: the one that ships."
@@ -62,21 +62,21 @@ def list_(format: OutputFormat = Format.text) -> Callable[[], int]:
     return lambda: _list(format)
 
 
-def _describe(name, revision, draft_model, draft_revision, allow_pickle, trust_remote_code) -> Description:
+def _describe(name, revision, draft_model, draft_revision, allow_pickle, trust_remote_code) -> ModelDescription:
     from spec_tui.cli.output import Status
     from spec_tui.session.environment import prepare_this_process
 
     prepare_this_process()
     with Status() as status:
-        from engines.pair import shipped_target
-        from engines.sources.files import Terms
-        from engines.target.describe import describe
+        from engines.hub.model_files import TrustPolicy
+        from engines.model.description import describe
+        from engines.model.model_pair import shipped_target
 
-        terms = Terms(allow_pickle, trust_remote_code)
+        terms = TrustPolicy(allow_pickle, trust_remote_code)
         return describe(name or str(shipped_target()), revision, terms, draft_model, draft_revision, status.show)
 
 
-def _print(found: Description) -> None:
+def _print(found: ModelDescription) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -104,7 +104,7 @@ def _table(rows: Rows) -> Any:
     return table
 
 
-def _facts(found: Description) -> Rows:
+def _facts(found: ModelDescription) -> Rows:
     shape = found.shape
     rows = [
         ("refused", f"{found.problem}; {found.hint}" if found.problem else ""),
@@ -124,7 +124,7 @@ def _facts(found: Description) -> Rows:
     return [(name, value) for name, value in rows if value]
 
 
-def _where(found: Description) -> str:
+def _where(found: ModelDescription) -> str:
     if found.where == "folder":
         return f"the folder {found.folder}"
     place = "the hub, not downloaded" if found.to_download else "the hub's cache"
@@ -132,7 +132,7 @@ def _where(found: Description) -> str:
     return f"{place}, revision {found.revision or 'main'} (commit {(found.commit or '')[:10]}){gated}"
 
 
-def _layers(found: Description) -> str:
+def _layers(found: ModelDescription) -> str:
     s = found.shape
     if not s.layers:
         return ""
@@ -141,7 +141,7 @@ def _layers(found: Description) -> str:
     return f"{s.layers}, hidden size {s.hidden:,}{heads}{shared}" if s.hidden else f"{s.layers}{heads}{shared}"
 
 
-def _parameters(found: Description) -> str:
+def _parameters(found: ModelDescription) -> str:
     if found.parameters is None:
         return "unknown: pickled weights are not opened"
     kinds = ", ".join(found.stored) if len(found.stored) == 1 else ", ".join(
@@ -159,20 +159,20 @@ def in_number(count: int) -> str:
     return str(count)
 
 
-def _files(found: Description) -> str:
+def _files(found: ModelDescription) -> str:
     total = in_bytes(sum(found.files.values()))
     rest = f"; {in_bytes(found.to_download)} to download" if found.to_download else ""
     return f"{len(found.files)} needed, {total} ({found.weights}){rest}"
 
 
-def _drafts(found: Description) -> str:
+def _drafts(found: ModelDescription) -> str:
     if found.drafts is None:
         return ""
     words = "trees" if found.drafts == "trees" else "chains only"
     return f"{words}, as far as the configuration tells; the test at loading decides"
 
 
-def _memory(found: Description) -> Any:
+def _memory(found: ModelDescription) -> Any:
     from rich.table import Table
     from rich.text import Text
 
@@ -189,7 +189,7 @@ def _memory(found: Description) -> Any:
     return table
 
 
-def _fits(found: Description, fits: dict[str, bool]) -> str:
+def _fits(found: ModelDescription, fits: dict[str, bool]) -> str:
     sizes = {"ram": found.machine["ram"]} | {gpu["device"]: gpu["memory"] for gpu in found.machine["gpus"]}
     return ", ".join(f"{'yes' if fit else 'no'}: {place} {in_bytes(sizes[place])}" for place, fit in fits.items())
 
@@ -204,7 +204,7 @@ def _candidate(candidate: Any) -> str:
 
 
 def _list(format: Format) -> int:
-    from engines.sources import at_hand
+    from engines.hub import local_models as at_hand
 
     models = [{"name": f"sample {m.pop('role')}", **m} for m in at_hand.shipped()]
     models += [{"name": m.pop("id"), **m} for m in at_hand.cached()]

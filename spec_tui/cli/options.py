@@ -10,21 +10,21 @@ import typer
 
 def complete_model(incomplete: str) -> list[str]:
     """Hub ids in the cache that begin so, for the shell."""
-    from engines.sources import cache
+    from engines.hub import hub_cache as cache
 
     return [name for name, _ in cache.models() if name.startswith(incomplete)]
 
 
 def complete_datastore(incomplete: str) -> list[str]:
     """Names of datastores that begin so, for the shell."""
-    from engines.datastores import places
+    from engines.datastores.storage import catalog as places
 
     return [entry.name for entry in places.listing() if entry.name.startswith(incomplete) and not entry.unfinished]
 
 
 def complete_trace(incomplete: str) -> list[str]:
     """Names of shipped traces that begin so, for the shell."""
-    from spec_tui.session.shipped import names
+    from spec_tui.session.sample_traces import names
 
     return [name for name in names() if name.startswith(incomplete)]
 

@@ -12,13 +12,13 @@ from types import TracebackType
 from typing import Any
 
 from engines import codec
-from engines.events import Audited, Emitted, Event, Failed, Finished, Loading, Prefilled, Round, Started
-from engines.metrics import Metrics
+from engines.report.events import Audited, Emitted, Event, Failed, Finished, Loading, Prefilled, Round, Started
+from engines.report.metrics import Metrics
 from spec_tui.cli.ansi import Ink
 from spec_tui.cli.errors import narrate
-from spec_tui.narration import REASONS, Narrator
-from spec_tui.text import lossy, one_line, sanitise
-from spec_tui.verdict import sentence
+from spec_tui.present.audit_words import sentence
+from spec_tui.present.narration import REASONS, Narrator
+from spec_tui.present.text import lossy, one_line, sanitise
 
 
 @dataclass(slots=True)

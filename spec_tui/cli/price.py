@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from engines.cost import CostCurve
-from engines.forecast import Forecast
+from engines.cost.curve import CostCurve
+from engines.cost.speedup_model import SpeedupModel
 from spec_tui.cli.options import (
     AllowPickle,
     Device,
@@ -26,8 +26,8 @@ from spec_tui.cli.options import (
     TrustRemoteCode,
 )
 from spec_tui.cli.run import load_decoder
+from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
-from spec_tui.text import one_line
 
 _LENGTHS = (1, 3, 7, 15, 31, 63)  # drafted tokens: with the root as many rows as t(n) was measured at
 _FRESH = "Measure again, whatever was kept. Runs under the rejection law may then write otherwise."
@@ -71,10 +71,10 @@ def facts_of(ready) -> dict[str, Any]:
     """The object of ``--format json``; seconds, and shares between 0 and 1."""
     curve = CostCurve(ready.price)
     most = min(_LENGTHS[-1], ready.context_limit - 2)
-    drafters = {"lookup, drafting for next to nothing": Forecast(curve, most=most)}
+    drafters = {"lookup, drafting for next to nothing": SpeedupModel(curve, most=most)}
     if ready.draft_price:
         token = ready.draft_price[0][1]
-        drafters["draft model, a chain"] = Forecast(curve, token, token, most=most)
+        drafters["draft model, a chain"] = SpeedupModel(curve, token, token, most=most)
     return {
         "model": ready.model, "dtype": ready.dtype, "device": ready.device, "backend": ready.backend,
         "threads": ready.threads, "draft_model": ready.draft_model,
@@ -83,7 +83,7 @@ def facts_of(ready) -> dict[str, Any]:
     }
 
 
-def _pays(forecast: Forecast, most: int) -> dict[str, Any]:
+def _pays(forecast: SpeedupModel, most: int) -> dict[str, Any]:
     return {
         "at_best": forecast.at_best,
         "sizes": [

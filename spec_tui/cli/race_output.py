@@ -10,13 +10,13 @@ from textwrap import fill
 from typing import Any
 
 from engines import codec
-from engines.race.estimate import METHOD, Estimate
+from engines.hub.download_progress import in_bytes
+from engines.race.interval import METHOD, MedianInterval
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun, Result
-from engines.sources.meter import in_bytes
 from spec_tui.cli.output import run_object
-from spec_tui.standings import MEMORY, disturbance_sentence, interval, interval_meaning, pairs_summary, remarks
-from spec_tui.text import one_line, sanitise
+from spec_tui.present.race_text import MEMORY, disturbance_sentence, interval, interval_meaning, pairs_summary, remarks
+from spec_tui.present.text import one_line, sanitise
 
 _DEPTHS = 8
 WIDTH = 80
@@ -225,7 +225,7 @@ def _around(run: LaneRun) -> dict[str, Any]:
     }
 
 
-def number(estimate: Estimate | None, digits: int) -> str:
+def number(estimate: MedianInterval | None, digits: int) -> str:
     return "-" if estimate is None else f"{estimate.median:.{digits}f}"
 
 

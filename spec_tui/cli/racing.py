@@ -8,19 +8,19 @@ from pathlib import Path
 from time import perf_counter
 
 from engines.errors import UsageProblem
-from engines.events import Auditing, Event, Loading
 from engines.race.events import LaneFinished, LaneStarted
 from engines.race.lanes import Lane, Race
 from engines.race.result import LaneRun, Result
 from engines.race.runner import Racer, race
+from engines.report.events import Auditing, Event, Loading
+from engines.report.traces import TraceWriter
 from spec_tui.cli.errors import FAILED, INTERRUPTED, narrate
 from spec_tui.cli.generation import Generation
 from spec_tui.cli.interrupt import Interrupt
 from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import read_prompts
 from spec_tui.cli.run import load_decoder
-from spec_tui.session.trace import TraceWriter
-from spec_tui.text import one_line
+from spec_tui.present.text import one_line
 
 REPEATS = 6  # the fewest from which order statistics give an interval of 95 %
 
@@ -49,7 +49,7 @@ def hold(generation: Generation, asked: Race, traces: Path | None, show: Callabl
     shelf = Traces(traces, asked) if traces is not None else None
     racer = load_decoder(generation.load)
     result = Result(keep_events=shelf is not None)
-    follow(racer, asked, result, Progress(asked))
+    follow(racer, asked, result, RaceProgress(asked))
     if shelf is not None:
         shelf.write(result)
         narrate(f"{len(result.complete)} traces are in {traces}")
@@ -57,7 +57,7 @@ def hold(generation: Generation, asked: Race, traces: Path | None, show: Callabl
     return ended(result, asked, result.bugs)
 
 
-def follow(racer: Racer, asked: Race, result: Result, progress: Progress) -> None:
+def follow(racer: Racer, asked: Race, result: Result, progress: RaceProgress) -> None:
     """Hold the race, to its end or to ctrl+c. Raises SpecError as ``race`` does."""
     try:
         with Interrupt() as interrupted, progress:
@@ -83,7 +83,7 @@ def _runs(asked: Race, result: Result) -> int:
     return len(asked.lanes) * asked.repeats * (result.started.prompts if result.started else 1)
 
 
-class Progress:
+class RaceProgress:
     """Which lane runs and how long it will take, on stderr, and nothing while one does: a line that replaces itself on
     a terminal, a line for each finished run in a pipe, though not within ``pause`` seconds of the one before."""
 
@@ -93,7 +93,7 @@ class Progress:
         self._step = (0, 1)
         self._began = self._said = perf_counter()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> RaceProgress:
         self._status.__enter__()
         return self
 

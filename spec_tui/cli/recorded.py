@@ -7,27 +7,27 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from engines.errors import UsageProblem
-from spec_tui.race.recorded import MOST, Recorded, Source
-from spec_tui.session.shipped import trace_path
-from spec_tui.session.trace import read_trace
+from engines.report.traces import read_trace
+from spec_tui.session.recorded_race import MOST, RecordedRace, RecordedRun
+from spec_tui.session.sample_traces import trace_path
 
 _RUN = re.compile(r"\d+-.+\.repeat-(\d+)\.prompt-(\d+)")  # as racing.Traces names them
 _NAMED = "name the files: spec-tui replay FILE FILE --screen race"
 
 
-def recorded(named: Sequence[str]) -> Recorded:
+def recorded(named: Sequence[str]) -> RecordedRace:
     """The runs of these files, names and folders, side by side. Raises UsageProblem."""
-    return Recorded([source for name in named for source in _sources(name)])
+    return RecordedRace([source for name in named for source in _sources(name)])
 
 
-def _sources(name: str) -> Iterator[Source]:
+def _sources(name: str) -> Iterator[RecordedRun]:
     path = trace_path(name)
     paths, note = _of_folder(path) if path.is_dir() else ([path], "")
     for each in paths:
         trace = read_trace(each)
         if not trace.runs:
             raise UsageProblem(f"{each} holds no run", "traces are written by spec-tui run --trace FILE")
-        yield Source(each.stem, trace, note if each == paths[0] else "")
+        yield RecordedRun(each.stem, trace, note if each == paths[0] else "")
 
 
 def _of_folder(folder: Path) -> tuple[list[Path], str]:

@@ -13,16 +13,16 @@ from typing import Annotated
 from typer import Argument, Option
 
 from engines.errors import UsageProblem
-from engines.events import Audited, Event
+from engines.report.events import Audited, Event
+from engines.report.run_state import fold_all
+from engines.report.traces import Trace, read_trace
 from spec_tui.cli.errors import narrate
 from spec_tui.cli.options import complete_trace
 from spec_tui.cli.output import JsonOutput, Record
-from spec_tui.narration import Narrator, question
-from spec_tui.session.replay import Player
-from spec_tui.session.shipped import names, trace_path
-from spec_tui.session.state import fold_all
-from spec_tui.session.trace import Trace, read_trace
-from spec_tui.text import one_line, sanitise
+from spec_tui.present.narration import Narrator, question
+from spec_tui.present.text import one_line, sanitise
+from spec_tui.session.replay_client import ReplayClock
+from spec_tui.session.sample_traces import names, trace_path
 
 
 class Screen(StrEnum):
@@ -33,7 +33,7 @@ class Screen(StrEnum):
     race = "race"
 
 
-class Form(StrEnum):
+class ReplayFormat(StrEnum):
     """How a replay is shown."""
 
     screen = "screen"
@@ -54,7 +54,7 @@ def replay(
     ] = None,
     speed: Annotated[float | None, Option(metavar="X", help=_SPEED)] = None,
     screen: Annotated[Screen, Option(help=_SCREEN)] = Screen.chat,
-    format: Annotated[Form, Option("--format", help=_FORMAT)] = Form.screen,
+    format: Annotated[ReplayFormat, Option("--format", help=_FORMAT)] = ReplayFormat.screen,
     theme: Annotated[str | None, Option(metavar="NAME", help="Colours of the application.")] = None,
     presenter: Annotated[bool, Option("--presenter", help="Step large, for a projector.")] = False,
 ) -> Callable[[], int]:
@@ -74,21 +74,21 @@ def replay(
         recorded = read_trace(path)
         if not recorded.runs:
             raise UsageProblem(f"{path} holds no run", "traces are written by spec-tui run --trace FILE")
-        if format is Form.screen:
+        if format is ReplayFormat.screen:
             from spec_tui.cli.application import open_replay
 
             return open_replay(recorded, path.stem, speed or 1.0, screen.value, theme, presenter)
         for problem in recorded.problems:
             narrate(f"note: {problem}")
-        _narrate(recorded, speed or math.inf) if format is Form.text else _summarise(recorded)
+        _narrate(recorded, speed or math.inf) if format is ReplayFormat.text else _summarise(recorded)
         return 0
 
     return execute
 
 
-def _race(traces: list[str], speed: float | None, format: Form, theme: str | None, presenter: bool) -> int:
+def _race(traces: list[str], speed: float | None, format: ReplayFormat, theme: str | None, presenter: bool) -> int:
     """Side by side, in the photo finish."""
-    if format is not Form.screen:
+    if format is not ReplayFormat.screen:
         raise UsageProblem(f"--screen race is a screen, and --format {format} is none",
                            f"leave one out: spec-tui replay FILE --format {format} tells one trace")
     from spec_tui.cli.application import open_recorded
@@ -135,7 +135,7 @@ def _narrate(trace: Trace, speed: float) -> None:
 
 def _paced(run: tuple[Event, ...], speed: float) -> Iterator[Event]:
     """The events of a run, each at its time."""
-    player = Player(run, speed)
+    player = ReplayClock(run, speed)
     while not player.over:
         due = player.due()
         yield from due

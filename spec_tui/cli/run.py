@@ -9,10 +9,11 @@ from typing import Annotated
 
 from typer import Option
 
-from engines import registry
-from engines.answer import Answer
 from engines.errors import SpecError, UsageProblem
-from engines.events import Event, Failed, Finished, Loading, Started
+from engines.methods import registry
+from engines.report.answer import Answer
+from engines.report.events import Event, Failed, Finished, Loading, Started
+from engines.report.traces import TraceWriter
 from engines.request import Request
 from spec_tui.cli.errors import FAILED, INTERRUPTED, narrate
 from spec_tui.cli.generation import Generation, generates
@@ -22,7 +23,6 @@ from spec_tui.cli.output import JsonOutput, NarratedOutput, Record, Status, Text
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.environment import prepare_this_process
 from spec_tui.session.service import Decoder
-from spec_tui.session.trace import TraceWriter
 
 Output = TextOutput | NarratedOutput | JsonOutput
 _ENGINE = "How to decode; see spec-tui engines. Default: draft where a draft model fits, else pld."

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from engines import codec
-from engines.events import Loading
-from engines.removed import Removed
+from engines.model.skipped_layers import SkippedLayers
+from engines.report.events import Loading
 from spec_tui.cli.datastore_progress import in_time
 from spec_tui.cli.errors import INTERRUPTED, narrate
 from spec_tui.cli.options import (
@@ -27,12 +27,12 @@ from spec_tui.cli.options import (
 )
 from spec_tui.cli.output import Status
 from spec_tui.cli.run import load_decoder
+from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
-from spec_tui.text import one_line
 
 if TYPE_CHECKING:
-    from engines.layersearch.kept import Entry, Search, Trial
-    from engines.layersearch.search import Progress
+    from engines.methods.draft_verify.layer_search.search import SearchProgress
+    from engines.methods.draft_verify.layer_search.search_store import Search, SearchTrial, StoredSearch
 
 _PROMPTS = "Prompts to measure on, one a line, or lines of JSON with a prompt. Default: eight of the showcase."
 _TRIALS = "Sets to try in all, those of earlier runs included."
@@ -66,9 +66,9 @@ def search_layers(
     def execute() -> int:
         if show or remove is not None:
             return _look(remove, format)
-        from engines.layersearch import order as orders
+        from engines.methods.draft_verify.layer_search import search_spec as orders
 
-        order = orders.Order(_prompts(prompts), trials, tokens, seed, fresh)
+        order = orders.SearchSpec(_prompts(prompts), trials, tokens, seed, fresh)
         order.check()
         load = LoadRequest(model, None, dtype, device, revision, None, allow_pickle, trust_remote_code)
         runtime = load_decoder(load)
@@ -91,7 +91,7 @@ def _prompts(file: Path | None) -> tuple[str, ...]:
 
         kinds = dict.fromkeys(showcase.kind for showcase in SHOWCASES)
         return tuple(s.prompt for kind in kinds for s in [s for s in SHOWCASES if s.kind == kind][:_OF_A_KIND])
-    from engines.datastores.answers import read_prompts
+    from engines.datastores.building.model_answers import read_prompts
 
     return tuple(read_prompts(file))
 
@@ -102,7 +102,7 @@ class Shown:
 
     def __init__(self) -> None:
         self._status, self._terminal = Status(), sys.stderr.isatty()
-        self._best: Trial | None = None
+        self._best: SearchTrial | None = None
         self._trials = 0
 
     def __enter__(self) -> Shown:
@@ -112,7 +112,7 @@ class Shown:
     def __exit__(self, *left: Any) -> None:
         self._status.__exit__(None, None, None)
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: SearchProgress) -> None:
         """The next step."""
         if progress.step.unit == "trials":
             self._trials = progress.step.done
@@ -129,7 +129,7 @@ class Shown:
         return f"{self._trials} trials are kept: the same command{' without --fresh' * fresh} goes on from there"
 
 
-def line(progress: Progress) -> str:
+def line(progress: SearchProgress) -> str:
     """A step in words: "trials: 12 of 100, 0.8 s each, 70 s left; best x1.21 without a3,m5"."""
     step, best = progress.step, progress.best
     each = f", {1 / step.rate:.2g} s each" if step.rate else ""
@@ -145,7 +145,7 @@ def facts_of(search: Search) -> dict[str, Any]:
         "id": identity.id, "model": search.model, "dtype": identity.dtype, "machine": codec.plain(identity.machine),
         "layers": identity.layers, "prompts": settings.prompts, "tokens": settings.tokens, "seed": settings.seed,
         "best": None if best is None else codec.plain(best)
-        | codec.plain(Removed.parse(best.skipped, identity.layers)) | {"confirmed": search.found is not None},
+        | codec.plain(SkippedLayers.parse(best.skipped, identity.layers)) | {"confirmed": search.found is not None},
         "slow_trials": search.slow, "trials": [codec.plain(trial) for trial in search.trials],
     }
 
@@ -169,7 +169,7 @@ def lines(search: Search) -> list[str]:
 
 
 def _look(remove: str | None, format: Format) -> int:
-    from engines.layersearch import kept
+    from engines.methods.draft_verify.layer_search import search_store as kept
 
     if remove is not None:
         kept.remove(remove)
@@ -186,11 +186,11 @@ def _look(remove: str | None, format: Format) -> int:
     return 0
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: StoredSearch) -> dict[str, Any]:
     return {"id": entry.id, "problem": entry.problem or None} | (facts_of(entry.search) if entry.search else {})
 
 
-def _words(entry: Entry) -> str:
+def _words(entry: StoredSearch) -> str:
     search = entry.search
     if search is None:
         return one_line(entry.problem)

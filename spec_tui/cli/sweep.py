@@ -9,17 +9,17 @@ from typing import Annotated
 
 from typer import Option
 
-from engines import registry
 from engines.errors import UsageProblem
+from engines.methods import registry
 from engines.race.lanes import STORES, Lane, Race, make_lane
 from engines.race.result import Result
-from spec_tui.cli.compare import Format, Prompts, RaceFormat, Repeats, TraceDir, write
+from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, write
 from spec_tui.cli.errors import narrate
 from spec_tui.cli.generation import Generation, generates
 from spec_tui.cli.options import Settings
 from spec_tui.cli.racing import ask, hold
 from spec_tui.cli.run import settings
-from spec_tui.text import one_line
+from spec_tui.present.text import one_line
 
 _VARY = "The option and its values: c=8,16,32,64. datastore varies what is searched."
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -34,7 +34,7 @@ def sweep(
     repeats: Repeats = None,
     prompts: Prompts = None,
     trace_dir: TraceDir = None,
-    format: RaceFormat = Format.table,
+    format: RaceFormat = RaceFormat.table,
 ) -> Callable[[], int]:
     """Draw one option of an engine against tokens/s and acceptance.
 
@@ -47,9 +47,9 @@ def sweep(
         _remark(option, lanes[-1])
 
         def show(result: Result) -> None:
-            if format in (Format.table, Format.md) and result.complete:
+            if format in (RaceFormat.table, RaceFormat.md) and result.complete:
                 drawn = plot(result, asked, option)
-                print(drawn if format is Format.table else f"```text\n{drawn}\n```", end="\n\n")
+                print(drawn if format is RaceFormat.table else f"```text\n{drawn}\n```", end="\n\n")
             write(result, asked, format)
 
         return hold(generation, asked, trace_dir, show)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from engines.events import Started
-from spec_tui.narration import REASONS, asked
-from spec_tui.session.state import RunState
-from spec_tui.text import lossy, model_label, one_line
-from spec_tui.verdict import sentence
+from engines.report.events import Started
+from engines.report.run_state import RunState
+from spec_tui.present.audit_words import sentence
+from spec_tui.present.narration import REASONS, asked
+from spec_tui.present.text import lossy, model_label, one_line
 
 
 def title(run: RunState) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from engines.events import Emitted
+from engines.report.events import Emitted
+from engines.report.run_state import RunState
 from spec_tui.cli.ansi import Ink
 from spec_tui.export import about
-from spec_tui.narration import question
-from spec_tui.session.state import RunState
-from spec_tui.text import sanitise
+from spec_tui.present.narration import question
+from spec_tui.present.text import sanitise
 
 _INK = Ink(marks=True, colour=True, exact=False)
 _BEFORE, _AFTER = 1.0, 2.0  # seconds to read the prompt, and the numbers

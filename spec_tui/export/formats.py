@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spec_tui.session.state import RunState, fold_all
-from spec_tui.session.trace import Trace
+from engines.report.run_state import RunState, fold_all
+from engines.report.traces import Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ExportOptions:
     """How documents look: cells of the terminal, a theme (None: ours), speed of recordings."""
 
     size: tuple[int, int] | None = None
@@ -18,25 +18,25 @@ class Look:
     speed: float = 1.0
 
 
-def _markdown(trace: Trace, name: str, look: Look) -> str:
+def _markdown(trace: Trace, name: str, look: ExportOptions) -> str:
     from spec_tui.export.markdown import markdown
 
     return markdown(_runs(trace))
 
 
-def _page(trace: Trace, name: str, look: Look) -> str:
+def _page(trace: Trace, name: str, look: ExportOptions) -> str:
     from spec_tui.export.page import page
 
     return page(_runs(trace))
 
 
-def _picture(trace: Trace, name: str, look: Look) -> str:
+def _picture(trace: Trace, name: str, look: ExportOptions) -> str:
     from spec_tui.export.picture import picture
 
     return picture(trace, name, look.size or (120, 40), look.theme)
 
 
-def _cast(trace: Trace, name: str, look: Look) -> str:
+def _cast(trace: Trace, name: str, look: ExportOptions) -> str:
     from spec_tui.export.cast import cast
 
     return cast(_runs(trace), *(look.size or (80, 24)), speed=look.speed)
@@ -47,17 +47,17 @@ def _runs(trace: Trace) -> list[RunState]:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ExportFormat:
     """A form: what it is, in words, and what makes it."""
 
     words: str
-    make: Callable[[Trace, str, Look], str]
+    make: Callable[[Trace, str, ExportOptions], str]
 
 
 FORMS = {
-    "md": Form("Markdown: the answer, its corrections, the rounds in a table", _markdown),
-    "html": Form("web page: colours, views, a token's facts where you point at it", _page),
-    "svg": Form("picture of the application's screen at the end", _picture),
-    "cast": Form("recording of a terminal (asciicast v2), by the engine's clock", _cast),
+    "md": ExportFormat("Markdown: the answer, its corrections, the rounds in a table", _markdown),
+    "html": ExportFormat("web page: colours, views, a token's facts where you point at it", _page),
+    "svg": ExportFormat("picture of the application's screen at the end", _picture),
+    "cast": ExportFormat("recording of a terminal (asciicast v2), by the engine's clock", _cast),
 }
 """By name, which is the ending of the file too."""

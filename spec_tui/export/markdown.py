@@ -6,10 +6,10 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
+from engines.report.run_state import RunState
 from spec_tui.export import about
-from spec_tui.narration import question, quoted
-from spec_tui.session.state import RunState
-from spec_tui.text import one_line, sanitise
+from spec_tui.present.narration import question, quoted
+from spec_tui.present.text import one_line, sanitise
 from spec_tui.tui.copying import marked_text
 
 _MARKED = "As CriticMarkup: `{~~rejected~>chosen~~}` where the target corrected the draft, `{++x++}` for a bonus."

@@ -6,14 +6,14 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Iterator, Sequence
 
+from engines.report.run_state import RunState, TokenState
 from spec_tui.export import about
-from spec_tui.narration import question, quoted
-from spec_tui.session.state import RunState, TokenState
-from spec_tui.text import one_line, sanitise, visible
-from spec_tui.tui import marks
+from spec_tui.present import token_styles as marks
+from spec_tui.present.narration import question, quoted
+from spec_tui.present.text import one_line, sanitise, visible
 from spec_tui.tui.screens.inspector import facts, fate, rivals
 from spec_tui.tui.theme import DARK, LIGHT
-from spec_tui.tui.widgets.ink import INKS
+from spec_tui.tui.widgets.styles import INKS
 
 _VIEWS = ("outcome", "source", "confidence", "plain")
 _ATTRIBUTES = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from engines.errors import RunFailed
-from spec_tui.session.replay import ReplayClient
-from spec_tui.session.trace import Trace
+from engines.report.traces import Trace
+from spec_tui.session.replay_client import ReplayClient
 from spec_tui.tui.copying import offline
 
 _FRAMES = 200
@@ -18,7 +18,7 @@ def picture(trace: Trace, name: str, size: tuple[int, int] = (120, 40), theme: s
 
 
 async def _picture(trace: Trace, name: str, size: tuple[int, int], theme: str | None) -> str:
-    from spec_tui.tui.replay import ReplayApp
+    from spec_tui.tui.replay_app import ReplayApp
 
     app = ReplayApp(ReplayClient(trace, float("inf")), name, theme=theme)
     async with app.run_test(size=size) as pilot:

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from engines.errors import UsageProblem
-from spec_tui.session.shipped import trace_path
-from spec_tui.session.state import RunState, fold_all
-from spec_tui.session.trace import read_trace
+from engines.report.run_state import RunState, fold_all
+from engines.report.traces import read_trace
+from spec_tui.session.sample_traces import trace_path
 
 FOLDER = Path(__file__).parent / "lessons"
 _TERMS = "terms.toml"
@@ -39,7 +39,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AnswerChoice:
     """A possible answer: right where ``when`` holds; ``wrong`` says in a sentence why it does not."""
 
     text: str
@@ -64,7 +64,7 @@ class Question:
     most: str = ""
     low: str = ""
     high: str = ""
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[AnswerChoice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _question(record: dict) -> Question:
     """The reveal stands beside the question's own place unless it names another."""
     record = dict(record)
     reveal = record.pop("reveal")
-    choices = tuple(Choice(**choice) for choice in record.pop("choices", ()))
+    choices = tuple(AnswerChoice(**choice) for choice in record.pop("choices", ()))
     rest = {key: record.pop(key) for key in ("answer", "most", "low", "high") if key in record}
     page = _page({"title": "Your guess", **record})
     place = {"round": page.round, "phase": page.phase, "trace": page.trace, "title": "What the run says"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spec_tui.learn.facts import Fact, of_round, of_run
-from spec_tui.learn.filling import Missing, fill, holds, paragraphs
+from engines.report.run_state import RunState
 from spec_tui.learn.lesson import Lesson, Page
-from spec_tui.learn.picks import pick
-from spec_tui.session.state import RunState
-from spec_tui.step.phases import Place, phases_of
+from spec_tui.learn.lesson_facts import Fact, of_round, of_run
+from spec_tui.learn.round_selectors import pick
+from spec_tui.learn.templates import Missing, fill, holds, paragraphs
+from spec_tui.present.step.phases import StepPosition, phases_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class View:
     paragraphs: tuple[str, ...]
     run: RunState
     name: str
-    place: Place
+    place: StepPosition
     terms: tuple[str, ...] = ()
     see: str = ""
     options: tuple[str, ...] = ()
@@ -94,13 +94,13 @@ class Walk:
         self.at = len(self.pages) + 1
 
     # -- what there is to see ---------------------------------------------------------------------
-    def place(self, page: Page) -> Place | None:
+    def place(self, page: Page) -> StepPosition | None:
         """Where a page points at; None where the run has no such round."""
         run = self._run(page)
         number = pick(run, page.round)
         if number is None or page.phase not in phases_of(run, number):
             return None
-        return Place(number, page.phase)
+        return StepPosition(number, page.phase)
 
     def view(self) -> View:
         """The page where the learner is."""

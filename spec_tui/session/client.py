@@ -6,9 +6,9 @@ from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from engines.answer import Answer
-from engines.events import Event, Failed
 from engines.race.lanes import Race
+from engines.report.answer import Answer
+from engines.report.events import Event, Failed
 from engines.request import Request
 
 AGAIN = "start the engine again to go on"

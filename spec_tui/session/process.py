@@ -19,7 +19,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from engines.events import Event, Failed, from_json
+from engines.report.events import Event, Failed, from_json
 from spec_tui.session.client import AGAIN, LoadRequest, QueuedClient
 from spec_tui.session.environment import engine_environment
 from spec_tui.session.log import log_path, open_log

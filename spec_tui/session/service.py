@@ -11,24 +11,24 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engines.answer import Answer
 from engines.errors import ModelUnavailable, SpecError
-from engines.events import Auditing, Event, Failed, Loading, Ready
 from engines.race.lanes import Race
-from engines.race.runner import Racer, held, race
+from engines.race.runner import Racer, defer_events, race
+from engines.report.answer import Answer
+from engines.report.events import Auditing, Event, Failed, Loading, Ready
 from engines.request import Request
-from spec_tui.session import datastores
+from spec_tui.session import datastore_commands as datastores
 from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
-    from engines.datastores.workshop import Workshop
+    from engines.datastores.building.datastore_service import DatastoreService
 
 
 class Decoder(Racer, Protocol):
     """What is asked of a loaded model: ``engines.runtime.Runtime``, or a stand-in of the tests."""
 
     ready: Ready
-    workshop: Workshop
+    workshop: DatastoreService
 
 
 Loader = Callable[..., Decoder]
@@ -108,7 +108,7 @@ class Service:
             for event in self._loaded().run(Request.from_dict(job.record["request"]), cancelled=job.stop.is_set):
                 self._emit(event)
         elif job.record["do"] == "race":
-            for event in held(race(self._loaded(), Race.from_dict(job.record["race"]), job.stop.is_set)):
+            for event in defer_events(race(self._loaded(), Race.from_dict(job.record["race"]), job.stop.is_set)):
                 self._emit(event)
         elif job.record["do"] in datastores.COMMANDS:
             datastores.execute(job.record, lambda: self._loaded().workshop, self._emit, job.stop.is_set)

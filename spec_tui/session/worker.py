@@ -19,9 +19,9 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
-from engines.events import Event
+from engines.report.events import Event
+from engines.report.traces import encode
 from spec_tui.session.service import Loader, Service
-from spec_tui.session.trace import encode
 
 _PATIENCE = 1.0  # seconds a run gets to end by itself once the parent has closed or died
 _PIPE_SIZE = 1 << 20

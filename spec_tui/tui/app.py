@@ -14,11 +14,11 @@ from textual.screen import Screen
 
 from engines.errors import UsageProblem
 from engines.request import Request
+from spec_tui.present.token_styles import VIEWS
 from spec_tui.session.client import EngineClient, LoadRequest
-from spec_tui.tui.marks import VIEWS
+from spec_tui.tui.chat_session import ChatSession
 from spec_tui.tui.screens.chat import ChatScreen
-from spec_tui.tui.settings import Settings
-from spec_tui.tui.sitting import Sitting
+from spec_tui.tui.settings import ChatSettings
 from spec_tui.tui.theme import DARK_TOKENS, LIGHT_TOKENS, THEMES
 
 
@@ -48,7 +48,7 @@ class SpecTui(App[int]):
     ) -> None:
         super().__init__()
         self.client, self.presenter = client, presenter
-        self.sitting = Sitting(client, load, Settings.from_request(initial_request_options))
+        self.sitting = ChatSession(client, load, ChatSettings.from_request(initial_request_options))
         for ours in THEMES:
             self.register_theme(ours)
         self.theme = theme if theme in self.available_themes else "spec-dark"

@@ -7,8 +7,8 @@ import re
 from datetime import datetime
 from pathlib import Path
 
-from engines.tree import children
-from spec_tui.session.state import RunState
+from engines.core.tree import children
+from engines.report.run_state import RunState
 
 
 def marked_text(run: RunState) -> str:

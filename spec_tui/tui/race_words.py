@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from textwrap import wrap
 
-from engines import registry
-from engines.events import Failed
+from engines.hub.download_progress import in_bytes
+from engines.methods import registry
 from engines.race.events import Compared
 from engines.race.lanes import Lane
 from engines.race.result import LaneFigures
+from engines.report.events import Failed
+from engines.report.run_state import RunState
 from engines.request import LAWS, law_mark
-from engines.sources.meter import in_bytes
-from spec_tui.race.recorded import Recorded
-from spec_tui.session.state import RunState
-from spec_tui.standings import (
+from spec_tui.present.race_text import (
     MEMORY,
     NOT_COMPARABLE,
     disturbance_sentence,
@@ -23,12 +22,13 @@ from spec_tui.standings import (
     pairs_summary,
     remarks,
 )
-from spec_tui.text import model_label, one_line, visible
-from spec_tui.tui import words
-from spec_tui.tui.contest import Contest, Moment
-from spec_tui.tui.marks import spans
-from spec_tui.tui.racing import missing
-from spec_tui.tui.replay import speed_words
+from spec_tui.present.text import model_label, one_line, visible
+from spec_tui.present.token_styles import spans
+from spec_tui.session.recorded_race import RecordedRace
+from spec_tui.tui import chat_words as words
+from spec_tui.tui.race_controller import Moment, RaceController
+from spec_tui.tui.race_setup import missing
+from spec_tui.tui.replay_app import speed_words
 from spec_tui.tui.settings import changed
 from spec_tui.tui.widgets.race_lanes import LaneView
 from spec_tui.tui.widgets.race_table import Scores
@@ -40,7 +40,7 @@ _WIDE = 116  # columns for what runs and how in one line
 _SAID = 3  # lines of a sentence at most
 
 
-def lane_views(contest: Contest) -> tuple[LaneView, ...]:
+def lane_views(contest: RaceController) -> tuple[LaneView, ...]:
     """The lanes at the moment that is shown."""
     bout = contest.bout
     lanes = bout.asked.lanes if bout is not None else contest.setup.lanes
@@ -48,7 +48,7 @@ def lane_views(contest: Contest) -> tuple[LaneView, ...]:
     return tuple(_view(contest, n, lane, label) for n, (lane, label) in enumerate(zip(lanes, labels)))
 
 
-def _view(contest: Contest, number: int, lane: Lane, label: str) -> LaneView:
+def _view(contest: RaceController, number: int, lane: Lane, label: str) -> LaneView:
     bout, moment = contest.bout, contest.moment(number)
     law = bout.asked.request.law if bout is not None else contest.sitting.settings.law
     lossy = not (LAWS[law].lossless and registry.find(lane.engine).lossless)
@@ -70,7 +70,7 @@ def _view(contest: Contest, number: int, lane: Lane, label: str) -> LaneView:
                     marked)
 
 
-def _about(contest: Contest, lane: Lane, number: int) -> tuple[str, ...]:
+def _about(contest: RaceController, lane: Lane, number: int) -> tuple[str, ...]:
     """What a lane is, or why there is nothing of it."""
     bout, spec = contest.bout, registry.find(lane.engine)
     if bout is not None and bout.standing(number) == "failed":
@@ -108,7 +108,7 @@ def _numbers(rate: float | None, up: float | None, accepted: float | None, lengt
     )
 
 
-def _badge(contest: Contest, number: int) -> tuple[str, str] | None:
+def _badge(contest: RaceController, number: int) -> tuple[str, str] | None:
     bout = contest.bout
     if number == bout.asked.baseline:
         return "baseline", "muted"
@@ -116,7 +116,7 @@ def _badge(contest: Contest, number: int) -> tuple[str, str] | None:
     return pair_badge(pair) if pair is not None else None
 
 
-def scores(contest: Contest, sort: int) -> Scores:
+def scores(contest: RaceController, sort: int) -> Scores:
     """The table, once there is something complete."""
     bout = contest.bout
     if bout is None or not bout.result.complete:
@@ -125,10 +125,10 @@ def scores(contest: Contest, sort: int) -> Scores:
                   sort)
 
 
-def notes(contest: Contest) -> tuple[str, ...]:
+def notes(contest: RaceController) -> tuple[str, ...]:
     """What the numbers do not say themselves."""
     bout = contest.bout
-    if isinstance(bout, Recorded):
+    if isinstance(bout, RecordedRace):
         return bout.notes()
     result, figures = bout.result, bout.figures()
     said = [NOT_COMPARABLE] if bout.asked.live else []
@@ -143,31 +143,31 @@ def notes(contest: Contest) -> tuple[str, ...]:
     return (*filter(None, said), *pairs_summary(result.pairs, bout.labels), f"memory: {MEMORY}")
 
 
-def plot_state(contest: Contest) -> str:
+def plot_state(contest: RaceController) -> str:
     """What the plot shows."""
     if contest.bout is None or contest.bout.running:
         return ""
-    if isinstance(contest.bout, Recorded):
+    if isinstance(contest.bout, RecordedRace):
         return "as recorded"
     return "the runs that differ" if contest.differing else "each lane's middle run"
 
 
-def difference(contest: Contest, pair: Compared) -> str:
+def difference(contest: RaceController, pair: Compared) -> str:
     """Which tokens differ first, and what that means."""
     tokens = f"{_token(contest, pair, True)} and {_token(contest, pair, False)}"
     return f"{tokens}: {pair_sentence(pair, contest.bout.labels)}"
 
 
-def _token(contest: Contest, pair: Compared, first: bool) -> str:
+def _token(contest: RaceController, pair: Compared, first: bool) -> str:
     lane, repeat = (pair.first, pair.first_repeat) if first else (pair.second, pair.second_repeat)
     run = contest.bout.run(lane, repeat)
     tokens = contest.bout.state(run).tokens if run is not None else RunState().tokens
     return f"“{visible(tokens[pair.at].piece)}”" if pair.at < len(tokens) else "the end"
 
 
-def top(contest: Contest) -> tuple[Row, Row]:
+def top(contest: RaceController) -> tuple[Row, Row]:
     """The first line: what it is, and how it is asked."""
-    if isinstance(contest.bout, Recorded):
+    if isinstance(contest.bout, RecordedRace):
         return _recorded_top(contest.bout)
     setup, settings = contest.setup, contest.sitting.settings
     mode = "LIVE, not comparable" if setup.live else "fair"
@@ -180,7 +180,7 @@ def top(contest: Contest) -> tuple[Row, Row]:
             [span for span in right if span[0]])
 
 
-def _recorded_top(bout: Recorded) -> tuple[Row, Row]:
+def _recorded_top(bout: RecordedRace) -> tuple[Row, Row]:
     models = {f"{model_label(s.model)} · {s.dtype} · {s.device}" for s in bout.starts}
     of = one_line(models.pop(), 60) if len(models) == 1 else "of different models or machines"
     runs = f"{len(bout.labels)} run{'s' * (len(bout.labels) > 1)} "
@@ -189,7 +189,7 @@ def _recorded_top(bout: Recorded) -> tuple[Row, Row]:
     return [(" spec-tui ", "title"), (" race ", "strong"), (of, "muted")], right
 
 
-def status(contest: Contest, message: str, width: int) -> list[Row]:
+def status(contest: RaceController, message: str, width: int) -> list[Row]:
     """The lines above the keys: what runs, what plays, what was said; sentences as long as they need."""
     sitting, problem = contest.sitting, contest.bout.problem if contest.bout is not None else None
     if contest.running:
@@ -213,7 +213,7 @@ def _told(failed: Failed) -> str:
     return " ".join(f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in (failed.message, failed.hint) if part)
 
 
-def _resting(contest: Contest) -> Row:
+def _resting(contest: RaceController) -> Row:
     if contest.photo is not None:
         return _clock(contest)
     if contest.bout is not None:
@@ -222,7 +222,7 @@ def _resting(contest: Contest) -> Row:
             ("  i prompt · a adds a lane · - takes it away · t repeats · f live", "muted")]
 
 
-def _running(contest: Contest, width: int) -> list[Row]:
+def _running(contest: RaceController, width: int) -> list[Row]:
     """What runs; in a narrow window how it runs is a line of its own."""
     bout = contest.bout
     if bout.stopping:
@@ -241,10 +241,10 @@ def _running(contest: Contest, width: int) -> list[Row]:
     return [[*row, more]] if width >= _WIDE else [row, [(" ", "text"), more]]
 
 
-def _clock(contest: Contest) -> Row:
+def _clock(contest: RaceController) -> Row:
     photo = contest.photo
     state = (" ■ ", "muted") if photo.over else (" ▶ ", "good") if photo.playing else (" ‖ ", "warn")
-    again = "space again" if isinstance(contest.bout, Recorded) else "space again · R new race"
+    again = "space again" if isinstance(contest.bout, RecordedRace) else "space again · R new race"
     keys = again if photo.over else "space · < > speed · end"
     share = photo.now / photo.length if photo.length else 1.0
     return [state, (f"photo finish {speed_words(photo.speed)}  ", "text"), *_bar(share),

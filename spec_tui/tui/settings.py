@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
-from engines import registry
 from engines.errors import UsageProblem
-from engines.events import Ready
-from engines.options import Option
+from engines.methods import registry
+from engines.methods.options import Option
+from engines.report.events import Ready
 from engines.request import LAWS, Request, law_mark
 
 Turns = tuple[tuple[str, str], ...]
@@ -29,7 +29,7 @@ SAMPLING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ChatSettings:
     """Engine ("" = the default for the models at hand), options given by engine, sampling, system prompt, names of
     datastores (none = those that ship); the name of the loaded model, which presets go by."""
 
@@ -46,7 +46,7 @@ class Settings:
     model: str = ""
 
     @classmethod
-    def from_request(cls, request: Request | None) -> Settings:
+    def from_request(cls, request: Request | None) -> ChatSettings:
         """The settings a request asks for; the defaults for None."""
         if request is None:
             return cls()
@@ -66,14 +66,14 @@ class Settings:
         """All options of an engine with their values."""
         return registry.find(engine).parse(dict(self.given.get(engine, {})), self.model)
 
-    def with_engine(self, engine: str, ready: Ready | None = None) -> Settings:
+    def with_engine(self, engine: str, ready: Ready | None = None) -> ChatSettings:
         """Another engine. Raises UsageProblem if there is none of that name, or its needs are not met."""
         spec = registry.find(engine)
         if reason := unavailable(spec, ready):
             raise UsageProblem(f"{spec.title} is not available", reason)
         return replace(self, engine=engine)
 
-    def with_option(self, engine: str, name: str, value: Any) -> Settings:
+    def with_option(self, engine: str, name: str, value: Any) -> ChatSettings:
         """One option of an engine; one at its default is as not given, so that it follows another budget or preset.
         Raises UsageProblem that states the range."""
         given, spec = {**self.given.get(engine, {}), name: value}, registry.find(engine)
@@ -81,14 +81,14 @@ class Settings:
         defaults = spec.defaults(parsed)
         return replace(self, given={**self.given, engine: {n: parsed[n] for n in given if parsed[n] != defaults[n]}})
 
-    def with_sampling(self, name: str, value: Any) -> Settings:
+    def with_sampling(self, name: str, value: Any) -> ChatSettings:
         """One value of ``SAMPLING``. Raises UsageProblem that states the range."""
         option = next(o for o in SAMPLING if o.name == name)
         new = replace(self, **{name: option.parse(value)})
         new.request((("user", "x"),), None).check()
         return new
 
-    def with_datastores(self, names: Iterable[str], ready: Ready | None = None) -> Settings:
+    def with_datastores(self, names: Iterable[str], ready: Ready | None = None) -> ChatSettings:
         """Other datastores; none takes those that ship. Raises UsageProblem where there is none of a name."""
         names = tuple(dict.fromkeys(names))
         check_datastores(names, ready)
@@ -136,8 +136,8 @@ def check_datastores(names: Iterable[str], ready: Ready | None = None) -> None:
     """Raises UsageProblem, with those at hand, where there is no datastore of a name."""
     unknown = [name for name in names if name not in stores(ready)]
     if unknown:  # those built since the model was loaded, too; only then is the disk asked
-        from engines.datastores import places
-        from engines.datastores.order import STANDARD_LIBRARY
+        from engines.datastores.building.build_spec import STANDARD_LIBRARY
+        from engines.datastores.storage import catalog as places
 
         for name in unknown:
             if name != STANDARD_LIBRARY:

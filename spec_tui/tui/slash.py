@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from engines import registry
 from engines.errors import UsageProblem
-from engines.events import Ready
+from engines.methods import registry
+from engines.report.events import Ready
 from engines.request import LAWS, law_mark
-from spec_tui.tui.marks import VIEWS
-from spec_tui.tui.settings import SAMPLING, Settings, stores, unavailable
+from spec_tui.present.token_styles import VIEWS
+from spec_tui.tui.settings import SAMPLING, ChatSettings, stores, unavailable
 
 # As typed, the sampling value it sets.
 _SAMPLING = {
@@ -46,10 +46,10 @@ COMMANDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandResult:
     """What a command did: the settings after it, a sentence, and an action left to the screen."""
 
-    settings: Settings
+    settings: ChatSettings
     message: str = ""
     action: str = ""
     argument: str = ""
@@ -60,7 +60,7 @@ def is_command(text: str) -> bool:
     return text.startswith("/") and not text.startswith("//") and "\n" not in text.strip()
 
 
-def execute(line: str, settings: Settings, ready: Ready | None) -> Outcome:
+def execute(line: str, settings: ChatSettings, ready: Ready | None) -> CommandResult:
     """Run a command line. Raises UsageProblem with what there is instead."""
     name, _, argument = line.strip()[1:].partition(" ")
     argument = argument.strip()
@@ -70,8 +70,8 @@ def execute(line: str, settings: Settings, ready: Ready | None) -> Outcome:
         key = _SAMPLING[name]
         new = settings.with_sampling(key, argument)
         law = f"{law_mark(new.law)}: {LAWS[new.law].summary}"
-        return Outcome(new, f"law is {law}" if key == "law" else f"{key} is {getattr(new, key)}")
-    handlers: dict[str, Callable[[str, Settings, Ready | None], Outcome]] = {
+        return CommandResult(new, f"law is {law}" if key == "law" else f"{key} is {getattr(new, key)}")
+    handlers: dict[str, Callable[[str, ChatSettings, Ready | None], CommandResult]] = {
         "engine": _engine, "set": _set, "system": _system, "datastore": _datastore,
     }
     if name not in handlers:
@@ -79,7 +79,7 @@ def execute(line: str, settings: Settings, ready: Ready | None) -> Outcome:
     return handlers[name](argument, settings, ready)
 
 
-def complete(text: str, settings: Settings, ready: Ready | None) -> list[str]:
+def complete(text: str, settings: ChatSettings, ready: Ready | None) -> list[str]:
     """Whole lines that continue what is typed."""
     if not is_command(text):
         return []
@@ -103,7 +103,7 @@ def describe(text: str) -> str:
     return "  ".join(found) if found else "no such command: " + _suggest(name)
 
 
-def _arguments(name: str, settings: Settings, ready: Ready | None) -> list[str]:
+def _arguments(name: str, settings: ChatSettings, ready: Ready | None) -> list[str]:
     if name == "engine":
         return [spec.id for spec in registry.specs()]
     if name == "set":
@@ -118,40 +118,40 @@ def _arguments(name: str, settings: Settings, ready: Ready | None) -> list[str]:
     return list(option.choices) if option else []
 
 
-def _action(name: str, argument: str, settings: Settings) -> Outcome:
+def _action(name: str, argument: str, settings: ChatSettings) -> CommandResult:
     if name == "view" and argument not in VIEWS:
         raise UsageProblem(f"there is no view {argument!r}", "views are: " + ", ".join(VIEWS))
     if name != "view" and argument:
         raise UsageProblem(f"/{name} takes nothing after it", f"type /{name} alone")
-    return Outcome(settings, action=name, argument=argument)
+    return CommandResult(settings, action=name, argument=argument)
 
 
-def _engine(argument: str, settings: Settings, ready: Ready | None) -> Outcome:
+def _engine(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandResult:
     new = settings.with_engine(argument, ready)
     missing = unavailable(registry.find(argument), ready, new.options(argument))
-    return Outcome(new, "engine: " + new.summary(ready) + (f"; {missing}" if missing else ""))
+    return CommandResult(new, "engine: " + new.summary(ready) + (f"; {missing}" if missing else ""))
 
 
-def _set(argument: str, settings: Settings, ready: Ready | None) -> Outcome:
+def _set(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandResult:
     engine = settings.resolved(ready)
     name, equals, value = argument.replace(" ", "").partition("=")
     if not equals:
         names = ", ".join(o.name for o in registry.find(engine).options) or "none"
         raise UsageProblem("write /set OPTION=VALUE", f"options of {engine}: {names}")
     new = settings.with_option(engine, name, value)
-    return Outcome(new, f"{name} is {new.options(engine)[name]}")
+    return CommandResult(new, f"{name} is {new.options(engine)[name]}")
 
 
-def _datastore(argument: str, settings: Settings, ready: Ready | None) -> Outcome:
+def _datastore(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandResult:
     new = settings.with_datastores(argument.replace(",", " ").split(), ready)
     engine = new.resolved(ready)
     said = "datastores: " + (", ".join(new.datastores) or "those that ship")
-    return Outcome(new, said if new.retrieves(ready) else f"{said}; {engine} searches none, /engine rest does")
+    return CommandResult(new, said if new.retrieves(ready) else f"{said}; {engine} searches none, /engine rest does")
 
 
-def _system(argument: str, settings: Settings, ready: Ready | None) -> Outcome:
+def _system(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandResult:
     new = replace(settings, system=argument)
-    return Outcome(new, "system prompt set" if argument else "no system prompt")
+    return CommandResult(new, "system prompt set" if argument else "no system prompt")
 
 
 def _suggest(name: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engines.report.run_state import RunState
 from engines.request import Request
-from spec_tui.session.state import RunState
 
 
 @dataclass(slots=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engines.bench.clock import Pace
-from engines.bench.peers import Peer, peers_of
-from engines.bench.standings import Standings
+from engines.bench.bench_results import BenchResults
+from engines.bench.clock import TokenTimes
+from engines.bench.hf_generate import Peer, peers_of
 from engines.bench.suite import Suite, parse
-from engines.events import Draft, Emitted, Failed, Finished, Origin, Prefilled, Round, Started
 from engines.race.events import (
     Compared,
     LaneEvents,
@@ -18,6 +17,7 @@ from engines.race.events import (
     RaceStarted,
 )
 from engines.race.lanes import Lane, Race, parse_lanes
+from engines.report.events import Draft, Emitted, Failed, Finished, Origin, Prefilled, Round, Started
 from engines.request import Request
 from spec_tui.cli.bench_output import Report
 
@@ -26,12 +26,14 @@ OURS = parse_lanes(["autoregressive,pld,rest:c=16"])
 LANES = (*OURS, *peers_of(OURS))
 """autoregressive, pld, rest, generate, generate+lookup"""
 
-Speed = Callable[[int, int, int], Pace | None]
+Speed = Callable[[int, int, int], TokenTimes | None]
 """By lane, repeat, prompt; None where it did not run."""
 
 
-def pace(later: int, seconds: float, first: int = 1, first_seconds: float = 0.5, rounds: int | None = None) -> Pace:
-    return Pace(first, first_seconds, later, seconds, later if rounds is None else rounds)
+def pace(
+    later: int, seconds: float, first: int = 1, first_seconds: float = 0.5, rounds: int | None = None
+) -> TokenTimes:
+    return TokenTimes(first, first_seconds, later, seconds, later if rounds is None else rounds)
 
 
 def race_of(lanes: tuple[Lane, ...] = LANES, suite: Suite | None = None, repeats: int = 2) -> Race:
@@ -42,11 +44,11 @@ def race_of(lanes: tuple[Lane, ...] = LANES, suite: Suite | None = None, repeats
 def standings(
     speed: Speed, lanes: tuple[Lane, ...] = LANES, repeats: int = 2, suite: Suite | None = None,
     breaks: dict[int, int] | None = None, reason: str = "done", pairs: tuple[Compared, ...] = (),
-) -> Standings:
+) -> BenchResults:
     """A benchmark with these paces. ``breaks``: by lane, the repeat in which it fails."""
     suite = suite or parse(SUITE, "made")
-    told: list[Pace] = []
-    found = Standings(suite, lambda: told[-1] if told else None)
+    told: list[TokenTimes] = []
+    found = BenchResults(suite, lambda: told[-1] if told else None)
     count = len(suite.places)
     found.add(RaceStarted(lanes, count, repeats, race_of(lanes, suite).baseline))
     for repeat in range(repeats):
@@ -64,7 +66,7 @@ def standings(
     return found
 
 
-def _run(kind: Lane, lane: int, repeat: int, prompt: int, made: Pace, failed: bool):
+def _run(kind: Lane, lane: int, repeat: int, prompt: int, made: TokenTimes, failed: bool):
     yield LaneStarted(lane, repeat, prompt, 1, 1)
     tokens = made.first + made.later
     yield LaneFinished(lane, repeat, prompt, tokens, 1.0, 3.0, 1000, 0.1, 0.0, failed)
@@ -92,5 +94,5 @@ FACTS = {
 }
 
 
-def report(found: Standings, repeats: int = 2, left_out: tuple[str, ...] = ()) -> Report:
+def report(found: BenchResults, repeats: int = 2, left_out: tuple[str, ...] = ()) -> Report:
     return Report(found, race_of(found.lanes, found.suite, repeats), FACTS, list(left_out))

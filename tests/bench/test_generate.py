@@ -9,17 +9,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from engines.bench import generate
-from engines.bench.contest import Contest, able, fitting
-from engines.bench.generate import Generator
-from engines.bench.peers import Peer, peers_of
-from engines.bench.standings import Standings
+from engines.bench import generate_runs as generate
+from engines.bench.bench_results import BenchResults
+from engines.bench.bench_runner import BenchRunner, able, fitting
+from engines.bench.generate_runs import Generator
+from engines.bench.hf_generate import Peer, peers_of
 from engines.bench.suite import parse
 from engines.errors import RunFailed, UsageProblem
-from engines.events import Finished, Prefilled, Round
 from engines.race import runner
 from engines.race.lanes import Race, parse_lanes
 from engines.race.runner import race
+from engines.report.events import Finished, Prefilled, Round
 from engines.request import Request
 from tests.conftest import TEXTS, TURN, make_llama
 
@@ -115,9 +115,9 @@ def test_what_breaks_in_transformers_is_a_sentence(generator, monkeypatch):
 
 
 def test_all_run_in_one_race_and_write_the_same(tiny, generator):
-    suite, contest = parse(SUITE, "some"), Contest(tiny, generator)
+    suite, contest = parse(SUITE, "some"), BenchRunner(tiny, generator)
     asked = Race((*LANES, *peers_of(LANES)), Request((), max_new_tokens=12), suite.prompts, 2)
-    found = Standings(suite, lambda: contest.pace)
+    found = BenchResults(suite, lambda: contest.pace)
     for event in race(contest, asked):
         found.add(event)
     assert len(found.complete) == len(found.paces) == 6 * 3 * 2 and found.finished.reason == "done"
@@ -134,7 +134,7 @@ def test_all_run_in_one_race_and_write_the_same(tiny, generator):
 
 
 def test_our_pace_is_that_of_our_rounds(tiny):
-    contest = Contest(tiny)
+    contest = BenchRunner(tiny)
     events = list(contest.run(Request(TURN, "pld", max_new_tokens=24)))
     rounds = [event for event in events if isinstance(event, Round)]
     assert contest.pace.rounds == len(rounds) and contest.pace.later == len(events[-1].tokens) - 1
@@ -143,7 +143,7 @@ def test_our_pace_is_that_of_our_rounds(tiny):
 
 def test_who_cannot_run_is_left_out_with_a_reason(tiny):
     lanes = parse_lanes(["autoregressive,rest:datastore=nowhere,draft-verify,draft"])
-    fit, said = able(Contest(tiny), lanes, Request(TURN))
+    fit, said = able(BenchRunner(tiny), lanes, Request(TURN))
     assert [lane.label for lane in fit] == ["autoregressive", "draft"]
     assert [sentence.split(" is left out: ")[0] for sentence in said] == ["rest:datastore=nowhere", "draft-verify"]
 
@@ -151,13 +151,13 @@ def test_who_cannot_run_is_left_out_with_a_reason(tiny):
 def test_questions_that_do_not_fit_are_left_out_and_counted(tiny):
     rows = ['{"prompt": "short", "category": "a"}', '{"prompt": "%s", "category": "a"}' % ("long " * 60),
             '{"turns": ["one", "two"], "category": "b"}']  # a token a byte, a context of 256
-    suite, said = fitting(Contest(tiny), parse("\n".join(rows), "x"), Request((), max_new_tokens=50))
+    suite, said = fitting(BenchRunner(tiny), parse("\n".join(rows), "x"), Request((), max_new_tokens=50))
     assert [case.turns for case in suite.cases] == [("short",), ("one", "two")]
     assert said == ["questions too long for the context of 256 tokens are left out: 1 of a"]
-    assert fitting(Contest(tiny), suite, Request((), max_new_tokens=50)) == (suite, [])
-    assert len(fitting(Contest(tiny), suite, Request((), max_new_tokens=250))[0].cases) == 1
+    assert fitting(BenchRunner(tiny), suite, Request((), max_new_tokens=50)) == (suite, [])
+    assert len(fitting(BenchRunner(tiny), suite, Request((), max_new_tokens=250))[0].cases) == 1
     with pytest.raises(UsageProblem, match="no question fits into the model's context of 256 tokens"):
-        fitting(Contest(tiny), suite, Request((("system", "x" * 300),), max_new_tokens=5))
+        fitting(BenchRunner(tiny), suite, Request((("system", "x" * 300),), max_new_tokens=5))
 
 
 def test_plain_models_are_loaded_from_where_ours_came_from(saved, tiny):

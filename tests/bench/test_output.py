@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from engines.bench.peers import peers_of
+from engines.bench.hf_generate import peers_of
 from engines.bench.suite import parse
 from engines.errors import UsageProblem
 from engines.race.events import Compared

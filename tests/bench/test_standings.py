@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from engines.bench import published
-from engines.bench.clock import Pace, together
-from engines.bench.peers import method_of, peers_of
+from engines.bench.clock import TokenTimes, together
+from engines.bench.hf_generate import method_of, peers_of
+from engines.methods.registry import specs
 from engines.race.lanes import Lane, parse_lanes
-from engines.registry import specs
 from tests.bench.made import LANES, pace, standings
 
 AUTO, PLD, REST, GENERATE, LOOKUP = range(5)
@@ -81,9 +81,9 @@ def test_a_lane_that_broke_keeps_its_repeats_and_does_not_hold_the_others_up():
 
 
 def test_paces_add_up():
-    assert together([Pace(1, 1.0, 4, 2.0, 2), Pace(3, 1.0, 2, 1.0, 1)]) == Pace(4, 2.0, 6, 3.0, 3)
-    assert Pace(1, 1.0, 0, 0.0, 0).rate is None and Pace(1, 1.0, 0, 0.0, 0).length is None
-    assert Pace(2, 1.0, 6, 3.0, 3).rate == 2 and Pace(2, 1.0, 6, 3.0, 3).whole == 2
+    assert together([TokenTimes(1, 1.0, 4, 2.0, 2), TokenTimes(3, 1.0, 2, 1.0, 1)]) == TokenTimes(4, 2.0, 6, 3.0, 3)
+    assert TokenTimes(1, 1.0, 0, 0.0, 0).rate is None and TokenTimes(1, 1.0, 0, 0.0, 0).length is None
+    assert TokenTimes(2, 1.0, 6, 3.0, 3).rate == 2 and TokenTimes(2, 1.0, 6, 3.0, 3).whole == 2
 
 
 def test_published_figures_are_of_engines_that_there_are():

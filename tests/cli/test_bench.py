@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from engines.bench.clock import Pace
+from engines.bench.clock import TokenTimes
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
-from engines.events import Draft, Emitted, Finished, Prefilled, Round, Started
 from engines.race import runner
+from engines.report.events import Draft, Emitted, Finished, Prefilled, Round, Started
 from spec_tui.cli import bench
 from tests.cli.test_compare import interrupt_after
 from tests.session.fake_runtime import FakeRuntime
@@ -36,7 +36,7 @@ class FakeGenerate:
         for index, pair in enumerate(((9, 8), (9, 8)), 1):
             made = tuple(Emitted(token, "x", "x", "target") for token in pair)
             yield Round(index, 3 + index, Draft(), (), made, 0.0, 0.008, 0.0, 3 + index)
-        self.pace = Pace(1, 0.02, 4, 0.016, 2)
+        self.pace = TokenTimes(1, 0.02, 4, 0.016, 2)
         yield Finished("length", (7, 9, 8, 9, 8), "first...")
 
 

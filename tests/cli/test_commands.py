@@ -10,10 +10,11 @@ from importlib.metadata import version
 
 import pytest
 
-from engines.registry import specs
+from engines.hub import local_models as at_hand
+from engines.methods.registry import specs
 from engines.samples import sample_model
-from engines.sources import at_hand
-from spec_tui.cli import facts, probe
+from spec_tui.cli import doctor_facts as facts
+from spec_tui.cli import library_probe as probe
 
 
 def test_bare_command_without_a_terminal(cli):

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import pytest
 
 from engines.errors import RunFailed
-from engines.events import Round
 from engines.race import runner
 from engines.race.events import LaneFinished
 from engines.race.result import Result
-from spec_tui.session.trace import read_trace
+from engines.report.events import Round
+from engines.report.traces import read_trace
 from tests.cli.test_run import STATS
 from tests.session.fake_runtime import FakeRuntime
 

@@ -9,7 +9,10 @@ import os
 import pytest
 
 import engines
-from engines.datastores import answers, build, hidden, places
+from engines.datastores.building import hidden_windows as hidden
+from engines.datastores.building import model_answers as answers
+from engines.datastores.building import sparse_build as build
+from engines.datastores.storage import catalog as places
 from spec_tui.cli import datastore_build
 from tests.conftest import make_llama, make_tokenizer
 
@@ -160,10 +163,10 @@ def test_answers_of_a_build_that_was_interrupted_are_not_asked_again(
 
 def test_hidden_states_of_an_interrupted_build_give_the_same_bytes(model, cli, texts, home, monkeypatch):
     monkeypatch.setattr(hidden, "_BATCH", 200)
-    monkeypatch.setattr("engines.datastores.dense_build._EVERY", -1.0)
+    monkeypatch.setattr("engines.datastores.building.dense_build._EVERY", -1.0)
     command = ("--from", str(texts), "--kind", "dense", "--window", "64", "--dims", "8")
     assert cli("datastore", "build", "whole", *command).code == 0
-    from engines.datastores.from_model import ModelReader
+    from engines.datastores.building.hidden_states import ModelReader
 
     read, calls = ModelReader.__call__, []
 
@@ -204,8 +207,8 @@ def test_a_store_of_another_tokenizer_or_model_is_refused(model, cli, texts, tmp
     assert dense["neighbours"][0]["distance"] < 0.02 and dense["neighbours"][0]["score"] > 0.999
     assert "cosine" in cli("datastore", "probe", "The fox sleeps").out
 
+    from engines.model.loading import wrap
     from engines.runtime import Runtime
-    from engines.target.loading import wrap
 
     other = Runtime(wrap(make_llama(7, layers=3), "another"), make_tokenizer())
     monkeypatch.setattr(engines, "load", lambda **_: other)

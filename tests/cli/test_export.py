@@ -14,15 +14,15 @@ from pathlib import Path
 import pyte
 import pytest
 
-from engines.events import Finished, Prefilled, Round, Started
+from engines.report.events import Finished, Prefilled, Round, Started
+from engines.report.run_state import RunState, fold_all
+from engines.report.traces import read_trace
 from spec_tui.export.cast import cast
 from spec_tui.export.formats import FORMS
 from spec_tui.export.markdown import markdown
 from spec_tui.export.page import page
-from spec_tui.narration import Narrator
-from spec_tui.session.shipped import names, trace_path
-from spec_tui.session.state import RunState, fold_all
-from spec_tui.session.trace import read_trace
+from spec_tui.present.narration import Narrator
+from spec_tui.session.sample_traces import names, trace_path
 from spec_tui.tui.theme import DARK_TOKENS, LIGHT_TOKENS
 
 EVIL = '</span><script>alert(1)</script>"\' onmouseover=x & | `` ```` \x1b[31m\x9b2J\u202e <img src=http://x>\n# head'

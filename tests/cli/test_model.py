@@ -72,7 +72,7 @@ def test_mistakes_are_sentences(cli, hub, crowded, arguments, code, words):
 
 
 def test_the_models_at_hand(cli, hub, crowded):
-    from engines.sources.source import locate
+    from engines.hub.model_source import locate
     from spec_tui.cli.options import complete_model
 
     hub.publish(NAME, crowded)
@@ -103,7 +103,7 @@ def test_the_flags_reach_the_application(cli, monkeypatch):
 
 
 def test_how_large_a_download_is_goes_to_stderr_also_in_a_pipe(capsys):
-    from engines.events import Loading
+    from engines.report.events import Loading
     from spec_tui.cli.output import Status
 
     with Status() as status:
@@ -113,7 +113,7 @@ def test_how_large_a_download_is_goes_to_stderr_also_in_a_pipe(capsys):
 
 
 def test_an_interrupted_download_says_that_it_goes_on(capsys):
-    from engines.events import Loading
+    from engines.report.events import Loading
     from spec_tui.cli.output import Status
 
     for stage, said in ((Loading("downloading", 0.1, 10), True), (Loading("loading the weights", 0.2), False)):

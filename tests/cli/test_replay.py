@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spec_tui.cli import replay as module
 from spec_tui.cli.recorded import recorded as side_by_side
-from spec_tui.session.shipped import names
+from spec_tui.session.sample_traces import names
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_no_torch_is_loaded(tmp_path):
     program = (
         "import sys; from spec_tui.cli import call\n"
         "assert call(['replay', 'tree', '--format', 'text']) == 0\n"
-        "import spec_tui.tui.replay, spec_tui.tui.replay_race\n"
+        "import spec_tui.tui.replay_app, spec_tui.tui.replay_race_app\n"
         "from spec_tui.cli.recorded import recorded\n"
         "assert recorded(['tree', 'pld']).notes()\n"
         "assert not {'torch', 'transformers', 'huggingface_hub', 'tokenizers'} & set(sys.modules)"

@@ -10,11 +10,11 @@ import sys
 
 import pytest
 
-from engines.events import Audited, Failed, Finished, Round, Started, to_json
+from engines.report.events import Audited, Failed, Finished, Round, Started, to_json
+from engines.report.traces import read_trace
 from spec_tui.cli import errors
 from spec_tui.cli.output import Record, Status
 from spec_tui.session.log import log_path
-from spec_tui.session.trace import read_trace
 from tests.session.fake_runtime import HOSTILE, FakeRuntime
 
 STATS = {

@@ -7,7 +7,8 @@ import json
 import pytest
 
 import engines
-from engines.layersearch import kept, measuring
+from engines.methods.draft_verify.layer_search import measuring
+from engines.methods.draft_verify.layer_search import search_store as kept
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import sys
 
 import pytest
 
+from engines.report.traces import read_trace
 from engines.samples import sample_model
 from spec_tui.cli import call
-from spec_tui.session.trace import read_trace
 from tests.e2e.terminal import Terminal
 
 FAKE = [

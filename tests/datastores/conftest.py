@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from engines.datastores import places
-from engines.datastores.build import build_sparse
-from engines.datastores.corpus import Document
-from engines.datastores.sparse import SparseStore
+from engines.datastores.building.corpus import Document
+from engines.datastores.building.sparse_build import build_sparse
+from engines.datastores.search.sparse import SparseStore
+from engines.datastores.storage import catalog as places
 
 
 @pytest.fixture(autouse=True)

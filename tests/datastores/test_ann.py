@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.datastores import ann, indexing
-from engines.datastores.ann import Description, Exact, Index, best, choose, largest
-from engines.datastores.indexing import FOLDER, build_index, open_index
-from engines.datastores.manifest import File
+from engines.datastores.search import ann, indexing
+from engines.datastores.search.ann import ExactIndex, Index, IndexDescription, best, choose, largest
+from engines.datastores.search.indexing import FOLDER, build_index, open_index
+from engines.datastores.storage.manifest import File
 from engines.errors import UsageProblem
 
 LIBRARIES = [pytest.param(b, marks=pytest.mark.skipif(not ann.installed(b), reason=f"{b} is not installed"))
@@ -73,8 +73,8 @@ def test_exact_search_is_exact_in_memory_and_in_blocks(rows, k, seed, few_values
     draw = (lambda size: random.integers(-2, 3, size)) if few_values else (lambda size: random.normal(size=size))
     keys, query = draw((rows, 4)).astype(np.float16), draw(4).astype(np.float32)
     expected, scores = plain_search(keys, query, k)
-    index = Exact(keys)
-    blocks = Exact(keys)
+    index = ExactIndex(keys)
+    blocks = ExactIndex(keys)
     blocks._copies = None
     for one in (index, blocks):
         ids, found = one.search(query, k)
@@ -90,7 +90,7 @@ def test_exact_search_goes_block_by_block_where_the_keys_are_many(monkeypatch):
     monkeypatch.setattr(ann, "_COPY", 1000)
     monkeypatch.setattr(ann, "_BLOCK", 37)
     keys = clustered(500)
-    index = Exact(keys)
+    index = ExactIndex(keys)
     for query in clustered(10, seed=5).astype(np.float32):
         expected, _ = plain_search(keys, query, 12)
         assert index.search(query, 12)[0].tolist() == expected.tolist()
@@ -107,9 +107,9 @@ def test_an_index_finds_what_exact_search_finds(backend, keys, built):
     root, description, files = built[backend]
     index, remark = open_index(keys, root, description, files)
     assert (index.backend, remark, len(index)) == (backend, "", len(keys))
-    assert description.version and description == Description.of(description.plain())
+    assert description.version and description == IndexDescription.of(description.plain())
     queries = clustered(200, seed=1).astype(np.float32)
-    _, wanted = Exact(keys).search_batch(queries, 10)
+    _, wanted = ExactIndex(keys).search_batch(queries, 10)
     ids, scores = index.search_batch(queries, 10)
     assert (scores >= wanted[:, -1:] - 1e-5).mean() >= 0.9
     exact = np.einsum("qkd,qd->qk", keys[ids].astype(np.float32), queries)
@@ -208,7 +208,7 @@ def test_few_keys_are_searched_exactly_many_by_what_is_installed(monkeypatch):
 
 def test_a_store_from_a_machine_with_more_libraries_is_searched_exactly(monkeypatch, tmp_path):
     monkeypatch.setattr(indexing, "installed", lambda b: False)
-    index, remark = open_index(clustered(50), tmp_path, Description("scann", "1.4.2", {"leaves": 0}), [])
+    index, remark = open_index(clustered(50), tmp_path, IndexDescription("scann", "1.4.2", {"leaves": 0}), [])
     assert index.backend == "exact" and "scann is not installed" in remark
 
 
@@ -239,7 +239,7 @@ def test_a_build_can_be_stopped(tmp_path, monkeypatch):
 ])  # fmt: skip
 def test_descriptions_that_are_none(record):
     with pytest.raises(ValueError):
-        Description.of(record)
+        IndexDescription.of(record)
 
 
 def test_the_face_is_abstract():

@@ -15,16 +15,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engines.datastores import build as building
-from engines.datastores import manifest, places
-from engines.datastores import order as orders
-from engines.datastores.build import build_sparse, suffix_array
-from engines.datastores.corpus import Document, Encoder, Joined
-from engines.datastores.estimate import estimate
-from engines.datastores.order import Order
-from engines.datastores.sources import files
-from engines.datastores.sparse import SparseStore
-from engines.datastores.store import open_store
+from engines.datastores.building import build_spec as orders
+from engines.datastores.building import sparse_build as building
+from engines.datastores.building.build_spec import BuildSpec
+from engines.datastores.building.corpus import Document, Encoder, Joined
+from engines.datastores.building.size_estimate import estimate
+from engines.datastores.building.sparse_build import build_sparse, suffix_array
+from engines.datastores.building.text_files import files
+from engines.datastores.search.sparse import SparseStore
+from engines.datastores.storage import catalog as places
+from engines.datastores.storage import manifest
+from engines.datastores.storage.datastore import open_store
 from engines.errors import DatastoreProblem, UsageProblem
 from tests.datastores.conftest import Ids, Vocabulary
 
@@ -104,7 +105,7 @@ def test_the_same_bytes_where_little_was_committed_and_in_other_batches(folder, 
 
 KILLED = """
 import os, sys
-from engines.datastores import build
+from engines.datastores.building import sparse_build as build
 from tests.datastores.conftest import Ids, Vocabulary
 build._BATCH, build._EVERY, steps = 20, -1.0, iter(range(%d))
 def progress(step):
@@ -275,7 +276,7 @@ def test_changed_sources_are_not_mixed(folder, tokenizer, often):
 
 
 def test_an_unfinished_build_knows_what_it_was_begun_with(tokenizer, folder, monkeypatch):
-    order = Order("cut", (folder.name, "python-stdlib"), limit=900)
+    order = BuildSpec("cut", (folder.name, "python-stdlib"), limit=900)
     monkeypatch.chdir(folder.parent)
     with pytest.raises(Stop):
         orders.build(order, files([Path(folder.name)]), tokenizer, progress=stopping(1))
@@ -284,7 +285,7 @@ def test_an_unfinished_build_knows_what_it_was_begun_with(tokenizer, folder, mon
     with pytest.raises(Stop):
         orders.build(order, files([Path(folder.name)]), tokenizer, progress=stopping(1))
     kept = orders.begun("cut")
-    assert kept == Order("cut", (str(folder), "python-stdlib"), limit=900)
+    assert kept == BuildSpec("cut", (str(folder), "python-stdlib"), limit=900)
     monkeypatch.chdir("/")
     assert orders.corpus_of(dataclasses.replace(kept, sources=kept.sources[:1])).identity == files([folder]).identity
     assert orders.build(kept, files([folder]), tokenizer).manifest.tokens and orders.begun("cut") is None

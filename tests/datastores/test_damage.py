@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engines.datastores.build import build_sparse
-from engines.datastores.sparse import SparseStore
-from engines.datastores.store import Store
-from engines.datastores.trie import drawn, heaviest
+from engines.datastores.building.sparse_build import build_sparse
+from engines.datastores.search.sparse import SparseStore
+from engines.datastores.search.trie import drawn, heaviest
+from engines.datastores.storage.datastore import Store
 from engines.errors import DatastoreProblem, SpecError
 from tests.datastores.conftest import Ids, Vocabulary
 
@@ -22,8 +22,8 @@ NAMES = ["tokens.bin", "suffixes.bin", "documents.bin", "places.bin", "lines.bin
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
     """A datastore in which all is well: documents with and without lines, many matches."""
-    from engines.datastores import places
-    from engines.datastores.corpus import Document
+    from engines.datastores.building.corpus import Document
+    from engines.datastores.storage import catalog as places
 
     rng = np.random.default_rng(0)
 
@@ -112,7 +112,7 @@ def test_arrays_that_don_t_fit_each_other_are_refused(sound, tmp_path):
     """A manifest can be whole and still be of other files."""
     import dataclasses
 
-    from engines.datastores import manifest
+    from engines.datastores.storage import manifest
 
     for changes in ({"tokens": 5}, {"documents": 3}, {"vocab_size": 70_000}, {"documents": 0, "tokens": 0}):
         folder = tmp_path / str(changes)[:12].strip("{'")

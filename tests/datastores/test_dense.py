@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.datastores import manifest as manifests
-from engines.datastores.ann import Exact
-from engines.datastores.continuations import END
-from engines.datastores.dense import DenseStore
-from engines.datastores.dense_build import estimate
-from engines.datastores.hidden import build_dense, windows
-from engines.datastores.manifest import ModelMark
-from engines.datastores.recall import mean_reciprocal_rank, recall
-from engines.datastores.reduce import Recipe, fit
-from engines.datastores.sparse import SparseStore
-from engines.datastores.store import Store, open_store
+from engines.datastores.building.dense_build import estimate
+from engines.datastores.building.hidden_windows import build_dense, windows
+from engines.datastores.search.ann import ExactIndex
+from engines.datastores.search.continuations import END
+from engines.datastores.search.dense import DenseStore
+from engines.datastores.search.recall import mean_reciprocal_rank, recall
+from engines.datastores.search.reduce import Recipe, fit
+from engines.datastores.search.sparse import SparseStore
+from engines.datastores.storage import manifest as manifests
+from engines.datastores.storage.datastore import Store, open_store
+from engines.datastores.storage.manifest import ModelIdentity
 from engines.errors import DatastoreProblem, RunFailed, UsageProblem
 from tests.datastores.conftest import Ids, Vocabulary
 
@@ -31,7 +31,7 @@ class Toy:
     """A model whose hidden state says the last three tokens, and when it was called with what."""
 
     def __init__(self, vocab_size=50, context=16, width=WIDTH):
-        self.mark, self.context = ModelMark("toy", "a" * 64, width), context
+        self.mark, self.context = ModelIdentity("toy", "a" * 64, width), context
         self._rows = np.random.default_rng(3).normal(size=(3, vocab_size, width)).astype(np.float32)
         self.read = []
 
@@ -191,9 +191,9 @@ def stopping(after):
 def test_an_interrupted_build_gives_the_same_bytes(monkeypatch):
     for module in ("dense_build", "build"):
         monkeypatch.setattr(f"engines.datastores.{module}._EVERY", 0)
-    monkeypatch.setattr("engines.datastores.hidden._BATCH", 40)
-    monkeypatch.setattr("engines.datastores.reduce.BLOCK", 64)
-    monkeypatch.setattr("engines.datastores.dense_build.BLOCK", 64)
+    monkeypatch.setattr("engines.datastores.building.hidden_windows._BATCH", 40)
+    monkeypatch.setattr("engines.datastores.search.reduce.BLOCK", 64)
+    monkeypatch.setattr("engines.datastores.building.dense_build.BLOCK", 64)
     documents = corpus(60)
     whole = Toy()
     expected = files_of(dense(documents, whole, sample=200).store)
@@ -223,7 +223,7 @@ def test_statistics_come_from_a_random_sample_not_the_first_documents(monkeypatc
         seen.append(rows)
         return fit([rows], recipe)
 
-    monkeypatch.setattr("engines.datastores.dense_build.fit", watched)
+    monkeypatch.setattr("engines.datastores.building.dense_build.fit", watched)
     documents = [[1] * 20] * 50 + [[2] * 20] * 50
     store = dense(documents, sample=300)
     first = np.abs(seen[0] - Toy().states(np.array([1] * 20)).astype(np.float16)[-1]).max(1) < 1e-6
@@ -331,7 +331,7 @@ def test_a_damaged_store_is_refused_or_answers_within_bounds(name, at, value):
 
 def fuzzed():
     """A store to spoil, built once a test."""
-    from engines.datastores import places
+    from engines.datastores.storage import catalog as places
 
     if not (places.home() / "fuzzed").exists():
         dense(corpus(120), name="fuzzed")
@@ -345,7 +345,7 @@ def test_recall_and_rank_are_what_they_are_called():
     unique = len({k.tobytes() for k in store.keys}) / len(store)
     assert unique <= mean_reciprocal_rank(store, 10**6) + 0.01
 
-    class Half(Exact):
+    class Half(ExactIndex):
         """Misses every other key."""
 
         def search(self, query, k):
@@ -353,7 +353,7 @@ def test_recall_and_rank_are_what_they_are_called():
             return ids[ids % 2 == 0][:k], scores[ids % 2 == 0][:k]
 
     store.index = Half(store.keys)
-    store.index.search_batch = lambda queries, k: Exact.__mro__[1].search_batch(store.index, queries, k)
+    store.index.search_batch = lambda queries, k: ExactIndex.__mro__[1].search_batch(store.index, queries, k)
     found = recall(store)
     assert 0.35 < found.value < 0.65 and (found.k, found.queries) == (10, len(store.held_out))
     assert 0.3 < mean_reciprocal_rank(store, 500) < 0.6
@@ -379,7 +379,7 @@ def test_the_estimate_holds():
 
 
 def test_many_keys_get_an_index_and_its_remark_is_kept(monkeypatch):
-    from engines.datastores import ann, indexing
+    from engines.datastores.search import ann, indexing
 
     monkeypatch.setitem(indexing._MODULES, "scann", "tests.datastores.broken_index")
     monkeypatch.setattr(ann, "installed", lambda b: True)
@@ -388,7 +388,7 @@ def test_many_keys_get_an_index_and_its_remark_is_kept(monkeypatch):
     assert store.index.backend == "exact" and "no index today" in store.remark
 
 
-@pytest.mark.skipif("not __import__('engines.datastores.ann').datastores.ann.installed('scann')")
+@pytest.mark.skipif("not __import__('engines.datastores.search.ann').datastores.ann.installed('scann')")
 def test_a_store_with_a_damaged_index_says_so_and_goes_on(tmp_path):
     documents = corpus(120)
     store = dense(documents, index="scann")

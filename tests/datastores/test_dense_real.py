@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engines.datastores import ann
-from engines.datastores.ann import Exact
-from engines.datastores.corpus import Document
-from engines.datastores.dense import DenseStore
-from engines.datastores.from_model import ModelReader
-from engines.datastores.hidden import build_dense
-from engines.datastores.indexing import build_index, checksum, open_index
-from engines.datastores.manifest import File
-from engines.datastores.recall import mean_reciprocal_rank, recall
+from engines.datastores.building.corpus import Document
+from engines.datastores.building.hidden_states import ModelReader
+from engines.datastores.building.hidden_windows import build_dense
+from engines.datastores.search import ann
+from engines.datastores.search.ann import ExactIndex
+from engines.datastores.search.dense import DenseStore
+from engines.datastores.search.indexing import build_index, checksum, open_index
+from engines.datastores.search.recall import mean_reciprocal_rank, recall
+from engines.datastores.storage.manifest import File
 
 ROOT = Path(__file__).resolve().parents[2] / "engines"
 TEXTS = ("tree.py", "cost.py", "options.py")
@@ -59,7 +59,7 @@ def test_an_index_finds_the_nearest_of_real_keys(backend, real, tmp_path):
         assert recall(store, 10, store.reduction(hidden)).value >= 0.85
         assert mean_reciprocal_rank(store, 300) >= 0.95
     finally:
-        store.index = Exact(store.keys)
+        store.index = ExactIndex(store.keys)
 
 
 def test_the_hidden_state_of_a_token_leads_to_what_follows_it(real, sample):

@@ -8,23 +8,24 @@ import types
 import numpy as np
 import pytest
 
-from engines.datastores import hub_dataset, order
-from engines.datastores.answers import Answers, Sampled, read_prompts
-from engines.datastores.corpus import Document
-from engines.datastores.dense import DenseStore
-from engines.datastores.from_model import ModelReader, before
-from engines.datastores.hidden import build_dense
-from engines.datastores.reduce import Recipe
-from engines.drafters.base import Drafter
+from engines.core.loop import decode
+from engines.core.sampling import Sampling
+from engines.core.stop import Stop
+from engines.core.tree import DraftTree
+from engines.datastores.building import build_spec as order
+from engines.datastores.building import hub_dataset
+from engines.datastores.building.corpus import Document
+from engines.datastores.building.hidden_states import ModelReader, before
+from engines.datastores.building.hidden_windows import build_dense
+from engines.datastores.building.model_answers import Answers, Sampled, read_prompts
+from engines.datastores.search.dense import DenseStore
+from engines.datastores.search.reduce import Recipe
 from engines.errors import DatastoreProblem, ModelUnavailable, UsageProblem
-from engines.events import Origin
 from engines.laws import make_law
-from engines.loop import decode
+from engines.methods.drafter import Drafter
+from engines.model.weight_layouts import LAYOUTS, available, lay_out
+from engines.report.events import Origin
 from engines.request import Request
-from engines.sampling import Sampling
-from engines.stop import Stop
-from engines.target.layouts import LAYOUTS, available, lay_out
-from engines.tree import DraftTree
 from tests.conftest import make_llama
 
 PROMPTS = ["What is a tree?", "Count to ten.", "Say something long, please.", "x"]
@@ -221,7 +222,7 @@ def test_what_is_wrong_with_a_dataset_is_said(datasets, monkeypatch):
 
 
 def test_the_standard_library_is_built_once_for_a_tokenizer(tokenizer, monkeypatch, tmp_path):
-    from engines.datastores import sources
+    from engines.datastores.building import text_files as sources
 
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "one.py").write_text("import os\n")
@@ -237,8 +238,8 @@ def test_the_standard_library_is_built_once_for_a_tokenizer(tokenizer, monkeypat
 
 
 def test_the_users_own_store_of_that_name_is_left_alone(tokenizer, tmp_path):
-    from engines.datastores.build import build_sparse
-    from engines.datastores.sources import files
+    from engines.datastores.building.sparse_build import build_sparse
+    from engines.datastores.building.text_files import files
 
     (tmp_path / "mine.txt").write_text("my own text")
     mine = build_sparse("python-stdlib", files([tmp_path / "mine.txt"]), tokenizer)
@@ -246,7 +247,7 @@ def test_the_users_own_store_of_that_name_is_left_alone(tokenizer, tmp_path):
 
 
 def test_a_run_uses_the_offered_store(tiny, monkeypatch, tmp_path):
-    from engines.datastores import sources
+    from engines.datastores.building import text_files as sources
 
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "one.py").write_text("import os\n" * 30)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from engines.datastores.continuations import END, collect, in_order, merge, spread
-from engines.datastores.dynamic import DynamicStore
+from engines.datastores.search.continuations import END, collect, in_order, merge, spread
+from engines.datastores.search.dynamic import DynamicStore
 from tests.datastores.conftest import sparse
 
 few = st.lists(st.lists(st.integers(0, 2), max_size=20), min_size=1, max_size=4).filter(any)

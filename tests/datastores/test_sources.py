@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.datastores.sources import files, standard_library
+from engines.datastores.building.text_files import files, standard_library
 from engines.errors import UsageProblem
 
 

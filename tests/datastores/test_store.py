@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.datastores import fingerprint, manifest, places
-from engines.datastores.manifest import File, Manifest, ModelMark
-from engines.datastores.store import Store, open_store
-from engines.datastores.workspace import workspace
+from engines.datastores.building.build_journal import build_journal
+from engines.datastores.storage import catalog as places
+from engines.datastores.storage import manifest
+from engines.datastores.storage import tokenizer_fingerprint as fingerprint
+from engines.datastores.storage.datastore import Store, open_store
+from engines.datastores.storage.manifest import File, Manifest, ModelIdentity
 from engines.errors import DatastoreProblem, SpecError, UsageProblem
 
 PRINT = "f" * 64
@@ -25,12 +27,12 @@ def describe(name, **changes):
 
 
 def hold(name):
-    with workspace(name, {}):
+    with build_journal(name, {}):
         pass
 
 
 def build(name, numbers=(1, 2, 3), replace=False, **changes):
-    with workspace(name, {"numbers": list(numbers)}, replace=replace) as place:
+    with build_journal(name, {"numbers": list(numbers)}, replace=replace) as place:
         place.appending("numbers.bin").write(np.array(numbers, "<i4").tobytes())
         place.appending("part/notes.txt").write(b"hello")
         place.commit("numbers", None)
@@ -74,15 +76,15 @@ def test_names_that_are_not_at_hand(home):
 
 
 def test_the_wrong_tokenizer_and_model_are_refused():
-    model = ModelMark("a/b", "x", 4)
+    model = ModelIdentity("a/b", "x", 4)
     build("mine")
     build("deep", kind="dense", model=model)
     with pytest.raises(DatastoreProblem, match="another tokenizer"):
         open_store("mine", "0" * 64)
     with pytest.raises(DatastoreProblem, match="no dense part"):
         open_store("mine").check_model(model)
-    open_store("deep").check_model(ModelMark("renamed", "x", 4))
-    for other in (ModelMark("a/b", "y", 4), ModelMark("a/b", "x", 5), ModelMark("a/b", "x", 4, layer=2)):
+    open_store("deep").check_model(ModelIdentity("renamed", "x", 4))
+    for other in (ModelIdentity("a/b", "y", 4), ModelIdentity("a/b", "x", 5), ModelIdentity("a/b", "x", 4, layer=2)):
         with pytest.raises(DatastoreProblem, match="hidden states of a/b"):
             open_store("deep").check_model(other)
 
@@ -186,7 +188,7 @@ def test_shipped_ones_are_found_and_stay(home, tmp_path):
 
 
 def test_a_build_under_way_is_not_taken_for_a_store_and_holds_its_name(home):
-    with workspace("mine", {}) as place:
+    with build_journal("mine", {}) as place:
         place.appending("numbers.bin").write(b"1")
         [entry] = places.listing()
         assert entry.unfinished and entry.manifest is None
@@ -202,7 +204,7 @@ def test_a_build_under_way_is_not_taken_for_a_store_and_holds_its_name(home):
 
 
 def test_a_build_that_came_to_nothing_leaves_nothing(home):
-    with pytest.raises(ZeroDivisionError), workspace("mine", {}) as place:
+    with pytest.raises(ZeroDivisionError), build_journal("mine", {}) as place:
         place.appending("numbers.bin").write(b"1")
         raise ZeroDivisionError
     assert places.listing() == []
@@ -212,7 +214,7 @@ def test_an_existing_store_gives_way_only_when_told_and_when_the_new_one_is_comp
     build("mine")
     with pytest.raises(UsageProblem, match="there is a datastore"):
         build("mine", (4,))
-    with pytest.raises(ZeroDivisionError), workspace("mine", {"numbers": [4]}, replace=True):
+    with pytest.raises(ZeroDivisionError), build_journal("mine", {"numbers": [4]}, replace=True):
         raise ZeroDivisionError
     assert open_store("mine").array("numbers").tolist() == [1, 2, 3]
     (home / "mine.replaced.partial").mkdir()  # from an attempt that was cut off in the middle
@@ -224,7 +226,7 @@ def test_an_existing_store_gives_way_only_when_told_and_when_the_new_one_is_comp
 
 def test_what_was_not_committed_is_cut_off(home):
     def attempt(stop):
-        with workspace("mine", {"v": 1}) as place:
+        with build_journal("mine", {"v": 1}) as place:
             begin = place.state("count") or 0
             for n in range(begin, 10):
                 place.appending("numbers.bin").write(np.array([n], "<i4").tobytes())
@@ -242,14 +244,14 @@ def test_what_was_not_committed_is_cut_off(home):
 
 
 def test_an_unfinished_build_of_something_else_is_not_gone_on_with(home):
-    with workspace("mine", {"v": 1}) as place:
+    with build_journal("mine", {"v": 1}) as place:
         place.commit("stage", 1)
         created = place.created
-    with pytest.raises(UsageProblem, match="other sources"), workspace("mine", {"v": 2}):
+    with pytest.raises(UsageProblem, match="other sources"), build_journal("mine", {"v": 2}):
         pass
-    with workspace("mine", {"v": 1}) as place:
+    with build_journal("mine", {"v": 1}) as place:
         assert place.state("stage") == 1 and place.created == created and "going on" in place.remark
-    with workspace("mine", {"v": 2}, fresh=True) as place:
+    with build_journal("mine", {"v": 2}, fresh=True) as place:
         assert place.state("stage") is None
 
 
@@ -257,29 +259,29 @@ def test_an_unfinished_build_of_something_else_is_not_gone_on_with(home):
     lambda b: b"", lambda b: b[:-1], lambda b: b"{}", lambda b: b.replace(b": 4", b": 3"), lambda b: b + b"\xff",
 ])  # fmt: skip
 def test_a_damaged_journal_means_starting_over(home, damage):
-    with workspace("mine", {}) as place:
+    with build_journal("mine", {}) as place:
         place.appending("numbers.bin").write(b"1234")
         place.commit("stage", 1)
     journal = home / "mine.partial" / "journal"
     journal.write_bytes(damage(journal.read_bytes()))
-    with workspace("mine", {}) as place:
+    with build_journal("mine", {}) as place:
         assert place.state("stage") is None and "damaged" in place.remark
 
 
 def test_only_the_disk_s_own_errors_are_said_to_be_the_disk_s(home):
-    with pytest.raises(BrokenPipeError), workspace("mine", {}):
+    with pytest.raises(BrokenPipeError), build_journal("mine", {}):
         raise BrokenPipeError
-    with pytest.raises(DatastoreProblem, match="cannot be written"), workspace("mine", {}) as place:
+    with pytest.raises(DatastoreProblem, match="cannot be written"), build_journal("mine", {}) as place:
         shutil.rmtree(place.folder)
         place.appending("numbers.bin")
 
 
 def test_a_file_shorter_than_the_journal_says_means_starting_over(home):
-    with workspace("mine", {}) as place:
+    with build_journal("mine", {}) as place:
         place.appending("numbers.bin").write(b"1234")
         place.commit("stage", 1)
     (home / "mine.partial" / "numbers.bin").write_bytes(b"12")
-    with workspace("mine", {}) as place:
+    with build_journal("mine", {}) as place:
         assert place.state("stage") is None
 
 

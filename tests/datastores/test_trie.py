@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.datastores.continuations import END, Continuations, Match, in_order
-from engines.datastores.trie import drawn, heaviest
+from engines.datastores.search.continuations import END, Continuations, Match, in_order
+from engines.datastores.search.trie import drawn, heaviest
 
 paths = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), max_size=40)
 

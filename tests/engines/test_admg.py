@@ -10,21 +10,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines import Request, UsageProblem, measure, registry, runtime
-from engines.budget import Budget
-from engines.cost import CostCurve
-from engines.drafters.adaptive_exit import EXIT_OPTIONS, AdaptiveExit
-from engines.drafters.admg import ADMG, SPEC
-from engines.drafters.base import Outcome, Resources
-from engines.drafters.self_draft import SelfDraft
-from engines.events import Layers, Origin, Prefilled, Round
+from engines import Request, UsageProblem, measure, runtime
+from engines.core.sampling import Sampling
+from engines.core.tree import DraftTree
+from engines.cost.budget import Budget
+from engines.cost.curve import CostCurve
 from engines.laws import Rejection
-from engines.rules import removed
+from engines.methods import registry
+from engines.methods.admg.drafter import ADMG, SPEC
+from engines.methods.admg.rules import removed
+from engines.methods.drafter import Outcome, Resources
+from engines.methods.shared.adaptive_exit import EXIT_OPTIONS, AdaptiveExit
+from engines.methods.shared.self_draft import SelfDraft
+from engines.model.loading import wrap
+from engines.report.events import Layers, Origin, Prefilled, Round
 from engines.runtime import Runtime
 from engines.samples import sample_model
-from engines.sampling import Sampling
-from engines.target.loading import wrap
-from engines.tree import DraftTree
 from spec_tui.tui.showcase import SHOWCASES
 from tests.conftest import make_llama, make_tokenizer
 from tests.engines.test_laws import target_distribution

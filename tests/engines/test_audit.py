@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from transformers import LlamaForCausalLM
 
 from engines import Answer, Request, RunFailed, UsageProblem, load
-from engines.distance import Row
-from engines.events import Prefilled, Started
+from engines.audit import reference_forward as plain
+from engines.audit.tie_distance import ScoredRow
+from engines.core.sampling import Sampling
+from engines.model.loading import wrap
+from engines.model.sublayer_discovery import layer_lists
+from engines.report.events import Prefilled, Started
 from engines.runtime import Runtime
-from engines.sampling import Sampling
-from engines.target import plain
-from engines.target.loading import wrap
-from engines.target.structure import layer_lists
 from tests.conftest import make_llama, make_tokenizer
 from tests.engines import families
 from tests.engines.auditor import Position, plain_logits, reaudit
@@ -194,7 +194,7 @@ def test_a_second_reading_that_is_wrong_hides_no_bug(monkeypatch, tiny):
     named = Runtime(wrap(model, "named"), make_tokenizer())
     assert named.audit(write(named, prompt=(("user", "abc " * 20),))).tolerance < 1e-3
     answer = write(tiny)
-    monkeypatch.setattr("engines.audit.stepwise", lambda *args: (100 * t[:, ::-1] for t in plain.stepwise(*args)))
+    monkeypatch.setattr("engines.audit.check.stepwise", lambda *args: (100 * t[:, ::-1] for t in plain.stepwise(*args)))
     found = tiny.audit(tampered(answer, 9, (answer.tokens[9] + 1) % 256))
     assert found.noise > 100 and found.tolerance < 0.1 and found.words == "BUG at 9"
 
@@ -424,7 +424,7 @@ def test_less_noise_than_the_gap_explains_nothing(seed, filters):
         return row, int((row + gumbel).argmax()), np.exp(row - row.max()) / np.exp(row - row.max()).sum()
 
     row, choice, probs = view(logits)
-    near = Row(logits, np.isfinite(row), sampling)
+    near = ScoredRow(logits, np.isfinite(row), sampling)
     claimed = np.minimum(0.9, 1.7 * probs + 0.01)
     chosen = np.array([near.to_choose(token, gumbel) for token in range(12)])
     kept = np.array([near.to_keep(token) for token in range(12)])
@@ -461,7 +461,7 @@ def test_the_gap_is_the_least_noise_that_any_search_finds(seed, top_k, top_p, ti
     rows = sampling.warp(torch.from_numpy(logits + EVERY_NOISE)).numpy()
     chosen = (rows + gumbel).argmax(1)
     row = sampling.row(logits)
-    near = Row(logits, np.isfinite(row), sampling)
+    near = ScoredRow(logits, np.isfinite(row), sampling)
     for token in range(6):
         kept = np.isfinite(rows[:, token])
         least, gap = SPREAD[kept].min(initial=np.inf), near.to_keep(token)
@@ -486,7 +486,8 @@ def test_what_half_precision_rounds_is_never_more_than_it_rounded(dtype, top_k, 
         ran, read = exact.to(dtype).float().numpy()
         theirs, mine = sampling.row(ran), sampling.row(read)
         moved = float(np.ptp((ran - read) / 1.5))
-        near, gumbel = Row(read / np.float32(1.5), np.isfinite(mine), sampling), rng.gumbel(size=260).astype(np.float32)
+        near = ScoredRow(read / np.float32(1.5), np.isfinite(mine), sampling)
+        gumbel = rng.gumbel(size=260).astype(np.float32)
         edges += (np.isfinite(theirs) != np.isfinite(mine)).any()
         for token in rng.permutation(np.flatnonzero(np.isfinite(theirs)))[:8]:
             assert near.to_keep(token) <= 1.03 * moved
@@ -501,6 +502,6 @@ def test_a_filters_edge_that_is_near_explains_a_token_it_rules_out():
         sampling = Sampling(1.0, top_p, 0)
         row = sampling.row(logits)
         assert not np.isfinite(row[token])
-        assert 0 < Row(logits, np.isfinite(row), sampling).to_keep(token) <= gap
-    assert Row(logits, np.array([1, 1, 0, 0, 0], bool), Sampling(1.0, 1.0, 2)).to_keep(2) == pytest.approx(
+        assert 0 < ScoredRow(logits, np.isfinite(row), sampling).to_keep(token) <= gap
+    assert ScoredRow(logits, np.array([1, 1, 0, 0, 0], bool), Sampling(1.0, 1.0, 2)).to_keep(2) == pytest.approx(
         np.log(3), rel=0.05)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engines import Answer, Request, UsageProblem, specs
-from engines.events import Prefilled, Round, Started, from_json, to_json
-from engines.tree import depths
+from engines.core.tree import depths
+from engines.report.events import Prefilled, Round, Started, from_json, to_json
 
 TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
 ENGINES = [spec.id for spec in specs()]

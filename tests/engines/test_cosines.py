@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from engines.target.loading import wrap
-from engines.target.model import CausalModel
+from engines.model.causal_model import CausalModel
+from engines.model.loading import wrap
 from tests.engines import test_sublayers
 from tests.engines.families import make
 from tests.engines.test_sublayers import ANY, ATTENTION, CLEAR, MLP, NONE, PROMPT, blocks, last_of, made
@@ -133,8 +133,8 @@ def test_rows_that_were_not_measured_are_read_again(measured):
 
 
 def test_long_prompts_are_summed_in_parts(measured, monkeypatch):
-    monkeypatch.setattr("engines.target.model._CHUNK", 7)
-    monkeypatch.setattr("engines.target.cosines._WAITING", 500)
+    monkeypatch.setattr("engines.model.causal_model._CHUNK", 7)
+    monkeypatch.setattr("engines.model.layer_cosines._WAITING", 500)
     model = measured("llama")
     model.extend(TEXT)
     assert_mean(model, "llama")

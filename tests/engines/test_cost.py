@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.budget import Budget, kind_of
-from engines.cost import BreakEven, CostCurve, best_length
-from engines.events import Origin
-from engines.tree import DraftTree
+from engines.core.tree import DraftTree
+from engines.cost.budget import Budget, kind_of
+from engines.cost.curve import BreakEven, CostCurve, best_length
+from engines.report.events import Origin
 
 DRAFT, PROMPT = Origin("draft"), Origin("prompt", place=0, match=2)
 COSTS = {

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.cost import CostCurve
-from engines.target.crowd import Crowd
+from engines.cost.curve import CostCurve
+from engines.model.thread_governor import ThreadGovernor
 
 PRICE = CostCurve(((1, 0.010), (8, 0.016)))
 
@@ -17,7 +17,7 @@ class Machine:
 
     def __init__(self, busy, threads: int = 2, times: float = 1.0, price: CostCurve = PRICE) -> None:
         self.now, self.busy, self.threads, self.times, self.price = 0.0, busy, threads, times, price
-        self.crowd = Crowd(price, threads, self.use, lambda: self.now)
+        self.crowd = ThreadGovernor(price, threads, self.use, lambda: self.now)
 
     def use(self, threads: int) -> None:
         self.threads = threads
@@ -87,7 +87,7 @@ def test_one_thread_is_never_touched(times):
     def use(threads):
         raise AssertionError
 
-    crowd = Crowd(PRICE, 1, use)
+    crowd = ThreadGovernor(PRICE, 1, use)
     for seconds in times:
         crowd.told(1, seconds)
     crowd.leave()

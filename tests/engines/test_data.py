@@ -12,7 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines import Request, UsageProblem, codec, measure, specs
-from engines.events import (
+from engines.core.stop import Stop
+from engines.core.tree import DraftTree
+from engines.detokenizer import ByteStream, Detokenizer, FastStream, SlowStream
+from engines.methods.options import Option
+from engines.report.events import (
     Audited,
     Auditing,
     Choice,
@@ -30,11 +34,7 @@ from engines.events import (
     from_json,
     to_json,
 )
-from engines.metrics import Metrics, together
-from engines.options import Option
-from engines.stop import Stop
-from engines.text import ByteStream, Detokenizer, FastStream, SlowStream
-from engines.tree import DraftTree
+from engines.report.metrics import Metrics, together
 
 A = Emitted(1, "a", "a", "accepted", 0, 0.5, 0.1, None, (Choice(1, "a", 0.5),), (Trial(0, 0.5, 0.9, 0.2, True),))
 C = Emitted(2, "", "<0xE4>", "corrected")

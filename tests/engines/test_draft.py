@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines import UsageProblem
-from engines.drafters.base import Resources, Room
-from engines.drafters.draft_model import SPEC, DraftModel
+from engines.core.sampling import Sampling, SeededRng
 from engines.laws import Exact, Rejection
-from engines.sampling import Dice, Sampling
+from engines.methods.draft_model.drafter import SPEC, DraftModel
+from engines.methods.drafter import DraftLimits, Resources
 from tests.engines.toys import ToyModel
 
 CONTEXT = [1, 2, 3, 1, 2]
-BIG = Room(1000, 1000)
+BIG = DraftLimits(1000, 1000)
 
 
 def drafter(model, law=None, **options) -> DraftModel:
@@ -97,7 +97,7 @@ def test_the_chain_ends_with_the_first_token_below_the_confidence(seed, confiden
 
 def test_under_rejection_the_chain_hands_over_the_distributions_it_drew_from():
     model = ToyModel(8, seed=1)
-    law = Rejection(Sampling(0.7), 0, Dice(2))
+    law = Rejection(Sampling(0.7), 0, SeededRng(2))
     tree = drafter(model, law, num_tokens=4, confidence=0.0).propose(CONTEXT, BIG)
     context = list(CONTEXT)
     for token, dist, prob in zip(tree.tokens, tree.dists.values(), tree.probs):
@@ -108,7 +108,7 @@ def test_under_rejection_the_chain_hands_over_the_distributions_it_drew_from():
 
 
 def test_filters_apply_to_the_draft_too():
-    law = Rejection(Sampling(1.0, top_k=2), 0, Dice(2))
+    law = Rejection(Sampling(1.0, top_k=2), 0, SeededRng(2))
     tree = drafter(ToyModel(8, seed=1), law, num_tokens=4, confidence=0.0).propose(CONTEXT, BIG)
     assert all(int((dist > 0).sum()) == 2 for dist in tree.dists.values())
     law = Exact(Sampling(1.0, top_k=2), 0, 8)
@@ -137,8 +137,8 @@ def test_room_and_the_draft_models_own_context_bound_the_draft():
         model = ToyModel(8, seed=2, context_limit=len(CONTEXT) + 2)
         tree = drafter(model, **options).propose(CONTEXT, BIG)
         assert max(tree.depths()) == 2
-        assert len(drafter(ToyModel(8), **options).propose(CONTEXT, Room(0, 9))) == 0
-        assert len(drafter(ToyModel(8), **options).propose(CONTEXT, Room(9, 3))) <= 3
+        assert len(drafter(ToyModel(8), **options).propose(CONTEXT, DraftLimits(0, 9))) == 0
+        assert len(drafter(ToyModel(8), **options).propose(CONTEXT, DraftLimits(9, 3))) <= 3
 
 
 def test_nothing_is_drafted_past_an_end_token():

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from engines import Request, UsageProblem
-from engines.events import Prefilled, Round, Started
-from engines.layersearch import kept
-from engines.layersearch.kept import Search, Settings, Trial
-from engines.removed import Removed
+from engines.methods.draft_verify.layer_search import search_store as kept
+from engines.methods.draft_verify.layer_search.search_store import Search, SearchSettings, SearchTrial
+from engines.model.skipped_layers import SkippedLayers
+from engines.report.events import Prefilled, Round, Started
 
 TURN = (("user", "Repeat: the cat sat on the mat."),)
 
@@ -24,9 +24,9 @@ def home(monkeypatch, tmp_path):
 def searched(tiny, *speed_ups: float, found: bool = True) -> Search:
     """A search of the tiny target in which a set named after its number has this speed-up."""
     sets = ["a2", "a1-2,m3", "m1"]
-    trials = tuple(Trial(skipped, up, 100 * up, 100.0) for skipped, up in zip(sets, speed_ups))
+    trials = tuple(SearchTrial(skipped, up, 100 * up, 100.0) for skipped, up in zip(sets, speed_ups))
     best = max(trials, key=lambda trial: trial.speed_up) if found else None
-    return Search("tiny", kept.identify(tiny.target), Settings(2, "d", 8, 0), trials, best)
+    return Search("tiny", kept.identify(tiny.target), SearchSettings(2, "d", 8, 0), trials, best)
 
 
 def run(tiny, **options):
@@ -110,6 +110,6 @@ def test_less_left_out_agrees_more(tiny):
 
 
 def test_the_engine_counts_layers_as_the_search_does(tiny):
-    from engines.layersearch.order import removable_of
+    from engines.methods.draft_verify.layer_search.search_spec import removable_of
 
-    assert removable_of(tiny.target) == Removed((1, 2, 3), (1, 2, 3))
+    assert removable_of(tiny.target) == SkippedLayers((1, 2, 3), (1, 2, 3))

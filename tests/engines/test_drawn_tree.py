@@ -9,20 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.drafters.base import Resources, Room
-from engines.drafters.draft_model import SPEC, DraftModel
+from engines.core.sampling import Sampling, SeededRng
+from engines.core.tree import DraftTree
 from engines.errors import RunFailed
 from engines.laws import Exact, Rejection, make_law
-from engines.sampling import Dice, Sampling
-from engines.tree import DraftTree
+from engines.methods.draft_model.drafter import SPEC, DraftModel
+from engines.methods.drafter import DraftLimits, Resources
 from tests.engines.toys import Scripted, ToyModel, answer
 
 CONTEXT = [1, 2, 3, 1, 2]
 
 
-def drafted(draw: str, seed=0, law=None, room=Room(50, 50), ends=frozenset(), model=None, **options) -> DraftTree:
+def drafted(
+    draw: str, seed=0, law=None, room=DraftLimits(50, 50), ends=frozenset(), model=None, **options
+) -> DraftTree:
     model = model or ToyModel(8, seed=seed)
-    law = law or Rejection(Sampling(0.9), 0, Dice(seed))
+    law = law or Rejection(Sampling(0.9), 0, SeededRng(seed))
     given = {"shape": "tree", "draw": draw, "depth": 4, "top_k": 3, "total_nodes": 60} | options
     return DraftModel(Resources(law, 8, model, ends), **SPEC.parse(given)).propose(CONTEXT, room)
 
@@ -79,12 +81,12 @@ def test_nothing_is_drawn_past_an_end_token_or_the_room(draw):
     for seed in range(20):
         tree = drafted(draw, seed, ends=frozenset({1, 2, 3}))
         assert not any(tree.tokens[parent] in (1, 2, 3) for parent in tree.parents if parent >= 0)
-        small = drafted(draw, seed, room=Room(2, 4))
+        small = drafted(draw, seed, room=DraftLimits(2, 4))
         assert max(small.depths()) <= 2 and len(small) <= 4
 
 
 def test_distinct_draws_stop_where_nothing_is_left():
-    law = Rejection(Sampling(1.0, top_k=2), 0, Dice(1))
+    law = Rejection(Sampling(1.0, top_k=2), 0, SeededRng(1))
     tree = drafted("distinct", 1, law, top_k=5, depth=1)
     assert len(tree) == 2
 
@@ -116,7 +118,7 @@ def test_some_of_drawn_siblings_cannot_be_cut_away():
 
 
 def test_a_drafter_that_draws_more_than_there_is_room_for_fails_with_a_sentence():
-    law = Rejection(Sampling(1.0), 0, Dice(1))
+    law = Rejection(Sampling(1.0), 0, SeededRng(1))
     tree = DraftTree([0] * 600, [-1] * 600, [None] * 600, [0] * 600, dists={-1: np.full(3, 1 / 3)})
     with pytest.raises(RunFailed, match="drawn by dice can only be left out together"):
         answer(ToyModel(3), Scripted(lambda context, room: tree), law, CONTEXT[:1], 5)

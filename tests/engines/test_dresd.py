@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines import Request, UsageProblem, measure
-from engines.datastores import places
-from engines.drafters.base import Outcome, Resources, Room
-from engines.drafters.dresd import _SHARPNESS, SPEC, DReSD
-from engines.drafters.weighted import weighted_trie
-from engines.events import Round
-from engines.tree import DraftTree
+from engines.core.tree import DraftTree
+from engines.datastores.storage import catalog as places
+from engines.methods.drafter import DraftLimits, Outcome, Resources
+from engines.methods.dresd.drafter import _SHARPNESS, SPEC, DReSD
+from engines.methods.shared.weighted_trie import weighted_trie
+from engines.report.events import Round
 from tests.conftest import TURN
 from tests.datastores.test_dense import Toy, by_definition, corpus, dense
 from tests.engines.test_rest import Here, paths_of
@@ -29,7 +29,7 @@ def home(request, tmp_path, monkeypatch):
         monkeypatch.setattr(places, "sample_datastores", lambda: None)
 
 
-def after(context, hidden, *stores, room=Room(100, 500), **options) -> DraftTree:
+def after(context, hidden, *stores, room=DraftLimits(100, 500), **options) -> DraftTree:
     """The draft after a prefill that left this hidden state."""
     drafter = DReSD(Resources(None, 50, shelf=Here(*stores)), **SPEC.parse({"budget": "paper", **options}))
     drafter.start(Outcome(context, 1, DraftTree(), (), (context[-1],), None, hidden=torch.from_numpy(hidden)[None]))
@@ -105,8 +105,8 @@ def test_the_nearest_of_several_datastores_are_drafted_and_nodes_say_where_they_
 def test_room_is_kept_and_a_miss_drafts_nothing():
     documents, toy = [[1, 2, 3, 4, 5, 6, 7]], Toy(10)
     store, hidden = dense(documents, toy, vocab_size=10), toy.states(np.array([1, 2]))[1]
-    assert after([1, 2, 3], hidden, store, room=Room(2, 500)).tokens == [4, 5]
-    assert after([1, 2, 3], hidden, store, room=Room(100, 3)).tokens == [4, 5, 6]
+    assert after([1, 2, 3], hidden, store, room=DraftLimits(2, 500)).tokens == [4, 5]
+    assert after([1, 2, 3], hidden, store, room=DraftLimits(100, 3)).tokens == [4, 5, 6]
     missed = after([1, 2, 8], hidden, store)
     assert len(missed) == 0 and missed.retrieval.scores == () and missed.retrieval.used == 0
 

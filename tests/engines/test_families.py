@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from engines import Request, measure, runtime
-from engines.cost import CostCurve
+from engines.cost.curve import CostCurve
 from engines.errors import ModelUnavailable
-from engines.events import Prefilled, Round
+from engines.model import masks, selftest
+from engines.model.causal_model import CausalModel
+from engines.model.generic_forward import GenericForward
+from engines.model.loading import wrap
+from engines.report.events import Prefilled, Round
 from engines.runtime import Runtime
-from engines.target import masks, selftest
-from engines.target.generic import Generic
-from engines.target.loading import wrap
-from engines.target.model import CausalModel
 from tests.conftest import make_tokenizer
 from tests.engines.families import CHAINS, NAMED, REFUSED, TREES, WINDOW, make
 
@@ -235,5 +235,5 @@ def test_half_precision_passes_and_still_sees_wrong_masks(name, dtype, monkeypat
     assert model.trees and model.forward([1, 2, 3], [-1, 0, 0]).dtype == dtype
     model.drop()
     monkeypatch.setattr(model, "_mask", lambda seen, positions: None)
-    model.compute = Generic(model.model)  # a forward of our own never makes masks itself
+    model.compute = GenericForward(model.model)  # a forward of our own never makes masks itself
     assert selftest.selftest(model) is None and not model.trees

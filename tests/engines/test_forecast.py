@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.cost import CostCurve
-from engines.forecast import Forecast, chances
+from engines.cost.curve import CostCurve
+from engines.cost.speedup_model import SpeedupModel, chances
 
 FLAT = CostCurve(((1, 1.0), (64, 1.0)))
 LINEAR = CostCurve(((1, 1.0), (2, 2.0)))
@@ -17,14 +17,14 @@ shares = st.floats(0.0, 1.0)
 prices = st.dictionaries(st.integers(1, 64), st.floats(1e-3, 1.0), min_size=1, max_size=7).map(
     lambda found: CostCurve.fit(found.items()))
 forecasts = st.builds(
-    Forecast, price=prices, first=st.floats(0, 0.5), each=st.floats(0, 0.5), rows=st.floats(1, 4),
+    SpeedupModel, price=prices, first=st.floats(0, 0.5), each=st.floats(0, 0.5), rows=st.floats(1, 4),
     most=st.integers(1, 24), scale=st.floats(0.5, 2), other=st.floats(0, 0.1),
     chances=st.lists(shares, min_size=1, max_size=6).map(tuple),
 )
 
 
 def test_by_hand():
-    cost = Forecast(CostCurve(((1, 10.0), (5, 14.0))), first=1.0, each=0.5, scale=2.0, other=2.0, most=4,
+    cost = SpeedupModel(CostCurve(((1, 10.0), (5, 14.0))), first=1.0, each=0.5, scale=2.0, other=2.0, most=4,
                     chances=(0.5, 0.8))
     assert cost.seconds(0) == 22 and cost.seconds(1) == 1 + 22 + 2 and cost.seconds(3) == 1 + 2 * 0.5 + 26 + 2
     assert cost.needs(3) == pytest.approx(30 / 22)
@@ -35,12 +35,12 @@ def test_by_hand():
 
 
 def test_free_verification_pays_from_nothing_and_best_is_everything():
-    free = Forecast(FLAT, most=8, chances=(0.5,))
+    free = SpeedupModel(FLAT, most=8, chances=(0.5,))
     assert free.best == 8 and free.pays_from == pytest.approx(0, abs=1e-6) and free.at_best == pytest.approx(9)
 
 
 def test_what_costs_a_forward_a_token_cannot_pay():
-    dear = Forecast(LINEAR, first=0.1, each=0.1, most=16, chances=(1.0,))
+    dear = SpeedupModel(LINEAR, first=0.1, each=0.1, most=16, chances=(1.0,))
     assert dear.best == 0 and dear.pays_from is None and dear.at_best < 1
     assert all(dear.acceptance_needed(depth) is None for depth in range(1, 17))
 
@@ -101,5 +101,5 @@ def test_expected_tokens_are_those_of_simulated_rounds():
             kept[depth] += 1
             depth += 1
         tokens += depth + 1
-    forecast = Forecast(FLAT, chances=chances(tried, kept))
+    forecast = SpeedupModel(FLAT, chances=chances(tried, kept))
     assert forecast.expected(3) == pytest.approx(tokens / rounds, abs=0.01)

@@ -11,12 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.target import graphs, loading
-from engines.target.fused import fuse
-from engines.target.graphs import ROWS, Graphs
-from engines.target.lean import Lean
-from engines.target.model import CausalModel
-from engines.target.selftest import selftest
+from engines.model import cuda_graphs as graphs
+from engines.model import loading
+from engines.model.causal_model import CausalModel
+from engines.model.cuda_graphs import ROWS, CudaGraphForward
+from engines.model.fused import fuse
+from engines.model.lean_forward import LeanForward
+from engines.model.selftest import selftest
 from tests.conftest import make_llama
 from tests.engines.families import make
 from tests.engines.recorder import Recorder
@@ -29,8 +30,8 @@ ROOT = Path(__file__).parents[2]
 def pair(model) -> tuple[CausalModel, CausalModel, Recorder]:
     fuse(model)
     recorder = Recorder()
-    ours = CausalModel(model, "graphs", compute=Graphs(model, recorder))
-    return ours, CausalModel(copy.deepcopy(model), "lean", compute=Lean(model)), recorder
+    ours = CausalModel(model, "graphs", compute=CudaGraphForward(model, recorder))
+    return ours, CausalModel(copy.deepcopy(model), "lean", compute=LeanForward(model)), recorder
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -174,8 +175,8 @@ def test_what_cannot_be_recorded_runs_without_graphs_and_says_so(monkeypatch):
 
     model = make_llama(3)
     fuse(model)
-    ours = CausalModel(model, "graphs", compute=Graphs(model, fails))
-    theirs = CausalModel(model, "lean", compute=Lean(model))
+    ours = CausalModel(model, "graphs", compute=CudaGraphForward(model, fails))
+    theirs = CausalModel(model, "lean", compute=LeanForward(model))
     assert ours.backend == "lean, CUDA graphs"
     for one in (ours, theirs):
         one.extend(TEXT[:9])
@@ -194,7 +195,7 @@ def test_away_from_the_host_nothing_of_it_gets_into_a_program(name):
     """Tensors of the device "meta" refuse to be read, and most operations to mix them with the host's, as on a GPU."""
     model = make(*FAMILIES[name], dtype=torch.bfloat16).to("meta")
     fuse(model)
-    ours = CausalModel(model, "graphs", compute=Graphs(model, lambda program: (program(), program)[1]))
+    ours = CausalModel(model, "graphs", compute=CudaGraphForward(model, lambda program: (program(), program)[1]))
     ours.show_hidden(True)
     ours.extend(TEXT[:20])
     assert ours.forward(*TREE).shape == (7, 260) and ours.hidden.shape == (7, 32)
@@ -234,4 +235,4 @@ def test_the_self_test_takes_it_in_half_precision_too():
 
 
 def test_on_a_cpu_models_are_loaded_without_it():
-    assert type(loading.wrap(make_llama(1), "tiny", threads=1).compute) is Lean
+    assert type(loading.wrap(make_llama(1), "tiny", threads=1).compute) is LeanForward

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from engines import Request
-from engines.drafters.base import Drafter
-from engines.events import Finished, Round
+from engines.methods.drafter import Drafter
+from engines.report.events import Finished, Round
 from tests.engines.test_families import wrapped
 
 TURN = (("user", "Repeat: one two three one two three."),)
@@ -48,7 +48,7 @@ class Watcher(Drafter):
 def test_outcomes_carry_them_for_drafters_that_ask(tiny, monkeypatch):
     made = []
     make = lambda *a, **k: made.append(Watcher(*a)) or made[-1]  # noqa: E731
-    monkeypatch.setattr("engines.registry.drafter_class", lambda _: make)
+    monkeypatch.setattr("engines.methods.registry.drafter_class", lambda _: make)
     *events, finished = tiny.run(Request(TURN, "pld", max_new_tokens=20))
     rounds = [e for e in events if isinstance(e, Round)]
     assert isinstance(finished, Finished) and len(made[0].seen) == 1 + len(rounds)

@@ -11,20 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines import Request, UsageProblem
-from engines.budget import Budget
-from engines.cost import CostCurve
-from engines.datastores import places
-from engines.drafters.base import Outcome, Resources, Room
-from engines.drafters.hybrid import SPEC, Hybrid, expected
+from engines.core.tree import DraftTree
+from engines.cost.budget import Budget
+from engines.cost.curve import CostCurve
+from engines.datastores.storage import catalog as places
 from engines.errors import SpecError
-from engines.events import Round
-from engines.tree import DraftTree
+from engines.methods.drafter import DraftLimits, Outcome, Resources
+from engines.methods.hybrid.drafter import SPEC, Hybrid, expected
+from engines.report.events import Round
 from tests.conftest import TURN
 from tests.datastores.conftest import sparse
 from tests.datastores.test_dense import Toy, dense
 from tests.engines.test_rest import paths_of, retrieve
 
-ROOM = Room(100, 500)
+ROOM = DraftLimits(100, 500)
 
 
 @pytest.fixture(autouse=True)

@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines import registry
-from engines.drafters.base import Drafter, Resources
+from engines.core.sampling import GumbelNoise, Sampling, SeededRng, summarise, to_numpy
+from engines.core.tree import DraftTree
 from engines.errors import RunFailed
 from engines.laws import Exact, Rejection
-from engines.sampling import Dice, GumbelNoise, Sampling, look, to_numpy
-from engines.tree import DraftTree
+from engines.methods import registry
+from engines.methods.drafter import Drafter, Resources
 from tests.engines.toys import (
     Scripted,
     ToyModel,
@@ -74,7 +74,7 @@ def test_rejection_gives_exactly_the_targets_distribution(name, sampling):
     target, draft = ToyModel(3, seed=1), ToyModel(3, seed=2, spread=1.0)
     engine_id, options = ENGINES[name]
 
-    def run(dice: Dice) -> tuple:
+    def run(dice: SeededRng) -> tuple:
         target.truncate(0)
         draft.truncate(0)
         law = Rejection(sampling, 0, dice)
@@ -95,7 +95,7 @@ def test_rejection_is_exact_for_any_tree(seed, nodes, dists, duplicates):
     shape = random_tree(rng, 3, nodes, duplicates)
     qs = np.random.default_rng(seed).dirichlet([1, 1, 1], size=max(len(shape), 1))
 
-    def run(dice: Dice) -> tuple:
+    def run(dice: SeededRng) -> tuple:
         tree = DraftTree(list(shape.tokens), shape.parents, shape.probs, shape.origin, shape.origins)
         if dists and len(tree):
             tree.dists = {p: qs[p + 1] for p in tree.parents}
@@ -116,7 +116,7 @@ def drawn_error(draw: str, seed: int, change=lambda tree: None) -> float:
     leaves one, and then nothing can go wrong."""
     target, draft, sampling = ToyModel(4, seed=seed), ToyModel(4, seed=seed + 1, spread=1.0), Sampling(1.0)
 
-    def run(dice: Dice) -> tuple:
+    def run(dice: SeededRng) -> tuple:
         target.truncate(0)
         draft.truncate(0)
         law = Rejection(sampling, 0, dice)
@@ -153,7 +153,7 @@ def test_drawn_trees_on_a_target_that_cannot_branch(seed, draw):
     target, draft, sampling = ToyModel(3, seed=seed), ToyModel(3, seed=seed + 1), Sampling(1.0)
     target.trees = False
 
-    def run(dice: Dice) -> tuple:
+    def run(dice: SeededRng) -> tuple:
         target.truncate(0)
         draft.truncate(0)
         law = Rejection(sampling, 0, dice)
@@ -168,7 +168,7 @@ def test_leaving_out_a_low_confidence_draft_would_be_biased():
     """Why a chain keeps the token that ends it: dropping it makes what is drafted depend on the dice."""
     target, draft, sampling = ToyModel(3, seed=1), ToyModel(3, seed=2), Sampling(1.0)
 
-    def run(dice: Dice) -> tuple:
+    def run(dice: SeededRng) -> tuple:
         target.truncate(0)
         law = Rejection(sampling, 0, dice)
 
@@ -242,7 +242,7 @@ def test_a_shared_noise_draft_agrees_more_often_than_independent_draws():
 
 
 def test_dice_draw_follows_the_distribution_and_never_takes_the_impossible():
-    dice, probs = Dice(1), np.array([0.0, 0.25, 0.0, 0.75, 0.0])
+    dice, probs = SeededRng(1), np.array([0.0, 0.25, 0.0, 0.75, 0.0])
     drawn = [dice.draw(probs) for _ in range(4000)]
     assert set(drawn) == {1, 3}
     assert drawn.count(3) / 4000 == pytest.approx(0.75, abs=0.04)
@@ -263,7 +263,7 @@ def test_a_look_at_many_rows_is_a_look_at_each(rows, k, data):
     """Ties, filtered entries, a single token, more favourites asked for than there are."""
     tokens = [data.draw(st.integers(0, len(row) - 1)) for row in rows]
     arrays = [np.array(row, np.float32) for row in rows]
-    looks = look(arrays, tokens, k)
+    looks = summarise(arrays, tokens, k)
     assert [a.tolist() for a in arrays] == rows, "the rows are not touched"
     for row, token, seen in zip(rows, tokens, looks, strict=True):
         order = sorted((i for i, value in enumerate(row) if value > -math.inf), key=lambda i: -row[i])
@@ -279,7 +279,7 @@ def test_a_look_at_many_rows_is_a_look_at_each(rows, k, data):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_rows_that_are_no_numbers_are_refused(value):
     with pytest.raises(RunFailed, match="not numbers"):
-        look([np.zeros(3, np.float32), np.array([value] * 3, np.float32)], [0, 0], 3)
+        summarise([np.zeros(3, np.float32), np.array([value] * 3, np.float32)], [0, 0], 3)
 
 
 @settings(max_examples=60, deadline=None)

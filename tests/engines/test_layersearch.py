@@ -12,25 +12,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.errors import RunFailed, UsageProblem
-from engines.events import Draft, Emitted, Origin, Prefilled, Round
-from engines.layersearch import kept
-from engines.layersearch.kept import Identity, Machine, Search, Settings, Trial
-from engines.layersearch.measuring import Bench
-from engines.layersearch.search import search
-from engines.removed import Removed
+from engines.methods.draft_verify.layer_search import search_store as kept
+from engines.methods.draft_verify.layer_search.measuring import Bench
+from engines.methods.draft_verify.layer_search.search import search
+from engines.methods.draft_verify.layer_search.search_store import (
+    Identity,
+    Machine,
+    Search,
+    SearchSettings,
+    SearchTrial,
+)
+from engines.model.skipped_layers import SkippedLayers
+from engines.report.events import Draft, Emitted, Origin, Prefilled, Round
 
 MACHINE = Machine("Linux", "a processor", 2, "cpu")
 
 
 def new(layers: int, seed: int = 0) -> Search:
-    return Search("a model", Identity("f" * 32, "float32", layers, MACHINE), Settings(3, "digest", 32, seed))
+    return Search("a model", Identity("f" * 32, "float32", layers, MACHINE), SearchSettings(3, "digest", 32, seed))
 
 
-def everything(layers: int) -> Removed:
-    return Removed(tuple(range(1, layers + 1)), tuple(range(1, layers + 1)))
+def everything(layers: int) -> SkippedLayers:
+    return SkippedLayers(tuple(range(1, layers + 1)), tuple(range(1, layers + 1)))
 
 
-def speed_up(removed: Removed, costly: frozenset[str]) -> float:
+def speed_up(removed: SkippedLayers, costly: frozenset[str]) -> float:
     """A world in which every sublayer left out gains a tenth, and some lose more than all others gain."""
     names = [f"a{n}" for n in removed.attention] + [f"m{n}" for n in removed.mlp]
     return 1.1 ** len(names) * 0.3 ** len(costly & set(names))
@@ -42,12 +48,12 @@ class World:
     def __init__(self, costly: set[str], stop: int = -1, noise: float = 0.0) -> None:
         self.costly, self.stop, self.noise, self.asked = frozenset(costly), stop, noise, []
 
-    def __call__(self, removed: Removed) -> Trial:
+    def __call__(self, removed: SkippedLayers) -> SearchTrial:
         if len(self.asked) == self.stop:
             raise KeyboardInterrupt
         self.asked.append(str(removed))
         value = speed_up(removed, self.costly) * (1 + self.noise * random.Random(len(self.asked)).uniform(-1, 1))
-        return Trial(str(removed), value, 100 * value, 100.0, 0.5)
+        return SearchTrial(str(removed), value, 100 * value, 100.0, 0.5)
 
 
 @pytest.fixture
@@ -58,19 +64,19 @@ def home(monkeypatch, tmp_path):
 
 @given(st.frozensets(st.integers(1, 99)), st.frozensets(st.integers(1, 99)))
 def test_a_set_is_read_as_it_was_written(attention, mlp):
-    removed = Removed(tuple(sorted(attention)), tuple(sorted(mlp)))
-    assert Removed.parse(str(removed), 99) == removed and len(removed) == len(attention) + len(mlp)
+    removed = SkippedLayers(tuple(sorted(attention)), tuple(sorted(mlp)))
+    assert SkippedLayers.parse(str(removed), 99) == removed and len(removed) == len(attention) + len(mlp)
 
 
 def test_sets_are_written_short_and_read_with_patience():
-    assert str(Removed((3, 5, 6, 7), (4,))) == "a3,a5-7,m4"
-    assert Removed.parse(" M4 a5-7, a3,a6 ", 7) == Removed((3, 5, 6, 7), (4,))
+    assert str(SkippedLayers((3, 5, 6, 7), (4,))) == "a3,a5-7,m4"
+    assert SkippedLayers.parse(" M4 a5-7, a3,a6 ", 7) == SkippedLayers((3, 5, 6, 7), (4,))
 
 
 @pytest.mark.parametrize("text", ["3", "a", "a0", "a9", "a5-3", "b2", "a3;m4", "a-1", "a٣", "[bold]", "a99999"])
 def test_what_names_no_sublayer_of_the_model_is_refused(text):
     with pytest.raises(UsageProblem) as caught:
-        Removed.parse(text, 8)
+        SkippedLayers.parse(text, 8)
     assert "a3,a5-7,m4" in caught.value.hint
 
 
@@ -86,18 +92,18 @@ def test_a_small_space_is_searched_through_and_the_best_is_found():
 
 def test_of_a_large_space_it_finds_what_chance_would_not():
     costly = {"a1", "a2", "a8", "m1", "m3", "m5", "m8"}
-    best = speed_up(Removed((3, 4, 5, 6, 7), (2, 4, 6, 7)), costly)
+    best = speed_up(SkippedLayers((3, 4, 5, 6, 7), (2, 4, 6, 7)), costly)
     found = search(new(8), everything(8), 70, World(costly, noise=0.02), lambda _: None)
     dice = random.Random(1)
-    guesses = (Removed(*(tuple(n for n in range(1, 9) if dice.random() < 0.5) for _ in "am")) for _ in range(70))
+    guesses = (SkippedLayers(*(tuple(n for n in range(1, 9) if dice.random() < 0.5) for _ in "am")) for _ in range(70))
     chance = max(speed_up(guess, costly) for guess in guesses if guess)
-    reached = speed_up(Removed.parse(found.found.skipped, 8), costly)
+    reached = speed_up(SkippedLayers.parse(found.found.skipped, 8), costly)
     assert reached >= best / 1.1**2 > chance
     assert len({trial.skipped for trial in found.trials}) == 70
 
 
 def test_sublayers_that_cannot_be_left_out_never_are():
-    found = search(new(3), Removed((2,), (1, 3)), 50, World(set()), lambda _: None)
+    found = search(new(3), SkippedLayers((2,), (1, 3)), 50, World(set()), lambda _: None)
     assert len(found.trials) == 7 and found.found.skipped == "a2,m1,m3"
 
 
@@ -124,12 +130,12 @@ def test_the_best_is_measured_again_before_it_is_believed():
     """A trial that was lucky once loses to one that is good every time."""
     lucky = []
 
-    def measure(removed: Removed) -> Trial:
+    def measure(removed: SkippedLayers) -> SearchTrial:
         value = {"a1": 1.3, "m1": 1.2}.get(str(removed), 0.5)
         if str(removed) == "a1" and lucky:
             value = 0.9 + 0.1 * len(lucky)
         lucky.extend(["a1"] * (str(removed) == "a1"))
-        return Trial(str(removed), value, value, 1.0)
+        return SearchTrial(str(removed), value, value, 1.0)
 
     found = search(new(1), everything(1), 9, measure, lambda _: None).found
     assert (found.skipped, found.speed_up, found.low, found.high) == ("m1", 1.2, 1.2, 1.2)
@@ -145,7 +151,7 @@ def test_progress_tells_the_best_so_far_and_how_far_it_is():
 
 
 def test_a_busy_machine_is_told():
-    trials = tuple(Trial("a1", 1.0, 100.0, baseline) for baseline in (100.0, 99.0, 70.0, 101.0))
+    trials = tuple(SearchTrial("a1", 1.0, 100.0, baseline) for baseline in (100.0, 99.0, 70.0, 101.0))
     assert replace(new(2), trials=trials).slow == 1 and new(2).slow == 0
 
 
@@ -243,7 +249,7 @@ class Clockwork:
 
 def test_a_trial_is_tokens_a_second_over_those_without_a_draft():
     bench = Bench(Clockwork(), ["one", "two"], 33, everything(2))
-    trial = bench(Removed((2,), (1,)))
+    trial = bench(SkippedLayers((2,), (1,)))
     assert (trial.skipped, trial.acceptance) == ("a2,m1", 0.5)
     assert (trial.speed_up, trial.tokens_per_second, trial.baseline) == pytest.approx((2.0, 20.0, 10.0))
 
@@ -254,7 +260,7 @@ def test_both_ways_are_measured_in_turns_and_from_the_same_state():
     warm, clockwork.asked = clockwork.asked, []
     assert [engine for _, engine, _ in warm] == ["autoregressive", "autoregressive", "draft-verify"]
     for _ in range(2):
-        bench(Removed((2,)))
+        bench(SkippedLayers((2,)))
     plain, drafted = (("autoregressive", None), ("draft-verify", "a2"))
     there, back = [("one", *drafted), ("one", *plain)], [("two", *plain), ("two", *drafted)]
     again = [("one", *plain), ("one", *drafted), ("two", *drafted), ("two", *plain)]
@@ -264,4 +270,4 @@ def test_both_ways_are_measured_in_turns_and_from_the_same_state():
 def test_a_model_with_nothing_to_say_is_told():
     bench = Bench(Clockwork(), ["silent"], 9, everything(2))
     with pytest.raises(RunFailed, match="ends its answers at once"):
-        bench(Removed((1,)))
+        bench(SkippedLayers((1,)))

@@ -12,13 +12,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.target import fused, loading, tuning
-from engines.target.generic import Generic
-from engines.target.layouts import LAYOUTS, Part, available, lay_out
-from engines.target.lean import Lean, fits
-from engines.target.loading import wrap
-from engines.target.model import CausalModel
-from engines.target.tuning import Cost
+from engines.model import fused, loading, tuning
+from engines.model.causal_model import CausalModel
+from engines.model.generic_forward import GenericForward
+from engines.model.lean_forward import LeanForward, fits
+from engines.model.loading import wrap
+from engines.model.tuning import Cost
+from engines.model.weight_layouts import LAYOUTS, LinearSlice, available, lay_out
 from tests.conftest import make_llama
 from tests.engines.families import NAMED, make
 
@@ -46,7 +46,7 @@ def pair(model) -> tuple[CausalModel, CausalModel]:
     """A model with the forward of our own, and an untouched copy with the module's."""
     untouched = CausalModel(copy.deepcopy(model), "generic")
     ours = wrap(model, "ours", threads=1)
-    assert isinstance(ours.compute, Lean) and ours.backend.startswith("lean") and ours.trees
+    assert isinstance(ours.compute, LeanForward) and ours.backend.startswith("lean") and ours.trees
     return ours, untouched
 
 
@@ -147,11 +147,11 @@ def test_in_every_layout_the_module_still_computes_the_same(name, layout):
     fused.fuse(model)
     if layout != "plain":
         assert lay_out(model, layout) == 4 * 2 + 1, "qkv, o, gate and up, down of two layers, and the head"
-    for ours in (CausalModel(model, "ours", compute=Lean(model)), CausalModel(model, "module")):
+    for ours in (CausalModel(model, "ours", compute=LeanForward(model)), CausalModel(model, "module")):
         untouched.truncate(0)
         same(ours.extend(TEXT[:12]), untouched.extend(TEXT[:12]))
         same(ours.forward(*TREE), untouched.forward(*TREE))
-    part = next(m for m in model.modules() if isinstance(m, Part))
+    part = next(m for m in model.modules() if isinstance(m, LinearSlice))
     assert part.weight.shape == (part.out_features, part.in_features)
 
 
@@ -209,7 +209,7 @@ def test_a_long_text_in_chunks_and_a_grown_table():
 
 def test_nothing_holds_the_weights_while_they_are_laid_out(monkeypatch):
     made, alive = weakref.WeakSet(), []
-    begin, move = Lean.__init__, loading.lay_out
+    begin, move = LeanForward.__init__, loading.lay_out
 
     def note(self, model):
         begin(self, model)
@@ -220,25 +220,26 @@ def test_nothing_holds_the_weights_while_they_are_laid_out(monkeypatch):
         alive.append(len(made))
         return move(model, layout)
 
-    monkeypatch.setattr(Lean, "__init__", note)
+    monkeypatch.setattr(LeanForward, "__init__", note)
     monkeypatch.setattr(loading, "lay_out", watched)
     monkeypatch.setattr(tuning, "measure", lambda *_: Cost(0.0, {"plain": 2.0, "transposed": 1.0}))
-    assert isinstance(wrap(make_llama(1), "small", threads=1).compute, Lean)
+    assert isinstance(wrap(make_llama(1), "small", threads=1).compute, LeanForward)
     assert alive == [0]
 
 
 def test_a_wrong_forward_is_found_at_load_and_not_used(monkeypatch):
-    right = Lean._rotate
-    monkeypatch.setattr(Lean, "_rotate", lambda self, layer, states, cos, sin: right(self, layer, states, sin, cos))
+    right = LeanForward._rotate
+    swapped = lambda self, layer, states, cos, sin: right(self, layer, states, sin, cos)  # noqa: E731
+    monkeypatch.setattr(LeanForward, "_rotate", swapped)
     model = wrap(make(*FAMILIES["llama"]), "odd", threads=1)
-    assert isinstance(model.compute, Generic) and model.trees and model.backend.startswith("generic")
+    assert isinstance(model.compute, GenericForward) and model.trees and model.backend.startswith("generic")
     same(model.extend(TEXT), CausalModel(make(*FAMILIES["llama"]), "untouched").extend(TEXT))
 
 
 def test_a_forward_that_fails_at_load_is_not_used(monkeypatch):
-    monkeypatch.setattr(Lean, "run", lambda self, *a: 1 / 0)
+    monkeypatch.setattr(LeanForward, "run", lambda self, *a: 1 / 0)
     model = wrap(make(*FAMILIES["llama"]), "odd", threads=1)
-    assert isinstance(model.compute, Generic) and model.trees
+    assert isinstance(model.compute, GenericForward) and model.trees
 
 
 @pytest.mark.parametrize(
@@ -252,7 +253,7 @@ def test_a_forward_that_fails_at_load_is_not_used(monkeypatch):
 def test_other_models_are_left_alone(name, changes):
     model = make(name, changes)
     assert not fits(model)
-    assert isinstance(wrap(model, name, threads=1).compute, Generic)
+    assert isinstance(wrap(model, name, threads=1).compute, GenericForward)
 
 
 def test_a_module_with_a_class_of_its_own_is_left_alone():

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from engines import Metrics
-from engines.drafters.autoregressive import Autoregressive
-from engines.drafters.base import Resources
+from engines.core.loop import decode
+from engines.core.sampling import Sampling
+from engines.core.stop import Stop
+from engines.core.tree import DraftTree
 from engines.errors import RunFailed
-from engines.events import Finished, Prefilled, Round
 from engines.laws import Exact, Rejection
-from engines.loop import decode
-from engines.sampling import Sampling
-from engines.stop import Stop
-from engines.tree import DraftTree
+from engines.methods.autoregressive.drafter import Autoregressive
+from engines.methods.drafter import Resources
+from engines.report.events import Finished, Prefilled, Round
 from tests.engines.toys import Scripted, ToyModel, Words, adversaries, answer, autoregressive, chain
 
 PROMPT, NEW, VOCAB, END = [3, 1, 4, 1, 5], 40, 6, 2

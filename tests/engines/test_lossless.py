@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engines import Request, measure, specs
-from engines.events import Finished, Round
+from engines.report.events import Finished, Round
 
 VARIANTS = [
     ("pld", {}),
@@ -120,8 +120,8 @@ def test_rejection_can_be_repeated(tiny, engine, options):
 
 
 def test_a_draft_identical_to_the_target_is_always_accepted(sample):
+    from engines.model.loading import load_model
     from engines.runtime import Runtime
-    from engines.target.loading import load_model
 
     twin = load_model(sample.ready.model, torch.float32, torch.device("cpu"))
     runtime = Runtime(sample.target, sample.tokenizer, twin)

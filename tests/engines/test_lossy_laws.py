@@ -11,13 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.events import Round
+from engines.core.sampling import Sampling, SeededRng, softmax
+from engines.core.stop import Stop
+from engines.core.tree import DraftTree
 from engines.laws import Exact, Redraw, Typical, make_law
 from engines.laws.typical import DELTA, EPSILON, threshold
+from engines.report.events import Round
 from engines.request import LAWS
-from engines.sampling import Dice, Sampling, softmax
-from engines.stop import Stop
-from engines.tree import DraftTree
 from tests.engines.toys import (
     Scripted,
     ToyModel,
@@ -37,7 +37,7 @@ def judged(law_class, tree: DraftTree, logits: torch.Tensor, sampling=Sampling(1
     """Every outcome of the first token with its probability, and the bias that the law reports."""
     biases = set()
 
-    def run(dice: Dice) -> int:
+    def run(dice: SeededRng) -> int:
         verdict = law_class(sampling, 0, dice).judge(tree, logits, 0)
         biases.add(round(verdict.bias, 12))
         return verdict.tokens[0]

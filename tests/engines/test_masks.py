@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.target.masks import additive, spans
+from engines.model.masks import additive, spans
 
 
 @settings(max_examples=60, deadline=None)

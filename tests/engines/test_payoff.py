@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.events import Draft, Emitted, Origin, Prefilled, Round, Started
-from engines.metrics import measure
-from engines.payoff import Payoff, payoff
+from engines.cost.self_speculation import Payoff, payoff
+from engines.report.events import Draft, Emitted, Origin, Prefilled, Round, Started
+from engines.report.metrics import measure
 
 FLAT = ((1, 0.01), (64, 0.01))
 STARTED = Started("admg", {}, "exact", 0.0, 1.0, 0, 0, 64, "m", "float32", "cpu", (1, 2, 3), price=FLAT)

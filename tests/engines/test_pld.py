@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.drafters.base import Resources, Room
-from engines.drafters.pld import SPEC, PromptLookup
 from engines.errors import UsageProblem
+from engines.methods.drafter import DraftLimits, Resources
+from engines.methods.pld.drafter import SPEC, PromptLookup
 
 
-def lookup(context, prompt_length=None, room=Room(100, 100), **options):
+def lookup(context, prompt_length=None, room=DraftLimits(100, 100), **options):
     drafter = PromptLookup(Resources(None, 100), **SPEC.parse(options))
     drafter._prompt_length = len(context) if prompt_length is None else prompt_length
     return drafter.propose(context, room)
@@ -75,9 +75,9 @@ def test_drafts_what_brute_force_finds(context, low, extra, num_tokens, num_cand
 @given(context=st.lists(st.integers(0, 3), min_size=3, max_size=40), cut=st.integers(1, 39))
 def test_an_index_that_grew_finds_what_a_fresh_one_finds(context, cut):
     drafter = PromptLookup(Resources(None, 100), **SPEC.parse({"num_candidates": 3}))
-    drafter.propose(context[:cut], Room(10, 10))
-    grown = drafter.propose(context, Room(10, 10))
-    assert grown.tokens == lookup(context, room=Room(10, 10), num_candidates=3).tokens
+    drafter.propose(context[:cut], DraftLimits(10, 10))
+    grown = drafter.propose(context, DraftLimits(10, 10))
+    assert grown.tokens == lookup(context, room=DraftLimits(10, 10), num_candidates=3).tokens
 
 
 def test_prefers_the_latest_match_with_a_full_continuation():
@@ -100,8 +100,8 @@ def test_says_where_it_copied_from():
 
 
 def test_stays_inside_the_room():
-    assert lookup([1, 2, 3, 4, 1], num_tokens=3, room=Room(2, 9)).tokens == [2, 3]
-    assert len(lookup([1, 2, 3, 4, 1], room=Room(0, 9))) == 0
+    assert lookup([1, 2, 3, 4, 1], num_tokens=3, room=DraftLimits(2, 9)).tokens == [2, 3]
+    assert len(lookup([1, 2, 3, 4, 1], room=DraftLimits(0, 9))) == 0
 
 
 def test_nothing_found_is_the_empty_tree():

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from engines import ModelUnavailable, Request
-from engines.cost import CostCurve
-from engines.events import Finished, Round, Started
+from engines.cost.curve import CostCurve, pricing
+from engines.model.loading import wrap
+from engines.report.events import Finished, Round, Started
 from engines.runtime import Runtime
-from engines.target import pricing
-from engines.target.loading import wrap
 from tests.conftest import make_llama, make_tokenizer
 
 TURN = (("user", "Repeat: one two three one two three."),)

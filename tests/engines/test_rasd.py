@@ -13,17 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engines import Request, UsageProblem
-from engines.budget import LEVELS, Acceptance, Budget
-from engines.datastores import places
-from engines.drafters.base import Outcome, Resources, Room
-from engines.drafters.draft_model import DraftModel
-from engines.drafters.fusion import fuse, side_by_side
-from engines.drafters.rasd import SPEC, Rasd
-from engines.drafters.retrieved import Found
-from engines.events import Origin, Round
+from engines.core.sampling import Sampling
+from engines.core.tree import DraftTree
+from engines.cost.budget import LEVELS, Acceptance, Budget
+from engines.datastores.storage import catalog as places
 from engines.laws import Exact
-from engines.sampling import Sampling
-from engines.tree import DraftTree
+from engines.methods.draft_model.drafter import DraftModel
+from engines.methods.drafter import DraftLimits, Outcome, Resources
+from engines.methods.rasd.candidates import Candidates
+from engines.methods.rasd.drafter import SPEC, Rasd
+from engines.methods.rasd.fusion import fuse, side_by_side
+from engines.report.events import Origin, Round
 from tests.conftest import TURN
 from tests.datastores.conftest import sparse
 from tests.engines.test_rest import Here, paths_of
@@ -83,7 +83,7 @@ def test_without_fusion_both_trees_hang_under_one_root(left, right):
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=6), st.sets(st.integers(0, 3)))
 def test_pruning_rejects_by_the_first_token_and_counts_what_hung_there(rows, firsts):
-    found = Found(rows, [1.0] * len(rows), list(range(len(rows))), [COPY] * len(rows))
+    found = Candidates(rows, [1.0] * len(rows), list(range(len(rows))), [COPY] * len(rows))
     kept, lost = found.keeping(tuple(firsts))
     assert set(paths_of(kept.tree(1000))) == {p for p in prefixes(rows) if p[0] in firsts}
     assert lost == dict(Counter(p[0] for p in prefixes(rows) if p[0] not in firsts))
@@ -111,7 +111,7 @@ def begin(drafter, context, prompt_length=1):
 def drafted_alone(context, depth, top_k, room) -> set[tuple]:
     model = ToyModel(VOCAB, seed=2)
     options = {"budget": "paper", "shape": "tree", "depth": depth, "top_k": top_k}
-    from engines.drafters.draft_model import SPEC as DRAFT_SPEC
+    from engines.methods.draft_model.drafter import SPEC as DRAFT_SPEC
 
     part = DraftModel(Resources(Exact(Sampling(), 0, VOCAB), VOCAB, model), **DRAFT_SPEC.parse(options))
     return set(paths_of(part.propose(context, room)))
@@ -124,7 +124,7 @@ documents = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=16), min_s
 @given(documents, st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(1, 3), st.integers(1, 5),
        st.integers(1, 4), st.booleans())
 def test_drafts_the_drafters_tree_and_what_survives_of_algorithm_1(texts, context, n_min, length, top, prune):
-    model, room = ToyModel(VOCAB, seed=2), Room(100, 500)
+    model, room = ToyModel(VOCAB, seed=2), DraftLimits(100, 500)
     drafter = engine(model, sparse(texts, VOCAB), n_min=n_min, length=length, prune=prune, prune_top=top)
     begin(drafter, context)
     tree = drafter.propose(context, room)
@@ -141,7 +141,7 @@ def test_drafts_the_drafters_tree_and_what_survives_of_algorithm_1(texts, contex
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=14), st.integers(1, 3), st.integers(1, 5))
 def test_where_the_context_has_nothing_the_drafters_tokens_are_appended(context, n_min, length):
-    room = Room(100, 500)
+    room = DraftLimits(100, 500)
     drafter = engine(ToyModel(VOCAB, seed=2), retrieval="pld", prune=False, n_min=n_min, length=length)
     begin(drafter, context)
     tree = drafter.propose(context, room)
@@ -167,18 +167,18 @@ def chance(tree, path) -> float:
 def test_a_copy_says_whether_it_is_of_the_prompt_or_of_the_answer():
     drafter = engine(ToyModel(VOCAB, seed=2), retrieval="pld", prune=False, n_min=2, n_max=2, length=1, depth=1)
     begin(drafter, [0, 1, 2, 0, 1], prompt_length=5)
-    assert Origin("prompt", place=2, match=2) in drafter.propose([0, 1, 2, 0, 1], Room(9, 99)).origins
+    assert Origin("prompt", place=2, match=2) in drafter.propose([0, 1, 2, 0, 1], DraftLimits(9, 99)).origins
     begin(drafter, [0, 1, 2, 0, 1], prompt_length=1)
-    assert Origin("output", place=2, match=2) in drafter.propose([0, 1, 2, 0, 1], Room(9, 99)).origins
-    longer = drafter.propose([0, 1, 2, 0, 1, 3, 0, 1], Room(9, 99))
+    assert Origin("output", place=2, match=2) in drafter.propose([0, 1, 2, 0, 1], DraftLimits(9, 99)).origins
+    longer = drafter.propose([0, 1, 2, 0, 1, 3, 0, 1], DraftLimits(9, 99))
     assert {o.place for o in longer.origins if o.source == "output"} == {2, 5}, "the text grows as it is written"
 
 
 def test_room_is_kept():
     drafter = engine(ToyModel(VOCAB, seed=2), sparse([[0, 1, 2, 3, 0, 1, 2, 3]], VOCAB), prune=False)
     begin(drafter, [0, 1])
-    assert max(drafter.propose([0, 1], Room(2, 500)).depths()) == 2
-    assert len(drafter.propose([0, 1], Room(100, 5))) == 5
+    assert max(drafter.propose([0, 1], DraftLimits(2, 500)).depths()) == 2
+    assert len(drafter.propose([0, 1], DraftLimits(100, 5))) == 5
 
 
 def test_longer_matches_weigh_more_than_shorter_ones():

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engines import Request, UsageProblem
-from engines.datastores import places
-from engines.drafters.base import Outcome, Resources, Room
-from engines.drafters.rest import SPEC, Rest
-from engines.events import Round
-from engines.tree import DraftTree
+from engines.core.tree import DraftTree
+from engines.datastores.storage import catalog as places
+from engines.methods.drafter import DraftLimits, Outcome, Resources
+from engines.methods.rest.drafter import SPEC, Rest
+from engines.report.events import Round
 from tests.datastores.conftest import sparse
 
 
@@ -35,7 +35,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setattr(places, "sample_datastores", lambda: None)
 
 
-def propose(context, *stores, room=Room(100, 500), **options) -> DraftTree:
+def propose(context, *stores, room=DraftLimits(100, 500), **options) -> DraftTree:
     drafter = Rest(Resources(None, 10, shelf=Here(*stores)), **SPEC.parse({"budget": "paper", **options}))
     return drafter.propose(context, room)
 
@@ -102,8 +102,8 @@ def test_a_node_says_where_it_came_from():
 def test_a_miss_drafts_nothing_and_room_is_kept():
     store = sparse([[1, 2, 3, 4, 5, 6, 7]], 10)
     assert len(propose([9, 9], store)) == 0
-    assert max(propose([1, 2], store, room=Room(2, 500)).depths()) == 2
-    assert len(propose([1, 2], store, room=Room(100, 3))) == 3
+    assert max(propose([1, 2], store, room=DraftLimits(2, 500)).depths()) == 2
+    assert len(propose([1, 2], store, room=DraftLimits(100, 3))) == 3
 
 
 def test_the_order_of_the_range_is_checked():

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines import Request, load, runtime
-from engines.cost import CostCurve
+from engines.cost.curve import CostCurve
+from engines.model.batch_invariant import ROWS, BatchInvariantModel
+from engines.model.lean_forward import LeanForward
+from engines.model.loading import wrap
 from engines.runtime import Runtime
-from engines.target.lean import Lean
-from engines.target.loading import wrap
-from engines.target.strict import ROWS, StrictModel
 from tests.conftest import TURN, make_llama, make_tokenizer, stock
 from tests.engines.families import CHAINS, NAMED, TREES, make
 from tests.engines.test_lossless import IDS, VARIANTS
@@ -84,11 +84,11 @@ def test_what_it_does_and_costs_is_said(strict):
     assert f"every forward has {ROWS} rows" in note and "one token costs" in note
 
 
-def strict_model(name: str, dtype=torch.bfloat16) -> StrictModel:
+def strict_model(name: str, dtype=torch.bfloat16) -> BatchInvariantModel:
     return wrap(make(*{**NAMED, **TREES, **CHAINS}[name], dtype=dtype), name, 1, True)
 
 
-def fed_alone(model: StrictModel, tokens: list[int], begun: int = 0) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def fed_alone(model: BatchInvariantModel, tokens: list[int], begun: int = 0) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Logits of these tokens behind the first ``begun`` of them, one at a time, and all rows of the cache."""
     model.truncate(0)
     if begun:
@@ -100,7 +100,7 @@ def fed_alone(model: StrictModel, tokens: list[int], begun: int = 0) -> tuple[to
     return torch.cat(logits), rows_of(model)
 
 
-def rows_of(model: StrictModel) -> list[torch.Tensor]:
+def rows_of(model: BatchInvariantModel) -> list[torch.Tensor]:
     return [t[..., : model.length, :].clone() for layer in model.cache.layers for t in (layer.keys, layer.values)]
 
 
@@ -123,7 +123,7 @@ MODELS = ["llama", "qwen3", "qwen2 with window", "smollm3", "gemma2", "mpt", "ll
 _MADE: dict = {}
 
 
-def shared(name: str, dtype) -> StrictModel:
+def shared(name: str, dtype) -> BatchInvariantModel:
     if (name, dtype) not in _MADE:
         _MADE[name, dtype] = strict_model(name, dtype)
     return _MADE[name, dtype]
@@ -198,8 +198,8 @@ def test_drafts_without_some_sublayers_are_as_without_it():
 
 
 def test_kernels_that_look_at_the_other_rows_cost_all_but_one(monkeypatch):
-    right = Lean.logits
-    monkeypatch.setattr(Lean, "logits", lambda self, x: right(self, x) + x.mean() * (9 if len(x) == ROWS else 0))
+    right = LeanForward.logits
+    monkeypatch.setattr(LeanForward, "logits", lambda self, x: right(self, x) + x.mean() * (9 if len(x) == ROWS else 0))
     model = strict_model("llama")
     assert model.rows == 1 and not model.trees and "one row a forward" in model.note
     expected, cached = fed_alone(model, TEXT[:20])
@@ -222,6 +222,6 @@ def test_experts_and_own_masks_take_a_row_at_a_time(name):
 
 def test_the_shipped_pair():
     pair = load(dtype="bfloat16", strict=True, threads=1)
-    assert pair.target.rows == ROWS and not isinstance(pair.draft, StrictModel)
+    assert pair.target.rows == ROWS and not isinstance(pair.draft, BatchInvariantModel)
     alone = written(pair, "autoregressive", {}, 0.9)
     assert written(pair, "draft", {"shape": "tree"}, 0.9) == alone == written(pair, "pld", {}, 0.9)

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from engines.errors import UsageProblem
-from engines.target.loading import wrap
-from engines.target.model import CausalModel
-from engines.target.structure import find
-from engines.target.sublayers import ATTENTION, MLP
+from engines.model.causal_model import CausalModel
+from engines.model.loading import wrap
+from engines.model.sublayer_discovery import find
+from engines.model.sublayers import ATTENTION, MLP
 from tests.conftest import make_llama
 from tests.engines.families import CHAINS, NAMED, TREES, make
 

@@ -11,18 +11,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.drafters.base import Outcome
+from engines.core.loop import _Run
+from engines.core.sampling import Sampling
+from engines.core.stop import Stop
 from engines.laws import Exact
-from engines.loop import _Run
-from engines.sampling import Sampling
-from engines.stop import Stop
-from engines.target import tuning
-from engines.target.cache import KVBuffer
-from engines.target.layouts import LAYOUTS, available, lay_out
-from engines.target.loading import wrap
-from engines.target.model import CausalModel, usable_context
-from engines.target.selftest import selftest
-from engines.target.tuning import Cost
+from engines.methods.drafter import Outcome
+from engines.model import tuning
+from engines.model.causal_model import CausalModel, usable_context
+from engines.model.kv_buffer import KVBuffer
+from engines.model.loading import wrap
+from engines.model.selftest import selftest
+from engines.model.tuning import Cost
+from engines.model.weight_layouts import LAYOUTS, available, lay_out
 from tests.conftest import make_llama
 from tests.engines.families import TREES, make
 from tests.engines.toys import Scripted, Words, random_tree

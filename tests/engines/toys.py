@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from engines.drafters.base import Drafter, Outcome, Room
-from engines.events import Origin
+from engines.core.loop import decode
+from engines.core.sampling import Sampling, SeededRng
+from engines.core.stop import Stop
+from engines.core.tree import DraftTree
 from engines.laws import Exact, Law
-from engines.loop import decode
-from engines.sampling import Dice, Sampling
-from engines.stop import Stop
-from engines.tree import DraftTree
+from engines.methods.drafter import Drafter, DraftLimits, Outcome
+from engines.report.events import Origin
 
 
 class ToyModel:
@@ -106,7 +106,7 @@ def autoregressive(model: ToyModel, prompt: Sequence[int], new: int, sampling=Sa
     return tuple(out)
 
 
-class BranchingDice(Dice):
+class BranchingDice(SeededRng):
     """Follows a script of outcomes, then takes the first; remembers what else could have happened."""
 
     def __init__(self, script: list[int]) -> None:
@@ -131,7 +131,7 @@ class BranchingDice(Dice):
         return self._branch((probs / probs.sum()).tolist())
 
 
-def enumerate_outcomes(run: Callable[[Dice], tuple]) -> dict[tuple, float]:
+def enumerate_outcomes(run: Callable[[SeededRng], tuple]) -> dict[tuple, float]:
     """Every outcome of a random procedure with its exact probability."""
     outcomes: dict[tuple, float] = defaultdict(float)
     scripts: list[list[int]] = [[]]
@@ -145,7 +145,7 @@ def enumerate_outcomes(run: Callable[[Dice], tuple]) -> dict[tuple, float]:
 class Scripted(Drafter):
     """Drafts what a function says."""
 
-    def __init__(self, make: Callable[[Sequence[int], Room], DraftTree]) -> None:
+    def __init__(self, make: Callable[[Sequence[int], DraftLimits], DraftTree]) -> None:
         self.make = make
 
     def start(self, outcome: Outcome) -> None:

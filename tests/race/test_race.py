@@ -12,15 +12,15 @@ from types import SimpleNamespace
 import pytest
 
 from engines.errors import RunFailed
-from engines.events import Auditing, Prefilled, Started, from_json, to_json
 from engines.race import runner
 from engines.race.events import Compared, LaneEvents, LaneFinished, LaneStarted, RaceFinished, RaceStarted
 from engines.race.lanes import Race, parse_lanes
 from engines.race.result import Result, timeline
-from engines.race.runner import held, race
-from engines.race.watch import Watch
+from engines.race.runner import defer_events, race
+from engines.race.system_load import LoadWatch
+from engines.report.events import Auditing, Prefilled, Started, from_json, to_json
 from engines.request import Request
-from spec_tui.standings import disturbance_sentence
+from spec_tui.present.race_text import disturbance_sentence
 from tests.race.fakes import TOKENS, VirtualRacer
 
 
@@ -105,7 +105,7 @@ def test_numbers_are_those_of_the_runs():
 
 def test_held_back_events_tell_the_same(tmp_path):
     events = list(race(VirtualRacer(), ask(repeats=2, audit=True)))
-    later = list(held(events))
+    later = list(defer_events(events))
     assert sorted(map(to_json, later)) == sorted(map(to_json, events))
     kinds = [type(event) for event in later]
     assert max(i for i, k in enumerate(kinds) if k is LaneFinished) < kinds.index(LaneEvents) < kinds.index(Auditing)
@@ -115,7 +115,7 @@ def test_held_back_events_tell_the_same(tmp_path):
     }
     assert one.figures() == other.figures() and one.pairs == other.pairs
     live = list(race(VirtualRacer(), ask(live=True)))
-    assert list(held(live)) == live
+    assert list(defer_events(live)) == live
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_busy_neighbour_is_seen():
     with subprocess.Popen([sys.executable, "-c", spin], stdout=subprocess.PIPE) as neighbour:
         try:
             neighbour.stdout.readline()
-            watch = Watch()
+            watch = LoadWatch()
             end = monotonic() + 0.6
             while monotonic() < end:
                 pass
@@ -221,8 +221,8 @@ def test_a_busy_neighbour_is_seen():
 
 def test_where_the_system_is_silent_nothing_is_claimed(monkeypatch, tmp_path):
     for name in ("_STAT", "_SCHEDULED"):
-        monkeypatch.setattr(f"engines.race.watch.{name}", tmp_path / "none")
-    seconds, *claims = Watch().stop()
+        monkeypatch.setattr(f"engines.race.system_load.{name}", tmp_path / "none")
+    seconds, *claims = LoadWatch().stop()
     assert seconds >= 0 and claims == [None, None]
 
 

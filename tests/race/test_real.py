@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from engines import specs
-from engines.events import Finished, Round, Started
 from engines.race import runner
 from engines.race.lanes import Lane, Race, parse_lanes
 from engines.race.result import Result
 from engines.race.runner import race
+from engines.report.events import Finished, Round, Started
 from engines.request import Request
-from spec_tui.standings import pairs_summary
+from spec_tui.present.race_text import pairs_summary
 from tests.conftest import TURN
 
 

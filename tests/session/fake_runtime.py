@@ -7,11 +7,23 @@ import signal
 import sys
 import time
 
-from engines.datastores.pace import Step
+from engines.datastores.building.progress import BuildProgress
+from engines.datastores.events import Built, Stocked
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
-from engines.events import Audited, Choice, Draft, Emitted, Finished, Loading, Origin, Prefilled, Ready, Round, Started
+from engines.report.events import (
+    Audited,
+    Choice,
+    Draft,
+    Emitted,
+    Finished,
+    Loading,
+    Origin,
+    Prefilled,
+    Ready,
+    Round,
+    Started,
+)
 from engines.request import LAWS
-from engines.stock import Built, Stocked
 
 HOSTILE = "a\x1b]0;owned\x07b\x1b[31mc\x9b2Jd\u202ee\r"
 
@@ -27,7 +39,7 @@ class FakeWorkshop:
             raise KeyError("surprise")
         for done in range(3 if order.name == "short" else 10**9):
             time.sleep(0.001)
-            progress(Step("tokens", done, None, "bytes"))
+            progress(BuildProgress("tokens", done, None, "bytes"))
         return Built(order.name, order.kind, 3, 1, 0, 30, 0.1)
 
     def remove(self, name):

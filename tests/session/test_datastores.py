@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from engines.datastores.order import Order
-from engines.datastores.reduce import Recipe
-from engines.events import Failed, Finished, Loading, Ready, from_json, to_json
-from engines.stock import Building, Built, DenseProbe, Found, Neighbour, Node, Probed, Refused, SparseProbe, Stocked
-from spec_tui.session import datastores as commands
+from engines.datastores.building.build_spec import BuildSpec
+from engines.datastores.events import (
+    Building,
+    Built,
+    DenseProbe,
+    FoundPassage,
+    Neighbour,
+    Probed,
+    ProbeNode,
+    Refused,
+    SparseProbe,
+    Stocked,
+)
+from engines.datastores.search.reduce import Recipe
+from engines.report.events import Failed, Finished, Loading, Ready, from_json, to_json
+from spec_tui.session import datastore_commands as commands
 from spec_tui.session.client import LoadRequest
 from tests.session.test_process import ask, client, either, until  # noqa: F401 (fixtures)
 
@@ -20,14 +31,14 @@ def loaded(engine):
 
 
 def test_a_build_is_told_and_what_fits_after_it(either):  # noqa: F811
-    loaded(either).tell(commands.build_command(Order("short", ("x",), "both", recipe=Recipe(8))))
+    loaded(either).tell(commands.build_command(BuildSpec("short", ("x",), "both", recipe=Recipe(8))))
     seen = until(either, Stocked)
     assert {type(event) for event in seen[:-2]} == {Building} and isinstance(seen[-2], Built)
     assert (seen[-2].kind, seen[-1].datastores) == ("both", ("a (sparse)",))
 
 
 def test_an_endless_build_tells_some_of_its_steps_and_stops(either):  # noqa: F811
-    loaded(either).tell(commands.build_command(Order("endless", ("x",))))
+    loaded(either).tell(commands.build_command(BuildSpec("endless", ("x",))))
     seen = until(either, Building)
     while seen[-1].done < 300:
         seen += until(either, Building)
@@ -47,7 +58,7 @@ def test_failures_are_refusals_and_bugs_end_nothing(either):  # noqa: F811
     assert until(either, Refused)[-1].do == "remove"
     either.tell({"do": "build", "order": {"name": 7, "sources": "x"}, "fresh": False})
     assert "no order of a datastore" in until(either, Refused)[-1].message
-    either.tell(commands.build_command(Order("bug", ("x",))))
+    either.tell(commands.build_command(BuildSpec("bug", ("x",))))
     assert until(either, Failed)[-1].kind == "bug"
     either.run(ask("hello", max_new_tokens=3))
     assert until(either, Finished)
@@ -63,8 +74,8 @@ def test_a_question_that_waits_does_not_shield_the_loading_from_a_stop(either): 
 
 @pytest.mark.parametrize("hostile", ["plain", "a\x1b]0;owned\x07\ud800\u202e\n"])
 def test_what_is_said_of_datastores_is_json_both_ways(hostile):
-    place = Found(hostile, None, hostile, hostile)
-    sparse = SparseProbe(2, hostile, 5, (Node(1, hostile, -1, 5, 0.5, place),), 0.1)
+    place = FoundPassage(hostile, None, hostile, hostile)
+    sparse = SparseProbe(2, hostile, 5, (ProbeNode(1, hostile, -1, 5, 0.5, place),), 0.1)
     dense = DenseProbe(3, 1, (Neighbour(0.9, 0.1, 1, (1, 2), hostile, place),), "", 0.2)
     for event in (Probed("n", hostile, hostile, 3, sparse, dense), Probed("n", "", None, 0), Stocked(("a",), "b"),
                   Building("n", hostile, 1, None, "bytes", 0.5, None)):  # fmt: skip

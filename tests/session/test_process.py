@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from engines.answer import Answer
 from engines.errors import UsageProblem
-from engines.events import Audited, Auditing, Failed, Finished, Loading, Prefilled, Ready, Round, Started
+from engines.report.answer import Answer
+from engines.report.events import Audited, Auditing, Failed, Finished, Loading, Prefilled, Ready, Round, Started
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.inprocess import InProcessClient

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engines.events import Failed, Round, Started
 from engines.race.events import Compared, LaneEvents, LaneFinished, LaneStarted, RaceFinished, RaceStarted
 from engines.race.lanes import Race, parse_lanes
 from engines.race.result import Result
+from engines.report.events import Failed, Round, Started
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from tests.session.test_process import client, either, until  # noqa: F401

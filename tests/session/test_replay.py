@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.answer import Answer
-from engines.events import Failed, Prefilled, Ready, Round
+from engines.report.answer import Answer
+from engines.report.events import Failed, Prefilled, Ready, Round
+from engines.report.run_state import RunState, fold, fold_all
+from engines.report.traces import Trace, TraceWriter, read_trace
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
-from spec_tui.session.replay import SPEEDS, Player, ReplayClient
-from spec_tui.session.state import RunState, fold, fold_all
-from spec_tui.session.trace import Trace, TraceWriter, read_trace
+from spec_tui.session.replay_client import SPEEDS, ReplayClient, ReplayClock
 
 ASKED = Request((("user", "abab"),), "draft", {"shape": "tree"}, max_new_tokens=24)
 
@@ -66,7 +66,7 @@ def test_replay_equals_live_event_by_event(live, tmp_path):
 @pytest.mark.parametrize("speed", [0.25, 1.0, 8.0, math.inf])
 def test_events_come_when_the_engines_clock_says(live, speed):
     clock = Clock()
-    player = Player(live, speed, clock)
+    player = ReplayClock(live, speed, clock)
     seen = list(player.due())
     for _ in range(200_000):
         if player.over:
@@ -147,7 +147,7 @@ def test_a_run_without_a_start_plays(live):
 
 def test_no_torch_for_a_replay():
     program = (
-        "import sys; import spec_tui.session.replay\n"
+        "import sys; import spec_tui.session.replay_client\n"
         "assert not {'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

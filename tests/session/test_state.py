@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.events import Audited, Failed, Finished, Loading, Prefilled, Round, Started
-from engines.metrics import measure
-from engines.request import Request
-from spec_tui.session.state import (
+from engines.report.events import Audited, Failed, Finished, Loading, Prefilled, Round, Started
+from engines.report.metrics import measure
+from engines.report.run_state import (
     Log,
     RunState,
     best_path,
@@ -22,6 +21,7 @@ from spec_tui.session.state import (
     rate_now,
     rates,
 )
+from engines.request import Request
 from tests.tui.fakes import ANSWER, script
 
 texts = st.text(alphabet="ab \n(é漢🙂", min_size=1, max_size=120)

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engines.answer import Answer
 from engines.errors import RunFailed, UsageProblem
-from engines.events import Event, Failed, Finished, Loading, from_json, to_json
+from engines.report.answer import Answer
+from engines.report.events import Event, Failed, Finished, Loading, from_json, to_json
+from engines.report.run_state import best_path, fold_all, ghosts, rate_now, rates
+from engines.report.traces import Trace, TraceWriter, encode, read_trace
 from engines.request import Request
-from spec_tui.session.shipped import trace_path
-from spec_tui.session.state import best_path, fold_all, ghosts, rate_now, rates
-from spec_tui.session.trace import Trace, TraceWriter, encode, read_trace
-from spec_tui.step.explain import explain
-from spec_tui.step.phases import Place, phases_of
+from spec_tui.present.step.explain import explain
+from spec_tui.present.step.phases import StepPosition, phases_of
+from spec_tui.session.sample_traces import trace_path
 from tests.session import fake_runtime
 
 SCALARS = {
@@ -170,7 +170,7 @@ def whole(trace: Trace) -> None:
         rate_now(state), ghosts(state)
         for index in range(len(state.rounds)):
             number = index + 1
-            assert all(explain(state, Place(number, phase), True).title for phase in phases_of(state, number))
+            assert all(explain(state, StepPosition(number, phase), True).title for phase in phases_of(state, number))
             assert state.tokens_of(index) is not None and best_path(state.rounds[index].draft) is not None
         audited = state.audited
         assert audited is None or (audited.words and len(audited.gaps) == len(state.tokens))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engines.events import Ready
-from engines.sources.source import locate
+from engines.hub.model_source import locate
+from engines.report.events import Ready
 from tests.session.fake_runtime import FakeRuntime
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from engines.pair import Names, load_pair
-from engines.sources import cache, workers
-from engines.sources.files import Terms
+from engines.hub import download_workers as workers
+from engines.hub import hub_cache as cache
+from engines.hub.model_files import TrustPolicy
+from engines.model.model_pair import ModelNames, load_models
 from tests.hub import NEEDED, digest
 from tests.sources.test_download import NAME, WEIGHTS, Watcher, fetch, here, refused
 
@@ -100,7 +101,7 @@ def test_what_is_there_is_checked_in_view(hub, crowded, monkeypatch):
 
 
 def test_a_content_that_two_models_have_is_counted_once(hub, crowded, monkeypatch):
-    monkeypatch.setattr("engines.pair.load_model", lambda source, *_: source.folder)
+    monkeypatch.setattr("engines.model.model_pair.load_model", lambda source, *_: source.folder)
     size = len(crowded[WEIGHTS])
     hub.publish(NAME, crowded, "v1")
     hub.publish(NAME, crowded | {"generation_config.json": b"{}"}, "v2")
@@ -110,8 +111,8 @@ def test_a_content_that_two_models_have_is_counted_once(hub, crowded, monkeypatc
         monkeypatch.setattr("shutil.disk_usage", lambda path, free=room: type("Usage", (), {"free": free}))
         hub.asked.clear()
         watcher = Watcher()
-        names = Names(NAME, NAME, "v1", revision)
-        pair = load_pair(names, Terms(), torch.float32, torch.device("cpu"), None, watcher)
+        names = ModelNames(NAME, NAME, "v1", revision)
+        pair = load_models(names, TrustPolicy(), torch.float32, torch.device("cpu"), None, watcher)
         assert [(f / WEIGHTS).read_bytes() for f in (pair.target, pair.draft)] == [crowded[WEIGHTS]] * 2
         assert len([a for a in hub.asked if a.path.startswith("/cdn/")]) == 1
         announced = [e for e in watcher.events if e.bytes and e.done is None]

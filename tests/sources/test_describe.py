@@ -9,11 +9,11 @@ import torch
 from transformers import AutoTokenizer, DynamicCache
 
 from engines.errors import ModelUnavailable, UsageProblem
+from engines.hub.model_files import TrustPolicy
+from engines.hub.vocabulary import difference, vocabulary
+from engines.model.description import describe
+from engines.model.model_sizes import ModelSizes, memory, shape_of
 from engines.samples import sample_model
-from engines.sources.files import Terms
-from engines.sources.vocabulary import difference, vocabulary
-from engines.target.describe import describe
-from engines.target.shape import Shape, memory, shape_of
 from tests.conftest import make_llama, make_tokenizer
 from tests.engines import families
 from tests.hub import NEEDED, save
@@ -46,15 +46,16 @@ def test_the_kv_cache_is_as_large_as_said(family, tmp_path):
 
 
 def test_memory_at_each_dtype_and_where_it_fits():
-    shape = Shape("llama", context=256, rows=64)
+    shape = ModelSizes("llama", context=256, rows=64)
     found = {m.dtype: m for m in memory(shape, 1000, {"ram": 70_000, "gpus": [{"device": "cuda:0", "memory": 10}]})}
     assert set(found) == {"float32", "bfloat16", "float16"}
     full, half = found["float32"], found["bfloat16"]
     assert (full.weights, full.cache, full.cache_per_1000) == (4000, 64 * 256 * 4, 64 * 1000 * 4)
     assert (half.weights, half.cache, half.cache_per_1000) == (2000, 64 * 256 * 2, 64 * 1000 * 2)
     assert full.fits == {"ram": True, "cuda:0": False}
-    assert memory(Shape("llama", context=256, rows=64), 20_000, {"ram": 70_000, "gpus": []})[0].fits == {"ram": False}
-    assert memory(Shape("llama", quantised="gptq"), 1000, {"ram": 1, "gpus": []}) == ()
+    sizes = ModelSizes("llama", context=256, rows=64)
+    assert memory(sizes, 20_000, {"ram": 70_000, "gpus": []})[0].fits == {"ram": False}
+    assert memory(ModelSizes("llama", quantised="gptq"), 1000, {"ram": 1, "gpus": []}) == ()
 
 
 def test_a_folder(saved):
@@ -87,7 +88,7 @@ def test_a_hub_id_is_described_without_its_weights(hub, crowded, saved, counted)
 
 
 def test_a_cached_model_is_described_offline(hub, crowded, monkeypatch):
-    from engines.sources.source import locate
+    from engines.hub.model_source import locate
 
     hub.publish(NAME, crowded, "v1")
     locate(NAME, "v1").fetch_weights()
@@ -144,7 +145,7 @@ def test_what_is_refused_is_described_with_the_way_out(hub, crowded, tmp_path):
     found = describe(NAME)
     assert "pickled" in found.problem and "--allow-pickle" in found.hint
     assert (found.parameters, found.weights, found.memory) == (None, "pickled", ())
-    assert describe(NAME, terms=Terms(allow_pickle=True)).problem is None
+    assert describe(NAME, terms=TrustPolicy(allow_pickle=True)).problem is None
     own = json.loads(crowded["config.json"]) | {"model_type": "own", "auto_map": {"AutoConfig": "modeling_own.Own"}}
     hub.publish("someone/own", crowded | {"config.json": json.dumps(own).encode()})
     found = describe("someone/own")

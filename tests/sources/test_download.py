@@ -9,10 +9,10 @@ import time
 import pytest
 
 from engines.errors import ModelUnavailable, UsageProblem
-from engines.events import Loading
-from engines.sources import cache
-from engines.sources.files import Terms
-from engines.sources.source import locate
+from engines.hub import hub_cache as cache
+from engines.hub.model_files import TrustPolicy
+from engines.hub.model_source import locate
+from engines.report.events import Loading
 from tests.hub import NEEDED, digest
 
 NAME = "someone/tiny"
@@ -40,7 +40,7 @@ class Watcher:
         return [e.stage for e in self.events]
 
 
-def fetch(name: str = NAME, revision: str | None = None, terms: Terms | None = None, progress=lambda _: None):
+def fetch(name: str = NAME, revision: str | None = None, terms: TrustPolicy | None = None, progress=lambda _: None):
     source = locate(name, revision, terms, progress=progress)
     source.fetch_weights(progress)
     return source
@@ -85,7 +85,7 @@ def test_the_size_is_said_before_and_the_progress_during(hub, crowded):
 
 
 def test_reports_come_at_their_own_pace(hub, crowded, monkeypatch):
-    monkeypatch.setattr("engines.sources.transfer.TICK", 0.1)
+    monkeypatch.setattr("engines.hub.download.TICK", 0.1)
     hub.publish(NAME, crowded | {WEIGHTS: bytes(3_000_000)})
     hub.pause = 0.001
     watcher, begun = Watcher(), time.monotonic()
@@ -227,7 +227,7 @@ def test_a_disk_that_fills_up_on_the_way(hub, crowded, monkeypatch):
         raise OSError(28, "No space left on device")
 
     hub.publish(NAME, crowded)
-    monkeypatch.setattr("engines.sources.workers._write", full)
+    monkeypatch.setattr("engines.hub.download_workers._write", full)
     assert "is full" in refused()
 
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engines.errors import ModelUnavailable, SpecError
-from engines.sources.at_hand import look_at
-from engines.target.describe import describe
+from engines.hub.local_models import look_at
+from engines.model.description import describe
 from tests.hub import save
 from tests.sources.test_download import NAME, WEIGHTS, fetch, here, refused
 
@@ -99,7 +99,7 @@ def test_the_header_of_a_hub_that_answers_for_ever(hub, crowded):
 def test_a_long_header_is_fetched_to_its_end(hub, crowded, monkeypatch):
     hub.publish(NAME, crowded)
     expected = describe(NAME).stored
-    monkeypatch.setattr("engines.sources.headers._FIRST", 100)
+    monkeypatch.setattr("engines.hub.safetensors_headers._FIRST", 100)
     hub.asked.clear()
     assert describe(NAME).stored == expected
     first, second = (a.range for a in hub.got(WEIGHTS))
@@ -114,8 +114,8 @@ def test_more_layers_than_any_model_has(folder, key, count):
         (folder / "config.json").write_text(json.dumps(changed))
         assert f"no model has as many {key}" in said(folder)
     with pytest.raises(ModelUnavailable, match=key):
-        from engines.sources.source import locate
-        from engines.target.loading import load_config
+        from engines.hub.model_source import locate
+        from engines.model.loading import load_config
 
         load_config(locate(str(folder)))
 

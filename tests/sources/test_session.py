@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from engines.events import Failed, Loading, Ready
+from engines.report.events import Failed, Loading, Ready
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.process import ProcessClient
 from tests.hub import NEEDED

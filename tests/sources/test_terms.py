@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from engines import Request, load
 from engines.errors import ModelUnavailable, UsageProblem
-from engines.events import Finished
+from engines.report.events import Finished
 from tests.conftest import make_llama
 from tests.hub import save
 
@@ -188,7 +188,7 @@ def test_code_of_a_models_own_runs_when_the_user_insists(hub, own, saved):
 def test_code_is_fetched_later_for_a_model_that_is_here_without(hub, crowded, own, tmp_path):
     files, proof = own
     hub.publish(NAME, files)
-    from engines.sources.source import locate
+    from engines.hub.model_source import locate
 
     locate(NAME).fetch_weights()
     hub.asked.clear()

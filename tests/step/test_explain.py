@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from engines import Request, specs
-from engines.events import Draft, Layers, Origin, Retrieval
-from spec_tui.session.shipped import trace_path
-from spec_tui.session.state import fold_all
-from spec_tui.session.trace import read_trace
-from spec_tui.step.explain import explain
-from spec_tui.step.phases import Place, event_of, phases_of
-from spec_tui.step.wording import ms, p3, quoted
-from spec_tui.text import LOSSY, sanitise
+from engines.report.events import Draft, Layers, Origin, Retrieval
+from engines.report.run_state import fold_all
+from engines.report.traces import read_trace
+from spec_tui.present.step.explain import explain
+from spec_tui.present.step.phases import StepPosition, event_of, phases_of
+from spec_tui.present.step.wording import ms, p3, quoted
+from spec_tui.present.text import LOSSY, sanitise
+from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.widgets import step_rows
 
 TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
@@ -38,7 +38,7 @@ def runs(tiny):
 
 
 def said(run, number, phase, deep=False) -> str:
-    return " ".join(explain(run, Place(number, phase), deep).paragraphs)
+    return " ".join(explain(run, StepPosition(number, phase), deep).paragraphs)
 
 
 def drafting(run) -> int:
@@ -74,7 +74,7 @@ def test_deeper_says_more_and_names_where_to_read_on(runs, engine):
     run = runs(engine, temperature=0.0)
     for number in (0, drafting(run), len(run.rounds)):
         for phase in phases_of(run, number):
-            short, long = (explain(run, Place(number, phase), deep) for deep in (False, True))
+            short, long = (explain(run, StepPosition(number, phase), deep) for deep in (False, True))
             assert short.paragraphs and long.paragraphs[: len(short.paragraphs)][0] == short.paragraphs[0]
             assert short.reference and short.reference == long.reference
             text = " ".join(long.paragraphs)
@@ -146,7 +146,7 @@ def test_a_draft_that_nobody_drew_is_a_point_mass():
     dice = fold_all(read_trace(trace_path("draft-dice")).events)
     number = drafting(dice)
     assert "q = 1" in said(dice, number, "accept")
-    rows = step_rows.body(dice, Place(number, "accept"), 80, 12)
+    rows = step_rows.body(dice, StepPosition(number, "accept"), 80, 12)
     assert "dice < p/q, q = 1" in "".join(text for text, _ in rows[0])
 
 
@@ -161,8 +161,8 @@ def test_a_lossy_law_is_greedy_at_temperature_0(runs):
         number = drafting(run)
         text = said(run, number, "accept", deep=True)
         assert "as greedy decoding does" in text and LOSSY in text and "threshold" not in text and "Neither" not in text
-        assert explain(run, Place(number, "accept")).reference == explain(
-            runs("draft", temperature=0.0), Place(1, "accept")).reference
+        assert explain(run, StepPosition(number, "accept")).reference == explain(
+            runs("draft", temperature=0.0), StepPosition(1, "accept")).reference
 
 
 def test_a_belief_after_noise_is_no_probability(runs):
@@ -188,7 +188,7 @@ def test_an_unknown_engine_is_told_truly(runs):
     text = said(strange, number, "draft", deep=True)
     assert f"{len(event.draft.tokens)} from the draft model" in text and sanitise(text) == text
     for phase in phases_of(strange, number):
-        assert explain(strange, Place(number, phase)).paragraphs
+        assert explain(strange, StepPosition(number, phase)).paragraphs
 
 
 def test_a_target_that_drafts_for_itself_names_the_layers(runs):

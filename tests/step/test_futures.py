@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from engines import Request
-from spec_tui.session.state import fold_all
-from spec_tui.step.futures import differences, first_difference, future, going_on, verdict
+from engines.report.run_state import fold_all
+from spec_tui.present.step.branching import differences, first_difference, future, going_on, verdict
 
 TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
 OPTIONS = {"pld": {"num_tokens": 4, "budget": "paper"}, "draft": {"shape": "tree"}, "rest": {"n_min": 1}}

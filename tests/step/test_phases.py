@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.events import Audited, Finished, Prefilled, Round
+from engines.report.events import Audited, Finished, Prefilled, Round
+from engines.report.run_state import RunState, fold_all
 from engines.request import Request
-from spec_tui.session.state import RunState, fold_all
-from spec_tui.step.nodes import nodes_of, order, unrecorded
-from spec_tui.step.phases import (
+from spec_tui.present.step.nodes import nodes_of, order, unrecorded
+from spec_tui.present.step.phases import (
     PHASES,
-    Place,
+    StepPosition,
     emits,
     event_of,
     following,
@@ -34,8 +34,8 @@ def run_of(engine: str = "draft", seed: int = 1, text: str = ANSWER, **kw):
     return script(Request((("user", "hello there"),), engine=engine, **kw), text, seed)
 
 
-def walk(run: RunState) -> list[Place]:
-    places, place = [], Place()
+def walk(run: RunState) -> list[StepPosition]:
+    places, place = [], StepPosition()
     while place is not None:
         places.append(place)
         place = following(run, place)
@@ -52,7 +52,7 @@ def test_the_phases_cover_every_token_once_and_in_order(engine, seed):
     for place in places:
         count += len(emits(run, place))
         assert written(run, place) == count
-    assert places[-1] == Place(len(run.rounds), "keep")
+    assert places[-1] == StepPosition(len(run.rounds), "keep")
 
 
 @settings(max_examples=30, deadline=None)
@@ -94,7 +94,7 @@ def test_a_run_without_a_beginning_can_be_walked():
     events = [e for e in run_of() if isinstance(e, Round)]
     run = fold_all(events)
     assert [t for place in walk(run) for t in emits(run, place)] == list(run.tokens)
-    assert walk(fold_all([]))[0] == Place()
+    assert walk(fold_all([]))[0] == StepPosition()
 
 
 @given(st.lists(st.integers(-1, 30), max_size=30).map(lambda ps: tuple(min(p, i - 1) for i, p in enumerate(ps))))

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines.core.tree import depths
+from engines.report.run_state import RunState, fold, fold_all
 from engines.request import Request
-from engines.tree import depths
-from spec_tui.session.state import RunState, fold, fold_all
-from spec_tui.step.phases import Place, event_of, following, phases_of
-from spec_tui.step.player import PACE, SPEEDS, Guess, Player, score
+from spec_tui.present.step.phases import StepPosition, event_of, following, phases_of
+from spec_tui.present.step.player import PACE, SPEEDS, Guess, StepPlayer, score
 from tests.tui.fakes import ANSWER, script
 
 REQUEST = Request((("user", "hello there"),), engine="draft")
@@ -29,7 +29,7 @@ def drafting(run: RunState, start: int = 1) -> int:
 @given(st.lists(st.sampled_from(["forward", "back", "home", "end", "guess", "mark", "next_mark", "tick", "jump"])),
        st.booleans(), st.data())
 def test_no_keys_lead_out_of_the_run(keys, guessing, data):
-    player = Player(fold_all(script(REQUEST, ANSWER)))
+    player = StepPlayer(fold_all(script(REQUEST, ANSWER)))
     player.guessing = guessing
     player.playing = True
     for key in keys:
@@ -48,7 +48,7 @@ def test_no_keys_lead_out_of_the_run(keys, guessing, data):
 
 
 def test_a_draft_is_not_judged_before_the_guess(run):
-    player = Player(run, Place(drafting(run)))
+    player = StepPlayer(run, StepPosition(drafting(run)))
     player.guessing = True
     seen = [player.place]
     while player.forward():
@@ -64,14 +64,14 @@ def test_a_draft_is_not_judged_before_the_guess(run):
 
 
 def test_passing_without_a_guess(run):
-    player = Player(run, Place(drafting(run), "tree"))
+    player = StepPlayer(run, StepPosition(drafting(run), "tree"))
     player.guessing = True
     assert not player.forward() and player.forward()
     assert player.place.phase == "verify" and not player.guesses
 
 
 def test_playing_waits_for_a_guess_and_goes_on_after_it(run):
-    player = Player(run, Place(drafting(run), "draft"))
+    player = StepPlayer(run, StepPosition(drafting(run), "draft"))
     player.guessing = player.playing = True
     for _ in range(100):
         player.tick(PACE)
@@ -81,7 +81,7 @@ def test_playing_waits_for_a_guess_and_goes_on_after_it(run):
 
 
 def test_playing_takes_its_time_and_ends(run):
-    player = Player(run)
+    player = StepPlayer(run)
     player.playing = True
     assert not player.tick(PACE * 0.9) and player.tick(PACE * 0.2)
     player.faster(1)
@@ -89,7 +89,7 @@ def test_playing_takes_its_time_and_ends(run):
     assert player.tick(PACE / SPEEDS[player.speed] * 1.01)
     for _ in range(len(run.rounds) * 7):
         player.tick(PACE)
-    assert player.place == Place(len(run.rounds), "keep")
+    assert player.place == StepPosition(len(run.rounds), "keep")
     player.tick(PACE)
     assert not player.playing
     player.faster(99)
@@ -98,16 +98,16 @@ def test_playing_takes_its_time_and_ends(run):
 
 def test_rounds_are_gone_to_in_the_same_phase_or_at_their_beginning(run):
     number = drafting(run)
-    player = Player(run, Place(number, "verify"))
+    player = StepPlayer(run, StepPosition(number, "verify"))
     player.jump(drafting(run, number + 1))
     assert player.place.phase == "verify"
     player.guessing = True
     player.jump(number)
-    assert player.place == Place(number)
+    assert player.place == StepPosition(number)
 
 
 def test_bookmarks_go_around(run):
-    player = Player(run, Place(3))
+    player = StepPlayer(run, StepPosition(3))
     assert player.mark() and not player.mark() and not player.next_mark(1)
     for number in (5, 2):
         player.jump(number)
@@ -125,7 +125,7 @@ def test_the_same_text_in_other_rounds_keeps_the_place(run):
     other = fold_all(script(REQUEST, ANSWER, seed=2))
     assert other.text == run.text and list(other.starts) != list(run.starts)
     for number in range(1, len(run.rounds) + 1):
-        player = Player(run, Place(number))
+        player = StepPlayer(run, StepPosition(number))
         player.update(other)
         at = player.place.round
         assert other.starts[at - 1] <= run.starts[number - 1] < len(other.tokens)
@@ -135,13 +135,13 @@ def test_the_same_text_in_other_rounds_keeps_the_place(run):
 
 def test_a_growing_run_can_be_gone_through():
     events, run = script(REQUEST, ANSWER), RunState()
-    player = Player(run)
+    player = StepPlayer(run)
     for event in events:
         run = fold(run, event)
         player.update(run)
         while following(run, player.place) is not None:
             player.forward()
-    assert player.place == Place(len(run.rounds), "keep")
+    assert player.place == StepPosition(len(run.rounds), "keep")
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30))

@@ -8,10 +8,12 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
-from engines.answer import Answer
-from engines.datastores.manifest import File, Manifest, ModelMark
-from engines.datastores.places import Entry
-from engines.events import (
+from engines.cost.self_speculation import ENGINES as OF_ITSELF
+from engines.datastores.storage.catalog import CatalogEntry
+from engines.datastores.storage.manifest import File, Manifest, ModelIdentity
+from engines.methods.admg.rules import leave_out
+from engines.report.answer import Answer
+from engines.report.events import (
     Audited,
     Auditing,
     Choice,
@@ -32,9 +34,7 @@ from engines.events import (
     Trial,
     Verified,
 )
-from engines.payoff import ENGINES as OF_ITSELF
 from engines.request import LAWS, Request
-from engines.rules import leave_out
 from spec_tui.session.client import LoadRequest
 
 ANSWER = (
@@ -59,18 +59,18 @@ COSINES = (0.74, 0.91, 0.962, 0.981, 0.986, 0.992, 0.978, 0.995, 0.989, 0.997, 0
 MLP_COSINES = (0.62, 0.83, 0.91, 0.94, 0.93, 0.95, 0.92, 0.96, 0.955, 0.97, 0.95, 0.81)
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CatalogEntry]:
     """Datastores as they may lie about: sound, damaged, of another tokenizer, unfinished."""
-    made, mark = "2026-01-02T03:04:05+00:00", ModelMark("sample 12M", "f" * 64, 256)
+    made, mark = "2026-01-02T03:04:05+00:00", ModelIdentity("sample 12M", "f" * 64, 256)
     files = (File("tokens.bin", 4_000_000, "0" * 64),)
     sample = Manifest("sample", "both", "a" * 64, 8192, 750, 58_249, made, files, 57_749,
                       {"sources": {"kind": "model-answers", "digest": "0" * 64, "prompts": 750}}, mark)
     other = Manifest("other-tokens", "sparse", "b" * 64, 50_257, 3, 1_000_000, made, files)
     return [
-        Entry("broken", Path("broken"), False, None, "datastore broken: tokens.bin is damaged"),
-        Entry("half", Path("half"), False, None, "its build is not finished", unfinished=True),
-        Entry("other-tokens", Path("other-tokens"), False, other),
-        Entry("sample", Path("sample"), True, sample),
+        CatalogEntry("broken", Path("broken"), False, None, "datastore broken: tokens.bin is damaged"),
+        CatalogEntry("half", Path("half"), False, None, "its build is not finished", unfinished=True),
+        CatalogEntry("other-tokens", Path("other-tokens"), False, other),
+        CatalogEntry("sample", Path("sample"), True, sample),
     ]
 
 

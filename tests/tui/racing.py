@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from textual.pilot import Pilot
 
-from engines.answer import Answer
 from engines.errors import RunFailed
-from engines.events import Event, Failed, Finished
 from engines.race.events import LaneFinished, LaneStarted
 from engines.race.lanes import Lane, Race
-from engines.race.runner import held, race
+from engines.race.runner import defer_events, race
+from engines.report.answer import Answer
+from engines.report.events import Event, Failed, Finished
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui
@@ -69,7 +69,7 @@ class RacingClient(FakeClient):
 
     def _told(self, asked: Race) -> Iterator[Event]:
         try:
-            for event in held(race(self.racer, asked, lambda: self._stop)):
+            for event in defer_events(race(self.racer, asked, lambda: self._stop)):
                 yield self._still(event)
         except RunFailed as error:
             yield Failed(error.message, error.hint, error.kind)

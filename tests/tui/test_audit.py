@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engines.events import Audited, Failed
-from spec_tui import verdict
+from engines.report.events import Audited, Failed
+from spec_tui.present import audit_words as verdict
 from spec_tui.tui.screens.inspector import Inspector
 from tests.tui.fakes import FakeClient
 
@@ -167,7 +167,7 @@ async def test_an_audit_that_fails_or_dies_is_said_and_over(session):
 
 
 async def test_hostile_text_in_a_finding_is_harmless(session):
-    from engines.events import Choice
+    from engines.report.events import Choice
 
     async with session(client=FakeClient()) as s:
         await s.ask("one")

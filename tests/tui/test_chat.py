@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from engines.events import Failed, Finished, Loading
-from engines.registry import specs
-from spec_tui.session.state import fold_all
-from spec_tui.session.trace import read_trace
-from spec_tui.tui.marks import VIEWS
+from engines.methods.registry import specs
+from engines.report.events import Failed, Finished, Loading
+from engines.report.run_state import fold_all
+from engines.report.traces import read_trace
+from spec_tui.present.token_styles import VIEWS
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.export import CHOICES
 from spec_tui.tui.screens.help import HelpScreen

@@ -12,19 +12,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.widgets import Static
 
-from engines.datastores import build as building
-from engines.datastores import manifest, places
-from engines.datastores.build import build_sparse
-from engines.datastores.order import Order, begun
-from engines.datastores.sources import files
-from engines.events import Failed
-from engines.stock import Building, Built, Estimated, Found, Node, Probed, Refused, SparseProbe, Stocked
-from spec_tui import command
+from engines.datastores.building import sparse_build as building
+from engines.datastores.building.build_spec import BuildSpec, begun
+from engines.datastores.building.sparse_build import build_sparse
+from engines.datastores.building.text_files import files
+from engines.datastores.events import (
+    Building,
+    Built,
+    Estimated,
+    FoundPassage,
+    Probed,
+    ProbeNode,
+    Refused,
+    SparseProbe,
+    Stocked,
+)
+from engines.datastores.storage import catalog as places
+from engines.datastores.storage import manifest
+from engines.report.events import Failed
+from spec_tui.present import shell_lines as command
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.inprocess import InProcessClient
-from spec_tui.tui.probed import lines
-from spec_tui.tui.stockroom import Stockroom
-from spec_tui.tui.stores import Row, about, source_words
+from spec_tui.tui.datastore_jobs import DatastoreJobs
+from spec_tui.tui.datastore_rows import DatastoreRow, about, source_words
+from spec_tui.tui.probe_view import lines
 from tests.tui.fakes import READY, FakeClient
 
 HOSTILE = "a\x1b]0;owned\x07b\x1b[31mc\x9b2Jd\u202ee"
@@ -168,7 +179,7 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
         await until(s, lambda: "r goes on from there" in said(s))
         assert screen.row.unfinished and "r goes on" in said(s, "#about")
         assert str(folder) in "".join(said(s, "#about").split())
-        assert begun("cut") == Order("cut", (str(folder),))
+        assert begun("cut") == BuildSpec("cut", (str(folder),))
         await s.pilot.press("r")
         await until(s, lambda: isinstance(screen.stock.ended, Built))
         assert content(places.find("cut")) == whole
@@ -285,7 +296,7 @@ async def test_an_engine_that_dies_during_a_build_says_so_and_can_be_restarted(s
     async with session(client=client) as s:
         await s.pilot.press("escape", "d")
         screen = s.app.screen
-        screen._build(Order("notes", ("/x",)), False)
+        screen._build(BuildSpec("notes", ("/x",)), False)
         client.say(Building("notes", "tokens", 10, 100, "bytes", 5.0, 18.0))
         await s.settle()
         await s.pilot.pause(0.15)
@@ -303,7 +314,7 @@ async def test_a_build_goes_on_behind_the_chat(session):
     client = FakeClient()
     async with session(client=client) as s:
         await s.pilot.press("escape", "d")
-        s.app.screen._build(Order("notes", ("/x",)), False)
+        s.app.screen._build(BuildSpec("notes", ("/x",)), False)
         await s.pilot.press("d")
         client.say(Building("notes", "tokens", 10, 100, "bytes"))
         await s.settle()
@@ -326,13 +337,13 @@ async def test_a_build_is_stopped_from_the_chat_too_and_one_that_breaks_says_why
     async with session(client=client) as s:
         s.chat.action_data()
         await s.pilot.pause()
-        s.app.screen._build(Order("notes", ("/x",)), False)
+        s.app.screen._build(BuildSpec("notes", ("/x",)), False)
         await s.pilot.press("d", "escape")
         assert client.cancels == 1 and "stopping notes" in s.status
         client.say(Refused("build", "notes", "notes was stopped", "what is done stays", "cancelled"))
         await s.settle()
         assert "what is done stays" in s.status and not s.chat.sitting.busy
-        s.chat.sitting.stock.build(Order("notes", ("/x",)))
+        s.chat.sitting.stock.build(BuildSpec("notes", ("/x",)))
         client.say(Failed("the engine broke: KeyError", "this is a bug", "bug"))
         await s.settle()
         assert not s.chat.sitting.busy and s.chat.sitting.phase == "ready" and "the engine broke" in s.notice.lower()
@@ -343,7 +354,7 @@ async def test_a_build_is_stopped_from_the_chat_too_and_one_that_breaks_says_why
 
 def test_of_questions_that_come_faster_than_answers_the_last_is_asked():
     told = []
-    stock = Stockroom(told.append)
+    stock = DatastoreJobs(told.append)
     for text in ("a", "ab", "abc"):
         stock.probe(("notes", text, None))
     assert [c["text"] for c in told] == ["a"]
@@ -366,8 +377,8 @@ def test_sources_are_told_whatever_a_manifest_says(found, kind):
 
 @given(st.text(max_size=40), st.text(max_size=40), st.integers(1, 60), st.integers(20, 200))
 def test_what_a_probe_shows_fits_and_is_harmless(text, source, count, width):
-    found = Found(source, 3, text, text)
-    nodes = tuple(Node(i, text, i - 1, count, 1.0, found) for i in range(4))
+    found = FoundPassage(source, 3, text, text)
+    nodes = tuple(ProbeNode(i, text, i - 1, count, 1.0, found) for i in range(4))
     shown = lines(Probed("n", text, None, 3, SparseProbe(2, text, count, nodes, 0.001)), width)
     assert len(shown) == 3, "a chain is one line"
     for line in shown:
@@ -376,9 +387,9 @@ def test_what_a_probe_shows_fits_and_is_harmless(text, source, count, width):
 
 
 def test_a_branching_indents_what_follows():
-    place = Found("x", 1, "", "")
+    place = FoundPassage("x", 1, "", "")
     tree = [(0, -1, 5), (1, 0, 5), (2, 1, 3), (3, 2, 3), (4, 1, 2)]
-    nodes = tuple(Node(i, f"t{i}", parent, count, 1.0, place) for i, parent, count in tree)
+    nodes = tuple(ProbeNode(i, f"t{i}", parent, count, 1.0, place) for i, parent, count in tree)
     shown = lines(Probed("n", "", None, 3, SparseProbe(2, "s", 5, nodes, 0.0)), 90)
     assert [str(line)[:20].rstrip() for line in shown[2:]] == ["     5 t0 t1", "     3   t2 t3", "     2   t4"]
 
@@ -386,10 +397,10 @@ def test_a_branching_indents_what_follows():
 def test_a_hostile_manifest_is_told_in_one_line_each():
     class Sitting:
         ready = READY
-        stock = Stockroom(lambda _: None)
+        stock = DatastoreJobs(lambda _: None)
 
-    order = Order("n", (HOSTILE,), prompts=HOSTILE)
-    shown = str(about(Row("n", None, True, order), replace_stock(Sitting, order), 40))
+    order = BuildSpec("n", (HOSTILE,), prompts=HOSTILE)
+    shown = str(about(DatastoreRow("n", None, True, order), replace_stock(Sitting, order), 40))
     assert not any(c in shown for c in "\x1b\x07\x9b\u202e") and "\u241b" in shown
 
 
@@ -404,7 +415,7 @@ def replace_stock(sitting, order):
 def test_a_copied_command_line_orders_the_same(monkeypatch):
     import shlex
 
-    from engines.datastores.reduce import Recipe
+    from engines.datastores.search.reduce import Recipe
     from spec_tui.cli import call, datastore_build
 
     orders = []
@@ -416,8 +427,10 @@ def test_a_copied_command_line_orders_the_same(monkeypatch):
     monkeypatch.setattr(datastore_build, "_build", note)
     load = LoadRequest(model="some/model", dtype="bfloat16")
     for order in (
-        Order("a", ("/x y/z", "python-stdlib"), "both", limit=5, recipe=Recipe(32, False, False), window=64),
-        Order("b", ("model-answers",), prompts="/p q.txt", answers=3, temperature=0.8, system="Be brief", engine="pld"),
+        BuildSpec("a", ("/x y/z", "python-stdlib"), "both", limit=5, recipe=Recipe(32, False, False), window=64),
+        BuildSpec(
+            "b", ("model-answers",), prompts="/p q.txt", answers=3, temperature=0.8, system="Be brief", engine="pld"
+        ),
     ):
         assert call(shlex.split(command.build_line(order, load))[1:]) == 130
         assert orders[-1] == (order, load)

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from engines.datastores import order as orders
-from engines.datastores import places
-from engines.datastores.order import Order
-from engines.stock import Building, DenseProbe, Estimated, Found, Neighbour, Node, Probed, SparseProbe
+from engines.datastores.building import build_spec as orders
+from engines.datastores.building.build_spec import BuildSpec
+from engines.datastores.events import (
+    Building,
+    DenseProbe,
+    Estimated,
+    FoundPassage,
+    Neighbour,
+    Probed,
+    ProbeNode,
+    SparseProbe,
+)
+from engines.datastores.storage import catalog as places
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui
 from tests.tui.fakes import RETRIEVING, FakeClient, entries
 from tests.tui.test_snapshots import SIZES, still
 
-NOTES = Order("notes", ("/home/me/notes", "/home/me/README.md"), "both", limit=2_000_000)
-PLACES = [Found("merge.py", 12, "", ""), Found("a/long/way/down/to/the/sorting/of/lists.py", 3041, "", "")]
+NOTES = BuildSpec("notes", ("/home/me/notes", "/home/me/README.md"), "both", limit=2_000_000)
+PLACES = [
+    FoundPassage("merge.py", 12, "", ""), FoundPassage("a/long/way/down/to/the/sorting/of/lists.py", 3041, "", ""),
+]
 TREE = ((" a", -1, 41), (",", 0, 41), (" b", 1, 30), ("):\n", 2, 30), (" key", 1, 11), ("self", -1, 9))
-NODES = tuple(Node(i, text, parent, n, 1.0, PLACES[n < 30]) for i, (text, parent, n) in enumerate(TREE))
+NODES = tuple(ProbeNode(i, text, parent, n, 1.0, PLACES[n < 30]) for i, (text, parent, n) in enumerate(TREE))
 NEAR = tuple(
     Neighbour(score, 0.2, 1, (1, 2), text, PLACES[score < 0.9])
     for score, text in ((0.964, " a, b):\n    return a + b"), (0.871, " first, second):\n    total = 0"))
@@ -28,7 +39,7 @@ FOUND = Probed("sample", "def add(", None, 4, SparseProbe(3, "def add(", 50, NOD
 @pytest.fixture(autouse=True)
 def stores(monkeypatch):
     monkeypatch.setattr(places, "listing", entries)
-    monkeypatch.setattr(orders, "begun", lambda name: Order("half", ("/home/me/mail",)))
+    monkeypatch.setattr(orders, "begun", lambda name: BuildSpec("half", ("/home/me/mail",)))
 
 
 def pictured(snap_compare, size, steps, theme=None) -> bool:

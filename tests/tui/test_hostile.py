@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engines.events import Failed, Loading
+from engines.report.events import Failed, Loading
 from tests.tui.fakes import READY, FakeClient
 
 HOSTILE = "a\x1b]52;c;ZXZpbA==\x07b \x9b2J [bold red]c[/] \u202edcba\u2066 \x00\x7f {x} [link=http://x]y[/link]\tz\n"

@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.cost import CostCurve
-from engines.events import Layers, Prefilled
-from engines.forecast import Forecast
-from engines.payoff import Payoff
-from engines.registry import find
+from engines.cost.curve import CostCurve
+from engines.cost.self_speculation import Payoff
+from engines.cost.speedup_model import SpeedupModel
+from engines.methods.admg.rules import leave_out
+from engines.methods.registry import find
+from engines.report.events import Layers, Prefilled
+from engines.report.run_state import fold_all
 from engines.request import Request
-from engines.rules import leave_out
-from spec_tui.session.state import fold_all
-from spec_tui.step.phases import Place
-from spec_tui.tui import layers, price
-from spec_tui.tui.layers import Look, plan, removed
+from spec_tui.present.step.phases import StepPosition
+from spec_tui.tui import layers_view as layers
+from spec_tui.tui import price_words as price
+from spec_tui.tui.layers_view import LayersView, plan, removed
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.screens.layers_actions import stepped
 from spec_tui.tui.widgets import layers_rows, payoff_rows, step_rows
@@ -44,10 +45,10 @@ USED = some_layers("..icci..ic..", "..i..i..i...")
 def a_payoff(fraction: float = 0.6, kept: int = 63, judged: int = 93, second: float = 1.0) -> Payoff:
     price = CostCurve(((1, 0.01), (2, 0.01 * second), (64, 0.01 * second)))
     each = 0.01 * fraction
-    return Payoff(fraction, kept, judged, Forecast(price, each, each, most=12, chances=(kept / judged,)))
+    return Payoff(fraction, kept, judged, SpeedupModel(price, each, each, most=12, chances=(kept / judged,)))
 
 
-def flat(look: Look, width: int = 51, height: int = 14) -> list[str]:
+def flat(look: LayersView, width: int = 51, height: int = 14) -> list[str]:
     rows = layers_rows.rows(look, width, height)
     assert len(rows) <= height
     out = ["".join(text for text, _ in row) for row in rows]
@@ -60,7 +61,7 @@ def rowed(out: list[str], name: str) -> str:
     return " ".join(row[layers_rows.LABEL:] for row in out if row.startswith(name))
 
 
-def said(look: Look, width: int = 120) -> str:
+def said(look: LayersView, width: int = 120) -> str:
     return "".join(text for text, _ in payoff_rows.verdict(look, width))
 
 
@@ -83,7 +84,7 @@ def any_layers(draw) -> Layers:
 @given(any_layers(), st.data(), st.sampled_from([(51, 13), (51, 16), (74, 20), (116, 30), (200, 50)]))
 def test_every_sublayer_has_exactly_one_cell_in_order(used, data, size):
     planned = data.draw(st.sampled_from([None, replace(used, attention=used.mlp, mlp=used.attention)]))
-    look, count = Look("admg", used, planned, payoff=a_payoff()), len(used.attention)
+    look, count = LayersView("admg", used, planned, payoff=a_payoff()), len(used.attention)
     out, room = flat(look, *size), size[0] - layers_rows.LABEL
     bands = [row for row in out if row.startswith("attn")]
     wide = max(1, next((n for n, x in enumerate(bands[0][layers_rows.LABEL:], 1) if x == " "), 1))
@@ -100,13 +101,13 @@ def test_every_sublayer_has_exactly_one_cell_in_order(used, data, size):
                                          (80, (118, 32)), (126, (51, 16))])
 def test_many_layers_fit_with_their_plot_and_the_verdict(count, size):
     used = some_layers("." * count, "." * count, [0.9] * count)
-    out = flat(Look("admg", used, payoff=a_payoff(0.9)), *size)
+    out = flat(LayersView("admg", used, payoff=a_payoff(0.9)), *size)
     assert sum(x in (RUNS, STAYS) for row in out if row.startswith(("attn", "MLP")) for x in row) >= 2 * count
     assert any("α" in row for row in out[1:]) and any(row.startswith("✗") for row in out)
 
 
 def test_which_rule_left_it_out_and_which_layers_stay():
-    out = flat(Look("admg", USED, alpha=0.985, m=3, n=2), 51, 14)
+    out = flat(LayersView("admg", USED, alpha=0.985, m=3, n=2), 51, 14)
     assert rowed(out, "attn").split() == ["■■", "■■", "i·", "c·", "c·", "i·", "■■", "■■", "i·", "c·", "▣▣", "▣▣"]
     assert rowed(out, "MLP").split() == ["■■", "■■", "i·"] * 3 + ["■■", "▣▣", "▣▣"]
     assert "α 0.985  m 3  n 2" in out[0]
@@ -117,7 +118,7 @@ def test_which_rule_left_it_out_and_which_layers_stay():
 
 def test_a_preview_shows_what_goes_and_what_comes_back():
     planned = some_layers("...b..i.....", "...i..i.....", alpha=0.97, m=4, n=4)
-    look = Look("admg", USED, planned, 0.97, 4, 4)
+    look = LayersView("admg", USED, planned, 0.97, 4, 4)
     assert look.changes
     out = flat(look)
     assert rowed(out, "attn").split()[2:7] == ["□□", "b·", "□□", "□□", "I·"]
@@ -138,38 +139,39 @@ def test_the_threshold_is_a_line_and_cosines_near_1_are_told_apart():
 @given(st.lists(st.floats(-1, 1), min_size=12, max_size=12), st.floats(0.1, 1), st.sampled_from([14, 22, 30]))
 def test_a_bar_crosses_the_line_of_the_threshold_where_the_rule_leaves_attention_out(cosines, alpha, height):
     used = leave_out(Layers(("",) * 12, ("",) * 12, tuple(cosines)), alpha, 3, 0, interval=False)
-    out = flat(Look("admg", used), 60, height)
+    out = flat(LayersView("admg", used), 60, height)
     line = next(row for row in out[1:] if "α" in row[:6])[layers_rows.LABEL:]
     room = len(rowed(out, "attn")) // 12
     assert [line[n * room] != "┄" for n in range(12)] == [rule == "cosine" for rule in used.attention]
 
 
 def test_numbers_stand_below_wide_cells():
-    out = flat(Look("admg", replace(USED, mlp_cosine=tuple(1 - c / 4 for c in COSINES))), 116, 30)
+    out = flat(LayersView("admg", replace(USED, mlp_cosine=tuple(1 - c / 4 for c in COSINES))), 116, 30)
     numbers = [row[layers_rows.LABEL:].split() for row in out if row.startswith("  C")]
     assert numbers[0] == [f"{c:.3f}"[1:] for c in COSINES]
     assert numbers[1][0] == ".854" and len(numbers) == 2  # .85475: cut, not rounded
-    narrow = [row[layers_rows.LABEL:].split() for row in flat(Look("admg", USED), 55, 30) if row.startswith("  C")]
+    rows = flat(LayersView("admg", USED), 55, 30)
+    narrow = [row[layers_rows.LABEL:].split() for row in rows if row.startswith("  C")]
     assert narrow[0][4:6] == [".99", ".99"] and narrow[0][3] == ".98"
-    assert not any(row.startswith("  C") for row in flat(Look("admg", USED)))
+    assert not any(row.startswith("  C") for row in flat(LayersView("admg", USED)))
 
 
 def test_before_anything_was_measured_the_panel_says_how_to_measure():
-    assert "l and enter for the prompt" in " ".join(flat(Look("admg")))
-    other = " ".join(flat(Look("pld")))
+    assert "l and enter for the prompt" in " ".join(flat(LayersView("admg")))
+    other = " ".join(flat(LayersView("pld")))
     assert "leaves no layers out" in other and "/engine admg" in other
-    assert flat(Look("draft-verify", replace(USED, alpha=None, m=None, n=None)))[0].endswith("a fixed set ")
+    assert flat(LayersView("draft-verify", replace(USED, alpha=None, m=None, n=None)))[0].endswith("a fixed set ")
 
 
 def test_a_search_is_no_rule():
     used = some_layers("ss..ssssss..", "...s....s...", (), alpha=None, m=None, n=None)
-    out = flat(Look("draft-verify", used))
+    out = flat(LayersView("draft-verify", used))
     assert rowed(out, "attn").split()[:3] == ["s·", "s·", "■■"] and "s search" in out[-1]
     assert not any("α" in row or "┤" in row for row in out) and not any(row.startswith("  C") for row in out)
 
 
 def test_what_rules_left_out_is_not_called_a_fixed_set_before_one_was_used():
-    head = flat(Look("draft-verify", USED, alpha=0.985, m=3, n=2))[0]
+    head = flat(LayersView("draft-verify", USED, alpha=0.985, m=3, n=2))[0]
     assert head.endswith("α 0.985  m 3  n 2  next: a fixed set ")
 
 
@@ -192,7 +194,7 @@ def test_removed_tells_the_sublayers():
 
 
 def test_it_says_plainly_when_it_does_not_pay():
-    look = Look("admg", USED, payoff=a_payoff(0.93, 71, 100), speed=0.8)
+    look = LayersView("admg", USED, payoff=a_payoff(0.93, 71, 100), speed=0.8)
     assert said(look) == "✗ does not pay here: needs agreement ≥ .93, has .71"
     assert said(look, 44) == "✗ does not pay here: needs ≥ .93, has .71"
     assert said(replace(look, sure=False)) == "≈ seems not to pay: needs agreement ≥ .93, has .71"
@@ -210,7 +212,7 @@ def test_it_says_plainly_when_it_does_not_pay():
     (a_payoff(0.9), 1.2, "✓ pays ×1.20: needs agreement ≥ .90, has .68"),  # measured: the drafts stopped in time
 ])
 def test_the_verdict(payoff, speed, words):
-    look = Look("admg", USED, payoff=payoff, speed=speed, sure=True)
+    look = LayersView("admg", USED, payoff=payoff, speed=speed, sure=True)
     assert said(look).startswith(words)
     for width in range(30, 100):
         assert cells(said(look, width)) <= width and "…" not in said(look, width)
@@ -275,7 +277,7 @@ def test_who_drafted_is_said_where_drafts_are_counted_and_listed(engine, who, no
     speed = SpeedPanel()
     speed.show_run(run, None, None)
     number = next(n for n, event in enumerate(run.rounds, 1) if event.draft.tokens)
-    listed = step_rows.body(run, Place(number, "draft"), 80, 24)
+    listed = step_rows.body(run, StepPosition(number, "draft"), 80, 24)
     for rows in (speed.rows(80, 60), listed):
         text = "\n".join("".join(part for part, _ in row) for row in rows)
         assert who in text and not_so not in text

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engines.events import Failed, Layers, Prefilled
+from engines.report.events import Failed, Layers, Prefilled
 from engines.request import Request
-from spec_tui.tui.layers import plan, removed
+from spec_tui.tui.layers_view import plan, removed
 from tests.tui.fakes import COSINES
 
 ADMG = Request((), "admg")

@@ -8,7 +8,7 @@ import pytest
 
 from spec_tui.learn.lesson import find, names, recorded
 from spec_tui.learn.walk import Walk
-from spec_tui.tui.learn import LearnApp
+from spec_tui.tui.learn_app import LearnApp
 from spec_tui.tui.screens.lesson import LessonScreen
 from spec_tui.tui.screens.lessons import LessonsScreen
 from spec_tui.tui.widgets.lesson_panel import LessonText

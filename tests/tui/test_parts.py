@@ -12,15 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.errors import UsageProblem
-from engines.events import Draft, Emitted, Origin, Prefilled, Round, Trial
-from engines.registry import find, specs
+from engines.methods.registry import find, specs
+from engines.report.events import Draft, Emitted, Origin, Prefilled, Round, Trial
+from engines.report.run_state import RunState, TokenState, fold_all
 from engines.request import Request
 from engines.samples import sample_model
-from spec_tui.session.state import RunState, TokenState, fold_all
-from spec_tui.tui import marks, slash, words
+from spec_tui.present import token_styles as marks
+from spec_tui.tui import chat_words as words
+from spec_tui.tui import slash
 from spec_tui.tui.copying import marked_text, offline, save_svg
 from spec_tui.tui.screens.inspector import explain, fate
-from spec_tui.tui.settings import Settings, changed, unavailable
+from spec_tui.tui.settings import ChatSettings, changed, unavailable
 from spec_tui.tui.showcase import SHOWCASES
 from spec_tui.tui.widgets.lines import clip, size
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, number, percent, telemetry
@@ -43,16 +45,16 @@ def flat(rows) -> list[str]:
 
 
 def test_settings_become_a_request_with_all_options():
-    settings = Settings(system="Be brief.").with_engine("pld").with_option("pld", "max_ngram", "4")
+    settings = ChatSettings(system="Be brief.").with_engine("pld").with_option("pld", "max_ngram", "4")
     request = settings.with_sampling("temperature", "0.7").request((("user", "x"),), READY)
     assert request.conversation == (("system", "Be brief."), ("user", "x"))
     assert request.options["max_ngram"] == 4 and request.options["num_tokens"] == 32
     assert request.temperature == 0.7
-    assert Settings.from_request(request).request((("user", "x"),), READY) == request
+    assert ChatSettings.from_request(request).request((("user", "x"),), READY) == request
 
 
 def test_settings_say_what_differs_from_the_defaults():
-    settings = Settings().with_engine("pld").with_option("pld", "num_tokens", 8)
+    settings = ChatSettings().with_engine("pld").with_option("pld", "num_tokens", 8)
     assert settings.summary(READY) == "Prompt lookup · num_tokens 8 · exact · greedy · max 256"
     assert changed("pld", settings.options("pld")) == ["num_tokens 8"]
     hot = settings.with_sampling("temperature", 0.8).with_sampling("top_k", 40)
@@ -64,7 +66,7 @@ def test_settings_say_what_differs_from_the_defaults():
 )
 def test_bad_sampling_states_the_range(name, value):
     with pytest.raises(UsageProblem) as error:
-        Settings().with_sampling(name, value)
+        ChatSettings().with_sampling(name, value)
     assert error.value.hint
 
 
@@ -75,15 +77,15 @@ def test_two_slashes_send_a_text_that_starts_with_one():
 
 def test_typos_get_a_suggestion():
     with pytest.raises(UsageProblem) as error:
-        slash.execute("/egine pld", Settings(), READY)
+        slash.execute("/egine pld", ChatSettings(), READY)
     assert "did you mean /engine" in error.value.hint
 
 
 def test_completions_only_complete():
     for text in ("/", "/s", "/engine ", "/set ", "/law ", "/view s", "hello", "/nope "):
-        assert all(line.startswith(text) for line in slash.complete(text, Settings(), READY))
-    assert slash.complete("/law r", Settings(), READY) == ["/law rejection", "/law redraw"]
-    assert "/set shape=tree" in slash.complete("/set shape", Settings(), READY)
+        assert all(line.startswith(text) for line in slash.complete(text, ChatSettings(), READY))
+    assert slash.complete("/law r", ChatSettings(), READY) == ["/law rejection", "/law redraw"]
+    assert "/set shape=tree" in slash.complete("/set shape", ChatSettings(), READY)
     for name in slash.COMMANDS:
         assert slash.describe("/" + name)
 
@@ -197,7 +199,7 @@ def test_hostile_pieces_are_harmless_in_tree_and_inspector():
 
 
 def test_every_view_styles_every_token_and_the_legend_explains_it():
-    from spec_tui.tui.widgets.ink import INKS
+    from spec_tui.tui.widgets.styles import INKS
 
     run = run_of()
     for view in marks.VIEWS:
@@ -209,7 +211,7 @@ def test_every_view_styles_every_token_and_the_legend_explains_it():
 
 def test_styles_differ_without_colour():
     """Within a view, no two styles have the same attributes, but for the two that mean "nothing special"."""
-    from spec_tui.tui.widgets.ink import INKS
+    from spec_tui.tui.widgets.styles import INKS
 
     for names in (("accepted", "corrected", "bonus", "ghost"), ("sure", "likely", "unsure", "guess"),
                   ("by-draft", "by-retrieval", "by-prompt", "by-output", "by-target")):
@@ -357,7 +359,7 @@ def test_a_lossless_run_is_marked_nowhere():
 
 
 def test_the_mark_stands_out():
-    from spec_tui.tui.widgets.ink import INKS
+    from spec_tui.tui.widgets.styles import INKS
 
     assert marks.spans("law redraw LOSSY · T 1", "muted") == [
         ("law redraw ", "muted"), ("LOSSY", "lossy"), (" · T 1", "muted")]
@@ -366,13 +368,13 @@ def test_the_mark_stands_out():
 
 
 def test_laws_that_are_not_lossless_say_so_wherever_they_can_be_chosen():
-    outcome = slash.execute("/law typical", Settings(), READY)
+    outcome = slash.execute("/law typical", ChatSettings(), READY)
     assert outcome.message.startswith("law is typical LOSSY: ") and "typical LOSSY" in outcome.settings.summary(READY)
     assert "redraw LOSSY | typical LOSSY" in slash.describe("/law ")
     with pytest.raises(UsageProblem, match="law=murphy") as error:
-        slash.execute("/law murphy", Settings(), READY)
+        slash.execute("/law murphy", ChatSettings(), READY)
     assert "exact | rejection | redraw LOSSY" in error.value.hint
-    assert "LOSSY" not in slash.execute("/law rejection", Settings(), READY).message
+    assert "LOSSY" not in slash.execute("/law rejection", ChatSettings(), READY).message
 
 
 def test_an_engine_without_its_datastore_says_what_to_build():
@@ -384,21 +386,21 @@ def test_an_engine_without_its_datastore_says_what_to_build():
             reason = unavailable(find(engine), ready)
             assert ("datastore build" in reason) == (engine in missing), (titles, engine)
     with pytest.raises(UsageProblem, match="DReSD is not available") as refused:
-        Settings().with_engine("dresd", READY)
+        ChatSettings().with_engine("dresd", READY)
     assert "--kind dense" in refused.value.hint
 
 
 def test_what_is_needed_and_searched_follows_the_options():
-    rasd, empty = Settings().with_option("rasd", "retrieval", "pld"), replace(READY, datastores=())
-    assert unavailable(find("rasd"), empty, Settings().options("rasd")).endswith("or set retrieval=pld")
+    rasd, empty = ChatSettings().with_option("rasd", "retrieval", "pld"), replace(READY, datastores=())
+    assert unavailable(find("rasd"), empty, ChatSettings().options("rasd")).endswith("or set retrieval=pld")
     assert unavailable(find("rasd"), empty, rasd.options("rasd")) == "" == unavailable(find("rasd"), empty)
     assert "no draft model" in unavailable(find("rasd"), replace(empty, draft_model=None), rasd.options("rasd"))
-    searched = {engine: Settings(engine).retrieves(empty) for engine in ("pld", "rest", "dresd", "rasd", "hybrid")}
+    searched = {engine: ChatSettings(engine).retrieves(empty) for engine in ("pld", "rest", "dresd", "rasd", "hybrid")}
     assert searched == {"pld": False, "rest": True, "dresd": True, "rasd": True, "hybrid": True}
     assert not replace(rasd, engine="rasd").retrieves(empty)
     chosen = replace(rasd, engine="rasd", datastores=("notes",))
     assert "notes" not in chosen.summary(empty) and "notes" in replace(chosen, engine="hybrid").summary(empty)
-    assert "set retrieval=pld" in slash.execute("/engine rasd", Settings(), empty).message
+    assert "set retrieval=pld" in slash.execute("/engine rasd", ChatSettings(), empty).message
 
 
 async def test_rasd_can_be_chosen_without_a_datastore_if_it_retrieves_from_the_text(session):
@@ -429,7 +431,7 @@ def test_the_trees_remarks_are_whole_or_not_there():
 
 def test_a_preset_goes_by_the_loaded_model():
     spec = find("admg")
-    shipped = Settings("admg", model=str(sample_model("target")))
+    shipped = ChatSettings("admg", model=str(sample_model("target")))
     tuned, paper = (spec.parse({"preset": preset}) for preset in ("sample", "paper"))
     assert tuned["alpha"] != paper["alpha"]
     assert shipped.options("admg") == shipped.request((("user", "x"),), None).options == tuned

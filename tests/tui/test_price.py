@@ -7,18 +7,18 @@ from dataclasses import replace
 import pytest
 from textual.widgets import Input
 
-from engines.cost import BreakEven, CostCurve
-from engines.events import Ready, Round
-from engines.payoff import ENGINES
-from engines.registry import find, specs
+from engines.cost.curve import BreakEven, CostCurve
+from engines.cost.self_speculation import ENGINES
+from engines.methods.registry import find, specs
+from engines.report.events import Ready, Round
+from engines.report.run_state import RunState, fold_all
 from engines.request import Request
-from spec_tui.session.state import RunState, fold_all
-from spec_tui.tui import price
+from spec_tui.tui import price_words as price
+from spec_tui.tui.chat_session import Baseline
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.screens.price import PriceScreen
-from spec_tui.tui.settings import Settings
-from spec_tui.tui.sitting import Baseline
+from spec_tui.tui.settings import ChatSettings
 from spec_tui.tui.widgets import price_rows
 from spec_tui.tui.widgets.price_panel import PricePanel
 from spec_tui.tui.widgets.price_rows import break_even, column_of, cost_plot, cost_top
@@ -43,8 +43,8 @@ def run_of(engine: str = "draft", slower: float = 1.0, dear: bool = False, **opt
     return fold_all(replace(e, draft_seconds=e.draft_seconds * slower) if isinstance(e, Round) else e for e in events)
 
 
-def of(run: RunState, ready: Ready = READY, settings: Settings | None = None) -> price.Outlook | None:
-    return price.outlook_of(run, ready, settings or Settings())
+def of(run: RunState, ready: Ready = READY, settings: ChatSettings | None = None) -> price.SpeedEstimate | None:
+    return price.outlook_of(run, ready, settings or ChatSettings())
 
 
 def flat(rows) -> list[str]:
@@ -182,7 +182,7 @@ def test_looking_up_costs_what_it_was_measured_to_cost():
     found = of(run)
     assert found.forecast.first == pytest.approx(run.metrics.draft_seconds / len(run.rounds))
     assert found.paper == 10 and found.forecast.most == 32 and found.dear is None and not found.forecast.each
-    assert not of(RunState(), READY, Settings(engine="pld")).forecast.first
+    assert not of(RunState(), READY, ChatSettings(engine="pld")).forecast.first
 
 
 def test_every_engine_has_an_outlook_or_drafts_nothing():
@@ -205,7 +205,7 @@ def test_the_conclusion_names_what_is_best_by_the_same_numbers():
 
 
 def test_at_load_is_made_anew_for_other_settings_only():
-    at_load, settings = price.AtLoad(), Settings()
+    at_load, settings = price.AtLoad(), ChatSettings()
     first = at_load(RunState(), READY, settings)
     assert at_load(RunState(), READY, settings) is first
     assert at_load(RunState(), READY, settings.with_engine("pld")).engine == "Prompt lookup"
@@ -280,7 +280,7 @@ def test_expected_speed_is_to_scale_from_zero_with_a_line_at_one(width):
 # -- panels --------------------------------------------------------------------------------------------
 
 
-def panel_of(run: RunState, found: price.Outlook | None = None) -> PricePanel:
+def panel_of(run: RunState, found: price.SpeedEstimate | None = None) -> PricePanel:
     panel = PricePanel()
     panel._run, panel._curve, panel._seen = run, price.curve(run, READY), price.seen(run.rounds)
     panel._outlook = found or of(run)

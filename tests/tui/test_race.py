@@ -8,16 +8,16 @@ import shlex
 import pytest
 from textual.widget import Widget
 
-from engines.events import Failed
 from engines.race.events import LaneFinished, LaneStarted, RaceFinished
 from engines.race.lanes import Lane
+from engines.report.events import Failed
+from engines.report.run_state import fold_all
+from engines.report.traces import read_trace
 from engines.request import Request
-from spec_tui import command
+from spec_tui.present import shell_lines as command
+from spec_tui.present.race_text import NOT_COMPARABLE
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.inprocess import InProcessClient
-from spec_tui.session.state import fold_all
-from spec_tui.session.trace import read_trace
-from spec_tui.standings import NOT_COMPARABLE
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.race import RaceScreen

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.errors import UsageProblem
-from engines.events import Finished, Prefilled, Round
-from engines.metrics import Metrics
 from engines.race.lanes import Lane
 from engines.race.result import LaneFigures, timeline
+from engines.report.events import Finished, Prefilled, Round
+from engines.report.metrics import Metrics
+from engines.report.run_state import RunState, fold_all
 from engines.request import Request
-from spec_tui.race.photo import SPEEDS, Photo
-from spec_tui.session.state import RunState, fold_all
-from spec_tui.tui.racing import MOST, Setup, missing, usual
-from spec_tui.tui.settings import Settings
+from spec_tui.session.race_replay import SPEEDS, RaceReplay
+from spec_tui.tui.race_setup import MOST, RaceSetup, missing, usual
+from spec_tui.tui.settings import ChatSettings
 from spec_tui.tui.widgets.lane_text import LaneText
 from spec_tui.tui.widgets.race_table import COLUMNS, SORTS, ranked
 from spec_tui.tui.widgets.strip_plot import lines
@@ -36,7 +36,7 @@ def events_of(engine: str, seed: int, tokens: int = 60):
                 min_size=1, max_size=4), st.floats(0, 1.2))
 def test_every_moment_of_the_photo_finish_is_a_fold_of_what_had_happened(which, share):
     told = {lane: events_of(*one) for lane, one in enumerate(which)}
-    photo = Photo({lane: fold_all(events) for lane, events in told.items()})
+    photo = RaceReplay({lane: fold_all(events) for lane, events in told.items()})
     photo.now = photo.length * share
     for lane, events in told.items():
         clock, seen = 0.0, events[:1]
@@ -55,7 +55,7 @@ def test_every_moment_of_the_photo_finish_is_a_fold_of_what_had_happened(which, 
 @given(st.lists(st.floats(0.001, 3), max_size=60), st.sampled_from(SPEEDS))
 def test_however_the_clock_ticks_it_ends_at_the_fold_of_each_lane(ticks, speed):
     told = {lane: events_of(engine, lane) for lane, engine in enumerate(("autoregressive", "pld", "draft"))}
-    photo = Photo({lane: fold_all(events) for lane, events in told.items()})
+    photo = RaceReplay({lane: fold_all(events) for lane, events in told.items()})
     photo.speed, before = speed, 0.0
     for tick in ticks:
         photo.tick(tick)
@@ -71,13 +71,13 @@ def test_however_the_clock_ticks_it_ends_at_the_fold_of_each_lane(ticks, speed):
 
 
 def test_short_races_are_slowed_down_so_that_they_can_be_watched():
-    photo = Photo({0: fold_all(events_of("draft", 1))})
+    photo = RaceReplay({0: fold_all(events_of("draft", 1))})
     assert photo.length < 2 and photo.length / photo.speed >= 6 and photo.speed in SPEEDS
     photo.faster(-20)
     assert photo.speed == SPEEDS[0]
     photo.faster(20)
     assert photo.speed == SPEEDS[-1]
-    assert Photo({}).length == 0 and not Photo({0: RunState()}).playing
+    assert RaceReplay({}).length == 0 and not RaceReplay({0: RunState()}).playing
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(20, 90), st.integers(2, 20))
@@ -155,31 +155,31 @@ def test_headings_do_not_touch_even_with_the_mark_of_the_sorted_column():
 
 
 def test_the_usual_lanes_are_those_that_can_run():
-    engines = [lane.engine for lane in usual(Settings(), RETRIEVING)]
+    engines = [lane.engine for lane in usual(ChatSettings(), RETRIEVING)]
     assert engines == ["autoregressive", "pld", "draft", "rest"]
     alone = replace(READY, draft_model=None, datastores=())
-    lanes = usual(Settings(), alone)
+    lanes = usual(ChatSettings(), alone)
     assert [lane.engine for lane in lanes] == ["autoregressive", "pld"]
     assert not any(missing(lane, alone) for lane in lanes)
-    own = Settings().with_option("pld", "num_tokens", 3).with_engine("pld")
+    own = ChatSettings().with_option("pld", "num_tokens", 3).with_engine("pld")
     assert usual(own, RETRIEVING)[-1] == Lane("pld", {"num_tokens": 3})
 
 
 def test_a_setup_that_cannot_run_says_what_to_do():
     lanes = (Lane("autoregressive"), Lane("pld"))
     ready = replace(READY, draft_model=None)
-    setup = Setup(lanes, "Go.")
-    assert setup.race(Settings(temperature=0.5), READY).request.temperature == 0.5
+    setup = RaceSetup(lanes, "Go.")
+    assert setup.race(ChatSettings(temperature=0.5), READY).request.temperature == 0.5
     for wrong, words in (
-        (Setup(lanes[:1], "Go."), "2 to 6 lanes"), (Setup(lanes, " \n"), "no prompt"),
-        (Setup((*lanes, Lane("draft")), "Go."), "draft cannot run"),
+        (RaceSetup(lanes[:1], "Go."), "2 to 6 lanes"), (RaceSetup(lanes, " \n"), "no prompt"),
+        (RaceSetup((*lanes, Lane("draft")), "Go."), "draft cannot run"),
     ):
         with pytest.raises(UsageProblem, match=words) as found:
-            wrong.race(Settings(), ready)
+            wrong.race(ChatSettings(), ready)
         assert found.value.hint
     with pytest.raises(UsageProblem, match="at least 2"):
         setup.without(0)
-    full = Setup(tuple(Lane("pld", {"num_tokens": n}) for n in range(1, MOST + 1)), "Go.")
+    full = RaceSetup(tuple(Lane("pld", {"num_tokens": n}) for n in range(1, MOST + 1)), "Go.")
     with pytest.raises(UsageProblem, match="at most 6"):
         full.with_lane(Lane("pld"))
     with pytest.raises(UsageProblem):

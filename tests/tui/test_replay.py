@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from engines.events import Finished, Round, Started
+from engines.report.events import Finished, Round, Started
+from engines.report.traces import Trace, TraceWriter, read_trace
 from engines.request import Request
-from spec_tui.session.replay import ReplayClient
-from spec_tui.session.shipped import trace_path
-from spec_tui.session.trace import Trace, TraceWriter, read_trace
-from spec_tui.tui.replay import ReplayApp, ReplayScreen
+from spec_tui.session.replay_client import ReplayClient
+from spec_tui.session.sample_traces import trace_path
+from spec_tui.tui.replay_app import ReplayApp, ReplayScreen
 from tests.tui.conftest import Session
 from tests.tui.fakes import ANSWER, FakeClient, finding, script
 
@@ -137,7 +137,7 @@ async def test_steps_through_a_trace_first(tmp_path):
 
 
 async def test_an_audit_and_a_second_run_are_played_too():
-    from engines.answer import Answer
+    from engines.report.answer import Answer
 
     first = tuple(script(replace(ASKED, engine="autoregressive")))
     second = tuple(script(ASKED))
@@ -151,7 +151,7 @@ async def test_an_audit_and_a_second_run_are_played_too():
 
 
 async def test_a_run_that_failed_and_one_that_was_stopped():
-    from engines.events import Failed
+    from engines.report.events import Failed
 
     events = script(ASKED)
     for last in (Failed("the model broke", "mend it"), Finished("cancelled", (), "")):

@@ -9,29 +9,29 @@ from dataclasses import replace
 import pytest
 
 from engines.errors import UsageProblem
-from engines.events import Finished, Round, Started
-from spec_tui.race.recorded import ELSEWHERE, SITTINGS, Recorded, Source
-from spec_tui.session.shipped import trace_path
-from spec_tui.session.state import fold_all
-from spec_tui.session.trace import Trace, read_trace
-from spec_tui.tui.replay_race import RaceReplayApp
+from engines.report.events import Finished, Round, Started
+from engines.report.run_state import fold_all
+from engines.report.traces import Trace, read_trace
+from spec_tui.session.recorded_race import ELSEWHERE, SITTINGS, RecordedRace, RecordedRun
+from spec_tui.session.sample_traces import trace_path
+from spec_tui.tui.replay_race_app import RaceReplayApp
 
 SHIPPED = {name: read_trace(trace_path(name)) for name in ("autoregressive", "pld", "tree")}
 
 
-def recorded(*names: str) -> Recorded:
-    return Recorded([Source(name, SHIPPED[name]) for name in names])
+def recorded(*names: str) -> RecordedRace:
+    return RecordedRace([RecordedRun(name, SHIPPED[name]) for name in names])
 
 
-def changed(name: str, number: int = 0, **fields) -> Source:
+def changed(name: str, number: int = 0, **fields) -> RecordedRun:
     """A shipped trace with an event that says something else."""
     events = list(SHIPPED[name].events)
     events[number] = replace(events[number], **fields)
-    return Source(name, Trace(tuple(events)))
+    return RecordedRun(name, Trace(tuple(events)))
 
 
 @asynccontextmanager
-async def opened(bout: Recorded, size=(120, 40), speed=None):
+async def opened(bout: RecordedRace, size=(120, 40), speed=None):
     app = RaceReplayApp(bout, speed)
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
@@ -72,7 +72,9 @@ def test_speed_ups_only_against_what_was_asked_the_same():
     notes = " ".join(bout.notes())
     assert "3 draft:shape=tree has another prompt than 1 autoregressive" in notes and "other texts are not" in notes
     assert bout.notes()[0] == SITTINGS and not bout.alike
-    elsewhere = Recorded([changed("pld", machine={"cpus": 96}), Source("autoregressive", SHIPPED["autoregressive"])])
+    elsewhere = RecordedRace([
+        changed("pld", machine={"cpus": 96}), RecordedRun("autoregressive", SHIPPED["autoregressive"]),
+    ])
     assert elsewhere.notes()[0] == ELSEWHERE and not any(f.speed_ups for f in elsewhere.figures())
     assert [p.verdict for p in elsewhere.result.pairs] == ["same"]  # a text is the same wherever it was written
 
@@ -88,32 +90,34 @@ def test_texts_that_differ_and_what_the_recorded_audits_say(audits, verdict):
             at = next(n for n, e in enumerate(events) if isinstance(e, Round))
             first = replace(events[at].emitted[0], token=events[at].emitted[0].token + 1)
             events[at] = replace(events[at], emitted=(first, *events[at].emitted[1:]))
-        sources.append(Source(name, Trace(tuple(events))))
-    (pair,) = Recorded(sources).result.pairs
+        sources.append(RecordedRun(name, Trace(tuple(events))))
+    (pair,) = RecordedRace(sources).result.pairs
     assert (pair.verdict, pair.at) == (verdict, 1)
 
 
 def test_a_run_that_is_cut_off_is_shown_and_counts_nowhere():
     torn = tuple(event for event in SHIPPED["pld"].events if isinstance(event, Started | Round))[:3]
-    bout = Recorded([Source("autoregressive", SHIPPED["autoregressive"]), Source("torn", Trace(torn, ("cut off",)))])
+    bout = RecordedRace([
+        RecordedRun("autoregressive", SHIPPED["autoregressive"]), RecordedRun("torn", Trace(torn, ("cut off",))),
+    ])
     assert len(bout.state(bout.shown(1)).rounds) == 2 and not bout.figures()[1].rates and not bout.result.pairs
     assert any("2 pld is cut off" in note for note in bout.notes()) and "torn: cut off" in bout.notes()
     holed = Trace(tuple(e for e in SHIPPED["pld"].events if not (isinstance(e, Round) and e.index == 2)))
-    bout = Recorded([Source("autoregressive", SHIPPED["autoregressive"]), Source("holed", holed)])
+    bout = RecordedRace([RecordedRun("autoregressive", SHIPPED["autoregressive"]), RecordedRun("holed", holed)])
     assert not bout.result.pairs and not bout.alike and any("of 2 pld rounds are missing" in n for n in bout.notes())
     with pytest.raises(UsageProblem, match="none of these runs"):
-        Recorded([Source("torn", Trace(torn))])
+        RecordedRace([RecordedRun("torn", Trace(torn))])
 
 
 def test_what_cannot_be_put_side_by_side():
-    twice = Source("pld", Trace(SHIPPED["pld"].events * 2))
-    assert Recorded([twice] * 3).labels[::5] == ("pld #1", "pld #6")
+    twice = RecordedRun("pld", Trace(SHIPPED["pld"].events * 2))
+    assert RecordedRace([twice] * 3).labels[::5] == ("pld #1", "pld #6")
     with pytest.raises(UsageProblem, match="8 runs"):
-        Recorded([twice] * 4)
+        RecordedRace([twice] * 4)
     with pytest.raises(UsageProblem, match="not known here: evil"):
-        Recorded([changed("pld", engine="evil\x1b[31m")])
+        RecordedRace([changed("pld", engine="evil\x1b[31m")])
     cancelled = next(n for n, e in enumerate(SHIPPED["pld"].events) if isinstance(e, Finished))
-    stopped = Recorded([Source("a", SHIPPED["autoregressive"]), changed("pld", cancelled, reason="cancelled")])
+    stopped = RecordedRace([RecordedRun("a", SHIPPED["autoregressive"]), changed("pld", cancelled, reason="cancelled")])
     assert not stopped.result.pairs and any("stopped by hand" in note for note in stopped.notes())
 
 

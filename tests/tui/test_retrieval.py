@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.datastores import places
+from engines.datastores.storage import catalog as places
 from engines.errors import UsageProblem
-from engines.events import Draft, Emitted, Origin, Passage, Prefilled, Retrieval, Round
+from engines.report.events import Draft, Emitted, Origin, Passage, Prefilled, Retrieval, Round
+from engines.report.run_state import RunState, fold_all
 from engines.request import Request
-from spec_tui.session.state import RunState, fold_all
 from spec_tui.tui import slash
 from spec_tui.tui.screens.inspector import explain
-from spec_tui.tui.settings import Settings
+from spec_tui.tui.settings import ChatSettings
 from spec_tui.tui.widgets.retrieval_rows import weight_words
 from spec_tui.tui.widgets.tree_panel import TreePanel, by_weight
 from spec_tui.tui.widgets.wrap import cells
@@ -32,7 +32,7 @@ def nothing_built(tmp_path, monkeypatch):
 
 
 def test_datastores_are_chosen_by_command_and_asked():
-    outcome = slash.execute("/datastore python-stdlib, sample python-stdlib", Settings(engine="rest"), RETRIEVING)
+    outcome = slash.execute("/datastore python-stdlib, sample python-stdlib", ChatSettings(engine="rest"), RETRIEVING)
     assert outcome.settings.datastores == ("python-stdlib", "sample") and "sample" in outcome.message
     assert outcome.settings.request((("user", "x"),), RETRIEVING).datastores == ("python-stdlib", "sample")
     assert "from python-stdlib, sample" in outcome.settings.summary(RETRIEVING)
@@ -41,22 +41,22 @@ def test_datastores_are_chosen_by_command_and_asked():
 
 
 def test_an_engine_that_searches_none_is_said():
-    outcome = slash.execute("/datastore sample", Settings(engine="pld"), RETRIEVING)
+    outcome = slash.execute("/datastore sample", ChatSettings(engine="pld"), RETRIEVING)
     assert "pld searches none" in outcome.message and "from" not in outcome.settings.summary(RETRIEVING)
 
 
 def test_an_unknown_datastore_is_refused_with_those_there_are():
     with pytest.raises(UsageProblem) as caught:
-        slash.execute("/datastore sample elsewhere", Settings(), RETRIEVING)
+        slash.execute("/datastore sample elsewhere", ChatSettings(), RETRIEVING)
     assert "'elsewhere'" in caught.value.message
     with pytest.raises(UsageProblem):
-        slash.execute("/datastore ../../etc", Settings(), RETRIEVING)
+        slash.execute("/datastore ../../etc", ChatSettings(), RETRIEVING)
 
 
 def test_names_are_completed_word_by_word():
-    assert slash.complete("/datastore sa", Settings(), RETRIEVING) == ["/datastore sample"]
-    assert slash.complete("/datastore sample ", Settings(), RETRIEVING) == ["/datastore sample python-stdlib"]
-    assert slash.complete("/datastore sample py", Settings(), RETRIEVING) == ["/datastore sample python-stdlib"]
+    assert slash.complete("/datastore sa", ChatSettings(), RETRIEVING) == ["/datastore sample"]
+    assert slash.complete("/datastore sample ", ChatSettings(), RETRIEVING) == ["/datastore sample python-stdlib"]
+    assert slash.complete("/datastore sample py", ChatSettings(), RETRIEVING) == ["/datastore sample python-stdlib"]
 
 
 async def test_the_form_takes_them_and_the_answer_names_them(session):

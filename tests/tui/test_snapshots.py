@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from engines.datastores import places
+from engines.datastores.storage import catalog as places
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from engines.events import Failed, Prefilled, Round
+from engines.report.events import Failed, Prefilled, Round
 from engines.request import Request
+from spec_tui.present.step.phases import StepPosition, phases_of
+from spec_tui.present.step.wording import p3
 from spec_tui.session.client import LoadRequest
-from spec_tui.step.phases import Place, phases_of
-from spec_tui.step.wording import p3
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.branch import BranchScreen
 from spec_tui.tui.screens.chat import ChatScreen
@@ -58,7 +58,7 @@ async def test_the_command_and_the_palette_open_it_too(session):
 async def test_from_the_chat_and_back_at_the_round_of_the_cursor(session):
     async with session() as s:
         screen = await stepping(s)
-        assert isinstance(screen, LiveStep) and screen.player.place == Place(1)
+        assert isinstance(screen, LiveStep) and screen.player.place == StepPosition(1)
         await s.pilot.press("escape")
         assert isinstance(s.app.screen, ChatScreen)
         await s.pilot.press("home", "left_square_bracket", *["right_square_bracket"] * 2)
@@ -76,10 +76,10 @@ async def test_every_phase_of_the_run_can_be_walked_through(session):
         for _ in range(len(run.rounds) * 7):
             seen.append(screen.player.place)
             await s.pilot.press("full_stop")
-        assert screen.player.place == Place(len(run.rounds), "keep") and len(set(seen)) >= 4 * len(run.rounds)
+        assert screen.player.place == StepPosition(len(run.rounds), "keep") and len(set(seen)) >= 4 * len(run.rounds)
         assert "This is the end" in shown(screen)
         await s.pilot.press("home")
-        assert screen.player.place == Place()
+        assert screen.player.place == StepPosition()
         await s.pilot.press("comma")
         assert "This is the beginning" in shown(screen)
         await s.pilot.press("end", "left")
@@ -305,7 +305,7 @@ async def test_strange_runs_are_drawn(strange):
         for number in range(4):
             screen.player.jump(number)
             for phase in phases_of(screen.player.run, screen.player.place.round):
-                screen.player.place = Place(screen.player.place.round, phase)
+                screen.player.place = StepPosition(screen.player.place.round, phase)
                 screen.draw()
                 await pilot.pause()
                 assert not {"\x1b", "\x07", "\u202e"} & set(shown(screen))

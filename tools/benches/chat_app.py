@@ -13,8 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from engines.events import Event, Failed, Finished, Prefilled, Ready, Round
-from engines.metrics import Metrics
+from engines.report.events import Event, Failed, Finished, Prefilled, Ready, Round
+from engines.report.metrics import Metrics
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.process import ProcessClient

@@ -18,7 +18,7 @@ def load_alike(**wanted):
     """``engines.load``, but for the layout of linear layers, which is otherwise chosen by a measurement at load: two
     processes are compared, and that shall not be what differs."""
     from engines import load
-    from engines.target import tuning
+    from engines.model import tuning
 
     tuning.Cost.layout = property(lambda cost: LAYOUT if LAYOUT in cost.linears else min(cost.linears))
     return load(**wanted)
@@ -36,8 +36,8 @@ def main() -> None:
 
 def answer(runtime, request) -> dict:
     """A run, by the rounds' own times and by the clock of whoever reads its events, from the first token on."""
-    from engines.events import Prefilled, Round
-    from engines.metrics import Metrics
+    from engines.report.events import Prefilled, Round
+    from engines.report.metrics import Metrics
 
     metrics = Metrics()
     for event in runtime.run(request):

@@ -46,7 +46,7 @@ def bench_peers(repeats: int) -> list[Row]:
 def loaded(draft: bool):
     """Our runtime, and the same models as transformers loads them."""
     from engines import load
-    from engines.bench import generate
+    from engines.bench import generate_runs as generate
 
     runtime = load()
     print(f"{runtime.ready.threads} threads, {runtime.ready.backend}", file=sys.stderr, flush=True)
@@ -86,18 +86,18 @@ def ratios(rates: dict[str, list[float]], name: str, base: str) -> list[float]:
 
 def ours(runtime, engine: str, options: dict) -> Run:
     """An engine of ours. It begins cold, without what it learnt of drafts."""
-    from engines.bench.contest import Contest
+    from engines.bench.bench_runner import BenchRunner
     from engines.race.lanes import Lane
 
-    return _timed(Contest(runtime), Lane(engine, options))
+    return _timed(BenchRunner(runtime), Lane(engine, options))
 
 
 def theirs(generator, engine: str) -> Run:
     """The same method in generate."""
-    from engines.bench.contest import Contest
-    from engines.bench.peers import Peer, method_of
+    from engines.bench.bench_runner import BenchRunner
+    from engines.bench.hf_generate import Peer, method_of
 
-    return _timed(Contest(generator.runtime, generator), Peer(method_of(engine).name))
+    return _timed(BenchRunner(generator.runtime, generator), Peer(method_of(engine).name))
 
 
 def _timed(contest, lane) -> Run:

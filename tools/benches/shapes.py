@@ -79,7 +79,7 @@ def _random(config):
 def _ours(model, name: str):
     import torch
 
-    from engines.target.loading import wrap
+    from engines.model.loading import wrap
 
     ours = wrap(model, name)
     print(f"{name}: {torch.get_num_threads()} threads, {ours.backend}", file=sys.stderr, flush=True)
@@ -93,7 +93,7 @@ def _tokens(count: int, vocab: int) -> list[int]:
 
 def _decode(model, prompt: list[int]) -> tuple[list[int], float]:
     """Our answer, and the seconds after its first token."""
-    from engines.events import Prefilled
+    from engines.report.events import Prefilled
 
     for event in _events(model, prompt, NEW_TOKENS + 1):
         if isinstance(event, Prefilled):
@@ -105,7 +105,7 @@ def _generate(model, prompt: list[int]) -> tuple[list[int], float]:
     """The same of generate."""
     import torch
 
-    from engines.bench.generate import Stamps
+    from engines.bench.generate_runs import Stamps
 
     inputs, stamps = torch.tensor([prompt]), Stamps()
     with torch.inference_mode():
@@ -117,12 +117,12 @@ def _generate(model, prompt: list[int]) -> tuple[list[int], float]:
 
 
 def _events(model, prompt: list[int], new: int):
-    from engines.drafters.autoregressive import Autoregressive
-    from engines.drafters.base import Resources
+    from engines.core.loop import decode
+    from engines.core.sampling import Sampling
+    from engines.core.stop import Stop
     from engines.laws import make_law
-    from engines.loop import decode
-    from engines.sampling import Sampling
-    from engines.stop import Stop
+    from engines.methods.autoregressive.drafter import Autoregressive
+    from engines.methods.drafter import Resources
 
     model.truncate(0)
     law = make_law("exact", Sampling(0.0, 1.0, 0), 0, model.vocab_size)
@@ -146,7 +146,7 @@ class _Words:
 
 def _round(model, prompt: list[int]) -> float:
     """Seconds of a median round behind this prompt."""
-    from engines.events import Round
+    from engines.report.events import Round
 
     rounds = [event for event in _events(model, prompt, ROUNDS + 1) if isinstance(event, Round)]
     return statistics.median(r.draft_seconds + r.verify_seconds + r.other_seconds for r in rounds)

@@ -12,15 +12,15 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Footer, Static
 
-from engines.registry import find
+from engines.methods.registry import find
+from engines.report.run_state import RunState
 from engines.request import Request
-from spec_tui.session.state import RunState
-from spec_tui.step.futures import Future, differences, first_difference, future, verdict
-from spec_tui.step.phases import Place
-from spec_tui.text import one_line
-from spec_tui.tui import words
-from spec_tui.tui.marks import spans
-from spec_tui.tui.sitting import Sitting
+from spec_tui.present.step.branching import Future, differences, first_difference, future, verdict
+from spec_tui.present.step.phases import StepPosition
+from spec_tui.present.text import one_line
+from spec_tui.present.token_styles import spans
+from spec_tui.tui import chat_words as words
+from spec_tui.tui.chat_session import ChatSession
 from spec_tui.tui.turns import Turn
 from spec_tui.tui.widgets.lines import Sides, clip
 from spec_tui.tui.widgets.pane import Divider, Pane
@@ -117,7 +117,7 @@ class BranchScreen(Screen):
                 tooltip="All keys"),
     ]
 
-    def __init__(self, sitting: Sitting, turn: Turn, asked: Request, number: int, branch: Turn) -> None:
+    def __init__(self, sitting: ChatSession, turn: Turn, asked: Request, number: int, branch: Turn) -> None:
         super().__init__()
         self.sitting, self.turn, self.asked, self.number, self.branch = sitting, turn, asked, number, branch
         self._drawn: RunState | None = None
@@ -187,7 +187,7 @@ class BranchScreen(Screen):
         from spec_tui.tui.screens.step_live import LiveStep
 
         if self.branch.run.rounds:
-            self.app.push_screen(LiveStep(self.sitting, self.branch, Place(1)))
+            self.app.push_screen(LiveStep(self.sitting, self.branch, StepPosition(1)))
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.draw)

@@ -11,18 +11,19 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from engines.datastores.events import Estimated
 from engines.errors import SpecError, UsageProblem
-from engines.options import Option
-from engines.sources.meter import in_bytes
-from engines.stock import Estimated
-from spec_tui import command, progress
-from spec_tui.text import one_line
+from engines.hub.download_progress import in_bytes
+from engines.methods.options import Option
+from spec_tui.present import progress
+from spec_tui.present import shell_lines as command
+from spec_tui.present.text import one_line
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.field import Field
 
 if TYPE_CHECKING:
-    from engines.datastores.order import Order
-    from spec_tui.tui.sitting import Sitting
+    from engines.datastores.building.build_spec import BuildSpec
+    from spec_tui.tui.chat_session import ChatSession
 
 EVERY = 0.1  # seconds between two looks at the estimate
 FIELDS = (
@@ -55,10 +56,10 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
         Binding("ctrl+y", "copy", "Copy", id="build.copy", priority=True, tooltip="Copy the command line of this form"),
     ]
 
-    def __init__(self, sitting: Sitting, offered: str = "") -> None:
+    def __init__(self, sitting: ChatSession, offered: str = "") -> None:
         super().__init__()
         self.sitting, self.stock, self._offered = sitting, sitting.stock, offered
-        self._order: Order | None = None  # what was asked about last
+        self._order: BuildSpec | None = None  # what was asked about last
         self._fresh = False
         self._drawn = -1
 
@@ -84,7 +85,7 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
 
     def _follow_sources(self) -> None:
         """Fields of model-answers are there with that source."""
-        from engines.datastores.order import ANSWERS
+        from engines.datastores.building.build_spec import ANSWERS
 
         answered = ANSWERS in str(self.query_one("#from Input", Input).value).split()
         self.set_class(answered, "answered")
@@ -100,9 +101,9 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
         hint.update(one_line(event.words))
         hint.set_class(event.wrong, "wrong")
 
-    def _ordered(self) -> Order:
+    def _ordered(self) -> BuildSpec:
         """What the form says. Raises UsageProblem."""
-        from engines.datastores.order import Order
+        from engines.datastores.building.build_spec import BuildSpec
 
         try:
             sources = tuple(shlex.split(str(self._value("from"))))
@@ -112,14 +113,14 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
         if self.has_class("answered"):
             given |= {name.name: self._value(name.name) for name in OF_ANSWERS}
             given["prompts"] = given["prompts"] or None
-        order = Order(str(self._value("name")), sources, str(self._value("kind")), **given)
+        order = BuildSpec(str(self._value("name")), sources, str(self._value("kind")), **given)
         order.check()
         return order.anywhere()
 
-    def _check_free(self, order: Order) -> bool:
+    def _check_free(self, order: BuildSpec) -> bool:
         """Whether an unfinished build of the name is of something else. Raises UsageProblem where it is taken."""
-        from engines.datastores import places
-        from engines.datastores.order import begun
+        from engines.datastores.building.build_spec import begun
+        from engines.datastores.storage import catalog as places
 
         alike = [e for e in places.listing() if e.name == order.name]
         if any(not e.unfinished for e in alike):

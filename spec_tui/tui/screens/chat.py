@@ -9,16 +9,19 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Footer, Static, TextArea
 
-from engines.cost import CostCurve
+from engines.cost.curve import CostCurve
 from engines.errors import SpecError
-from engines.events import Started
-from spec_tui import verdict
-from spec_tui.session.state import RunState
-from spec_tui.text import one_line
-from spec_tui.tui import marks, price, slash, words
+from engines.report.events import Started
+from engines.report.run_state import RunState
+from spec_tui.present import audit_words as verdict
+from spec_tui.present import token_styles as marks
+from spec_tui.present.text import one_line
+from spec_tui.tui import chat_words as words
+from spec_tui.tui import price_words as price
+from spec_tui.tui import slash
+from spec_tui.tui.chat_session import ChatSession, Happening
 from spec_tui.tui.screens.chat_actions import ChatActions
 from spec_tui.tui.screens.layers_actions import LayersActions
-from spec_tui.tui.sitting import Happening, Sitting
 from spec_tui.tui.widgets.layers_panel import LayersPanel
 from spec_tui.tui.widgets.lines import Lines, Sides, size
 from spec_tui.tui.widgets.pane import Divider, Pane
@@ -33,9 +36,9 @@ TREE_EVERY, NUMBERS_EVERY = 2, 5  # frames: the tree 10 times a second, numbers 
 
 
 class ChatScreen(ChatActions, LayersActions, Screen):
-    """Draws a ``Sitting`` and hands it what is typed."""
+    """Draws a ``ChatSession`` and hands it what is typed."""
 
-    def __init__(self, sitting: Sitting) -> None:
+    def __init__(self, sitting: ChatSession) -> None:
         super().__init__()
         self.sitting = sitting
         self._message = ""
@@ -195,7 +198,7 @@ class ChatScreen(ChatActions, LayersActions, Screen):
             return self.sitting.measuring.run, -1
         return (self.sitting.last.run if self.sitting.last else RunState()), -1
 
-    def shown_price(self) -> tuple[RunState, int, CostCurve | None, price.Outlook | None, float | None]:
+    def shown_price(self) -> tuple[RunState, int, CostCurve | None, price.SpeedEstimate | None, float | None]:
         """What the view of the price shows: run, round, t(n), the outlook by the run's own numbers, the speed-up
         measured."""
         run, index = self.shown_run()

@@ -8,9 +8,9 @@ from textual.binding import Binding
 from textual.events import Key
 from textual.screen import Screen
 
-from engines.registry import find
-from spec_tui.session.state import RunState
-from spec_tui.tui import marks
+from engines.methods.registry import find
+from engines.report.run_state import RunState
+from spec_tui.present import token_styles as marks
 from spec_tui.tui.screens.layers_actions import PANELS
 
 

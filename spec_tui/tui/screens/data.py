@@ -12,25 +12,25 @@ from textual.events import Key
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from engines.datastores.events import Built, Refused
 from engines.errors import SpecError
-from engines.sources.meter import in_bytes
-from engines.stock import Built, Refused
-from spec_tui import command
-from spec_tui.text import one_line
-from spec_tui.tui import stores as shown
+from engines.hub.download_progress import in_bytes
+from spec_tui.present import shell_lines as command
+from spec_tui.present.text import one_line
+from spec_tui.tui import datastore_rows as shown
+from spec_tui.tui.datastore_rows import DatastoreRow, rows
 from spec_tui.tui.screens.modal import Box, SpecModal
-from spec_tui.tui.settings import Settings, stores
-from spec_tui.tui.stores import Row, rows
+from spec_tui.tui.settings import ChatSettings, stores
 
 if TYPE_CHECKING:
-    from engines.datastores.order import Order
-    from spec_tui.tui.sitting import Sitting
+    from engines.datastores.building.build_spec import BuildSpec
+    from spec_tui.tui.chat_session import ChatSession
 
 EVERY = 0.1  # seconds between two looks at a build
 WIDTH = 32  # of what is known of a datastore, before it is laid out
 
 
-class DataScreen(SpecModal[Settings]):
+class DataScreen(SpecModal[ChatSettings]):
     """Gives back the settings with the datastores chosen, None if closed."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "data.tcss"]
@@ -45,11 +45,11 @@ class DataScreen(SpecModal[Settings]):
         Binding("d,q", "close", "Close", id="data.close", show=False, tooltip="Back to the chat; a build goes on"),
     ]
 
-    def __init__(self, sitting: Sitting) -> None:
+    def __init__(self, sitting: ChatSession) -> None:
         super().__init__()
         self.sitting, self.stock = sitting, sitting.stock
         self.chosen = list(sitting.settings.datastores)
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, DatastoreRow] = {}
         self._doomed = ""  # what a second x removes
         self._seen: tuple = ()
         self._drawn = -1
@@ -103,7 +103,7 @@ class DataScreen(SpecModal[Settings]):
             self.listed.highlighted = min(before, len(self.rows) - 1)
         self._draw_hint()
 
-    def _label(self, row: Row) -> Content:
+    def _label(self, row: DatastoreRow) -> Content:
         return shown.label(row, row.name in self.chosen and not row.unfinished, self.sitting)
 
     def _draw_build(self) -> None:
@@ -113,7 +113,7 @@ class DataScreen(SpecModal[Settings]):
             if self._here() == row.id:
                 self._draw_about(row)
 
-    def _draw_about(self, row: Row) -> None:
+    def _draw_about(self, row: DatastoreRow) -> None:
         panel = self.query_one("#about", Static)
         panel.update(shown.about(row, self.sitting, panel.size.width or WIDTH))
 
@@ -122,7 +122,7 @@ class DataScreen(SpecModal[Settings]):
         return None if at is None else self.listed.get_option_at_index(at).id
 
     @property
-    def row(self) -> Row | None:
+    def row(self) -> DatastoreRow | None:
         """The one under the cursor."""
         return self.rows.get(self._here() or "")
 
@@ -217,11 +217,11 @@ class DataScreen(SpecModal[Settings]):
             offered = row is not None and row.entry is None and not row.unfinished
             self.app.push_screen(BuildScreen(self.sitting, row.name if offered else ""), self._ordered)
 
-    def _ordered(self, wanted: tuple[Order, bool] | None) -> None:
+    def _ordered(self, wanted: tuple[BuildSpec, bool] | None) -> None:
         if wanted is not None:
             self._build(*wanted)
 
-    def _build(self, order: Order, fresh: bool) -> None:
+    def _build(self, order: BuildSpec, fresh: bool) -> None:
         self.stock.build(order, fresh)
         self._look()
         self.listed.highlighted = list(self.rows).index(shown.unfinished_id(order.name))
@@ -275,7 +275,7 @@ class DataScreen(SpecModal[Settings]):
         elif self.sitting.phase == "ready":
             self.stock.remove(name)
         else:
-            from engines.datastores import places
+            from engines.datastores.storage import catalog as places
 
             try:
                 places.remove(name)

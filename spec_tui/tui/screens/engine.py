@@ -13,18 +13,18 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option as Item
 
 from engines.errors import UsageProblem
-from engines.events import Ready
-from engines.options import Option
-from engines.registry import EngineSpec, find, specs
-from spec_tui.text import LOSSY, one_line
-from spec_tui.tui import price
-from spec_tui.tui.marks import STAND_OUT, marked
+from engines.methods.options import Option
+from engines.methods.registry import EngineSpec, find, specs
+from engines.report.events import Ready
+from spec_tui.present.text import LOSSY, one_line
+from spec_tui.present.token_styles import STAND_OUT, marked
+from spec_tui.tui import price_words as price
 from spec_tui.tui.screens.modal import Box, SpecModal
-from spec_tui.tui.settings import SAMPLING, Settings, unavailable
+from spec_tui.tui.settings import SAMPLING, ChatSettings, unavailable
 from spec_tui.tui.widgets.field import Field
 
 
-class EngineScreen(SpecModal[Settings]):
+class EngineScreen(SpecModal[ChatSettings]):
     """Gives back the settings chosen, None if closed."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "engine.tcss"]
@@ -39,7 +39,7 @@ class EngineScreen(SpecModal[Settings]):
     SAMPLED: ClassVar = True  # whether the form has what engines share, too
     SYSTEM: ClassVar = True  # and what the model is told first
 
-    def __init__(self, settings: Settings, ready: Ready | None) -> None:
+    def __init__(self, settings: ChatSettings, ready: Ready | None) -> None:
         super().__init__()
         self.settings, self.ready = settings, ready
         self.chosen = settings.resolved(ready)
@@ -145,11 +145,11 @@ class EngineScreen(SpecModal[Settings]):
             return
         self.choose(settings)
 
-    def choose(self, settings: Settings) -> None:
+    def choose(self, settings: ChatSettings) -> None:
         """Give back what was chosen."""
         self.dismiss(settings)
 
-    def _with(self, settings: Settings, field: Field) -> Settings:
+    def _with(self, settings: ChatSettings, field: Field) -> ChatSettings:
         if field.has_class("system"):
             return replace(settings, system=str(field.value))
         if field.has_class("datastores"):

@@ -9,9 +9,9 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from spec_tui.export.formats import FORMS, Look
-from spec_tui.session.state import RunState
-from spec_tui.session.trace import Trace, recorded, written
+from engines.report.run_state import RunState
+from engines.report.traces import Trace, recorded, written
+from spec_tui.export.formats import FORMS, ExportOptions
 from spec_tui.tui.screens.modal import Box, SpecModal
 
 PICTURE = "svg"
@@ -57,4 +57,4 @@ def document(run: RunState, name: str) -> tuple[bytes, str]:
     events = recorded(run)
     if name == "trace":
         return written(events), _ENDINGS[name]
-    return FORMS[name].make(Trace(events), "answer", Look()).encode("utf-8", "backslashreplace"), name
+    return FORMS[name].make(Trace(events), "answer", ExportOptions()).encode("utf-8", "backslashreplace"), name

@@ -10,17 +10,17 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import Static
 
-from engines.events import Choice, Layers, Origin, Round
-from engines.tree import children
-from spec_tui import verdict
-from spec_tui.session.state import RunState, TokenState, origin_of
-from spec_tui.text import LOSSY, one_line, sanitise, visible
-from spec_tui.tui import marks
-from spec_tui.tui.marks import marked
-from spec_tui.tui.price import budget_words
+from engines.core.tree import children
+from engines.report.events import Choice, Layers, Origin, Round
+from engines.report.run_state import RunState, TokenState, origin_of
+from spec_tui.present import audit_words as verdict
+from spec_tui.present import token_styles as marks
+from spec_tui.present.text import LOSSY, one_line, sanitise, visible
+from spec_tui.present.token_styles import marked
+from spec_tui.tui.chat_session import ChatSession
+from spec_tui.tui.price_words import budget_words
 from spec_tui.tui.screens import trials
 from spec_tui.tui.screens.modal import Box, SpecModal
-from spec_tui.tui.sitting import Sitting
 from spec_tui.tui.widgets.strip_panel import bar, fit
 
 NAME = 14
@@ -37,7 +37,7 @@ class Inspector(SpecModal[tuple[int, int]]):
         Binding("enter", "close", "Close", id="inspect.close", show=False, tooltip="Close"),
     ]
 
-    def __init__(self, sitting: Sitting, cursor: tuple[int, int]) -> None:
+    def __init__(self, sitting: ChatSession, cursor: tuple[int, int]) -> None:
         super().__init__()
         self.sitting, self.cursor = sitting, cursor
 

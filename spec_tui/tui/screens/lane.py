@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from engines.race.lanes import Lane
 from spec_tui.tui.screens.engine import EngineScreen
-from spec_tui.tui.settings import Settings
+from spec_tui.tui.settings import ChatSettings
 
 
 class LaneScreen(EngineScreen):
@@ -17,7 +17,7 @@ class LaneScreen(EngineScreen):
     ENTER: ClassVar = "adds it"
     SAMPLED: ClassVar = False
 
-    def choose(self, settings: Settings) -> None:
+    def choose(self, settings: ChatSettings) -> None:
         engine = settings.resolved(self.ready)
         given = dict(settings.given.get(engine, {}))
         own = settings.retrieves(self.ready) and settings.datastores != self.settings.datastores

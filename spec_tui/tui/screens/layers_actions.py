@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from textual.screen import Screen
 
+from engines.cost.self_speculation import ENGINES
 from engines.errors import SpecError, UsageProblem
-from engines.payoff import ENGINES
-from engines.registry import find
-from spec_tui.tui import layers
-from spec_tui.tui.sitting import Sitting
+from engines.methods.registry import find
+from spec_tui.tui import layers_view as layers
+from spec_tui.tui.chat_session import ChatSession
 from spec_tui.tui.widgets.layers_panel import LayersPanel
 
 PANELS = ("tree", "layers", "speed")
@@ -102,7 +102,7 @@ def _other(engine: str) -> str:
     return f"{find(engine).title} leaves no layers out: /engine admg does"
 
 
-def measure(sitting: Sitting, typed: str) -> str:
+def measure(sitting: ChatSession, typed: str) -> str:
     """Measure the cosines of what is typed, as the next turn, else of the last prompt: a run of a single token, beside
     the conversation. Returns "" or why not."""
     settings = sitting.settings

@@ -8,16 +8,16 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding
 
-from engines.cost import CostCurve
-from spec_tui.session.state import RunState
-from spec_tui.tui.price import Outlook
+from engines.cost.curve import CostCurve
+from engines.report.run_state import RunState
+from spec_tui.tui.price_words import SpeedEstimate
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.price_panel import PricePanel
 
 EVERY = 0.25  # seconds between two looks at the run
 STEP, FIRST = 0.05, 0.7  # of an assumed acceptance; where nothing was measured
 
-Look = Callable[[], tuple[RunState, int, CostCurve | None, Outlook | None, float | None]]
+Look = Callable[[], tuple[RunState, int, CostCurve | None, SpeedEstimate | None, float | None]]
 
 
 class PriceScreen(SpecModal[None]):

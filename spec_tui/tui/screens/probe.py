@@ -10,17 +10,17 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from engines.options import Option
-from engines.stock import Refused
-from spec_tui import command
-from spec_tui.text import one_line
-from spec_tui.tui.probed import lines
+from engines.datastores.events import Refused
+from engines.methods.options import Option
+from spec_tui.present import shell_lines as command
+from spec_tui.present.text import one_line
+from spec_tui.tui.probe_view import lines
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.field import Field
 
 if TYPE_CHECKING:
-    from spec_tui.tui.sitting import Sitting
-    from spec_tui.tui.stockroom import Question
+    from spec_tui.tui.chat_session import ChatSession
+    from spec_tui.tui.datastore_jobs import Question
 
 EVERY = 0.05  # seconds between two looks
 TEXT = Option("text", "", "What the draft would follow: the end of a context.")
@@ -41,7 +41,7 @@ class ProbeScreen(SpecModal[None]):
         Binding("down", "scroll(1)", "Down", id="probe.down", show=False, tooltip="Scroll"),
     ]
 
-    def __init__(self, sitting: Sitting, name: str) -> None:
+    def __init__(self, sitting: ChatSession, name: str) -> None:
         super().__init__()
         self.sitting, self.stock, self.store = sitting, sitting.stock, name
         self._wanted: Question | None = None

@@ -12,10 +12,11 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Footer, Static
 
-from spec_tui.tui import race_words, words
-from spec_tui.tui.contest import Contest
+from spec_tui.tui import chat_words as words
+from spec_tui.tui import race_words
+from spec_tui.tui.chat_session import ChatSession, Happening
+from spec_tui.tui.race_controller import RaceController
 from spec_tui.tui.screens.race_actions import RaceActions
-from spec_tui.tui.sitting import Happening, Sitting
 from spec_tui.tui.widgets.lines import Lines, Sides
 from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.prompt_box import PromptBox
@@ -27,15 +28,15 @@ MOVING, WATCHING, RESTING = 1 / 15, 1 / 4, 1 / 10  # seconds between two looks: 
 
 
 class RaceScreen(RaceActions, Screen[set[Happening]]):
-    """Draws a ``Contest`` over a sitting's engine; the chat below must not take the engine's events meanwhile. Gives
-    back what the sitting has heard."""
+    """Draws a ``RaceController`` over a sitting's engine; the chat below must not take the engine's events meanwhile.
+    Gives back what the sitting has heard."""
 
     CSS_PATH: ClassVar = ["race.tcss"]
     AUTO_FOCUS = ""
 
-    def __init__(self, sitting: Sitting) -> None:
+    def __init__(self, sitting: ChatSession) -> None:
         super().__init__()
-        self.contest = Contest(sitting)
+        self.contest = RaceController(sitting)
         self.message = ""
         self._seen = monotonic()
         self.add_class("before")
@@ -151,7 +152,7 @@ class RaceScreen(RaceActions, Screen[set[Happening]]):
             self.action_go()
 
     def _complete(self, text: str) -> list[str]:
-        from engines import registry
+        from engines.methods import registry
 
         if not text.startswith("/lanes "):
             return ["/lanes "] if text and "/lanes ".startswith(text) else []

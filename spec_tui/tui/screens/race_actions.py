@@ -12,11 +12,12 @@ from textual.screen import Screen
 
 from engines.errors import SpecError
 from engines.race.lanes import Lane
-from spec_tui.text import one_line
-from spec_tui.tui import marks, race_words
-from spec_tui.tui.contest import Contest
-from spec_tui.tui.racing import Setup
-from spec_tui.tui.replay import speed_words
+from spec_tui.present import token_styles as marks
+from spec_tui.present.text import one_line
+from spec_tui.tui import race_words
+from spec_tui.tui.race_controller import RaceController
+from spec_tui.tui.race_setup import RaceSetup
+from spec_tui.tui.replay_app import speed_words
 from spec_tui.tui.widgets.prompt_box import PromptBox
 from spec_tui.tui.widgets.race_lanes import RaceLanes
 from spec_tui.tui.widgets.race_table import SORTS
@@ -25,7 +26,7 @@ from spec_tui.tui.widgets.race_table import SORTS
 class RaceActions(Screen):
     """The bindings of the race screen and their actions; ``RaceScreen`` adds the widgets and the drawing."""
 
-    contest: Contest
+    contest: RaceController
     message: str
     lane = 0  # that has the focus
     sort = 0
@@ -133,7 +134,7 @@ class RaceActions(Screen):
         else:
             self.dismiss(self.contest.happened)
 
-    def _with(self, **changes) -> Setup:
+    def _with(self, **changes) -> RaceSetup:
         return replace(self.contest.setup, **changes)
 
     # -- what will run ----------------------------------------------------------------------------
@@ -247,7 +248,7 @@ class RaceActions(Screen):
         self.changed(f"tokens coloured by {self.view}")
 
     def action_export(self) -> None:
-        from spec_tui.race.export import export
+        from spec_tui.export.race_files import export
 
         try:
             folder = export(self.contest.bout)
@@ -258,7 +259,7 @@ class RaceActions(Screen):
             self.say(f"could not save the race: {error.message}. {error.hint}")
 
     def action_copy(self) -> None:
-        from spec_tui.command import compare_line
+        from spec_tui.present.shell_lines import compare_line
 
         bout, sitting = self.contest.bout, self.contest.sitting
         try:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from spec_tui.narration import question
-from spec_tui.race.photo import SPEEDS
-from spec_tui.race.recorded import Recorded
-from spec_tui.tui.contest import Contest, Moment
-from spec_tui.tui.racing import Setup
+from spec_tui.present.narration import question
+from spec_tui.session.race_replay import SPEEDS
+from spec_tui.session.recorded_race import RecordedRace
+from spec_tui.tui.chat_session import ChatSession
+from spec_tui.tui.race_controller import Moment, RaceController
+from spec_tui.tui.race_setup import RaceSetup
 from spec_tui.tui.screens.race import RaceScreen
-from spec_tui.tui.sitting import Sitting
 
 
-class Recording(Contest):
+class Recording(RaceController):
     """A contest that is over.
 
     Args:
@@ -23,12 +23,12 @@ class Recording(Contest):
         speed: of the photo finish, the nearest that there is; infinity begins at its end; None lets it be watched.
     """
 
-    bout: Recorded
+    bout: RecordedRace
 
-    def __init__(self, sitting: Sitting, bout: Recorded, speed: float | None = None) -> None:
+    def __init__(self, sitting: ChatSession, bout: RecordedRace, speed: float | None = None) -> None:
         super().__init__(sitting)
         self.bout = bout
-        self.setup = Setup(bout.asked.lanes, question(bout.starts[0]), repeats=1)
+        self.setup = RaceSetup(bout.asked.lanes, question(bout.starts[0]), repeats=1)
         self._develop()
         if speed == math.inf:
             self.photo.skip()
@@ -58,7 +58,7 @@ class RecordedRaceScreen(RaceScreen):
     NEED_A_MODEL = frozenset({"stop", "go", "again", "add", "remove", "repeats", "mode", "prompt", "showcase", "export",
                               "copy"})
 
-    def __init__(self, sitting: Sitting, bout: Recorded, speed: float | None = None) -> None:
+    def __init__(self, sitting: ChatSession, bout: RecordedRace, speed: float | None = None) -> None:
         super().__init__(sitting)
         self.contest = Recording(sitting, bout, speed)
 

@@ -12,13 +12,13 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Digits, Footer, Static
 
-from engines.events import Event
-from spec_tui.session.state import RunState, fold_all
-from spec_tui.step.phases import Place, event_of
-from spec_tui.step.player import SPEEDS, Player
-from spec_tui.text import one_line
-from spec_tui.tui import words
-from spec_tui.tui.marks import spans
+from engines.report.events import Event
+from engines.report.run_state import RunState, fold_all
+from spec_tui.present.step.phases import StepPosition, event_of
+from spec_tui.present.step.player import SPEEDS, StepPlayer
+from spec_tui.present.text import one_line
+from spec_tui.present.token_styles import spans
+from spec_tui.tui import chat_words as words
 from spec_tui.tui.screens.step_actions import StepActions
 from spec_tui.tui.widgets.lines import Sides
 from spec_tui.tui.widgets.pane import Divider, Pane
@@ -44,12 +44,12 @@ class StepScreen(StepActions, Screen):
     TIMELINE: ClassVar = Timeline
 
     def __init__(
-        self, source: RunState | Iterable[Event], title: str = "", *, place: Place | None = None,
+        self, source: RunState | Iterable[Event], title: str = "", *, place: StepPosition | None = None,
         look: Callable[[], RunState] | None = None, presenter: bool = False,
     ) -> None:
         super().__init__()
         run = source if isinstance(source, RunState) else fold_all(source)
-        self.player, self.run_title, self._look = Player(run, place), title, look
+        self.player, self.run_title, self._look = StepPlayer(run, place), title, look
         self.begins_presenting, self.message = presenter, ""
         self.typed: str | None = None  # digits of a round that is being typed
         self._theme_before = ""

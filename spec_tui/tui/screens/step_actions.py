@@ -11,7 +11,7 @@ from textual.binding import Binding
 from textual.events import Key
 from textual.screen import Screen
 
-from spec_tui.step.player import SPEEDS, Player, score
+from spec_tui.present.step.player import SPEEDS, StepPlayer, score
 from spec_tui.tui.widgets.step_panels import Explaining
 
 LIGHT = "spec-light"
@@ -21,7 +21,7 @@ _NAMES = {"full_stop": ".", "comma": ",", "plus": "+", "minus": "-", "escape": "
 class StepActions(Screen):
     """The bindings of the step screen and their actions; ``StepScreen`` adds the widgets and the drawing."""
 
-    player: Player
+    player: StepPlayer
     message: str
     typed: str | None
     pressed = ""

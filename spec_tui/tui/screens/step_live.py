@@ -7,15 +7,15 @@ from typing import ClassVar
 
 from textual.binding import Binding
 
+from engines.report.run_state import RunState
 from engines.request import Request
-from spec_tui.session.replay import ReplayClient
-from spec_tui.session.state import RunState
-from spec_tui.step.futures import going_on
-from spec_tui.step.phases import Place
-from spec_tui.text import one_line
+from spec_tui.present.step.branching import going_on
+from spec_tui.present.step.phases import StepPosition
+from spec_tui.present.text import one_line
+from spec_tui.session.replay_client import ReplayClient
+from spec_tui.tui.chat_session import ChatSession
 from spec_tui.tui.screens.step import StepScreen
-from spec_tui.tui.settings import Settings
-from spec_tui.tui.sitting import Sitting
+from spec_tui.tui.settings import ChatSettings
 from spec_tui.tui.turns import Turn
 
 EVERY_ROW, OTHER_FUTURE = "every row of the answer", "another future"
@@ -36,7 +36,7 @@ class LiveStep(StepScreen):
                 tooltip="Run the answer again, and record what the target has at every row"),
     ]
 
-    def __init__(self, sitting: Sitting, turn: Turn, place: Place, presenter: bool = False) -> None:
+    def __init__(self, sitting: ChatSession, turn: Turn, place: StepPosition, presenter: bool = False) -> None:
         super().__init__(turn.run, turn.prompt, place=place, look=self._now, presenter=presenter)
         self.sitting, self.turn = sitting, turn
         self.again: Turn | None = None  # the same answer, with every row recorded
@@ -97,9 +97,9 @@ class LiveStep(StepScreen):
         from spec_tui.tui.screens.lane import ChangeScreen
 
         self.player.playing = False
-        self.app.push_screen(ChangeScreen(Settings.from_request(self.request()), self.sitting.ready), self._branch)
+        self.app.push_screen(ChangeScreen(ChatSettings.from_request(self.request()), self.sitting.ready), self._branch)
 
-    def _branch(self, settings: Settings | None) -> None:
+    def _branch(self, settings: ChatSettings | None) -> None:
         if settings is None or (refused := self._refused()):
             self.say(refused if settings is not None else "")
             return
@@ -126,10 +126,10 @@ def _same(a: RunState, b: RunState) -> bool:
     return [t.emitted.token for t in a.tokens] == [t.emitted.token for t in b.tokens]
 
 
-def stepping(sitting: Sitting, turn: Turn, index: int | None = None, presenter: bool = False) -> StepScreen:
+def stepping(sitting: ChatSession, turn: Turn, index: int | None = None, presenter: bool = False) -> StepScreen:
     """The screen for a turn, from the round of a token on, else from the first; a recorded one has no engine to ask."""
     run = turn.run
-    place = Place(run.tokens[index].round + 1 if index is not None else min(1, len(run.rounds)))
+    place = StepPosition(run.tokens[index].round + 1 if index is not None else min(1, len(run.rounds)))
     if isinstance(sitting.client, ReplayClient):
         return StepScreen(run, turn.prompt, place=place, look=lambda: turn.run, presenter=presenter)
     return LiveStep(sitting, turn, place, presenter)

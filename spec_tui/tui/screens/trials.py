@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from engines.events import Round, Trial
-from spec_tui.session.state import TokenState
-from spec_tui.text import LOSSY, visible
-from spec_tui.tui.marks import marked
+from engines.report.events import Round, Trial
+from engines.report.run_state import TokenState
+from spec_tui.present.text import LOSSY, visible
+from spec_tui.present.token_styles import marked
 from spec_tui.tui.widgets.strip_panel import fit
 
 MOST = 12  # trials listed

@@ -11,9 +11,9 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from engines.errors import UsageProblem
-from engines.options import Option
-from spec_tui.text import LOSSY
-from spec_tui.tui.marks import marked
+from engines.methods.options import Option
+from spec_tui.present.text import LOSSY
+from spec_tui.present.token_styles import marked
 
 
 class Field(Horizontal):

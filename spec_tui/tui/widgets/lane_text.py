@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from spec_tui.session.state import RunState
-from spec_tui.text import sanitise
-from spec_tui.tui import marks
+from engines.report.run_state import RunState
+from spec_tui.present import token_styles as marks
+from spec_tui.present.text import sanitise
 from spec_tui.tui.widgets.strip_panel import Row, Span
 from spec_tui.tui.widgets.wrap import Line, Tok, Wrapper
 

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 from textual.binding import Binding
 
-from spec_tui.tui.layers import Look
+from spec_tui.tui.layers_view import LayersView
 from spec_tui.tui.widgets import layers_rows
 from spec_tui.tui.widgets.strip_panel import Row, StripPanel
 
 
 class LayersPanel(StripPanel, can_focus=True):
-    """Draws a ``Look``; its keys move the rules of the next answer."""
+    """Draws a ``LayersView``; its keys move the rules of the next answer."""
 
     HELP = ("One cell a sublayer: ■ drafting runs it, ▣ one of the last n, which stay; left out: c for its cosine, i "
             "as one of every m-th, b for both, s by a search. The next answer: □ will run it, capitals leave it out.")
@@ -34,9 +34,9 @@ class LayersPanel(StripPanel, can_focus=True):
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
-        self._look = Look()
+        self._look = LayersView()
 
-    def show_look(self, look: Look) -> None:
+    def show_look(self, look: LayersView) -> None:
         """Show this."""
         self._look = look
         self.update_rows()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
 
-from spec_tui.tui.layers import Look
+from spec_tui.tui.layers_view import LayersView
 from spec_tui.tui.widgets.payoff_rows import scale, verdict
 from spec_tui.tui.widgets.strip_panel import Row, Span, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns
@@ -43,7 +43,7 @@ class Grid:
         return self.bands * (self.plot + 2 + self.axis + (kinds if self.numbers else 0))
 
 
-def rows(look: Look, width: int, height: int) -> list[Row]:
+def rows(look: LayersView, width: int, height: int) -> list[Row]:
     """The whole panel."""
     head = title_row(width, "layers", fit(_title(look), max(0, width - 12)).rstrip())
     layers = look.shown
@@ -82,7 +82,7 @@ def layout(layers: int, width: int, height: int, kinds: int, below: int) -> tupl
     return Grid(1, room, -(-layers // room), 0, False, False), 0
 
 
-def bands(look: Look, grid: Grid, width: int) -> list[Row]:
+def bands(look: LayersView, grid: Grid, width: int) -> list[Row]:
     """Every layer once, in order."""
     count = len(look.shown.attention)
     out: list[Row] = []
@@ -91,7 +91,7 @@ def bands(look: Look, grid: Grid, width: int) -> list[Row]:
     return out
 
 
-def _of_band(look: Look, span: range, grid: Grid, width: int) -> list[Row]:
+def _of_band(look: LayersView, span: range, grid: Grid, width: int) -> list[Row]:
     layers, pad = look.shown, grid.cell
     out = _plot(look, span, grid, width)
     for name, kind in (("attn", "attention"), ("MLP", "mlp")):
@@ -108,7 +108,7 @@ def _of_band(look: Look, span: range, grid: Grid, width: int) -> list[Row]:
     return out
 
 
-def cell(look: Look, kind: str, layer: int, width: int = 1) -> list[Span]:
+def cell(look: LayersView, kind: str, layer: int, width: int = 1) -> list[Span]:
     """One sublayer: whether drafting runs it, or which rule leaves it out; what the next answer changes stands out."""
     layers = look.shown
     rule, before = getattr(layers, kind)[layer], getattr(look.used or layers, kind)[layer]
@@ -136,7 +136,7 @@ class Axis:
     below: int | None
 
     @classmethod
-    def of(cls, look: Look, height: int) -> Axis:
+    def of(cls, look: LayersView, height: int) -> Axis:
         """Above every cosine; the threshold lies between two rows, so that a bar crosses its line or does not."""
         layers, alpha = look.shown, look.shown.alpha
         most = max((nines(c) for c in (*_known(layers.attention_cosine), *_known(layers.mlp_cosine))), default=1.0)
@@ -156,7 +156,7 @@ class Axis:
         return max(found, edge + 1) if cosine >= alpha else min(found, edge)
 
 
-def _plot(look: Look, span: range, grid: Grid, width: int) -> list[Row]:
+def _plot(look: LayersView, span: range, grid: Grid, width: int) -> list[Row]:
     """Cosines as columns, those of attention and beside them those of MLP, and the threshold as a line."""
     layers, height, alpha = look.shown, grid.plot, look.shown.alpha
     if not height:
@@ -206,7 +206,7 @@ def _axis(span: range, pad: int) -> str:
     return text
 
 
-def counts(look: Look, width: int) -> str:
+def counts(look: LayersView, width: int) -> str:
     """How many sublayers drafting leaves out; of the next answer what changes."""
     now, before = look.shown, look.used or look.shown
     parts = []
@@ -217,7 +217,7 @@ def counts(look: Look, width: int) -> str:
     return fit(f"{head} {' and '.join(parts)} of {len(now.attention)}", width)
 
 
-def _title(look: Look) -> str:
+def _title(look: LayersView) -> str:
     values = (("α", look.alpha), ("m", look.m), ("n", look.n))
     words = "  ".join(f"{name} {value:g}" for name, value in values if value is not None)
     if look.engine == "draft-verify":  # though the cells may still be those of an answer by rules
@@ -225,7 +225,7 @@ def _title(look: Look) -> str:
     return f"next: {words}" if look.changes else words
 
 
-def _nothing(look: Look, width: int) -> list[Row]:
+def _nothing(look: LayersView, width: int) -> list[Row]:
     text = {
         "admg": "nothing measured yet: an answer does it; so do l and enter for the prompt that is typed",
         "draft-verify": "the next answer leaves out what spec-tui search-layers found, or what layers= says",
@@ -233,13 +233,13 @@ def _nothing(look: Look, width: int) -> list[Row]:
     return [BLANK, *([(line, "muted")] for line in wrap(text, max(10, width)))]
 
 
-def _hint(look: Look, width: int) -> Row:
+def _hint(look: LayersView, width: int) -> Row:
     fixed = "spec-tui search-layers finds such a set"
     words = {"admg": KEYS, "draft-verify": fixed}.get(look.engine, "/engine admg leaves out layers")
     return [(fit(words, width), "muted")]
 
 
-def _legend(look: Look, width: int) -> Row:
+def _legend(look: LayersView, width: int) -> Row:
     """The marks that are there, and what they mean."""
     layers = look.shown
     there = {cell(look, kind, n)[0][0] for kind in ("attention", "mlp") for n in range(len(layers.attention))}

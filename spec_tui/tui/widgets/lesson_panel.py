@@ -6,7 +6,7 @@ from textwrap import wrap
 
 from spec_tui.learn.lesson import terms
 from spec_tui.learn.walk import View, Walk
-from spec_tui.step.player import Player
+from spec_tui.present.step.player import StepPlayer
 from spec_tui.tui.widgets.step_panels import BLANK, Explaining, StepPanel, Timeline
 from spec_tui.tui.widgets.strip_panel import Row, title_row
 
@@ -24,7 +24,7 @@ class LessonText(StepPanel):
     explains = False
     scrolled = 0
 
-    def draw(self, player: Player, width: int, height: int) -> list[Row]:
+    def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         if self.walk is None:
             return []
         view = self.walk.view()
@@ -43,7 +43,7 @@ class LessonExplaining(Explaining):
     """What the step screen says of the phase; the lesson has a question of its own."""
 
     @staticmethod
-    def _question(player: Player, width: int) -> list[Row]:
+    def _question(player: StepPlayer, width: int) -> list[Row]:
         return []
 
 
@@ -51,7 +51,7 @@ class LessonTimeline(Timeline):
     """The rounds; a lesson has no bookmarks."""
 
     @staticmethod
-    def _foot(player: Player, width: int) -> Row:
+    def _foot(player: StepPlayer, width: int) -> Row:
         return Timeline._foot(player, width)[:1]
 
 

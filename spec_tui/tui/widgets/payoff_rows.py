@@ -3,22 +3,22 @@ they would have to, on one scale."""
 
 from __future__ import annotations
 
-from engines.payoff import Payoff
-from spec_tui.tui.layers import Look
+from engines.cost.self_speculation import Payoff
+from spec_tui.tui.layers_view import LayersView
 from spec_tui.tui.widgets.lines import clip
 from spec_tui.tui.widgets.price_rows import style_of
 from spec_tui.tui.widgets.strip_panel import Row, Span, bar, fit
 
 NAME = 14  # columns of what a row is of
 
-def verdict(look: Look, width: int) -> Row:
+def verdict(look: LayersView, width: int) -> Row:
     """Whether leaving out layers pays here, in words as long as there is room for."""
     mark, style, *words = _verdict(look)
     text = next((w for w in words if len(w) + 2 <= width), words[-1])
     return clip([(mark + " ", style), (text, "text")], width)
 
 
-def _verdict(look: Look) -> tuple[str, ...]:
+def _verdict(look: LayersView) -> tuple[str, ...]:
     """Mark, style, and the sentence in falling lengths. The speed of the run decides where it is known; what agreement
     has to do with it is told beside it."""
     p, speed = look.payoff, look.speed

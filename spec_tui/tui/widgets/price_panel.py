@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from textwrap import wrap
 
-from engines.cost import CostCurve
-from engines.forecast import Forecast
+from engines.cost.curve import CostCurve
+from engines.cost.speedup_model import SpeedupModel
+from engines.report.run_state import RunState
 from engines.request import law_mark
-from spec_tui.session.state import RunState
-from spec_tui.text import one_line
-from spec_tui.tui.marks import spans
-from spec_tui.tui.price import Outlook, Seen, budget_words, conclusion, seen, share
+from spec_tui.present.text import one_line
+from spec_tui.present.token_styles import spans
+from spec_tui.tui.price_words import DraftCosts, SpeedEstimate, budget_words, conclusion, seen, share
 from spec_tui.tui.widgets import price_rows
 from spec_tui.tui.widgets.lines import clip, size
 from spec_tui.tui.widgets.price_rows import BEST, HERE, PAPER
@@ -32,15 +32,16 @@ class PricePanel(StripPanel, can_focus=True):
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
         self._run, self._index = RunState(), -1
-        self._outlook: Outlook | None = None
+        self._outlook: SpeedEstimate | None = None
         self._curve: CostCurve | None = None
-        self._seen = Seen()
+        self._seen = DraftCosts()
         self._measured: float | None = None
         self._top = 0.0
         self.assumed: float | None = None
 
     def show_price(
-        self, run: RunState, index: int, curve: CostCurve | None, found: Outlook | None, measured: float | None = None
+        self, run: RunState, index: int, curve: CostCurve | None, found: SpeedEstimate | None, measured: float | None =
+            None
     ) -> None:
         """Show this run and round (-1: the last), t(n), the outlook for its engine or the next one, and how many times
         as fast as the baseline it was measured to be."""
@@ -85,7 +86,7 @@ class PricePanel(StripPanel, can_focus=True):
         return False  # nothing else here could have it
 
     # -- plots --------------------------------------------------------------------------------------
-    def _plots(self, found: Outlook, f: Forecast, width: int, free: int, gap: list[Row]) -> list[Row]:
+    def _plots(self, found: SpeedEstimate, f: SpeedupModel, width: int, free: int, gap: list[Row]) -> list[Row]:
         """Both plots where they fit, else t(n) alone."""
         if width >= BESIDE:
             half = (width - 4) // 2
@@ -98,7 +99,7 @@ class PricePanel(StripPanel, can_focus=True):
         low = spare // 2
         return [*self._cost(width, spare - low, f), *gap, *self._speed(found, f, width, low), *gap]
 
-    def _cost(self, width: int, height: int, f: Forecast | None = None) -> list[Row]:
+    def _cost(self, width: int, height: int, f: SpeedupModel | None = None) -> list[Row]:
         """t(n) as measured, the round shown, and below the axis what is best and what is published."""
         event = self._run.rounds[self._index] if self._run.rounds else None
         self._top = max(self._top, price_rows.cost_top(self._curve, event.verify_seconds if event else 0.0))
@@ -113,7 +114,7 @@ class PricePanel(StripPanel, can_focus=True):
         plot = price_rows.cost_plot(self._curve, self._top, width, height, event)
         return [clip(title, width), *plot, price_rows.mark_row(width, marks, _KEY)]
 
-    def _speed(self, found: Outlook, f: Forecast, width: int, height: int) -> list[Row]:
+    def _speed(self, found: SpeedEstimate, f: SpeedupModel, width: int, height: int) -> list[Row]:
         if not f.chances:
             title = [("acceptance needed to pay, %", "title"), (f" over {found.unit}s drafted", "text"),
                      ("   none is measured yet: → assumes one", "muted")]
@@ -124,7 +125,7 @@ class PricePanel(StripPanel, can_focus=True):
         return [clip(title, width), *price_rows.speed_plot(found, f, width, height)]
 
     # -- numbers ------------------------------------------------------------------------------------
-    def _table(self, found: Outlook, f: Forecast, width: int) -> list[Row]:
+    def _table(self, found: SpeedEstimate, f: SpeedupModel, width: int) -> list[Row]:
         """By size of the draft: what was seen, what a round takes, needs and is expected to make."""
         m, known = self._run.metrics, bool(f.chances)
         tried = m.depth_tried if found.forecast.chances else ()
@@ -147,7 +148,7 @@ class PricePanel(StripPanel, can_focus=True):
         return [head, *[[(fit(name, NAME), "muted"), *[(f"{text:>{CELL}}", style) for text in texts]]
                         for name, style, texts in lines]]
 
-    def _costs(self, found: Outlook, width: int, tall: bool) -> list[Row]:
+    def _costs(self, found: SpeedEstimate, width: int, tall: bool) -> list[Row]:
         """What drafting takes, and what the budget did."""
         rounds, started = len(self._run.rounds), self._run.started
         budget = str(started.options.get("budget", "")) if started is not None else ""
@@ -165,7 +166,7 @@ class PricePanel(StripPanel, can_focus=True):
             rows.append(("t(n)    ", f"this run took ×{scale:.2f}: {_FRESH}"))
         return [clip([(name, "text"), (text, "muted")], width) for name, text in rows]
 
-    def _drafting(self, found: Outlook) -> str:
+    def _drafting(self, found: SpeedEstimate) -> str:
         rounds = len(self._run.rounds)
         each = self._run.metrics.draft_seconds / rounds * 1000 if rounds else 0.0
         if found.dear is None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from engines.cost import BreakEven, CostCurve
-from engines.events import Round
-from engines.forecast import Forecast
-from spec_tui.session.state import RunState
-from spec_tui.tui.price import Outlook, pays_from, share
+from engines.cost.curve import BreakEven, CostCurve
+from engines.cost.speedup_model import SpeedupModel
+from engines.report.events import Round
+from engines.report.run_state import RunState
+from spec_tui.tui.price_words import SpeedEstimate, pays_from, share
 from spec_tui.tui.widgets.strip_panel import Row, Span, fit
 from spec_tui.tui.widgets.strip_plot import columns, nice_top
 
@@ -25,7 +25,7 @@ Marks = Mapping[int, Span]
 """Column of a line: the glyph that stands there, and its style."""
 
 
-def break_even(run: RunState, found: Outlook | None, width: int, measured: float | None = None) -> Row:
+def break_even(run: RunState, found: SpeedEstimate | None, width: int, measured: float | None = None) -> Row:
     """What a round needs and makes, and whether that pays, in 41 columns; before a run what it would take.
     ``measured``: times as fast as the baseline, where there is one."""
     m, even = run.metrics, run.metrics.break_even
@@ -47,7 +47,7 @@ def break_even(run: RunState, found: Outlook | None, width: int, measured: float
 
 
 def _verdict(
-    even: BreakEven, found: Outlook | None, scale: float = 1.0, measured: float | None = None
+    even: BreakEven, found: SpeedEstimate | None, scale: float = 1.0, measured: float | None = None
 ) -> tuple[str, str, str]:
     """Mark, words and style. What was measured against a baseline decides; without one a run off the curve, whose
     t(n) is no longer the machine's, gets no verdict."""
@@ -154,7 +154,7 @@ def mark_row(width: int, marks: Marks, key: Row = ()) -> Row:
     return [(" " * LABEL, "text"), *overlay(" " * (room - size), "text", marks), *key]
 
 
-def speed_plot(found: Outlook, forecast: Forecast, width: int, height: int) -> list[Row]:
+def speed_plot(found: SpeedEstimate, forecast: SpeedupModel, width: int, height: int) -> list[Row]:
     """Expected tokens a second, as a multiple of drafting nothing, over the size of the draft; what pays stands out.
     Two rows more than ``height``: the axis, and below it what is best and what is published."""
     speeds = [forecast.speed_up(depth) for depth in range(forecast.most + 1)]
@@ -162,7 +162,7 @@ def speed_plot(found: Outlook, forecast: Forecast, width: int, height: int) -> l
     return _size_plot(bars, top, width, height, 1.0, {found.paper: (PAPER, "accent"), forecast.best: (BEST, "good")})
 
 
-def needed_plot(found: Outlook, forecast: Forecast, width: int, height: int) -> list[Row]:
+def needed_plot(found: SpeedEstimate, forecast: SpeedupModel, width: int, height: int) -> list[Row]:
     """The acceptance in percent from which drafts of a size pay, in the same frame; what never pays stands out."""
     needed = [forecast.acceptance_needed(depth) for depth in range(forecast.most + 1)]
     bars = [(100.0, "bad") if share is None else (share * 100, "bar") for share in needed]

@@ -10,7 +10,7 @@ from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import TextArea
 
-from spec_tui.text import sanitise
+from spec_tui.present.text import sanitise
 
 
 class PromptBox(TextArea):

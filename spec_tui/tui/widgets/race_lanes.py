@@ -8,8 +8,8 @@ from textwrap import wrap
 from textual.events import Click
 from textual.message import Message
 
-from spec_tui.session.state import RunState
-from spec_tui.text import LOSSY, one_line
+from engines.report.run_state import RunState
+from spec_tui.present.text import LOSSY, one_line
 from spec_tui.tui.widgets.lane_text import LaneText
 from spec_tui.tui.widgets.lines import clip, size
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, fit, title_row

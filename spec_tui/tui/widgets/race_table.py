@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
+from engines.hub.download_progress import in_bytes
 from engines.race.events import Compared
 from engines.race.result import LaneFigures
-from engines.sources.meter import in_bytes
-from spec_tui.standings import interval
-from spec_tui.text import one_line
-from spec_tui.tui.marks import spans
+from spec_tui.present.race_text import interval
+from spec_tui.present.text import one_line
+from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets.lines import clip, size
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engines.events import Passage, Retrieval, Round
-from spec_tui.session.state import RunState
-from spec_tui.text import one_line
+from engines.report.events import Passage, Retrieval, Round
+from engines.report.run_state import RunState
+from spec_tui.present.text import one_line
 from spec_tui.tui.widgets.strip_panel import Row, Span, fit, title_row
 from spec_tui.tui.widgets.strip_plot import spark
 from spec_tui.tui.widgets.wrap import cells

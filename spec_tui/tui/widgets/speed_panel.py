@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engines.cost import CostCurve
-from spec_tui.session.state import RunState, rate_now, rates
-from spec_tui.text import LOSSY, lossy
-from spec_tui.tui.marks import SOURCES, proposer, spans
-from spec_tui.tui.price import Outlook
-from spec_tui.tui.sitting import Baseline
+from engines.cost.curve import CostCurve
+from engines.report.run_state import RunState, rate_now, rates
+from spec_tui.present.text import LOSSY, lossy
+from spec_tui.present.token_styles import SOURCES, proposer, spans
+from spec_tui.tui.chat_session import Baseline
+from spec_tui.tui.price_words import SpeedEstimate
 from spec_tui.tui.widgets import price_rows
 from spec_tui.tui.widgets.lines import clip
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, fit, title_row
@@ -38,13 +38,13 @@ class SpeedPanel(StripPanel, can_focus=True):
         self._title = ""
         self._index = -1
         self._curve: CostCurve | None = None
-        self._outlook: Outlook | None = None
+        self._outlook: SpeedEstimate | None = None
         self._top = self._price_top = 0.0
         self._of: object = None
 
     def show_run(
         self, run: RunState, baseline: Baseline | None, limit: int | None, title: str = "", *, index: int = -1,
-        curve: CostCurve | None = None, outlook: Outlook | None = None,
+        curve: CostCurve | None = None, outlook: SpeedEstimate | None = None,
     ) -> None:
         """Show this run and round (-1: the last), against that baseline; ``limit`` is the model's context length,
         ``curve`` t(n), ``outlook`` what its engine's drafts may bring."""
@@ -235,7 +235,7 @@ def percent(share: float | None) -> str:
 
 
 def telemetry(
-    run: RunState, baseline: Baseline | None, limit: int | None, width: int, outlook: Outlook | None = None
+    run: RunState, baseline: Baseline | None, limit: int | None, width: int, outlook: SpeedEstimate | None = None
 ) -> list[Row]:
     """The two lines that stand for the panels where there is no room for them."""
     m = run.metrics

@@ -1,4 +1,4 @@
-"""The panels of the step screen; each draws what a ``Player`` is at."""
+"""The panels of the step screen; each draws what a ``StepPlayer`` is at."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from textwrap import wrap
 from textual.events import Click
 from textual.message import Message
 
-from spec_tui.step.explain import explain
-from spec_tui.step.phases import Place, event_of, phases_of, title_of
-from spec_tui.step.player import MOST, Player, score
-from spec_tui.step.wording import counted
-from spec_tui.tui.marks import spans
+from spec_tui.present.step.explain import explain
+from spec_tui.present.step.phases import StepPosition, event_of, phases_of, title_of
+from spec_tui.present.step.player import MOST, StepPlayer, score
+from spec_tui.present.step.wording import counted
+from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets import step_rows
 from spec_tui.tui.widgets.lines import clip, size
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
@@ -25,10 +25,10 @@ _TEXT_ROWS = ((26, 12), (16, 5), (0, 2))  # from so many rows on, rows of the te
 class StepPanel(StripPanel):
     """A panel that follows a player; ``airy`` is set in presenter mode."""
 
-    player: Player | None = None
+    player: StepPlayer | None = None
     airy = False
 
-    def follow(self, player: Player) -> None:
+    def follow(self, player: StepPlayer) -> None:
         """Draw this player's place."""
         self.player = player
         self.update_rows()
@@ -38,7 +38,7 @@ class StepPanel(StripPanel):
             return []
         return [clip(row, width) for row in self.draw(self.player, width, height)]
 
-    def draw(self, player: Player, width: int, height: int) -> list[Row]:
+    def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         """The rows."""
         raise NotImplementedError
 
@@ -50,15 +50,15 @@ class StepPanel(StripPanel):
 class PhaseBar(StepPanel):
     """The phases of this round, the present one marked."""
 
-    def draw(self, player: Player, width: int, height: int) -> list[Row]:
+    def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         row = self._bar(player, named=True)
         return [row if size(row) <= width else self._bar(player, named=False)]
 
     @staticmethod
-    def _bar(player: Player, named: bool) -> Row:
+    def _bar(player: StepPlayer, named: bool) -> Row:
         row: list[Span] = [(" ", "text")]
         for number, phase in enumerate(phases := phases_of(player.run, player.place.round), 1):
-            here, place = phase == player.place.phase, Place(player.place.round, phase)
+            here, place = phase == player.place.phase, StepPosition(player.place.round, phase)
             hidden = player.hides and phases.index(player.place.phase) < number - 1
             name = phase.capitalize() if hidden else title_of(player.run, place)
             label = f"{number} {name}" if named or here else str(number)
@@ -70,7 +70,7 @@ class PhaseBar(StepPanel):
 class Doing(StepPanel):
     """The text so far, and what the machine does with it in this phase."""
 
-    def draw(self, player: Player, width: int, height: int) -> list[Row]:
+    def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         run, place = player.run, player.place
         high = height >= 16
         head = [] if self.airy else [title_row(width, "what the machine is doing", self._state(player))]
@@ -81,7 +81,7 @@ class Doing(StepPanel):
         return [*head, *text, *gap, *step_rows.body(run, place, width, max(1, room))]
 
     @staticmethod
-    def _state(player: Player) -> str:
+    def _state(player: StepPlayer) -> str:
         event = event_of(player.run, player.place.round)
         if event is None:
             return "prefill"
@@ -94,7 +94,7 @@ class Explaining(StepPanel):
 
     scrolled = 0
 
-    def draw(self, player: Player, width: int, height: int) -> list[Row]:
+    def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         told = explain(player.run, player.place, player.deep)
         level = "deeper" if player.deep else "student"
         head = [title_row(width, f"explanation: {told.title.lower()}", level)]
@@ -115,7 +115,7 @@ class Explaining(StepPanel):
         return [*head, *question, *shown]
 
     @staticmethod
-    def _question(player: Player, width: int) -> list[Row]:
+    def _question(player: StepPlayer, width: int) -> list[Row]:
         guess = player.guessed(player.place.round)
         if player.asks:
             most = player.most()
@@ -132,7 +132,7 @@ class Explaining(StepPanel):
 class StepTree(StepPanel):
     """The draft tree of the round; what became of it is drawn when it is decided."""
 
-    def draw(self, player: Player, width: int, height: int) -> list[Row]:
+    def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         event = event_of(player.run, player.place.round)
         if event is None:
             return [title_row(width, "draft tree", "prefill"), [("nothing is drafted before the first token", "muted")]]
@@ -145,7 +145,7 @@ class StepTree(StepPanel):
 class SoFar(StepPanel):
     """The numbers of the run up to this round, and how the guesses came true."""
 
-    def draw(self, player: Player, width: int, height: int) -> list[Row]:
+    def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         number = player.place.round
         m = player.run.until(number if player.place.phase == "keep" else number - 1).metrics
         rows: list[Row] = [title_row(width, "so far", f"after {counted(m.target_forwards, 'round')}")]
@@ -159,7 +159,7 @@ class SoFar(StepPanel):
         return [*rows, *(calibration(player, width) if height >= 8 else [])]
 
 
-def calibration(player: Player, width: int) -> list[Row]:
+def calibration(player: StepPlayer, width: int) -> list[Row]:
     """How the guesses came true: for each number said what came on average."""
     found = score(player.guesses)
     if not found.count:
@@ -183,7 +183,7 @@ class Timeline(StepPanel):
             super().__init__()
             self.number = number
 
-    def draw(self, player: Player, width: int, height: int) -> list[Row]:
+    def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         rounds, here = player.run.rounds, player.place.round
         bars = max(1, height - 3)
         first = self.first(player, width)
@@ -203,7 +203,7 @@ class Timeline(StepPanel):
         rows.append(self._foot(player, width))
         return rows
 
-    def first(self, player: Player, width: int) -> int:
+    def first(self, player: StepPlayer, width: int) -> int:
         """The round in the first column: all fit, or the present one stands in the middle."""
         count = len(player.run.rounds)
         if count <= width:
@@ -211,7 +211,7 @@ class Timeline(StepPanel):
         return max(1, min(player.place.round - width // 2, count - width + 1))
 
     @staticmethod
-    def _foot(player: Player, width: int) -> Row:
+    def _foot(player: StepPlayer, width: int) -> Row:
         event = event_of(player.run, player.place.round)
         if event is None:
             words = "prefill"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engines.events import Choice, Round
-from spec_tui.session.state import RunState
-from spec_tui.step.judging import point_masses
-from spec_tui.step.nodes import Node, nodes_of, order, root_of
-from spec_tui.step.phases import Place, emits, event_of, mask, written
-from spec_tui.step.wording import prompt_length, rows_before
-from spec_tui.text import one_line, visible
-from spec_tui.tui.marks import LETTERS, proposer
+from engines.report.events import Choice, Round
+from engines.report.run_state import RunState
+from spec_tui.present.step.judging import point_masses
+from spec_tui.present.step.nodes import TreeNode, nodes_of, order, root_of
+from spec_tui.present.step.phases import StepPosition, emits, event_of, mask, written
+from spec_tui.present.step.wording import prompt_length, rows_before
+from spec_tui.present.text import one_line, visible
+from spec_tui.present.token_styles import LETTERS, proposer
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import Row, Span, bar, fit
 from spec_tui.tui.widgets.tree_panel import by_weight
@@ -21,7 +21,7 @@ _WIDE = 72  # columns from which on there is room for long labels
 _FATES = {"accepted": ("✓", "accepted"), "rejected": ("✗", "ghost"), "unreached": ("·", "muted")}
 
 
-def text(run: RunState, place: Place, width: int, height: int) -> list[Row]:
+def text(run: RunState, place: StepPosition, width: int, height: int) -> list[Row]:
     """The end of the text as it stands after a phase; what the phase added stands out, else the root does."""
     count, fresh = written(run, place), len(emits(run, place))
     tail = max(60, width * height // 2)  # tokens looked at: long texts cost no more than short ones
@@ -54,7 +54,7 @@ def visible_text(piece: str) -> str:
     return "\n".join(one_line(part) for part in piece.split("\n"))
 
 
-def body(run: RunState, place: Place, width: int, height: int) -> list[Row]:
+def body(run: RunState, place: StepPosition, width: int, height: int) -> list[Row]:
     """The rows of a phase, at most ``height``."""
     event = event_of(run, place.round)
     if event is None:
@@ -63,7 +63,7 @@ def body(run: RunState, place: Place, width: int, height: int) -> list[Row]:
 
 
 # -- draft, mask, verification, acceptance --------------------------------------------------------
-def _draft(run: RunState, place: Place, event: Round, width: int, height: int) -> list[Row]:
+def _draft(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     if not event.draft.tokens:
         return [[("nothing was drafted: the target's forward has one row", "muted")]]
     label = label_width(width)
@@ -79,7 +79,7 @@ def _draft(run: RunState, place: Place, event: Round, width: int, height: int) -
     return [head, *rows, *[[("", "text")]] * (height - 1 - len(rows) - below), *found]
 
 
-def _tree(run: RunState, place: Place, event: Round, width: int, height: int) -> list[Row]:
+def _tree(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     """The attention mask: a row for each token that is verified, a column for each that it may see."""
     table = mask(event.draft.parents)
     shown = _window(nodes_of(event), event, height - 2, judged=False)
@@ -100,7 +100,7 @@ def _tree(run: RunState, place: Place, event: Round, width: int, height: int) ->
     return rows + _left_out(event, len(reading), width)
 
 
-def _verify(run: RunState, place: Place, event: Round, width: int, height: int) -> list[Row]:
+def _verify(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     noise = any(row.noise is not None for row in event.verified) or any(e.noise is not None for e in event.emitted)
     wide = label_width(width)
     room = 18 if width >= _WIDE else 11
@@ -114,7 +114,7 @@ def _verify(run: RunState, place: Place, event: Round, width: int, height: int) 
     return rows + _left_out(event, len(shown), width)
 
 
-def _accept(run: RunState, place: Place, event: Round, width: int, height: int) -> list[Row]:
+def _accept(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     law = run.started.law if run.started is not None else ""
     dice = any(e.trials for e in event.emitted)
     names = {"typical": "  p > threshold", "redraw": "  dice < p"}
@@ -141,7 +141,7 @@ def _accept(run: RunState, place: Place, event: Round, width: int, height: int) 
     return rows + _left_out(event, len(shown), width)
 
 
-def _trials(node: Node, law: str) -> Row:
+def _trials(node: TreeNode, law: str) -> Row:
     trial = node.trials[-1]
     ratio = min(1.0, trial.target_prob / trial.draft_prob) if trial.draft_prob else 0.0
     rule = {"typical": f"{trial.target_prob:.3f}", "redraw": f"{trial.target_prob:.3f}"}.get(law, f"{ratio:.3f}")
@@ -152,7 +152,7 @@ def _trials(node: Node, law: str) -> Row:
 
 
 # -- what the target wrote, and what is kept ------------------------------------------------------
-def _correct(run: RunState, place: Place, event: Round, width: int, height: int) -> list[Row]:
+def _correct(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     own = event.emitted[-1]
     return _distribution(own.top, own.token, own.piece, own.prob, own.kind, width)
 
@@ -172,7 +172,7 @@ def _distribution(
     return rows
 
 
-def _keep(run: RunState, place: Place, event: Round, width: int, height: int) -> list[Row]:
+def _keep(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     kept, nodes = {-1, *event.path}, [-1, *range(len(event.draft.tokens))]
     before = rows_before(run, place.round)
     new: list[Span] = [(fit("new rows", 12), "muted")]
@@ -241,7 +241,7 @@ def _layers(run: RunState, width: int) -> list[Row]:
 
 
 # -- parts ----------------------------------------------------------------------------------------
-def _context(run: RunState, place: Place, event: Round, width: int, height: int) -> list[Row]:
+def _context(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     made = event.position - prompt_length(run)
     return [[(fit("context", 12), "muted"), (f"{event.position} tokens: {prompt_length(run)} prompt, {made} answer",
                                              "text")],
@@ -250,7 +250,7 @@ def _context(run: RunState, place: Place, event: Round, width: int, height: int)
             [(fit("KV cache", 12), "muted"), (f"{rows_before(run, place.round)} rows", "text")]]
 
 
-def _window(nodes: list[Node], event: Round, room: int, judged: bool) -> list[Node]:
+def _window(nodes: list[TreeNode], event: Round, room: int, judged: bool) -> list[TreeNode]:
     """The nodes that fit, in reading order: once they are judged the path and what it was tried against come first,
     before that what the drafter holds likeliest."""
     reading = order(event.draft.parents, frozenset(event.path) if judged else frozenset())
@@ -268,7 +268,7 @@ def _left_out(event: Round, shown: int, width: int) -> list[Row]:
     return [[(fit(f"… {more} more", width).rstrip(), "muted")]] if more > 0 else []
 
 
-def _label(node: Node, width: int, style: str, mark: str = "") -> Row:
+def _label(node: TreeNode, width: int, style: str, mark: str = "") -> Row:
     indent = min(node.depth - 1, 6)
     lead = f"{mark} " if mark else ""
     word = visible(node.piece)
@@ -279,16 +279,16 @@ def _label(node: Node, width: int, style: str, mark: str = "") -> Row:
             (" " * max(0, room - cells(word)), "text")]
 
 
-def _root(run: RunState, place: Place, width: int) -> Row:
+def _root(run: RunState, place: StepPosition, width: int) -> Row:
     return [(fit(f"◌ {visible(_root_piece(run, place))}", width), "strong")]
 
 
-def _root_piece(run: RunState, place: Place) -> str:
+def _root_piece(run: RunState, place: StepPosition) -> str:
     root = run.root_of(place.round - 1)
     return root.piece if root is not None else "start"
 
 
-def _choice(node: Node, noise: bool, width: int) -> Row:
+def _choice(node: TreeNode, noise: bool, width: int) -> Row:
     if node.choice is None:
         return [("not recorded", "muted")]
     shown = fit(_quoted(node.choice.piece), width)
@@ -296,7 +296,7 @@ def _choice(node: Node, noise: bool, width: int) -> Row:
     return [(shown, "text"), (f" {node.choice.prob:.3f}", "text"), (extra, "muted")]
 
 
-def _origin(run: RunState, node: Node, width: int) -> str:
+def _origin(run: RunState, node: TreeNode, width: int) -> str:
     words = []
     for origin in node.origins:
         word = LETTERS.get(origin.source, "?") + " "
@@ -318,7 +318,7 @@ def _p(value: float | None) -> str:
     return "  —  " if value is None else f"{value:.3f}"
 
 
-_Body = Callable[[RunState, Place, Round, int, int], list[Row]]
+_Body = Callable[[RunState, StepPosition, Round, int, int], list[Row]]
 _BODIES: dict[str, _Body] = {
     "context": _context, "draft": _draft, "tree": _tree, "verify": _verify, "accept": _accept, "correct": _correct,
     "keep": _keep,

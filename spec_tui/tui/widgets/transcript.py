@@ -13,11 +13,11 @@ from textual.geometry import Region, Size
 from textual.selection import Selection
 from textual.strip import Strip
 
-from spec_tui.session.state import RunState, ghosts
-from spec_tui.text import LOSSY, one_line, sanitise
-from spec_tui.tui import marks
-from spec_tui.tui.widgets.ink import Inked
-from spec_tui.tui.widgets.rail import Rail
+from engines.report.run_state import RunState, ghosts
+from spec_tui.present import token_styles as marks
+from spec_tui.present.text import LOSSY, one_line, sanitise
+from spec_tui.tui.widgets.cached_scrollbar import CachedScrollbar
+from spec_tui.tui.widgets.styles import Inked
 from spec_tui.tui.widgets.token_cursor import TokenCursor
 from spec_tui.tui.widgets.wrap import GUTTER, Line, Tok, Wrapper, cells
 
@@ -65,7 +65,7 @@ class Transcript(Inked, TokenCursor, can_focus=True):
         self.seen: set[str] = set()
 
     def on_mount(self) -> None:
-        self.vertical_scrollbar.render_lines = Rail(self.vertical_scrollbar)
+        self.vertical_scrollbar.render_lines = CachedScrollbar(self.vertical_scrollbar)
 
     # -- the text -------------------------------------------------------------------------------
     @property

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from textual.binding import Binding
 
-from engines.events import Draft, Round
-from engines.tree import children, depths
-from spec_tui.session.state import RunState, origin_of
-from spec_tui.text import LOSSY, one_line, visible
-from spec_tui.tui.marks import LETTERS, spans
-from spec_tui.tui.price import budget_words
+from engines.core.tree import children, depths
+from engines.report.events import Draft, Round
+from engines.report.run_state import RunState, origin_of
+from spec_tui.present.text import LOSSY, one_line, visible
+from spec_tui.present.token_styles import LETTERS, spans
+from spec_tui.tui.price_words import budget_words
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
 from spec_tui.tui.widgets.wrap import cells

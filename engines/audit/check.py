@@ -1,0 +1,213 @@
+"""Is this text the target's? An answer is re-derived by the plain model and every token compared.
+
+The text is teacher-forced: prompt and answer go through the plain module in one forward, without the cache, masks and
+positions of the decoding path (``engines.audit.reference_forward``), and at each position the law's choice is made
+anew. Where the answer has another token, either the two scores are equal within rounding (a tie: kernels sum several
+rows in another order than one), or something is wrong (a BUG).
+
+What rounding explains is measured, on this very text: a second reading, a few rows at a time over a cache of
+transformers' own, gives other sums of the same numbers. Half precision has ties by the dozen; they stay inside this
+noise, and faults do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from engines.audit.reference_forward import AuditProgress, AuditStopped, stepwise, without_cache, work
+from engines.audit.tie_distance import ScoredRow
+from engines.core.sampling import GumbelNoise, Sampling, softmax
+from engines.errors import RunFailed, UsageProblem
+from engines.model.causal_model import CausalModel
+from engines.report.answer import Answer
+from engines.report.events import Audited, Choice, Finding
+
+SAFETY = 2.0  # the answer was decoded in shapes that were not measured, and the largest of few values is no bound
+ULPS = 2  # units of the last place, the least tolerance: two scores, each half a unit off in each of two readings
+_CONTENDERS = 8  # best scores of a row whose differences are the noise
+_MEASURED = 64  # rows that noise is measured on, at least: rows of the prompt complete a short answer
+_SAME_PROB = 1e-5  # probabilities come from float32 sums
+_GUMBEL = 25.0  # more than the noise of any token
+
+
+def audit(
+    target: CausalModel, answer: Answer, label: Callable[[int], str] = str,
+    cancelled: Callable[[], bool] = lambda: False, progress: Callable[[float], None] = lambda done: None,
+) -> Audited | None:
+    """Check an answer; the target's own cache stays as it is.
+
+    Args:
+        target: the model that wrote it.
+        label: text of a token, for ``Audited.choices``.
+        cancelled: asked at every layer of the model and at every position.
+        progress: told the share that is done, now and then.
+
+    Returns:
+        The finding, or None if cancelled.
+
+    Raises:
+        UsageProblem: an empty answer, one that is longer than the context, or one of another model.
+        RunFailed: the model gives no numbers.
+    """
+    _check(target, answer)
+    clock = perf_counter()
+    read = answer.prompt + answer.tokens[:-1]  # the last token is chosen, not read
+    more = min(len(answer.prompt) - 1, max(0, _MEASURED - len(answer.tokens)))
+    rows = len(answer.tokens) + more
+    judge = _Judge(answer, target.vocab_size)
+    watch = AuditProgress(work(target, len(read), rows) + rows, cancelled, progress)
+    try:
+        position = -more
+        for table in without_cache(target, read, rows, watch):
+            for row in table:
+                judge.see(position, row)
+                watch.add(1)  # a row of a large vocabulary takes as long as reading a token
+                position += 1
+        noise = _noise(judge, stepwise(target, read, rows, watch))
+    except AuditStopped:
+        return None
+    return _finding(answer, judge, noise, _bounds(judge, target.dtype), label, perf_counter() - clock)
+
+
+def _check(target: CausalModel, answer: Answer) -> None:
+    if not answer.tokens or not answer.prompt:
+        raise UsageProblem("there is nothing to audit: the answer is empty", "let it write at least one token")
+    if (answer.model, answer.dtype) != (target.name, str(target.dtype).removeprefix("torch.")):
+        raise UsageProblem(
+            f"the answer was written by {answer.model} in {answer.dtype}", f"load that model; this one is {target.name}"
+        )
+    length = len(answer.prompt) + len(answer.tokens)
+    if length > target.context_limit:
+        raise UsageProblem(f"prompt and answer have {length} tokens", f"the context holds {target.context_limit}")
+    if not all(0 <= token < target.vocab_size for token in (*answer.prompt, *answer.tokens)):
+        raise UsageProblem("the answer has tokens that are not of this vocabulary", "load the model that wrote it")
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a row said: the law's choice there, how far the answer's token is from it, scores to compare again."""
+
+    choice: int = 0
+    prob: float = 0.0
+    lead: float | None = None
+    gap: float = 0.0
+    differs: bool = False
+    contenders: np.ndarray | None = None
+    logits: np.ndarray | None = None
+
+
+class _Judge:
+    """Makes the law's choice at each row; scores are float32, as the law's are."""
+
+    def __init__(self, answer: Answer, vocab_size: int) -> None:
+        self.answer = answer
+        self.sampling = Sampling(answer.temperature, answer.top_p, answer.top_k)
+        self.chooses = self.sampling.greedy or answer.law == "exact"  # else dice decide, which drafts throw too
+        self.heat = answer.temperature or 1.0
+        self._noise = GumbelNoise(answer.seed, vocab_size) if self.chooses and not self.sampling.greedy else None
+        self.added = _GUMBEL if self._noise else 0.0
+        self.seen: list[_Seen] = []
+        self.largest = 0.0  # size of the logits compared, divided by the temperature
+
+    def see(self, position: int, logits: np.ndarray) -> None:
+        """Take the row of float32 logits [vocabulary] that decides a position (negative: in the prompt)."""
+        if not np.isfinite(logits.max()):
+            raise RunFailed("the model's logits are not numbers", "the dtype is too narrow for it: use --dtype float32")
+        seen = _Seen()
+        noise = self._noise.at(len(self.answer.prompt) + position) if self._noise else None
+        heated = logits / np.float32(self.heat)
+        ids = _best(heated if noise is None else heated + noise, _CONTENDERS)
+        if position >= 0:
+            token = self.answer.tokens[position]
+            self._decide(seen, position, token, logits, heated, noise)
+            ids = np.union1d(ids, [token, seen.choice])
+        seen.contenders, seen.logits = ids, heated[ids]
+        self.largest = max(self.largest, float(np.abs(seen.logits).max()))
+        self.seen.append(seen)
+
+    def again(self, seen: _Seen, logits: np.ndarray) -> float:
+        """The largest change of a difference between two contenders, in another reading of the same row."""
+        change = logits[seen.contenders] / np.float32(self.heat) - seen.logits
+        return float(change.max() - change.min())
+
+    def _decide(
+        self, seen: _Seen, position: int, token: int, logits: np.ndarray, heated: np.ndarray, noise: np.ndarray | None
+    ) -> None:
+        row = self.sampling.row(logits)
+        if self.chooses:
+            scores = row if noise is None else row + noise
+            seen.choice, second = (int(t) for t in _best(scores, 2)[[0, -1]])
+            lead = float(scores[seen.choice] - scores[second])
+            seen.lead = lead if np.isfinite(lead) else None
+        else:
+            seen.choice = int(row.argmax())
+        probs = softmax(row)
+        seen.prob = float(probs[seen.choice])
+        seen.differs = token != seen.choice if self.chooses else not np.isfinite(row[token])
+        recorded = self.answer.probs[position] if not self.chooses and self.answer.probs else None
+        misrated = recorded is not None and abs(probs[token] - recorded) > _SAME_PROB
+        if not (seen.differs or misrated):
+            return
+        nearness = ScoredRow(heated, np.isfinite(row), self.sampling)
+        seen.gap = nearness.to_choose(token, noise) if self.chooses else nearness.to_keep(token)
+        if misrated:
+            seen.gap = max(seen.gap, nearness.to_rate(token, recorded))
+
+
+def _best(scores: np.ndarray, count: int) -> np.ndarray:
+    """The ids of the largest scores, largest first, the lowest id first among equals of the very largest."""
+    count = min(count, len(scores))
+    ids = np.argpartition(scores, -count)[-count:]
+    ids = ids[np.argsort(-scores[ids], kind="stable")]
+    first = scores.argmax()
+    return np.concatenate([[first], ids[ids != first]])[:count]
+
+
+def _noise(judge: _Judge, tables) -> float:
+    """The largest change that another reading of the same rows makes to a difference of two scores."""
+    rows = (row for table in tables for row in table)
+    return max(judge.again(seen, row) for seen, row in zip(judge.seen, rows, strict=True))
+
+
+def _bounds(judge: _Judge, dtype: torch.dtype) -> tuple[float, float]:
+    """The least and the largest tolerance. Least: units of the last place, of the logits in the model's dtype and of
+    logits + Gumbel noise in float32. Largest: what costs more than half of a number's digits is no rounding, whatever
+    the second reading says."""
+    in_float32 = _ulp(judge.largest + judge.added, torch.float32)
+    floor = ULPS * (_ulp(judge.largest * judge.heat, dtype) / judge.heat + in_float32)
+    return floor, judge.largest * torch.finfo(dtype).eps ** 0.5
+
+
+def _ulp(value: float, dtype: torch.dtype) -> float:
+    """The distance of neighbouring numbers of this size."""
+    return torch.finfo(dtype).eps * 2.0 ** np.floor(np.log2(max(value, torch.finfo(dtype).tiny)))
+
+
+def _finding(
+    answer: Answer, judge: _Judge, noise: float, bounds: tuple[float, float], label: Callable[[int], str],
+    seconds: float,
+) -> Audited:
+    floor, ceiling = bounds
+    seen = judge.seen[-len(answer.tokens) :]
+    tolerance = min(max(SAFETY * noise, floor), ceiling)
+    bugs = [i for i, s in enumerate(seen) if s.gap > tolerance]
+    differing = [i for i, s in enumerate(seen) if s.differs]
+    at: int | None = None
+    verdict: Finding = "identical" if judge.chooses else "consistent"
+    if not answer.lossless:
+        verdict, at = "lossy", next(iter(differing), None)
+    elif bugs:
+        verdict, at = "BUG", bugs[0]
+    elif differing and judge.chooses:
+        verdict, at = "tie", differing[0]
+    return Audited(
+        verdict, at, None if at is None else seen[at].gap, tolerance, noise, len(seen),
+        sum(seen[i].gap <= tolerance for i in differing), len(differing),
+        tuple(Choice(s.choice, label(s.choice), s.prob) for s in seen), tuple(s.gap for s in seen),
+        tuple(s.lead for s in seen), seconds,
+    )

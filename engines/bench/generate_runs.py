@@ -1,0 +1,169 @@
+"""Runs of ``transformers.generate``, told as events: the peers of our engines."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, PreTrainedModel
+from transformers.generation.streamers import BaseStreamer
+
+from engines.bench.clock import TokenTimes
+from engines.bench.hf_generate import Peer
+from engines.errors import RunFailed, first_line
+from engines.hub.model_files import TrustPolicy
+from engines.hub.model_source import locate
+from engines.model.loading import read_model, resolve_device, resolve_dtype
+from engines.prompt import encode
+from engines.report.events import Draft, Emitted, Event, Finished, Prefilled, Ready, Round, Started
+from engines.request import Request
+from engines.runtime import Runtime
+
+LOOKUP_TOKENS = 10  # PLD's own default; transformers has none
+
+
+def load(
+    ready: Ready, draft: bool, revision: str | None = None, draft_revision: str | None = None,
+    terms: TrustPolicy | None = None,
+) -> tuple[PreTrainedModel, PreTrainedModel | None]:
+    """The models of ``ready`` once more, as transformers loads them: ours may be laid out anew in memory. The draft
+    model only where it is wanted. Raises ModelUnavailable."""
+    terms, device = terms or TrustPolicy(), resolve_device(ready.device)
+    names = [(ready.model, revision), *([(ready.draft_model, draft_revision)] if draft and ready.draft_model else [])]
+    dtype = resolve_dtype(ready.dtype, device)
+    models = [read_model(locate(name, at, terms), dtype, device).eval() for name, at in names]
+    return models[0], models[1] if len(models) > 1 else None
+
+
+@dataclass(slots=True)
+class Generator:
+    """Plain models, and generate on them.
+
+    Attributes:
+        target, draft: as transformers loaded them.
+        runtime: ours: its tokenizer, its end tokens, its context.
+        pace: of the last run.
+    """
+
+    target: PreTrainedModel
+    draft: PreTrainedModel | None
+    runtime: Runtime
+    pace: TokenTimes | None = None
+
+    def __post_init__(self) -> None:
+        known = self.target.generation_config
+        self.target.generation_config = GenerationConfig(  # penalties and sampling of the model's own stay out
+            pad_token_id=known.pad_token_id, bos_token_id=known.bos_token_id,
+            eos_token_id=sorted(self.runtime.end_tokens) or None,
+        )
+
+    def run(self, request: Request, peer: Peer, cancelled: Callable[[], bool]) -> Iterator[Event]:
+        """A cold run, as events, all of which come when it is over. A round is what generate delivered at once; what
+        came with the first token is a round that took no time.
+
+        Raises:
+            RunFailed: generate broke.
+        """
+        clock = perf_counter()
+        runtime = self.runtime
+        prompt, _ = encode(runtime.tokenizer, request, runtime.target.vocab_size)
+        stamps = Stamps(cancelled)
+        limit = max(1, min(request.max_new_tokens, runtime.target.context_limit - len(prompt)))
+        try:
+            self._generate(prompt, limit, peer, stamps)
+        except GenerationStopped:
+            yield Finished("cancelled", (), "")
+            return
+        except Exception as error:  # whatever a model's own code and transformers raise
+            raise RunFailed(f"generate failed: {first_line(error)}", "leave the peers out: --no-peers") from error
+        times = [at - clock for at in stamps.times]
+        tokens = [token for tokens in stamps.tokens for token in tokens]
+        first = len(stamps.tokens[0])
+        self.pace = TokenTimes(first, times[0], len(tokens) - first, times[-1] - times[0], len(times) - 1)
+        yield self._started(request, peer, prompt)
+        yield from self._told(len(prompt), stamps.tokens, times)
+        reason = "stop" if tokens[-1] in runtime.end_tokens else "length"
+        yield Finished(reason, tuple(tokens), runtime.tokenizer.decode(tokens, skip_special_tokens=True))
+
+    def memory(self, peer: Peer, rows: int) -> int:
+        """Bytes of the weights that a method runs, as they lie in memory, and of ``rows`` KV rows: of the same shapes
+        as ours."""
+        pairs = [(self.target, self.runtime.target), (self.draft, self.runtime.draft)]
+        used = pairs if peer.method.engine == "draft" else pairs[:1]
+        return sum(
+            sum(p.numel() * p.element_size() for p in plain.parameters()) + rows * ours.cache.row_bytes
+            for plain, ours in used
+        )
+
+    def _generate(self, prompt: list[int], limit: int, peer: Peer, stamps: Stamps) -> None:
+        how: dict[str, Any] = {}
+        if peer.method.engine == "pld":
+            how["prompt_lookup_num_tokens"] = LOOKUP_TOKENS
+        elif peer.method.engine == "draft":
+            learned = self.draft.generation_config  # where scikit-learn is installed, generate moves a threshold in it
+            self.draft.generation_config = copy.deepcopy(learned)
+            how["assistant_model"] = self.draft
+        inputs = torch.tensor([list(prompt)], device=self.target.device)
+        try:
+            with torch.inference_mode():
+                self.target.generate(
+                    inputs, attention_mask=torch.ones_like(inputs), do_sample=False, max_new_tokens=limit,
+                    streamer=stamps, **how,
+                )
+        finally:
+            if "assistant_model" in how:
+                self.draft.generation_config = learned
+
+    def _started(self, request: Request, peer: Peer, prompt: Iterable[int]) -> Started:
+        ready = self.runtime.ready
+        return Started(
+            peer.engine, {}, "exact", 0.0, 1.0, 0, request.seed, request.max_new_tokens, ready.model, ready.dtype,
+            ready.device, tuple(prompt), conversation=request.conversation, draft_model=ready.draft_model,
+        )
+
+    def _told(self, length: int, delivered: list[list[int]], times: list[float]) -> Iterator[Event]:
+        """Prefill and rounds; neither fates nor probabilities are known."""
+        (first, *more), *rounds = [[self._emitted(token) for token in tokens] for tokens in delivered]
+        yield Prefilled(length, 0, times[0], first, length)
+        took = [later - earlier for earlier, later in pairwise(times)]
+        if more:
+            rounds, took = [more, *rounds], [0.0, *took]
+        at = length + 1
+        for index, (made, seconds) in enumerate(zip(rounds, took), 1):
+            yield Round(index, at, Draft(), (), tuple(made), 0.0, seconds, 0.0, at)
+            at += len(made)
+
+    def _emitted(self, token: int) -> Emitted:
+        piece = self.runtime.words.piece(token)
+        return Emitted(token, piece, piece, "target")
+
+
+class GenerationStopped(Exception):
+    """The run is not wanted any more."""
+
+
+class Stamps(BaseStreamer):
+    """When generate delivered which tokens. The first delivery is the prompt."""
+
+    def __init__(self, cancelled: Callable[[], bool] = lambda: False) -> None:
+        self._prompt, self._cancelled = True, cancelled
+        self.tokens: list[list[int]] = []
+        self.times: list[float] = []
+
+    def put(self, value: torch.Tensor) -> None:
+        found = value.flatten().tolist()
+        if self._prompt:
+            self._prompt = False
+            return
+        self.times.append(perf_counter())
+        self.tokens.append(found)
+        if self._cancelled():
+            raise GenerationStopped
+
+    def end(self) -> None:
+        """Nothing is held back."""

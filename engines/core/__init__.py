@@ -1,0 +1,1 @@
+"""The algorithm: draft trees, laws, sampling, and the one loop."""

@@ -1,0 +1,262 @@
+"""How much to draft: the size that maximises expected tokens a second, by t(n) and the acceptance seen so far.
+
+Where the text may depend on what is drafted (the rejection law with dice), a budget decides on counts and on a cost
+curve that stays fixed, never on a clock, so that a run can be repeated with its seed. Elsewhere it also learns from the
+rounds what drafting and verifying really take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from engines.core.tree import DraftTree
+from engines.cost.curve import CostCurve, best_length
+from engines.report.events import Origin
+
+_STRENGTH = 4.0  # judgements that the prior is worth
+_MEMORY = 0.98  # of the evidence, a round: what is skipped long enough is tried again
+_TRIES = 4  # rounds of a run that draft in any case, so that what is said to not pay has been measured
+_CERTAIN = 0.995  # no estimate is surer
+_COLUMNS = 24  # depths, or lengths of a match, told apart
+_DRAFT_MODEL = 0.7  # acceptance expected of a draft model before any is seen
+_SMOOTH = 0.2  # weight of the last round's time
+_SLOWEST = 8.0  # times what the curve says: more is an accident
+
+Kind = tuple[str, int]
+"""What acceptance is counted by: the source, and the rank among the candidates of its tree."""
+
+LEVELS: Kind = ("levels", 0)
+"""Counts whole levels of a tree: whether any node of a depth was accepted."""
+
+
+@dataclass(slots=True)
+class AcceptanceCounts:
+    """Judgements on one kind of draft, by column: depth, or for copies the length of the match before the token (a
+    copied token that is accepted makes the match one longer). Old ones fade.
+
+    Attributes:
+        tried: nodes judged: their parent was accepted.
+        kept: of these, accepted.
+        foretold: sum of the drafter's own probabilities over those judged that had one.
+        used: columns that anything was counted in, the first ones.
+    """
+
+    tried: list[float] = field(default_factory=lambda: [0.0] * _COLUMNS)
+    kept: list[float] = field(default_factory=lambda: [0.0] * _COLUMNS)
+    foretold: list[float] = field(default_factory=lambda: [0.0] * _COLUMNS)
+    used: int = 0
+
+    def fade(self) -> None:
+        used = self.used
+        for column in (self.tried, self.kept, self.foretold):
+            column[:used] = [count * _MEMORY for count in column[:used]]
+
+    def add(self, column: int, kept: bool, prob: float | None) -> None:
+        self.used = max(self.used, column + 1)
+        self.tried[column] += 1
+        self.kept[column] += kept
+        self.foretold[column] += prob or 0.0
+
+
+class Acceptance:
+    """What has been seen of drafts so far, by kind and column; a prior stands in where nothing has.
+
+    The chance in a column is the mean of a beta distribution whose prior comes from the column before: a draft model's
+    next depth is expected to be as good as the last one, and a copy to fail the less the longer it has matched (before
+    anything is seen, after n matched tokens with 2 / (n + 2)).
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[Kind, AcceptanceCounts] = {}
+
+    def chances(self, kind: Kind, copied: bool) -> list[float]:
+        """For each column the probability that a node is accepted once its parent is."""
+        counts, out = self._counts.get(kind, _NOTHING), []
+        chance = (1 / 3 if copied else _DRAFT_MODEL) / (1 + kind[1])
+        for column in range(_COLUMNS):
+            if copied and column:
+                chance = 1 - (1 - chance) * (column + 2) / (column + 3)
+            chance = (counts.kept[column] + _STRENGTH * chance) / (counts.tried[column] + _STRENGTH)
+            out.append(min(chance, _CERTAIN))
+        return out
+
+    def honesty(self, kind: Kind, copied: bool = False) -> list[float]:
+        """For each column the factor by which the drafter's own probabilities come true: expected to be 1, and of
+        copies, whose probabilities are shares of what followed elsewhere, to come to 1 with the length of the match."""
+        counts, factor, out = self._counts.get(kind, _NOTHING), 1 / 3 if copied else 1.0, []
+        for column in range(_COLUMNS):
+            if copied and column and factor < 1:
+                factor = 1 - (1 - factor) * (column + 2) / (column + 3)
+            factor = (counts.kept[column] + _STRENGTH * factor) / (counts.foretold[column] + _STRENGTH)
+            out.append(factor)
+        return out
+
+    def learn(self, tree: DraftTree, path: Sequence[int], seen: Sequence[Kind]) -> None:
+        """Count a verdict, and let fade what is known of ``seen``, the kinds of this round, drafted or not."""
+        for kind in {LEVELS, *seen}:
+            if kind in self._counts:
+                self._counts[kind].fade()
+        if not len(tree):
+            return
+        said = [tree.tokens[node] for node in path]
+        accepted, levels = {-1: 0}, {}  # depths of accepted nodes; whether any of a level was
+        own = _own(tree)
+        for node, parent in enumerate(tree.parents):
+            if parent not in accepted:
+                continue
+            depth = accepted[parent] + 1
+            kept = depth <= len(said) and tree.tokens[node] == said[depth - 1]  # a duplicate of an accepted node too
+            if kept:
+                accepted[node] = depth
+            rank, prob = tree.origin[node], tree.probs[node]
+            origin = tree.origins[rank]
+            self._of(kind_of(origin, rank if prob is None else 0)).add(_column(origin.match, depth), kept, prob)
+            if own is None or own[node]:
+                levels[depth] = levels.get(depth, False) or kept
+        for depth, kept in levels.items():
+            self._of(LEVELS).add(_column(0, depth), kept, None)
+
+    def _of(self, kind: Kind) -> AcceptanceCounts:
+        return self._counts.setdefault(kind, AcceptanceCounts())
+
+
+class Budget:
+    """One run's decisions on how much to draft.
+
+    Args:
+        price: t(n) of the target.
+        acceptance: what is known already; shared between runs where the text cannot depend on it.
+        timed: whether the rounds' own times may be learned from.
+    """
+
+    def __init__(self, price: CostCurve, acceptance: Acceptance | None = None, timed: bool = False) -> None:
+        self.price = price
+        self.acceptance = acceptance or Acceptance()
+        self.timed = timed
+        self._seen: list[Kind] = []
+        self._rounds = 0
+        self._foreseen = 0.0  # seconds of drafting expected for this round
+        self._draft_scale = self._verify_scale = 1.0
+
+    def more(
+        self, kind: Kind, values: Sequence[float], most: int, draft_seconds: Callable[[int], float], width: int = 1
+    ) -> bool:
+        """Whether to draft another token of a chain, or another level of a tree.
+
+        Args:
+            values: for each token drafted so far the probability that it will be accepted, with all before it.
+            most: how many there may be.
+            draft_seconds: time of drafting n of them.
+            width: rows to verify for each.
+        """
+        done = len(values)
+        if done >= most:
+            return False
+        if not done:
+            self._seen.append(kind)
+        expected = list(values)
+        for chance in self.acceptance.chances(kind, copied=False)[done:most]:
+            expected.append((expected[-1] if expected else 1.0) * chance)
+        seconds = [self._verify(1 + width * n) + self._draft(draft_seconds, n) for n in range(len(expected) + 1)]
+        more = best_length(expected, seconds, least=done) > done or (self._rounds < _TRIES and not done)
+        if more:
+            self._foreseen = draft_seconds(done + 1)
+        return more
+
+    def belief(self, kind: Kind, depth: int, prob: float) -> float:
+        """The drafter's own probability of a node at a depth, as far as such ones came true."""
+        return min(prob * self.acceptance.honesty(kind)[_column(0, depth)], _CERTAIN)
+
+    def prune(self, tree: DraftTree, draft_seconds: float = 0.0) -> DraftTree:
+        """The nodes of a tree that are worth verifying, its drafting paid already.
+
+        Only for drafts whose nodes are point masses: leaving out a node that dice chose would bias the rejection law.
+        """
+        self._see(tree)
+        if not len(tree):
+            return tree
+        values = self.values(tree)
+        order = sorted(range(len(tree)), key=lambda node: -values[node])  # stable: a parent stays before its child
+        paid = self._draft(lambda _: draft_seconds, 1)
+        seconds = [self._verify(1 + n) + paid for n in range(len(tree) + 1)]
+        count = best_length([values[node] for node in order], seconds)
+        count = max(count, 1 if self._rounds < _TRIES else 0)
+        kept = tree.select(sorted(order[:count])) if count < len(tree) else tree
+        expected = 1 + sum(values[node] for node in order[:count])
+        kept.note = {**tree.note, "budget": f"{count} of {len(tree)}", "expected": round(expected, 2)}
+        return kept
+
+    def score(self, tree: DraftTree) -> float:
+        """Accepted tokens expected of a draft: the sum of its nodes' probabilities. Its kinds are of this round, even
+        if another draft is taken."""
+        self._see(tree)
+        return sum(self.values(tree))
+
+    def _see(self, tree: DraftTree) -> None:
+        self._seen += {kind_of(origin, rank) for i, origin in enumerate(tree.origins) for rank in (0, i)}
+
+    def values(self, tree: DraftTree) -> list[float]:
+        """For each node the probability that it is accepted, by the drafter's own belief as far as that came true, or
+        by what is known of its kind where the drafter has none. Never above its parent's."""
+        tables: dict[object, list[float]] = {}
+        values: list[float] = []
+        for node, (parent, depth) in enumerate(zip(tree.parents, tree.depths())):
+            rank, prob = tree.origin[node], tree.probs[node]
+            origin = tree.origins[rank]
+            kind, copied = kind_of(origin, rank if prob is None else 0), origin.match is not None
+            known = self.acceptance.chances if prob is None else self.acceptance.honesty
+            key = (kind, copied, prob is None)
+            if key not in tables:
+                tables[key] = known(kind, copied)
+            factor = tables[key][_column(origin.match, depth)]
+            chance = factor if prob is None else min(prob * factor, _CERTAIN)
+            values.append(chance * (values[parent] if parent >= 0 else 1.0))
+        return values
+
+    def learn(self, tree: DraftTree, path: Sequence[int], draft_seconds: float, verify_seconds: float) -> None:
+        """The verdict on the last draft, and what it took."""
+        self.acceptance.learn(tree, path, self._seen)
+        if self.timed:
+            self._verify_scale = _blend(self._verify_scale, verify_seconds, self.price.at(1 + len(tree)))
+            self._draft_scale = _blend(self._draft_scale, draft_seconds, self._foreseen)
+        self._seen, self._foreseen = [], 0.0
+        self._rounds += 1
+
+    def _verify(self, rows: int) -> float:
+        return self.price.at(rows) * self._verify_scale
+
+    def _draft(self, seconds: Callable[[int], float], n: int) -> float:
+        return seconds(n) * self._draft_scale if n else 0.0
+
+
+def _own(tree: DraftTree) -> list[bool] | None:
+    """Which nodes belong to the levels of a tree: of a fused one those on paths that its draft model drafted alone;
+    None stands for all of them."""
+    sources = [origin.source for origin in tree.origins]
+    if sources == ["draft"] or "draft" not in sources:
+        return None
+    own: list[bool] = []
+    for parent, origin in zip(tree.parents, tree.origin):
+        own.append(sources[origin] == "draft" and (parent < 0 or own[parent]))
+    return own
+
+
+def _blend(scale: float, took: float, foreseen: float) -> float:
+    """The ratio of times taken to times foreseen, one round more."""
+    return scale + _SMOOTH * (min(took / foreseen, _SLOWEST) - scale) if foreseen > 0 and took > 0 else scale
+
+
+def _column(match: int | None, depth: int) -> int:
+    """The column of a node: its depth, or the length of the match before it."""
+    return min((match or 1) + depth - 1, _COLUMNS) - 1
+
+
+def kind_of(origin: Origin, rank: int = 0) -> Kind:
+    """What an origin's acceptance is counted by; the first candidate deserves more trust than the fourth. Retrieval by
+    meaning is another source than that by exact match: it knows no length of a match."""
+    meaning = origin.source == "retrieval" and origin.match is None
+    return "meaning" if meaning else origin.source, min(rank, 3)
+
+
+_NOTHING = AcceptanceCounts()

@@ -1,0 +1,142 @@
+"""t(n) of a model on this machine: measured at load in a fraction of a second, kept in a file for the next time.
+
+A run under the rejection law depends on what is drafted, and that on the price: so there is a curve for it that stays
+(``price_for_dice``), and a seed repeats its run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+from engines import user_folders as folders
+from engines.cost.curve import CostCurve
+from engines.machine import processor
+from engines.model.causal_model import CausalModel
+
+ROWS = (1, 16, 4, 64, 2, 8, 32)  # the order in which a slow model gets to them
+_AT_LEAST = 3  # of them, however slow the model
+_SECONDS = 0.3
+_REPEATS = 7
+_CONTEXT = 192  # rows in the cache meanwhile
+_CHECKED, _CHECKS = (1, 16), 3  # sizes that what was kept is held against, and how often
+_CLEARLY = 0.8
+
+
+def price(model: CausalModel, fresh: bool = False) -> CostCurve:
+    """t(n) of a model whose cache is empty: as kept, or measured and kept.
+
+    What was kept is held against two sizes measured now: if the machine can do clearly better, it was busy then, and
+    all is measured again. That it is busy now changes nothing.
+
+    Args:
+        fresh: measure in any case.
+    """
+    key = _key(model, [torch.get_num_threads(), model.backend])
+    kept = None if fresh else _read(key)
+    if kept is not None and not _beaten(kept, model):
+        return kept
+    curve = measure(model)
+    if kept is not None and [rows for rows, _ in kept.points] == [rows for rows, _ in curve.points]:
+        curve = CostCurve(tuple((rows, min(a, b)) for (rows, a), (_, b) in zip(kept.points, curve.points)))
+    _write(key, curve)
+    return curve
+
+
+def price_for_dice(model: CausalModel, measured: CostCurve, fresh: bool = False) -> CostCurve:
+    """The curve that sizes are decided by where the text depends on them: the first that was measured for this model
+    and dtype on this machine, whatever threads and layout were found best then or since.
+
+    Args:
+        measured: taken, and kept, where there is none.
+        fresh: take ``measured`` in any case.
+    """
+    key = _key(model, [])
+    kept = None if fresh else _read(key)
+    if kept is None:
+        _write(key, measured)
+    return kept or measured
+
+
+def _beaten(kept: CostCurve, model: CausalModel) -> bool:
+    """Whether the machine does clearly better now than the curve says."""
+    now = measure(model, sizes=_CHECKED, repeats=_CHECKS)
+    return any(seconds < _CLEARLY * kept.at(rows) for rows, seconds in now.points)
+
+
+def measure(
+    model: CausalModel, seconds: float = _SECONDS, sizes: Sequence[int] = ROWS, repeats: int = _REPEATS
+) -> CostCurve:
+    """Time forwards over chains of these many rows, interleaved, for about this long; leaves the cache empty.
+
+    The best time of each size counts: what the machine can do, whatever else it is doing. The context is rows of
+    zeros, which cost what any rows cost. A slow model gets one forward of each of a few sizes.
+    """
+    limit = max(1, model.context_limit - 1)
+    sizes = [rows for rows in sizes if rows <= limit]
+    model.truncate(0)
+    model.forward([0], [-1])  # allocates, and warms up
+    model.drop()
+    model.cache.reserve(_CONTEXT + max(sizes))
+    model.cache.length = max(0, min(_CONTEXT, limit - max(sizes)))
+    for rows in sizes if model.device.type == "cuda" else ():  # each shape is recorded at first use
+        _time(model, rows)
+    samples: dict[int, list[float]] = {}
+    clock = perf_counter()
+    try:
+        for repeat in range(repeats):
+            for rows in sizes:
+                enough = repeat > 0 or len(samples) >= min(_AT_LEAST, len(sizes))
+                if enough and perf_counter() - clock > seconds:
+                    break
+                samples.setdefault(rows, []).append(_time(model, rows))
+    finally:
+        model.truncate(0)
+    return CostCurve.fit((rows, min(times)) for rows, times in samples.items())
+
+
+def _time(model: CausalModel, rows: int) -> float:
+    model.synchronize()
+    clock = perf_counter()
+    model.forward([0] * rows, list(range(-1, rows - 1)))
+    model.synchronize()
+    seconds = perf_counter() - clock
+    model.drop()
+    return seconds
+
+
+def _key(model: CausalModel, also: list[object]) -> str:
+    """What t(n) depends on: the model's shape, its dtype, the machine; ``also`` what else."""
+    config = {k: v for k, v in model.model.config.to_dict().items() if not k.startswith("_") and "token_id" not in k}
+    device = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else processor()
+    facts = [
+        config, model.parameters, str(model.dtype), model.device.type, device, os.cpu_count(), torch.__version__,
+        platform.node(), *also,
+    ]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _file(key: str) -> Path:
+    return folders.cache() / "costs" / f"{key}.json"
+
+
+def _read(key: str) -> CostCurve | None:
+    try:
+        points = json.loads(_file(key).read_text("utf-8"))
+        return CostCurve.fit((int(rows), float(seconds)) for rows, seconds in points)
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+
+
+def _write(key: str, curve: CostCurve) -> None:
+    """Keep a curve; where it cannot be written the next load measures again."""
+    with suppress(OSError):
+        folders.write_json(_file(key), curve.points)

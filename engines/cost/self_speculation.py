@@ -1,0 +1,81 @@
+"""Whether drafting with a part of the target pays: what a draft forward takes of a whole one, how often the drafts
+agree, and the agreement at which they would break even, all from one run's own numbers.
+
+Plain data: needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engines.cost.speedup_model import SpeedupModel
+from engines.report.events import Round
+from engines.report.metrics import Metrics
+
+ENGINES = ("admg", "draft-verify")
+"""Those that draft with a part of the target."""
+LONGEST = 12  # drafts looked at: those of Draft & Verify
+
+
+@dataclass(frozen=True, slots=True)
+class Payoff:
+    """What leaving out layers did in a run.
+
+    Attributes:
+        fraction: time of a draft forward over that of a whole one of a single row. Removed layers save what they take;
+            the embedding, the head and the choice of the token stay.
+        kept, judged: drafted tokens that the target agreed to, of those it judged (what hangs below a mismatch was
+            never judged).
+        forecast: chains of any length at these costs and this agreement.
+    """
+
+    fraction: float
+    kept: int
+    judged: int
+    forecast: SpeedupModel
+
+    @property
+    def agreement(self) -> float:
+        """kept / judged."""
+        return self.kept / self.judged
+
+    @property
+    def needed(self) -> float | None:
+        """The least agreement a token at which chains of some length break even; None where even 1 is not enough.
+
+        A chain of k drafts yields 1 + a + ... + a^k tokens at agreement a, and takes k draft forwards and one forward
+        over k + 1 rows. Where verifying more rows costs nothing more, k = 1 is the first to pay, at a = ``fraction``.
+        """
+        return self.forecast.pays_from
+
+    @property
+    def best(self) -> int:
+        """The length of chain with the most expected tokens a second at this agreement; 0 where none pays."""
+        return self.forecast.best
+
+
+def payoff(metrics: Metrics, rounds: Iterable[Round], longest: int = LONGEST) -> Payoff | None:
+    """The payoff of a run that drafts chains with a part of its target; None before anything was judged, or where t(n)
+    is not known.
+
+    Args:
+        metrics, rounds: of the same run. A round's note says how many draft forwards it took; without it there was one
+            a drafted token.
+        longest: the longest chain looked at.
+    """
+    scale, kept, judged = metrics.verify_scale, sum(metrics.depth_accepted), sum(metrics.depth_tried)
+    forwards = sum(draft_forwards(event) for event in rounds)
+    if metrics.price is None or not scale or not judged or not forwards:
+        return None
+    each = metrics.draft_seconds / forwards
+    other = metrics.other_seconds / metrics.target_forwards
+    forecast = SpeedupModel(metrics.price, first=each, each=each, most=longest, scale=scale, other=other,
+                        chances=(kept / judged,))
+    return Payoff(each / (scale * metrics.price.at(1)), kept, judged, forecast)
+
+
+def draft_forwards(event: Round) -> int:
+    """How many forwards drafting took in a round."""
+    noted = event.note.get("draft forwards")
+    return noted if type(noted) is int and 0 < noted < 1_000_000 else len(event.draft.tokens)

@@ -1,0 +1,1 @@
+"""Building datastores from texts and from a model's own answers."""

@@ -1,0 +1,1 @@
+"""Searching datastores: suffix arrays, nearest neighbours, tries."""

@@ -1,0 +1,195 @@
+"""Nearest neighbours of a query among keys, by dot product: one face, several back ends.
+
+An index proposes candidates; what it returns is always scored and ranked by the keys themselves, so a bad index costs
+neighbours and never gives a wrong score. Exact search needs no index: it is the choice for few keys, what everything
+else is measured against, and what is left where an index cannot be opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+import numpy as np
+
+from engines.datastores.search.product import product
+from engines.errors import UsageProblem
+
+BACKENDS = ("auto", "scann", "faiss", "exact")
+FEW = 5_000  # keys up to which exact search is about as fast as an index
+_COPY = 64 << 20  # bytes of a float32 copy of the keys that exact search keeps
+_BLOCK = 1 << 15
+
+
+class Index:
+    """Keys and how their nearest are found.
+
+    Args:
+        keys: float16 [n, d], memory-mapped or not.
+    """
+
+    backend: ClassVar[str] = ""
+    wide = 150  # candidates that are looked at, however few are wanted
+
+    def __init__(self, keys: np.ndarray) -> None:
+        self.keys = keys
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def candidates(self, query: np.ndarray, count: int) -> np.ndarray:
+        """Up to ``count`` likely nearest keys: their numbers, int64, in no promised order, each once."""
+        raise NotImplementedError
+
+    def scores(self, query: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """Dot products float32 [len(ids)] of a query with some keys; equal keys have equal ones, to the last bit."""
+        return np.einsum("nd,d->n", self.keys.take(ids, axis=0).astype(np.float32), query)
+
+    def search(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The nearest keys of a query float32 [d], best first.
+
+        Returns:
+            int64 numbers and float32 dot products, at most ``k`` of each; equal ones in order of their numbers.
+        """
+        ids = self.candidates(query, max(k, self.wide))
+        return best(ids, self.scores(query, ids), k)
+
+    def search_batch(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """``search`` for queries [m, d]: numbers and scores [m, k], -1 and -inf where there are fewer."""
+        numbers = np.full((len(queries), k), -1, np.int64)
+        scores = np.full((len(queries), k), -np.inf, np.float32)
+        for row, query in enumerate(queries):
+            ids, found = self.search(query, k)
+            numbers[row, : len(ids)], scores[row, : len(ids)] = ids, found
+        return numbers, scores
+
+
+class ExactIndex(Index):
+    """Every key is scored: in float32, in memory if there are few of them, else block by block."""
+
+    backend = "exact"
+
+    def __init__(self, keys: np.ndarray) -> None:
+        super().__init__(keys)
+        small = keys.size * 4 <= _COPY
+        self._copies = [keys.astype(np.float32)] if small else None
+
+    def candidates(self, query: np.ndarray, count: int) -> np.ndarray:
+        return largest(self._all(query), count)
+
+    def search(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """See ``Index``."""
+        ids = self.candidates(query, k)
+        return best(ids, self.scores(query, ids), k)
+
+    def _all(self, query: np.ndarray) -> np.ndarray:
+        return np.concatenate([product(block, query) for _, block in self._blocks()])
+
+    def search_batch(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """See ``Index``: the keys are read once for all queries."""
+        k_found = min(k, len(self))
+        ids = np.empty((len(queries), 0), np.int64)
+        scores = np.empty((len(queries), 0), np.float32)
+        for start, block in self._blocks():
+            found = queries @ block.T
+            top = np.stack([largest(row, k_found) for row in found]) if len(found) else np.empty((0, 0), np.int64)
+            scores = np.concatenate([scores, np.take_along_axis(found, top, 1)], axis=1)
+            ids = np.concatenate([ids, top + start], axis=1)
+            keep = np.lexsort((ids, -scores))[:, :k_found]
+            ids, scores = np.take_along_axis(ids, keep, 1), np.take_along_axis(scores, keep, 1)
+        missing = ((0, 0), (0, k - ids.shape[1]))
+        return np.pad(ids, missing, constant_values=-1), np.pad(scores, missing, constant_values=-np.inf)
+
+    def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        if self._copies:
+            yield 0, self._copies[0]
+            return
+        for start in range(0, len(self), _BLOCK):
+            yield start, self.keys[start : start + _BLOCK].astype(np.float32)
+
+
+def largest(scores: np.ndarray, k: int, groups: int = 16) -> np.ndarray:
+    """Where the ``k`` largest of float [n] are, int64, in no order; of equal ones, any.
+
+    They lie in the k groups with the largest maxima, which are quicker to find than they are.
+    """
+    n = len(scores)
+    columns = n // groups
+    if k >= n:
+        return np.arange(n)
+    if columns <= 4 * k:
+        return np.argpartition(scores, n - k)[n - k :]
+    whole = scores[: columns * groups].reshape(groups, columns)
+    chosen = np.argpartition(whole.max(0), columns - k)[columns - k :]
+    rest = np.arange(columns * groups, n)
+    ids = np.concatenate([(chosen + columns * np.arange(groups)[:, None]).ravel(), rest])
+    return ids[np.argpartition(scores[ids], len(ids) - k)[len(ids) - k :]]
+
+
+def best(ids: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ``k`` best of some keys, best first, equal ones by number."""
+    if len(ids) > k:
+        some = np.argpartition(scores, len(ids) - k)[len(ids) - k :]
+        ids, scores = ids[some], scores[some]
+    order = np.lexsort((ids, -scores))
+    return ids[order], scores[order]
+
+
+def partitions(leaves: int, search: int, count: int, keys: int) -> int:
+    """How many of an index's partitions to search for so many candidates: ``search``, or as many as hold twice that."""
+    return min(leaves, max(search, -(-2 * count * leaves // keys)))
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDescription:
+    """How an index was made, as the manifest keeps it.
+
+    Attributes:
+        backend: scann, faiss or exact.
+        version: of the library that wrote it; "" for exact search.
+        settings: numbers by name, of the back end.
+        remark: why it is not what was asked for, in a sentence; "" if it is. Untrusted.
+    """
+
+    backend: str = "exact"
+    version: str = ""
+    settings: Mapping[str, int] = field(default_factory=dict)
+    remark: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self) | {"settings": dict(self.settings)}
+
+    @classmethod
+    def of(cls, record: Any) -> IndexDescription:
+        """From JSON. Raises ValueError."""
+        settings = record.get("settings") if isinstance(record, dict) else None
+        if not isinstance(settings, dict) or record.get("backend") not in BACKENDS[1:]:
+            raise ValueError("no description of an index")
+        if not all(type(n) is int and 0 <= n < 1 << 31 for n in settings.values()):
+            raise ValueError("an index with settings that are no numbers")
+        version, remark = (str(record.get(name, ""))[:300] for name in ("version", "remark"))
+        return cls(record["backend"], version, settings, remark)
+
+
+def installed(backend: str) -> bool:
+    """Whether this back end can be used here."""
+    return backend == "exact" or find_spec(backend) is not None
+
+
+def choose(backend: str, keys: int) -> str:
+    """The back end for so many keys; "auto" takes exact search for few, then the first of the others that is there.
+
+    Raises:
+        UsageProblem: there is none of this name, or it is not installed.
+    """
+    if backend not in BACKENDS:
+        raise UsageProblem(f"there is no index {backend!r}", f"choose one of {', '.join(BACKENDS)}")
+    if backend == "auto":
+        return "exact" if keys <= FEW else next(b for b in ("scann", "faiss", "exact") if installed(b))
+    if not installed(backend):
+        package = "faiss-cpu" if backend == "faiss" else backend
+        raise UsageProblem(f"{package} is not installed", f"pip install {package}, or use index=auto")
+    return backend

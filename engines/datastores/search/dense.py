@@ -1,0 +1,173 @@
+"""The dense part of a datastore: what followed the hidden states most like this one (DReSD, sections 3.1 to 3.6).
+
+The key of a token is its hidden state, reduced; it leads to the position of the token after it, so that drafts of any
+length can be read there, up to the end of the document.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engines.datastores.search.ann import Index, IndexDescription
+from engines.datastores.search.continuations import END
+from engines.datastores.search.indexing import open_index
+from engines.datastores.search.reduce import Recipe, Reduction
+from engines.datastores.search.sparse import token_dtype
+from engines.datastores.storage.datastore import Store
+from engines.datastores.storage.documents import Documents
+from engines.datastores.storage.manifest import damaged
+
+_ARRAYS = ("mean", "deviation", "components", "explained")  # of the reduction
+_WIDER = (1, 4)  # times the usual number of candidates, until enough begin with the emitted token
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What followed the nearest keys, the nearest first; no two rows have the same tokens.
+
+    Attributes:
+        tokens: int32 [rows, length], ``continuations.END`` from the end of a document on; no row is empty.
+        scores: float32 [rows], dot products: cosines, where keys have unit length.
+        positions: int64 [rows], the position in the datastore of each row's first token.
+        keys: int64 [rows], number of the key that led there.
+        counts: int32 [rows], neighbours considered that went on like this one, itself included.
+        candidates, matching: neighbours looked at, and how many of them begin with the emitted token.
+    """
+
+    tokens: np.ndarray
+    scores: np.ndarray
+    positions: np.ndarray
+    keys: np.ndarray
+    counts: np.ndarray
+    candidates: int
+    matching: int
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+class DenseStore:
+    """The dense part of a datastore.
+
+    Arrays: ``keys`` float16 [keys, d]; ``key_positions`` int32 [keys], of the token after each; ``held_out`` float16
+    [m, d], keys that were left out to measure with; the reduction's. The index lies in its folder.
+
+    Args:
+        store: of kind dense or both.
+
+    Attributes:
+        index: finds the nearest keys.
+        remark: why it is not the index that was built; "" if it is.
+
+    Raises:
+        DatastoreProblem: it has no dense part, or arrays that don't fit together.
+    """
+
+    def __init__(self, store: Store) -> None:
+        facts = store.manifest
+        self.store, self.name, self.vocab_size = store, store.name, facts.vocab_size
+        self.documents = Documents(store)
+        self.tokens = store.array("tokens", token_dtype(facts.vocab_size))
+        self.keys = store.array("keys", "<f2", ndim=2)
+        self.held_out = store.array("held_out", "<f2", ndim=2)
+        self.positions = store.array("key_positions", "<i4")
+        self.recipe, description = _parameters(store)
+        self.reduction = _reduction(store, self.recipe)
+        width = self.reduction.width
+        fits = len(self.keys) == len(self.positions) == facts.keys > 0
+        self._text = self.tokens.view(self.tokens.dtype.newbyteorder("="))
+        self._positions = self.positions.view("<u4")  # negative ones of a damaged array are beyond the end
+        if not fits or {self.keys.shape[1], self.held_out.shape[1]} != {width}:
+            raise damaged(store.name, "the arrays of its dense part don't fit together")
+        self.index: Index
+        self.index, self.remark = open_index(self.keys, store.folder, description, facts.files)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def query(self, hidden: np.ndarray, emitted: int | None, drafts: int = 10, length: int = 10) -> Neighbours:
+        """What to draft after the token just emitted.
+
+        Args:
+            hidden: float [H], the last hidden state of the row that produced it.
+            emitted: that token: neighbours that went on otherwise are left out, of the others what follows it is
+                returned (the paper's filter). None takes all neighbours, with the token after their key.
+            drafts: rows at most. Where too few of the nearest neighbours pass the filter, more are looked at, once.
+            length: tokens of each at most.
+
+        Raises:
+            RunFailed: a hidden state that is not finite, or of another width.
+        """
+        return self.nearest(self.reduction.one(hidden), emitted, drafts, length)
+
+    def nearest(self, key: np.ndarray, emitted: int | None, drafts: int = 10, length: int = 10) -> Neighbours:
+        """``query`` by a key float32 [d]."""
+        looked_at = 0
+        for wider in _WIDER:
+            wanted = wider * max(self.index.wide, 4 * drafts)
+            found = self.index.candidates(key, wanted)
+            ids, firsts = self._filtered(found, emitted)
+            looked_at = len(found)
+            if len(ids) >= drafts or looked_at < wanted:
+                break
+        scores = self.index.scores(key, ids)
+        order = np.lexsort((ids, -scores))
+        return self._distinct(ids[order], firsts[order], scores[order], drafts, length, looked_at)
+
+    def _filtered(self, ids: np.ndarray, emitted: int | None) -> tuple[np.ndarray, np.ndarray]:
+        """Keys that pass the filter and have something to draft, and the position of its first token."""
+        last = len(self._text) - 1  # a separator; bounds hold in damaged arrays too
+        firsts = np.minimum(self._positions.take(ids), last)
+        if emitted is not None:
+            keep = np.flatnonzero(self._tokens_at(firsts) == emitted)
+            ids, firsts = ids[keep], np.minimum(firsts[keep] + 1, last)
+        keep = np.flatnonzero(self._tokens_at(firsts) < self.vocab_size)
+        return ids[keep], firsts[keep]
+
+    def _tokens_at(self, positions: np.ndarray) -> np.ndarray:
+        return self._text.take(positions).byteswap()
+
+    def _distinct(self, ids, firsts, scores, drafts: int, length: int, looked_at: int) -> Neighbours:
+        """Of neighbours, best first, the first of each continuation."""
+        where = np.minimum(firsts[:, None] + np.arange(length), len(self._text) - 1)
+        found = self._tokens_at(where)
+        tokens, ended = found.astype(np.int32), found >= self.vocab_size
+        if ended.any():
+            tokens[np.logical_or.accumulate(ended, axis=1)] = END
+        begins, counts = {}, {}
+        for row, line in enumerate(tokens.view(f"V{4 * length}")[:, 0].tolist()):
+            begins.setdefault(line, row)
+            counts[line] = counts.get(line, 0) + 1
+        chosen = np.array(list(begins.values())[:drafts], np.int64)
+        counted = np.array(list(counts.values())[:drafts], np.int32)
+        return Neighbours(
+            tokens[chosen], scores[chosen], firsts[chosen].astype(np.int64), ids[chosen], counted, looked_at, len(ids)
+        )
+
+
+def _parameters(store: Store) -> tuple[Recipe, IndexDescription]:
+    """How the dense part was made. Raises DatastoreProblem."""
+    try:
+        record = store.manifest.parameters["dense"]
+        dims, z_norm, unit_norm = (record[name] for name in ("dims", "z_norm", "unit_norm"))
+        if type(dims) is not int or not 0 <= dims < 1 << 20 or {type(z_norm), type(unit_norm)} != {bool}:
+            raise ValueError("options that are none")
+        return Recipe(dims, z_norm, unit_norm), IndexDescription.of(record["index"])
+    except (KeyError, TypeError, ValueError):
+        raise damaged(store.name, "its manifest does not say how its dense part was made") from None
+
+
+def _reduction(store: Store, recipe: Recipe) -> Reduction:
+    """The map from hidden states to keys. Raises DatastoreProblem."""
+    arrays = {name: store.array(name, "<f4", 1 + (name == "components")) for name in _ARRAYS if store.has(name)}
+    width, dims = store.manifest.model.width, recipe.width(store.manifest.model.width)
+    shapes = {"mean": (width,), "deviation": (width,)}
+    if recipe.dims:
+        shapes |= {"components": (width, dims), "explained": (dims,)}
+    if {name: array.shape for name, array in arrays.items()} != shapes:
+        raise damaged(store.name, "the arrays of its PCA don't fit together")
+    if not (arrays["deviation"] > 0).all():
+        raise damaged(store.name, "the arrays of its PCA hold what they can't")
+    return Reduction.of(recipe, arrays)

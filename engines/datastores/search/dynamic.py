@@ -1,0 +1,72 @@
+"""A store that grows: the conversation itself, searched as a datastore is, one token after another."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from engines.datastores.search.continuations import END, Continuations, Match, in_order, spread
+
+
+class DynamicStore:
+    """One growing sequence of tokens (a ``continuations.Lookup``); a position is an index into it.
+
+    Noted is where each token occurs with another after it, so that a token costs one entry; a lookup takes time by the
+    occurrences of the last token. The end of the sequence, with nothing after it, is no occurrence.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._tokens = np.zeros(1024, np.int32)
+        self._after: dict[int, array] = {}
+        self._size = 0
+
+    def follow(self, context: Sequence[int]) -> None:
+        """Grow to this context; start over where it does not begin with what is here."""
+        if len(context) < self._size or self._tokens[: self._size].tolist() != list(context[: self._size]):
+            self.clear()
+        self.extend(context[self._size :])
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Append tokens."""
+        begin, end = self._size, self._size + len(tokens)
+        while end > len(self._tokens):
+            self._tokens = np.concatenate([self._tokens, np.zeros_like(self._tokens)])
+        self._tokens[begin:end] = tokens
+        self._size = end
+        for at in range(max(begin, 1), end):
+            self._after.setdefault(int(self._tokens[at - 1]), array("i")).append(at)
+
+    def longest(self, context: Sequence[int], n_max: int = 16, n_min: int = 2) -> Match | None:
+        """See ``Lookup``."""
+        return next(self.falling(context, n_max, n_min), None)
+
+    def falling(self, context: Sequence[int], n_max: int = 16, n_min: int = 2) -> Iterator[Match]:
+        """See ``Lookup``."""
+        if not len(context) or n_max < 1 or context[-1] not in self._after:
+            return
+        levels = [np.array(self._after[context[-1]], np.int64)]
+        for size in range(2, min(n_max, len(context)) + 1):
+            ends = levels[-1][levels[-1] >= size]
+            ends = ends[self._tokens[ends - size] == context[-size]]
+            if not len(ends):
+                break
+            levels.append(ends)
+        for size in range(len(levels), max(n_min, 1) - 1, -1):
+            yield Match(size, len(levels[size - 1]), levels[size - 1])
+
+    def continuations(self, match: Match, length: int = 10, limit: int = 5000) -> Continuations:
+        """See ``Lookup``; strides are taken over the occurrences from first to last."""
+        positions = match.where[spread(match.count, limit)]
+        where = positions[:, None] + np.arange(length)
+        tokens = np.where(where < self._size, self._tokens[np.minimum(where, self._size - 1)], END)
+        order = in_order(tokens)
+        return Continuations.of(tokens[order], positions[order], match)

@@ -1,0 +1,135 @@
+"""Choosing what to draft among continuations: the heaviest nodes of their trie, or some of them at random.
+
+Source: REST, Algorithm 2 and Table 3. The authors' code counts prefixes in a heap, breaks ties at random and then drops
+the deepest nodes to fit a size. Here are the exact top nodes, the same every time: by count, the shallower first, then
+in order of token ids. No child counts more than its parent, so what is chosen is a tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engines.datastores.search.continuations import END, Continuations
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Chosen nodes of the trie, depth first, the heavier child first; columns of equal length.
+
+    Attributes:
+        tokens, parents: token ids; index of each node's parent, which comes before it, -1 for the root.
+        counts: continuations that begin with the path to the node.
+        rows: of the ``Continuations``: one of these. A node shares it with its first child, so that a heavy path
+            comes from one passage.
+        total: continuations counted, the root's count.
+    """
+
+    tokens: list[int]
+    parents: list[int]
+    counts: list[int]
+    rows: list[int]
+    total: int
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def probs(self) -> list[float]:
+        """Each node's share of its parent's count."""
+        return [n / (self.counts[p] if p >= 0 else self.total) for n, p in zip(self.counts, self.parents)]
+
+
+def heaviest(found: Continuations, nodes: int) -> Nodes:
+    """The ``nodes`` heaviest nodes of the trie of all continuations."""
+    rows, depth = found.tokens.shape
+    if nodes < 1 or not rows or not depth:
+        return Nodes([], [], [], [], rows)
+    begins, depths, counts = _heaviest(np.ascontiguousarray(found.tokens.T), nodes)
+    order = np.lexsort((depths, begins))  # depth first: a node's run of rows begins no later than its children's
+    begins, depths = begins[order], depths[order]
+    parents, above = [], [-1] * (depth + 1)
+    for node, d in enumerate(depths.tolist()):
+        parents.append(above[d])
+        above[d + 1] = node
+    return _ordered(found.tokens[begins, depths].tolist(), parents, counts[order].tolist(), begins.tolist(), rows)
+
+
+def _heaviest(columns: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First row, depth (0 for children of the root) and count of the chosen nodes, in no order.
+
+    Rows are sorted: the rows below a node are a run, and at each depth a run begins where a row differs from the one
+    above it, there or before.
+    """
+    depth, rows = columns.shape
+    edges = np.zeros(rows, bool)
+    edges[0] = True
+    begins = depths = counts = np.zeros(0, np.int64)
+    least = 0  # a deeper node has to count more than this
+    for d, column in enumerate(columns):
+        edges[1:] |= column[1:] != column[:-1]
+        first = np.flatnonzero(edges)
+        size = np.diff(first, append=rows)
+        kept = (size > least) & (column[first] != END)
+        if not kept.any():
+            break
+        begins = np.concatenate([begins, first[kept]])
+        counts = np.concatenate([counts, size[kept]])
+        depths = np.concatenate([depths, np.full(len(begins) - len(depths), d)])
+        if len(begins) > nodes:
+            ranks = ((rows - counts) * depth + depths) * rows + begins
+            best = np.argpartition(ranks, nodes)[:nodes]
+            begins, depths, counts = begins[best], depths[best], counts[best]
+        if len(begins) == nodes:
+            least = int(counts.min())
+    return begins, depths, counts
+
+
+def drawn(found: Continuations, nodes: int, seed: Sequence[int] | int, sequences: int | None = None) -> Nodes:
+    """Whole continuations drawn at random, until their trie has ``nodes`` nodes; the last is cut where it must be.
+
+    Args:
+        seed: of ``numpy.random.default_rng``: the same seed draws the same.
+        sequences: draws at most this many (REST's Table 3: 8 of 8 tokens, against 64 nodes of the trie).
+
+    Returns:
+        Counts are those among what was drawn.
+    """
+    order = np.random.default_rng(seed).permutation(len(found))[:sequences].tolist()
+    tokens, parents, counts, rows, known, taken = [], [], [], [], {}, 0
+    for row in order if nodes > 0 else ():
+        node, taken = -1, taken + 1
+        for token in found.tokens[row].tolist():
+            if token == END or ((node, token) not in known and len(tokens) == nodes):
+                break
+            if (node, token) not in known:
+                known[node, token] = len(tokens)
+                for column, value in ((tokens, token), (parents, node), (counts, 0), (rows, row)):
+                    column.append(value)
+            node = known[node, token]
+            counts[node] += 1
+        if len(tokens) == nodes:
+            break
+    return _ordered(tokens, parents, counts, rows, taken)
+
+
+def _ordered(tokens: list[int], parents: list[int], counts: list[int], rows: list[int], total: int) -> Nodes:
+    """Depth first, of siblings the heavier first and of equal ones as given."""
+    children: dict[int, list[int]] = {}
+    for node, parent in enumerate(parents):
+        children.setdefault(parent, []).append(node)
+    order, open_ = [], [-1]
+    while open_:
+        node = open_.pop()
+        if node >= 0:
+            order.append(node)
+        open_ += sorted(reversed(children.get(node, ())), key=counts.__getitem__)  # the heaviest on top
+    index = {-1: -1} | {old: new for new, old in enumerate(order)}
+    out = Nodes([tokens[n] for n in order], [index[parents[n]] for n in order], [counts[n] for n in order],
+                [rows[n] for n in order], total)
+    for node in range(len(out) - 1, 0, -1):
+        if out.parents[node] == node - 1:  # its first child
+            out.rows[node - 1] = out.rows[node]
+    return out

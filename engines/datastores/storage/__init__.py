@@ -1,0 +1,1 @@
+"""A datastore on disk: manifest, names, documents, memory-mapped arrays."""

@@ -1,0 +1,185 @@
+"""The manifest of a datastore: what it holds, for which tokenizer and model, and every file with size and checksum.
+
+A folder is a datastore when its ``manifest.json`` is valid; it is the last thing that a build writes. It carries a
+checksum of itself, so that a damaged one is never believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from engines import codec
+from engines.errors import DatastoreProblem
+
+FILE = "manifest.json"
+FORMAT = 1
+Kind = Literal["sparse", "dense", "both"]
+
+_LARGEST = 16 << 20  # bytes of a manifest that are read
+_PATH = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,127})?", re.ASCII)
+_DTYPES = frozenset([">u2", ">u4", "|u1", "<u2", "<u4", "<i4", "<i8", "<f2", "<f4", "<f8"])
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a datastore.
+
+    Attributes:
+        path: below the datastore's folder, with a slash where it is in a subfolder.
+        size: bytes.
+        sha256: of the content, hexadecimal.
+        dtype, shape: of the array that the file is, as numpy writes a dtype (row-major, nothing before or after it);
+            None for a file of another kind.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not _PATH.fullmatch(self.path) or self.path == FILE:
+            raise ValueError("a file with a name that none may have")
+        if self.size < 0 or not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
+            raise ValueError(f"{self.path}: size or checksum is none")
+        if (self.dtype is None) != (self.shape is None):
+            raise ValueError(f"{self.path}: half an array")
+        if self.dtype is not None and not self._fits():
+            raise ValueError(f"{self.path}: shape and size don't agree")
+
+    def _fits(self) -> bool:
+        if self.dtype not in _DTYPES or len(self.shape) > 4 or any(n < 0 for n in self.shape):
+            return False
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize == self.size
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """The model whose hidden states are the keys of a dense datastore.
+
+    Attributes:
+        name, revision: as the user named it, for people; no path of a machine.
+        fingerprint: what two models share whose hidden states are the same.
+        layer: whose output the keys are made of, -1 the last (after the final norm).
+        width: dimensions of a hidden state.
+    """
+
+    name: str
+    fingerprint: str
+    width: int
+    revision: str | None = None
+    layer: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a datastore holds.
+
+    Attributes:
+        name: as built; the folder's name counts.
+        tokenizer: fingerprint of the vocabulary (``engines.datastores.storage.tokenizer_fingerprint``).
+        vocab_size: token ids are below this.
+        documents, tokens, keys: how many; separators are not counted, keys are 0 where there is no dense part.
+        parameters: how it was built, JSON: sources, limits, options of the index.
+        created: when its build began, ISO 8601, UTC.
+        model: of a dense part.
+    """
+
+    name: str
+    kind: Kind
+    tokenizer: str
+    vocab_size: int
+    documents: int
+    tokens: int
+    created: str
+    files: tuple[File, ...]
+    keys: int = 0
+    parameters: dict[str, Any] = field(default_factory=dict)
+    model: ModelIdentity | None = None
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        if min(self.vocab_size, self.documents, self.tokens, self.keys) < 0:
+            raise ValueError("a count below zero")
+        if len({f.path for f in self.files}) != len(self.files):
+            raise ValueError("a file named twice")
+        if (self.kind == "sparse") != (self.model is None):
+            raise ValueError("a dense part without a model, or a model without one")
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(f.size for f in self.files)
+
+    def file(self, path: str) -> File | None:
+        """The entry of a file, None where there is none."""
+        return next((f for f in self.files if f.path == path), None)
+
+
+def write(folder: Path, manifest: Manifest) -> None:
+    """Put the manifest into the folder. Raises OSError, and TypeError for parameters that are no JSON."""
+    record = codec.plain(manifest)
+    text = json.dumps(record | {"checksum": _checksum(record)}, indent=1, sort_keys=True, allow_nan=False)
+    (folder / FILE).write_text(text + "\n", "utf-8")
+
+
+def read(folder: Path) -> Manifest:
+    """The manifest of a folder.
+
+    Raises:
+        DatastoreProblem: there is none, it is damaged, or of a format that a later version wrote.
+    """
+    name = folder.name
+    record = _json(folder, name)
+    version = record.pop("format", None)
+    if isinstance(version, int) and version > FORMAT:
+        raise DatastoreProblem(
+            f"datastore {name} has format {version}, this program reads up to {FORMAT}",
+            "update spec-tui, or build it anew",
+        )
+    found = record.pop("checksum", None)
+    try:
+        if version != FORMAT or found != _checksum(record | {"format": version}):
+            raise ValueError("its checksum does not fit")
+        return codec.build(Manifest, record)
+    except (ValueError, RecursionError) as error:
+        raise damaged(name, f"{FILE} is damaged ({error})") from None
+
+
+def damaged(name: str, what: str) -> DatastoreProblem:
+    """A datastore that is not as it was built."""
+    return DatastoreProblem(f"datastore {name}: {what}", "remove it and build it again")
+
+
+def _json(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        with open(folder / FILE, "rb") as stream:
+            content = stream.read(_LARGEST + 1)
+    except FileNotFoundError:
+        raise DatastoreProblem(
+            f"{name} is no datastore: it has no {FILE}", "build it with: spec-tui datastore build"
+        ) from None
+    except OSError as error:
+        raise damaged(name, f"{FILE} cannot be read ({error.strerror})") from None
+    try:
+        if len(content) > _LARGEST:
+            raise ValueError("too long")
+        record = json.loads(content.decode("utf-8"))
+        if not isinstance(record, dict):
+            raise ValueError("not an object")
+        return record
+    except (ValueError, RecursionError) as error:
+        raise damaged(name, f"{FILE} is damaged ({type(error).__name__})") from None
+
+
+def _checksum(record: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,228 @@
+"""What the hub says about a model, and every way in which it says nothing, as a sentence."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from typing import Any
+
+from engines.errors import ModelUnavailable, SpecError, first_line
+from engines.hub.untrusted_json import is_count
+
+TICK = 0.25
+"""Seconds between two reports of progress; also how long a cancel waits."""
+
+_SECONDS = 5.0
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_LONGEST = 200  # bytes of a part of a name: file systems take 255, a partial file has an ending more
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+OFFLINE = "connect once to download it, or give a local folder"
+AGAIN = "what was fetched stays: try again to go on from there"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file on the hub. ``size`` in bytes; ``digest``: sha256 of the content if the hub keeps it as a large file, else
+    its git blob id (sha1)."""
+
+    name: str
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A revision of a model on the hub.
+
+    Attributes:
+        gated: its files are given only to those who have accepted its terms.
+        licence: as the model card says, None if it doesn't.
+        parameters: number of parameters by dtype as stored ("BF16"), as counted by the hub; empty where it did not.
+    """
+
+    name: str
+    revision: str
+    commit: str
+    files: dict[str, RemoteFile]
+    gated: bool = False
+    licence: str | None = None
+    parameters: dict[str, int] = field(default_factory=dict)
+
+
+def ask(name: str, revision: str | None, beat: Callable[[], None] = lambda: None) -> Listing:
+    """The listing of a model; ``beat`` is called meanwhile, and may raise to leave.
+
+    Raises:
+        ModelUnavailable: no such model or revision, gated, offline, or the hub does not answer.
+    """
+    with hub_errors(name, revision):
+        return with_heartbeat(lambda: _listing(name, revision), beat)
+
+
+def offline() -> bool:
+    """Whether the user has forbidden questions to the hub."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
+
+
+def with_heartbeat(call: Callable[[], Any], beat: Callable[[], None]) -> Any:
+    """What ``call`` returns or raises, called on a thread of its own; ``beat`` is called every tick on this one. If it
+    raises, the call is left to itself."""
+    result: list[Any] = []
+    problem: list[Exception] = []
+    done = Event()
+
+    def work() -> None:
+        try:
+            result.append(call())
+        except Exception as error:
+            problem.append(error)
+        finally:
+            done.set()
+
+    Thread(target=work, daemon=True).start()
+    while not done.wait(TICK):
+        beat()
+    if problem:
+        raise problem[0]
+    return result[0]
+
+
+@contextmanager
+def content(listing: Listing, name: str, range: str | None) -> Iterator[Any]:
+    """The answer that a file of a model is streamed in; ``range`` as in HTTP. Raises what the hub's client raises."""
+    from huggingface_hub import constants, get_session, hf_hub_url
+    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+
+    url = hf_hub_url(listing.name, name, revision=listing.commit, endpoint=constants.ENDPOINT)
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"} | ({"Range": range} if range else {})
+    timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+    with get_session().stream("GET", url, headers=headers, timeout=timeout, follow_redirects=True) as response:
+        hf_raise_for_status(response)
+        yield response
+
+
+def _listing(name: str, revision: str | None) -> Listing:
+    from huggingface_hub import HfApi, constants
+
+    if not _answers():
+        raise _unreachable(name, revision)
+    found = HfApi(endpoint=constants.ENDPOINT).model_info(
+        name, revision=revision, files_metadata=True, timeout=2 * _SECONDS
+    )
+    if not re.fullmatch(r"[0-9a-f]{40}", found.sha or ""):
+        raise ModelUnavailable(f"the hub names no commit of {name}", "check HF_ENDPOINT")
+    card = found.card_data.to_dict() if found.card_data else {}
+    counted = found.safetensors.parameters if found.safetensors else {}
+    return Listing(
+        name, revision or "main", found.sha, {f.name: f for f in map(_file, found.siblings or ()) if f is not None},
+        bool(found.gated), _licence(card), {str(k): v for k, v in counted.items() if is_count(v)},
+    )
+
+
+def _file(sibling: Any) -> RemoteFile | None:
+    digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
+    size = sibling.lfs.size if sibling.lfs else sibling.size
+    known = is_count(size) and isinstance(digest, str) and _DIGEST.fullmatch(digest)
+    return RemoteFile(sibling.rfilename, size, digest) if known and _is_name(sibling.rfilename) else None
+
+
+def _is_name(name: Any) -> bool:
+    """Whether a file of this name stays in its folder on every system, and can be shown. Others are as if not there."""
+    if not isinstance(name, str) or not name.isprintable() or set(name) & set('\\:*?"<>|'):
+        return False
+    parts = name.split("/")
+    return not {"", ".", ".."} & set(parts) and len(name) <= 1000 and all(len(p.encode()) <= _LONGEST for p in parts)
+
+
+def _licence(card: dict[str, Any]) -> str | None:
+    """``license`` of a model card; "other" is named by the card in a second field."""
+    named = card.get("license")
+    named = ", ".join(map(str, named)) if isinstance(named, list) else named
+    return str(card.get("license_name") or named) if named else None
+
+
+def _answers() -> bool:
+    """One short question: the hub's client would try for minutes before it says that nobody answers."""
+    from huggingface_hub import constants, get_session
+
+    if offline():
+        return True  # the client answers at once, and says that it is offline
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_SECONDS)
+    except Exception:
+        return False
+    return True
+
+
+@contextmanager
+def hub_errors(name: str, revision: str | None) -> Iterator[None]:
+    """Turns what fails in talking to the hub, and in writing its cache, into ModelUnavailable."""
+    try:
+        yield
+    except SpecError:
+        raise
+    except Exception as error:  # the hub's client raises some twenty kinds
+        raise sentence(error, name, revision) from None
+
+
+def sentence(error: Exception, name: str, revision: str | None) -> ModelUnavailable:
+    """What went wrong with a model of the hub, and the way out."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.GatedRepoError):
+        return ModelUnavailable(f"{name} is gated", "accept its licence on the hub and log in: hf auth login")
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return ModelUnavailable(f"the hub has no model {name}", "check the id, or log in if it is private")
+    if isinstance(error, errors.RevisionNotFoundError):
+        return ModelUnavailable(
+            f"{name} has no revision {revision or 'main'}",
+            "give a branch, a tag or a whole commit hash of its page on the hub",
+        )
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return ModelUnavailable(
+            f"{at(name, revision)} is not in the local cache, and HF_HUB_OFFLINE is set", OFFLINE
+        )
+    if isinstance(error, errors.HFValidationError):
+        return ModelUnavailable(f"{name!r} is neither a folder nor a hub id", "hub ids look like owner/name")
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status is not None:
+        return _refused(name, status)
+    if isinstance(error, errors.HTTPError):
+        return _unreachable(name, revision)
+    return _local(error, name)
+
+
+def _refused(name: str, status: int) -> ModelUnavailable:
+    if status in (401, 403):
+        return ModelUnavailable(f"the hub gives no access to {name}", "log in: hf auth login")
+    if status == 429:
+        return ModelUnavailable("the hub was asked too often", "wait some minutes, or log in: hf auth login")
+    return ModelUnavailable(f"the hub cannot give {name} (it answers with error {status})", "try again later")
+
+
+def _local(error: Exception, name: str) -> ModelUnavailable:
+    """What went wrong on this machine."""
+    from engines.hub import hub_cache as cache
+
+    code = getattr(error, "errno", None)
+    if code in _FULL:
+        return ModelUnavailable(f"the disk of {cache.folder()} is full", f"make room, or set HF_HOME; {AGAIN}")
+    if code in _DENIED:
+        return ModelUnavailable(f"the cache {cache.folder()} cannot be written", "set HF_HOME to a folder of your own")
+    return ModelUnavailable(f"{name} cannot be fetched: {type(error).__name__}: {first_line(error)}", AGAIN)
+
+
+def _unreachable(name: str, revision: str | None) -> ModelUnavailable:
+    return ModelUnavailable(f"{at(name, revision)} is not in the local cache and the hub could not be reached", OFFLINE)
+
+
+def at(name: str, revision: str | None) -> str:
+    """A model and its revision, in words."""
+    return f"{name} at revision {revision}" if revision else name

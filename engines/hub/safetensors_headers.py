@@ -1,0 +1,121 @@
+"""Headers of safetensors files: what is stored, without reading it; on this machine or by range from the hub."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from engines.errors import ModelUnavailable, first_line
+from engines.hub.hub_api import Listing, content, hub_errors
+from engines.hub.model_files import shards
+from engines.hub.model_source import ModelSource
+from engines.hub.untrusted_json import is_count, parse_object
+
+_LARGEST = 100 << 20
+_FIRST = 100_000  # bytes that are asked for first; most headers are shorter
+
+
+def stored(file: Path) -> dict[str, int]:
+    """Numbers stored in a weight file, by dtype in the file's words ("BF16").
+
+    Raises:
+        OSError: unreadable.
+        ValueError: no safetensors file, or header and size do not agree.
+    """
+    with open(file, "rb") as stream:
+        return _count(stream.read, file.name, file.stat().st_size)
+
+
+def stored_in(source: ModelSource) -> dict[str, int]:
+    """The same for a model; empty for pickled weights, which are not opened.
+
+    Raises:
+        ModelUnavailable: the hub does not give them, or a file is damaged.
+    """
+    if source.choice.pickled:
+        return {}
+    if source.download is not None:
+        return _on_hub(source.listing, source.choice.weights)
+    counts: Counter[str] = Counter()
+    for name in shards(source.folder, source.choice):
+        try:
+            counts.update(stored(source.folder / name))
+        except (OSError, ValueError) as error:
+            raise ModelUnavailable(f"{source.name}: {first_line(error)}", "its download is incomplete") from None
+    return dict(counts)
+
+
+def _count(read: Callable[[int], bytes], name: str, size: int) -> dict[str, int]:
+    """Numbers by dtype in a file of so many bytes, of which ``read`` gives the next. Raises ValueError."""
+    length = int.from_bytes(read(8), "little")
+    if not 2 <= length <= _LARGEST:
+        raise ValueError(f"{name} is not a safetensors file")
+    if 8 + length > size:
+        raise ValueError(f"{name} is cut off")
+    tensors = parse_object(read(length), name)
+    tensors.pop("__metadata__", None)
+    counts: Counter[str] = Counter()
+    last = 0
+    for tensor in tensors.values():
+        dtype, count, end = _tensor(tensor, name)
+        counts[dtype] += count
+        last = max(last, end)
+    if size != 8 + length + last:
+        raise ValueError(f"{name} is cut off")
+    return dict(counts)
+
+
+def _tensor(tensor: Any, name: str) -> tuple[str, int, int]:
+    """Dtype, how many numbers, where the last one ends. Raises ValueError."""
+    match tensor:
+        case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [begin, end]}:
+            sizes = (*shape, begin, end)
+            # no dtype has less than a bit; so no product is beyond what the file can hold
+            if all(map(is_count, sizes)) and begin <= end and len(shape) <= 64 and prod(shape) <= 8 * (end - begin):
+                return dtype, prod(shape), end
+    raise ValueError(f"{name} is damaged: it does not say where its tensors are")
+
+
+def _on_hub(listing: Listing, names: tuple[str, ...]) -> dict[str, int]:
+    """As the hub counted them, or else from the headers of its files: some kilobytes of each."""
+    if listing.parameters:
+        return listing.parameters
+
+    def ask(name: str) -> dict[str, int]:
+        try:
+            return _count(_Beginning(listing, name).read, name, listing.files[name].size)
+        except ValueError as error:
+            raise ModelUnavailable(f"{listing.name}: {first_line(error)}", "choose another model") from None
+
+    counts: Counter[str] = Counter()
+    with hub_errors(listing.name, listing.revision), ThreadPoolExecutor(8) as pool:
+        for found in pool.map(ask, names):
+            counts.update(found)
+    return dict(counts)
+
+
+class _Beginning:
+    """The first bytes of a file of the hub: 100 kB, or as many more as are asked for."""
+
+    def __init__(self, listing: Listing, name: str) -> None:
+        self._listing, self._name = listing, name
+        self._here, self._at = b"", 0
+
+    def read(self, count: int) -> bytes:
+        if self._at + count > len(self._here):
+            self._here = self._ask(max(_FIRST, self._at + count))
+        self._at += count
+        return self._here[self._at - count : self._at]
+
+    def _ask(self, count: int) -> bytes:
+        found = bytearray()
+        with content(self._listing, self._name, f"bytes=0-{count - 1}") as response:
+            for block in response.iter_bytes():
+                found += block
+                if len(found) >= count:  # some answer with the whole file
+                    break
+        return bytes(found[:count])

@@ -1,0 +1,1 @@
+"""The drafting methods, one room each, and the parts that they share."""

@@ -1,0 +1,1 @@
+"""ADMG: self-speculation by cosine similarity."""

@@ -1,0 +1,1 @@
+"""Autoregressive decoding: nothing drafted, the baseline."""

@@ -1,0 +1,1 @@
+"""Drafting with a smaller model."""

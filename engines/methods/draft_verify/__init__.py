@@ -1,0 +1,1 @@
+"""Draft & Verify: self-speculation with searched layers."""

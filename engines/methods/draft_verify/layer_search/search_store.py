@@ -1,0 +1,251 @@
+"""Searches as they are kept: a file of JSON for each model and machine, whole after every trial."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from engines import codec
+from engines import user_folders as folders
+from engines.errors import UsageProblem
+from engines.machine import processor
+from engines.model.skipped_layers import SkippedLayers
+
+if TYPE_CHECKING:
+    from engines.model.causal_model import CausalModel
+
+FORMAT = 1
+_LARGEST = 64 << 20  # bytes of a file that are read
+_ID = re.compile(r"[0-9a-f]{12}")
+_SLOW = 0.8  # of the usual speed: the machine was busy
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the speed of a draft depends on beside the model. No name of a host: one that changes is still the same."""
+
+    system: str
+    processor: str
+    cpus: int
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which model on which machine: what a set of sublayers was searched for.
+
+    Attributes:
+        fingerprint: of the weights (``engines.model.weights_fingerprint``).
+        layers: how many the model has.
+    """
+
+    fingerprint: str
+    dtype: str
+    layers: int
+    machine: Machine
+
+    @property
+    def id(self) -> str:
+        """12 hexadecimal digits, the name of the search."""
+        return hashlib.sha256(json.dumps(codec.plain(self), sort_keys=True).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """What the trials of a search have in common: how many prompts, which (a digest), tokens of each answer, seed."""
+
+    prompts: int
+    digest: str
+    tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTrial:
+    """A set of sublayers, measured.
+
+    Attributes:
+        skipped: the set, as ``SkippedLayers`` writes it.
+        speed_up: tokens/s of self-speculation over that of autoregressive decoding, both measured in turns.
+        tokens_per_second, baseline: the two.
+        acceptance: accepted / drafted; None where nothing was drafted.
+        low, high: of several repeats the extremes of the speed-up, which then is their median.
+    """
+
+    skipped: str
+    speed_up: float
+    tokens_per_second: float
+    baseline: float
+    acceptance: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        for value in (self.speed_up, self.tokens_per_second, self.baseline):
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError("a speed that is none")
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search, finished or not.
+
+    Attributes:
+        model: its name, for people.
+        trials: in the order they were made.
+        found: the best of them, measured again; None until that is done.
+    """
+
+    model: str
+    identity: Identity
+    settings: SearchSettings
+    trials: tuple[SearchTrial, ...] = ()
+    found: SearchTrial | None = None
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT or self.identity.layers < 1:
+            raise ValueError("of another version of this program")
+        for trial in (*self.trials, *([self.found] if self.found else [])):
+            if not SkippedLayers.parse(trial.skipped, self.identity.layers):
+                raise ValueError("a trial without sublayers")
+
+    @property
+    def best(self) -> SearchTrial | None:
+        """What was found; before that the trial that looks best, None without trials."""
+        return self.found or max(self.trials, key=lambda trial: trial.speed_up, default=None)
+
+    @property
+    def slow(self) -> int:
+        """Trials during which autoregressive decoding was a fifth slower than usual: the machine was busy."""
+        if not self.trials:
+            return 0
+        usual = median(trial.baseline for trial in self.trials)
+        return sum(trial.baseline < _SLOW * usual for trial in self.trials)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSearch:
+    """A search that lies on the disk; ``search`` is None and ``problem`` a sentence where it cannot be used."""
+
+    id: str
+    search: Search | None
+    problem: str = ""
+
+
+def identify(target: CausalModel) -> Identity:
+    """The identity of a loaded model on this machine."""
+    device = target.device.type
+    if device == "cuda":
+        import torch
+
+        device = torch.cuda.get_device_name(target.device)
+    machine = Machine(platform.system(), processor(), os.cpu_count() or 0, device)
+    layers = target.model.config.get_text_config(decoder=True).num_hidden_layers
+    return Identity(target.fingerprint, str(target.dtype).removeprefix("torch."), layers, machine)
+
+
+def find(identity: Identity) -> Search | None:
+    """The search of a model on a machine, None where there is none. Raises UsageProblem for one that is damaged."""
+    file = _file(identity.id)
+    return _read(file) if file.is_file() else None
+
+
+def listing() -> list[StoredSearch]:
+    """Every search there is, damaged ones too, and marked so."""
+    try:
+        files = sorted(file for file in _home().glob("*.json") if _ID.fullmatch(file.stem))
+    except OSError:
+        return []
+    return [_entry(file) for file in files]
+
+
+def elsewhere(identity: Identity) -> list[Search]:
+    """Searches of the same weights on another machine or in another dtype."""
+    found = [entry.search for entry in listing() if entry.search is not None]
+    return [s for s in found if s.identity.fingerprint == identity.fingerprint and s.identity != identity]
+
+
+def save(search: Search) -> None:
+    """Keep a search as it is now. Raises UsageProblem where it cannot be written."""
+    try:
+        folders.write_json(_file(search.identity.id), codec.plain(search))
+    except OSError as error:
+        raise UsageProblem(
+            f"the search cannot be kept ({error.strerror})", "make room, or set SPEC_TUI_DATA_DIR to another place"
+        ) from None
+
+
+def remove(name: str) -> None:
+    """Delete a search. Raises UsageProblem where there is none of this id."""
+    if not _ID.fullmatch(name) or not _file(name).is_file():
+        known = ", ".join(entry.id for entry in listing()) or "none"
+        raise UsageProblem(f"there is no search {name[:40]!r}", f"searches at hand: {known}")
+    with held(name):
+        _file(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def held(name: str) -> Iterator[None]:
+    """Hold a search against other processes. Raises UsageProblem where one holds it."""
+    from filelock import FileLock, Timeout
+
+    try:
+        _home().mkdir(parents=True, exist_ok=True)
+        lock = FileLock(_home() / f".{name}.lock", timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise UsageProblem("this model's layers are being searched already", "wait for it, or stop it") from None
+    except OSError as error:
+        raise UsageProblem(
+            f"searches cannot be kept ({error.strerror})", "set SPEC_TUI_DATA_DIR to another place"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _home() -> Path:
+    return folders.data() / "layers"
+
+
+def _file(name: str) -> Path:
+    return _home() / f"{name}.json"
+
+
+def _entry(file: Path) -> StoredSearch:
+    try:
+        return StoredSearch(file.stem, _read(file))
+    except UsageProblem as error:
+        return StoredSearch(file.stem, None, error.message)
+
+
+def _read(file: Path) -> Search:
+    try:
+        with open(file, "rb") as stream:
+            content = stream.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise ValueError("too long")
+        search = codec.build(Search, json.loads(content.decode("utf-8")))
+        if search.identity.id != file.stem:
+            raise ValueError("of another model")
+        return search
+    except OSError as error:
+        raise _damaged(file.stem, f"it cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError, UsageProblem) as error:
+        raise _damaged(file.stem, f"its file is damaged ({type(error).__name__})") from None
+
+
+def _damaged(name: str, what: str) -> UsageProblem:
+    return UsageProblem(f"the saved search {name} cannot be used: {what}", "spec-tui search-layers --fresh begins anew")

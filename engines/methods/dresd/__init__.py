@@ -1,0 +1,1 @@
+"""DReSD: retrieval by hidden state."""

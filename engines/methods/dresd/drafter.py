@@ -1,0 +1,100 @@
+"""DReSD: what followed the hidden states most like the present one in a datastore.
+
+Source: Gritta et al. 2025, "DReSD: Dense Retrieval for Speculative Decoding": Algorithm 1, sections 3.1 to 3.6. The
+paper verifies its drafts as a batch; here they are merged into one tree, which accepts the same tokens at a fraction of
+the cost. A node's probability is the share of the drafts that go through it, weighted by similarity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from engines.core.tree import DraftTree
+from engines.methods.drafter import Drafter, DraftLimits, Outcome, Resources
+from engines.methods.options import BUDGET, Option
+from engines.methods.registry import EngineSpec
+from engines.methods.shared.passages import Passages
+from engines.report.events import Retrieval
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from engines.datastores.search.dense import DenseStore, Neighbours
+
+SPEC = EngineSpec(
+    id="dresd",
+    title="DReSD",
+    summary="Looks up the target's last hidden state among those of a datastore and drafts what followed there.",
+    source="Gritta et al. 2025 (DReSD), algorithm 1",
+    options=(
+        BUDGET,
+        Option("drafts", 10, "Nearest neighbours that are drafted.", 1, 64),
+        Option("length", 10, "Tokens of each.", 1, 64),
+    ),
+    needs=("dense datastore",),
+)
+_SHARPNESS = 20.0  # of the weights exp(sharpness * similarity), a kernel density as in kNN-LM: the nearest count most
+
+
+class DReSD(Drafter):
+    """Retrieval by meaning from one or several dense datastores: the nearest of all are drafted."""
+
+    wants_hidden = True
+
+    def __init__(self, resources: Resources, *, budget: str, drafts: int, length: int) -> None:
+        super().__init__(resources, budget)
+        self.stores: list[DenseStore] = resources.shelf.dense(resources.datastores)
+        self.datastores = tuple(store.name for store in self.stores)
+        self.drafts, self.length = drafts, length
+        self._hidden: np.ndarray | None = None
+
+    def start(self, outcome: Outcome) -> None:
+        self.follow(outcome)
+        self._neighbours(outcome.context, 1)  # reads the index from disk
+
+    def follow(self, outcome: Outcome) -> None:
+        """Keep the hidden state of the row that produced the last emitted token."""
+        from engines.core.sampling import to_numpy
+
+        row = len(outcome.emitted) - 1
+        row = outcome.path[row - 1] + 1 if row else 0
+        self._hidden = to_numpy(outcome.hidden[row])
+
+    def propose(self, context: Sequence[int], room: DraftLimits) -> DraftTree:
+        clock = perf_counter()
+        found = self._neighbours(context, min(self.length, room.depth))
+        seconds = perf_counter() - clock
+        tree = self._tree(found, room.nodes, seconds)
+        return self.budget.prune(tree) if self.budget else tree
+
+    def _neighbours(self, context: Sequence[int], length: int) -> list[tuple[float, DenseStore, Neighbours, int]]:
+        """(similarity, datastore, its answer, row) of the nearest neighbours of all datastores, the best first."""
+        found = []
+        for store in self.stores:
+            near = store.query(self._hidden, context[-1], self.drafts, length)
+            found += [(float(near.scores[row]), store, near, row) for row in range(len(near))]
+        found.sort(key=lambda one: -one[0])  # stable: of equals the first datastore's
+        return found[: self.drafts]
+
+    def _tree(self, found: list, nodes: int, seconds: float) -> DraftTree:
+        from engines.methods.shared.weighted_trie import weighted_trie
+
+        passages = Passages(self.resources.words)
+        weights = [near.counts[row] * math.exp(_SHARPNESS * (score - found[0][0])) for score, _, near, row in found]
+        tree = weighted_trie([near.tokens[row].tolist() for _, _, near, row in found], weights, nodes)
+        where = [
+            passages.origin(store, int(near.positions[row]), None, score)
+            for score, store, near, row in found[: 1 + max(tree.origin, default=-1)]
+        ]
+        tree.origin, tree.origins = [where[row] for row in tree.origin], passages.origins
+        scores = tuple(round(one[0], 4) for one in found)
+        hits = {id(near): near.matching for _, _, near, _ in found}
+        tree.retrieval = Retrieval(seconds, None, sum(hits.values()), len(found), scores, tuple(passages.passages))
+        tree.note = {"neighbours": len(found)} | ({"similarity": scores[0]} if scores else {})
+        return tree
+
+
+DRAFTER = DReSD

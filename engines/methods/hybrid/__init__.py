@@ -1,0 +1,1 @@
+"""Several retrieval sources, the best-scoring one drafts."""

@@ -1,0 +1,108 @@
+"""Prompt lookup decoding: copy what followed the last n tokens where they occurred before.
+
+Source: Saxena, "Prompt Lookup Decoding" (2023), and the n-gram approach of the guide. Differences, each an option or a
+choice of ours: the longest whole match and then the latest is preferred (upstream takes the oldest), and several
+distinct matches can be merged into one tree. How much of the copy is verified is the budget's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from engines.core.tree import DraftTree
+from engines.errors import UsageProblem
+from engines.methods.drafter import Drafter, DraftLimits, Outcome, Resources
+from engines.methods.options import BUDGET, Option
+from engines.methods.registry import EngineSpec
+from engines.report.events import Origin
+
+_LONGEST = 32  # tokens of a match that are counted
+_LOOKED_AT = 64  # occurrences of an n-gram, the latest
+_FULL = 10  # tokens to copy that are as good as more
+
+SPEC = EngineSpec(
+    id="pld",
+    title="Prompt lookup",
+    summary="Finds the last few tokens earlier in the prompt or answer and drafts what followed them.",
+    source="Saxena 2023, prompt lookup decoding",
+    options=(
+        BUDGET,
+        Option("max_ngram", 3, "Longest suffix looked for, in tokens.", 1, 64),
+        Option("min_ngram", 1, "Shortest suffix that counts as a match.", 1, 64),
+        Option("num_tokens", 32, "Most tokens copied after a match.", 1, 256, paper=10),
+        Option("num_candidates", 1, "Distinct matches merged into the draft tree.", 1, 16),
+    ),
+)
+
+
+class PromptLookup(Drafter):
+    """n-gram lookup in prompt and output, over an index that grows with the text."""
+
+    def __init__(
+        self, resources: Resources, *, budget: str, max_ngram: int, min_ngram: int, num_tokens: int,
+        num_candidates: int,
+    ) -> None:
+        from engines.datastores.search.dynamic import DynamicStore
+
+        super().__init__(resources, budget)
+        if min_ngram > max_ngram:
+            raise UsageProblem(
+                f"min_ngram={min_ngram} is above max_ngram={max_ngram}", "set min_ngram to at most max_ngram"
+            )
+        self.sizes = range(max_ngram, min_ngram - 1, -1)
+        self.num_tokens, self.num_candidates = num_tokens, num_candidates
+        self._seen = DynamicStore()
+        self._prompt_length = 0
+
+    def start(self, outcome: Outcome) -> None:
+        self._seen.clear()
+        self._seen.extend(outcome.context)
+        self._prompt_length = outcome.prompt_length
+
+    def propose(self, context: Sequence[int], room: DraftLimits) -> DraftTree:
+        self._seen.extend(context[len(self._seen) :])
+        length = min(self.num_tokens, room.depth)
+        tree = DraftTree()
+        if length < 1:
+            return tree
+        for matched, end in self._matches(context, length):
+            self._merge(tree, context, matched, end, length)
+            if "match" not in tree.note:
+                tree.note = {"match": tree.origins[0].match, "place": end}
+            if len(tree.origins) >= self.num_candidates or len(tree) >= room.nodes:
+                break
+        return self.budget.prune(tree) if self.budget else tree
+
+    def _matches(self, context: Sequence[int], length: int) -> Iterator[tuple[int, int]]:
+        """(matched length, end) of earlier occurrences of the context's suffix, best first: found by the longest n; of
+        these, with ``_FULL`` tokens to copy before those cut short by the end of the text; the longest whole match; the
+        latest, or of those cut short the longest continuation."""
+        seen: set[int] = set()
+        full = len(context) - min(length, _FULL)
+        for match in self._seen.falling(context, self.sizes.start, self.sizes.stop + 1):
+            ends = match.where[-_LOOKED_AT:].tolist()
+            found = [(end > full, -_matched(context, match.length, end), -end if end <= full else end) for end in ends]
+            for _, matched, end in sorted(found):
+                if abs(end) not in seen:  # a longer n has already drafted from here
+                    seen.add(abs(end))
+                    yield -matched, abs(end)
+
+    def _merge(self, tree: DraftTree, context: Sequence[int], matched: int, end: int, length: int) -> None:
+        """Hang one continuation into the tree; one that is there already adds neither node nor origin."""
+        source = "prompt" if end < self._prompt_length else "output"
+        origin = Origin(source, place=end, match=matched)
+        before, parent = len(tree), -1
+        for token in context[end : end + length]:
+            parent = tree.add(token, parent, None, len(tree.origins))
+        if len(tree) > before:
+            tree.origins.append(origin)
+
+
+def _matched(context: Sequence[int], size: int, end: int) -> int:
+    """The length of the whole match, where an n-gram of ``size`` was looked up: the longer, the more to be trusted."""
+    while size < min(end, _LONGEST) and context[end - 1 - size] == context[len(context) - 1 - size]:
+        size += 1
+    return size
+
+
+DRAFTER = PromptLookup

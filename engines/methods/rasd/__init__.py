@@ -1,0 +1,1 @@
+"""RASD: a draft model's tree fused with a retrieved one."""

@@ -1,0 +1,42 @@
+"""Two draft trees as one (RASD, section 3.2.3)."""
+
+from __future__ import annotations
+
+from engines.core.tree import DraftTree
+
+
+def fuse(first: DraftTree, second: DraftTree, shared: int = 0) -> DraftTree:
+    """Both trees merged by their longest common prefixes: nodes of the first, then those that only the second has.
+
+    Args:
+        first, second: siblings distinct, nodes point masses.
+        shared: the second's nodes down to this depth are the first's own, repeated to hang others below.
+
+    Returns:
+        ``also`` names the second's origin where both have a node.
+    """
+    tree = DraftTree(origins=[*first.origins, *second.origins], note=dict(first.note))
+    for node in zip(first.tokens, first.parents, first.probs, first.origin):
+        tree.add(*node)
+    tree.also = [-1] * len(first)
+    index = {-1: -1}
+    columns = zip(second.tokens, second.parents, second.probs, second.origin, second.depths())
+    for node, (token, parent, prob, origin, depth) in enumerate(columns):
+        origin += len(first.origins)
+        index[node] = tree.add(token, index[parent], prob, origin)
+        if index[node] == len(tree.also):
+            tree.also.append(-1)
+        elif depth > shared:
+            tree.also[index[node]] = origin
+    return tree
+
+
+def side_by_side(first: DraftTree, second: DraftTree, shared: int = 0) -> DraftTree:
+    """Both trees under one root, whatever they have in common: siblings may carry one token twice. See ``fuse``."""
+    own = [depth <= shared for depth in second.depths()]
+    below = [parent + len(first) if parent >= 0 else -1 for parent in second.parents]
+    return DraftTree(
+        first.tokens + second.tokens, first.parents + below, first.probs + second.probs,
+        first.origin + [0 if mine else origin + len(first.origins) for mine, origin in zip(own, second.origin)],
+        [*first.origins, *second.origins], note=dict(first.note),
+    )

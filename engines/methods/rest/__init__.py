@@ -1,0 +1,1 @@
+"""REST: retrieval by exact match."""

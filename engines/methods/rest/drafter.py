@@ -1,0 +1,100 @@
+"""REST: what followed the longest suffix of the context in a datastore, as the heaviest nodes of a trie.
+
+Source: He et al. 2024, "REST: Retrieval-Based Speculative Decoding": Algorithm 1 (retrieval), Algorithm 2 (selection).
+Differences from the published code: the exact top nodes with deterministic ties; large match sets are sampled at equal
+strides instead of taking the first in lexicographic order; a miss drafts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from engines.core.tree import DraftTree
+from engines.errors import UsageProblem
+from engines.methods.drafter import Drafter, DraftLimits, Outcome, Resources
+from engines.methods.options import BUDGET, Option
+from engines.methods.registry import EngineSpec
+from engines.methods.shared.passages import Passages
+from engines.report.events import Retrieval
+
+if TYPE_CHECKING:
+    from engines.datastores.search.continuations import Continuations
+    from engines.datastores.search.sparse import SparseStore
+    from engines.datastores.search.trie import Nodes
+
+SPEC = EngineSpec(
+    id="rest",
+    title="REST",
+    summary="Looks up the longest suffix of the text in a datastore and drafts the trie of what followed it there.",
+    source="He et al. 2024 (REST), algorithms 1 and 2",
+    options=(
+        BUDGET,
+        Option("c", 64, "Most nodes of the trie that are drafted.", 1, 256),
+        Option("length", 10, "Tokens of a continuation.", 1, 64),
+        Option("n_max", 16, "Longest suffix looked for, in tokens.", 1, 64),
+        Option("n_min", 2, "Shortest suffix that counts as a match.", 1, 64),
+        Option("select", "trie", "The heaviest nodes of the trie, or random continuations (Table 3).",
+               choices=("trie", "random")),
+        Option("samples", 5000, "Most continuations looked at, at equal strides over all of a match.", 1, 100_000),
+    ),
+    needs=("datastore",),
+)
+
+
+class Rest(Drafter):
+    """Retrieval by exact match from one or several datastores: the longest match of all wins."""
+
+    def __init__(
+        self, resources: Resources, *, budget: str, c: int, length: int, n_max: int, n_min: int, select: str,
+        samples: int,
+    ) -> None:
+        super().__init__(resources, budget)
+        if n_min > n_max:
+            raise UsageProblem(f"n_min={n_min} is above n_max={n_max}", "set n_min to at most n_max")
+        self.stores: list[SparseStore] = resources.shelf.sparse(resources.datastores)
+        self.datastores = tuple(store.name for store in self.stores)
+        self.c, self.length, self.n_max, self.n_min = c, length, n_max, n_min
+        self.select, self.samples = select, samples
+
+    def start(self, outcome: Outcome) -> None:
+        """Touch the datastores, so that reading them from disk counts as prefill and not as drafting."""
+        self._lookup(outcome.context, 1)
+
+    def propose(self, context: Sequence[int], room: DraftLimits) -> DraftTree:
+        from engines.datastores.search.trie import drawn, heaviest
+
+        clock = perf_counter()
+        found = self._lookup(context, min(self.length, room.depth))
+        seconds = perf_counter() - clock
+        if found is None:
+            return DraftTree(retrieval=Retrieval(seconds, 0), note={"match": 0})
+        nodes = min(self.c, room.nodes)
+        chosen = heaviest(found, nodes) if self.select == "trie" else drawn(found, nodes, (len(context), self.c))
+        tree = self._tree(found, chosen, seconds)
+        return self.budget.prune(tree) if self.budget else tree
+
+    def _lookup(self, context: Sequence[int], length: int) -> Continuations | None:
+        """What followed the longest match; where several datastores have it, all of them together."""
+        from engines.datastores.search.continuations import MergedStores
+
+        together = MergedStores(self.stores)
+        match = together.longest(context, self.n_max, self.n_min)
+        return together.continuations(match, length, self.samples) if match else None
+
+    def _tree(self, found: Continuations, chosen: Nodes, seconds: float) -> DraftTree:
+        passages = Passages(self.resources.words)
+        match = int(found.matched[0])
+        origin = [
+            passages.origin(self.stores[found.stores[row]], int(found.positions[row]), match, count)
+            for row, count in zip(chosen.rows, chosen.counts)
+        ]
+        retrieval = Retrieval(seconds, match, found.total, len(found), (), tuple(passages.passages))
+        return DraftTree(
+            chosen.tokens, chosen.parents, chosen.probs, origin, passages.origins, retrieval=retrieval,
+            note={"match": match, "hits": found.total},
+        )
+
+
+DRAFTER = Rest

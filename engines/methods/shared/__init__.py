@@ -1,0 +1,1 @@
+"""Parts of drafters that several methods use."""

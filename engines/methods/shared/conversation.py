@@ -1,0 +1,35 @@
+"""The text so far as a datastore that grows with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engines.datastores.search.dynamic import DynamicStore
+from engines.methods.drafter import Outcome
+from engines.report.events import Origin
+
+
+class Conversation:
+    """Prompt and answer of a run, to be searched.
+
+    Attributes:
+        store: what ``continuations`` searches.
+    """
+
+    def __init__(self) -> None:
+        self.store = DynamicStore()
+        self._prompt_length = 0
+
+    def start(self, outcome: Outcome) -> None:
+        """A run begins."""
+        self._prompt_length = outcome.prompt_length
+        self.store.clear()
+        self.store.extend(outcome.context)
+
+    def grow(self, context: Sequence[int]) -> None:
+        """Take in what was emitted since."""
+        self.store.extend(context[len(self.store) :])
+
+    def origin(self, position: int, match: int) -> Origin:
+        """Of what is copied from a position on."""
+        return Origin("prompt" if position < self._prompt_length else "output", place=position, match=match)

@@ -1,0 +1,338 @@
+"""A decoder-only model of transformers with its KV buffer: what the loop verifies on and draft models draft with.
+
+Which forward computes is a ``Forward``'s matter: the model's own module, for any family that keeps keys and values, or
+one of our own. Where attention takes additive 4-D masks and explicit position ids, whole trees are verified; else
+chains, under the model's own masks and positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from engines.errors import UsageProblem
+from engines.model.forward import Forward, Mask
+from engines.model.generic_forward import GenericForward
+from engines.model.kv_buffer import KVBuffer
+from engines.model.layer_cosines import LayerCosines
+from engines.model.masks import additive, spans
+from engines.model.sublayer_discovery import UnsupportedStructure
+from engines.model.sublayers import Sublayers
+from engines.model.weight_layouts import NAMES, weight_bytes
+
+_NOTHING = np.zeros((0, 0), dtype=bool)
+_LIMITS = ("max_position_embeddings", "max_seq_len", "seq_length")  # families' names for the positions they have
+_CHUNK = 512  # rows of a prefill forward: bounds memory, and how long a cancel waits
+
+
+class CausalModel:
+    """A causal language model and the rows it has cached.
+
+    Attributes:
+        tokens: ids of the committed rows, in order; ``len(tokens) == length``.
+        vocab_size: width of the logits.
+        parameters: their number, tied ones counted once.
+        layout: how the weights of linear layers lie in memory (``layouts``).
+        fingerprint: of the weights (``mark.fingerprint``); "" where it was not taken.
+        context_limit: positions the model was made for.
+        spans: kinds and sizes of its attention layers (``masks.spans``).
+        trees: whether branching drafts can be verified in one forward; else chains only.
+        remarks: what a user should know about this model here; ``note``: of every run, "" if nothing.
+        compute: the forward.
+    """
+
+    note = ""
+
+    def __init__(
+        self, model: PreTrainedModel, name: str, parameters: int = 0, fingerprint: str = "", layout: str = "plain",
+        compute: Forward | None = None,
+    ) -> None:
+        self.model = model.eval()
+        self.name, self.fingerprint, self.layout = name, fingerprint, layout
+        self.compute = compute or GenericForward(model)
+        self.parameters = parameters or model.num_parameters()
+        config = model.config.get_text_config(decoder=True)
+        self.vocab_size: int = config.vocab_size
+        self.context_limit, self.remarks = usable_context(config, name)
+        self.device, self.dtype = model.device, model.dtype
+        self.spans = spans(config)
+        self.trees = self.spans is not None
+        self.cache = KVBuffer(config.num_hidden_layers)
+        self._sublayers: Sublayers | UnsupportedStructure | None = None
+        self._cosines = LayerCosines()
+        self._whole: int | None = None  # while some are left out: how many of the first rows all layers have
+        self.tokens: list[int] = []
+        self._pending: list[int] = []
+        self._seen = _NOTHING  # bool [pending, pending]: row i attends to pending row j
+
+    @property
+    def backend(self) -> str:
+        """Which forward runs, in words."""
+        return self.compute.name + (f", {NAMES[self.layout]} linear layers" if self.layout != "plain" else "")
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of its weights, as they are laid out."""
+        return weight_bytes(self.model)
+
+    @property
+    def length(self) -> int:
+        """Committed KV rows."""
+        return self.cache.length
+
+    @property
+    def hidden(self) -> torch.Tensor | None:
+        """While ``show_hidden`` is on, the last hidden states [rows, width] of the last forward, after the final norm:
+        what the language modelling head reads. Of a prefill, those of the last row."""
+        return self.compute.hidden
+
+    def show_hidden(self, on: bool) -> bool:
+        """Keep each forward's last hidden states in ``hidden``, or no more. Returns whether this model can."""
+        return self.compute.keep_hidden(on)
+
+    @property
+    def sublayers(self) -> Sublayers:
+        """Its attention and MLP sublayers, looked for at first use.
+
+        Raises:
+            UsageProblem: they are not understood.
+        """
+        if self._sublayers is None:
+            try:
+                self._sublayers = self.compute.sublayers()
+            except UnsupportedStructure as reason:
+                self._sublayers = reason
+        if isinstance(self._sublayers, UnsupportedStructure):
+            raise UsageProblem(
+                f"{self.name} cannot be run without some of its layers: {self._sublayers}", "choose another engine"
+            )
+        return self._sublayers
+
+    @contextmanager
+    def skipping(self, attention: frozenset[int], mlp: frozenset[int]) -> Iterator[None]:
+        """Forwards without these sublayers (layers from 0), to draft with. Whatever is fed meanwhile, pending or
+        committed, is forgotten at the end, after an exception too: the rows before it are as they were.
+
+        Raises:
+            UsageProblem: the model's sublayers are not understood.
+            ValueError: one of these cannot be left out (``Sublayers.attention``, ``Sublayers.mlp``).
+        """
+        if self._whole is not None:
+            raise ValueError("sublayers are left out already")
+        with self.compute.without(self.sublayers, attention, mlp):
+            self._whole, self._cosines.paused = self.length, True
+            try:
+                yield
+            finally:
+                whole, self._whole, self._cosines.paused = self._whole, None, False
+                self.truncate(whole)
+
+    def measure_cosines(self, on: bool) -> None:
+        """Measure the cosine of the residual stream before and after each sublayer from now on, or no more. While it
+        is on, ``rewind`` keeps no row that was not measured.
+
+        Raises:
+            UsageProblem: the model's sublayers are not understood.
+        """
+        if on:
+            self._cosines.start(len(self.sublayers))
+            self.compute.watch(self.sublayers, self._cosines.see)
+        elif self._cosines.on:
+            self._cosines.stop()
+            self.compute.watch(self.sublayers, None)
+
+    def cosines(self) -> tuple[list[float], list[float]]:
+        """C_l of attention and MLP sublayers, one a layer, averaged over all committed rows.
+
+        Raises:
+            ValueError: not all of them were measured, or there are none.
+        """
+        if not 0 < self._cosines.length == self.length:
+            raise ValueError("these rows were not measured")
+        return self._cosines.mean()
+
+    def extend(self, tokens: Sequence[int], cancelled: Callable[[], bool] = lambda: False) -> torch.Tensor | None:
+        """Feed real tokens and commit them.
+
+        Returns:
+            Logits [vocabulary] of the last one, or None if cancelled on the way (rows fed so far stay).
+        """
+        self.drop()
+        self.cache.reserve(self.length + len(tokens))
+        logits = None
+        for start in range(0, len(tokens), _CHUNK):
+            if start and cancelled():
+                return None
+            chunk = tokens[start : start + _CHUNK]
+            positions = range(self.length, self.length + len(chunk))
+            logits = self._read(chunk, positions)
+            self.cache.length += len(chunk)
+            self.tokens += chunk
+            self._cosines.keep()
+        return logits[-1] if logits is not None else None
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
+        """One forward over tree rows, kept pending.
+
+        Args:
+            tokens: ids, one a row.
+            parents: for each row the index of its parent among all pending rows (earlier calls first), -1 for a row
+                that follows the last committed token.
+
+        Returns:
+            Logits [len(tokens), vocabulary].
+
+        Raises:
+            ValueError: branches, on a model that takes chains only.
+        """
+        first, n = len(self._pending), len(tokens)
+        self.cache.reserve(self.length + first + n)
+        self._seen = _grown(self._seen, parents)
+        self._pending += tokens
+        positions = self.length - 1 + self._seen.sum(1)  # a row sees itself and its ancestors
+        logits = self._verify(tokens, positions)
+        self.cache.pending += n
+        return logits
+
+    def keep(self, rows: list[int]) -> None:
+        """Commit these pending rows (ascending, a path from the root down) and drop the others."""
+        self.tokens += [self._pending[r] for r in rows]
+        self.cache.keep(rows)
+        self._cosines.keep(rows)
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget the pending rows."""
+        self.cache.pending = 0
+        self._cosines.drop()
+        self._pending = []
+        self._seen = _NOTHING
+
+    def truncate(self, length: int) -> None:
+        """Forget every committed row from ``length`` on, and the pending ones."""
+        self.drop()
+        self.cache.truncate(length)
+        del self.tokens[length:]
+        if self._whole is not None:
+            self._whole = min(self._whole, length)
+        self._cosines.truncate(length)
+
+    def rewind(self, context: Sequence[int]) -> int:
+        """Keep the longest cached prefix of ``context``, with at least a token left to feed. Returns its length."""
+        limit = max(len(context) - 1, 0)
+        limit = min(limit, self._cosines.length) if self._cosines.on else limit
+        shared = _shared_prefix(self.tokens, context, limit)
+        self.truncate(shared)
+        return shared
+
+    def synchronize(self) -> None:
+        """Wait for the device, so that a clock read after it is honest."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def _read(self, tokens: Sequence[int], positions: range) -> torch.Tensor:
+        """Logits of real tokens, of the last one at least; their rows are neither pending nor committed."""
+        return self._run(tokens, positions, self._text_mask(positions), last_only=True)
+
+    def _verify(self, tokens: Sequence[int], positions: np.ndarray) -> torch.Tensor:
+        """Logits of the last pending rows; ``positions`` are of all of them."""
+        first = len(positions) - len(tokens)
+        return self._run(tokens, positions[first:].tolist(), self._mask(self._seen[first:], positions))
+
+    @torch.inference_mode()
+    def _run(
+        self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, last_only: bool = False
+    ) -> torch.Tensor:
+        """One forward; without trees the model makes masks and positions itself, from the number of cached rows."""
+        logits = self.compute.run(tokens, positions if self.trees else None, mask, self.cache, last_only)
+        self._cosines.take()
+        return logits
+
+    def _text_mask(self, positions: range) -> Mask:
+        """What plain text sees here, or None where the forward knows."""
+        if self.compute.makes_masks or (
+            (len(positions) == 1 or positions.start == 0) and not self._windowed(positions.stop)
+        ):
+            return None
+        rows = len(positions)
+        return self._additive(np.tri(rows, dtype=bool), np.arange(positions.start, positions.stop))
+
+    def _mask(self, seen: np.ndarray, positions: np.ndarray) -> Mask:
+        """What these rows see, or None where the forward knows."""
+        chain = positions[-1] - self.length == len(positions) - 1  # so deep only if every row is its ancestor
+        if not self.trees:
+            if not chain:
+                raise ValueError(f"{self.name} takes chains only")
+            return None
+        if chain and len(seen) == 1 and (self.compute.makes_masks or not self._windowed(int(positions[-1]) + 1)):
+            return None
+        return self._additive(seen, positions)
+
+    def _windowed(self, length: int) -> bool:
+        """Whether a window of some layer hides something of a text of this length."""
+        return any(size is not None and length > size for size in self.spans.values())
+
+    def _additive(self, seen: np.ndarray, positions: np.ndarray) -> Mask:
+        mask = additive(seen, positions, self.length, self.spans, self.dtype)
+        if self.compute.host_masks:
+            return mask
+        if isinstance(mask, dict):
+            return {kind: one.to(self.device) for kind, one in mask.items()}
+        return mask.to(self.device)
+
+
+def _grown(seen: np.ndarray, parents: Sequence[int]) -> np.ndarray:
+    """What pending rows see, bool [rows, rows], with new rows behind ``parents`` (indices of rows, -1: of none)."""
+    first, count = len(seen), len(parents)
+    grown = np.zeros((first + count, first + count), dtype=bool)
+    grown[:first, :first] = seen
+    above = np.fromiter(parents, np.int64, count)
+    own = np.arange(first, first + count)
+    if (above[1:] == own[:-1]).all():
+        grown[first:, first:] = np.tri(count, dtype=bool)
+        if above[0] >= 0:
+            grown[first:, :first] = seen[above[0]]
+        return grown
+    rows, seeing = own, own
+    while len(rows):  # a level of ancestors at a time, up to rows that were there
+        grown[seeing, rows] = True
+        rows = above[rows - first]
+        old = (rows >= 0) & (rows < first)
+        grown[seeing[old], :first] |= seen[rows[old]]
+        rows, seeing = rows[rows >= first], seeing[rows >= first]
+    return grown
+
+
+def _shared_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
+    """Length of the common prefix, at most ``limit``; slices compare at C speed, only the last one item by item."""
+    limit = min(len(a), len(b), limit)
+    start = 0
+    while start < limit:
+        end = min(start + _CHUNK, limit)
+        if a[start:end] != b[start:end]:
+            return next(i for i in range(start, end) if a[i] != b[i])
+        start = end
+    return limit
+
+
+def usable_context(config, name: str) -> tuple[int, tuple[str, ...]]:
+    """Positions the model can be used with, and a remark where that is fewer than it was made for."""
+    limit = next((n for attribute in _LIMITS if type(n := getattr(config, attribute, None)) is int and n > 0), 4096)
+    switch = _longrope_switch(config)
+    if switch is None or switch >= limit:
+        return limit, ()
+    return switch, (f"{name}: only the {switch} positions before its longrope switch are used, of {limit}",)
+
+
+def _longrope_switch(config) -> int | None:
+    """Where longrope changes its table: once a forward reaches past the original length, so rows verified together
+    would be rotated otherwise than the same rows one by one."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    tables = [rope, *(table for table in rope.values() if isinstance(table, dict))]  # one, or one a kind of layer
+    original = getattr(config, "original_max_position_embeddings", None)
+    found = [t.get("original_max_position_embeddings") or original for t in tables if t.get("rope_type") == "longrope"]
+    return min((n for n in found if n), default=None)

@@ -1,0 +1,201 @@
+"""What a model is and what it would take, from its configuration and the headers of its weights: nothing is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.utils import logging as transformers_logging
+
+from engines import machine
+from engines.errors import SpecError, first_line
+from engines.hub.draft_candidates import Candidate, candidates
+from engines.hub.model_files import TrustPolicy, auto_map
+from engines.hub.model_source import ModelSource, Progress, locate
+from engines.hub.safetensors_headers import stored_in
+from engines.hub.untrusted_json import read_object
+from engines.model.causal_model import usable_context
+from engines.model.configuration import read_config
+from engines.model.loading import load_config
+from engines.model.model_sizes import Memory, ModelSizes, drafts, memory, shape_of
+from engines.report.events import Loading
+
+_TEMPLATES = ("chat_template.jinja", "chat_template.json")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """All that is known of a model without loading it.
+
+    Attributes:
+        where: "folder", "cache" or "hub".
+        problem: why it will be refused, None if nothing is known against it; hint: what to do about that.
+        drafts: "trees", "chains" or None if it is refused; the test at loading has the last word.
+        parameters: numbers stored, None for pickled weights.
+        stored: the same by dtype.
+        files: sizes in bytes of the files that are needed, by name; ``to_download``: of them, what is not here.
+    """
+
+    name: str
+    where: str
+    folder: str
+    revision: str | None
+    commit: str | None
+    problem: str | None
+    hint: str | None
+    drafts: str | None
+    remarks: tuple[str, ...]
+    shape: ModelSizes
+    parameters: int | None
+    stored: dict[str, int]
+    weights: str
+    files: dict[str, int]
+    to_download: int
+    licence: str | None
+    gated: bool | None
+    chat_template: bool
+    memory: tuple[Memory, ...]
+    machine: dict[str, Any]
+    draft_models: tuple[Candidate, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def describe(
+    name: str, revision: str | None = None, terms: TrustPolicy | None = None, draft_model: str | None = None,
+    draft_revision: str | None = None, progress: Progress = lambda _: None,
+) -> ModelDescription:
+    """Describe a model; of one that is on the hub only, configuration and tokenizer are downloaded, no weights.
+
+    Raises:
+        ModelUnavailable, UsageProblem: as ``engines.hub.model_source.locate``, also for ``draft_model``.
+    """
+    terms = terms or TrustPolicy()
+    looser = replace(terms, allow_pickle=True)  # what would be refused is described, too
+    source = locate(name, revision, looser, "target", progress, announce=False)
+    draft = None
+    if draft_model is not None:
+        draft = locate(draft_model, draft_revision, looser, "draft model", progress, announce=False)
+    progress(Loading("reading the configuration"))
+    facts = _facts(source, terms)
+    stored = stored_in(source)
+    parameters = sum(stored.values()) or None
+    room = _machine()
+    return ModelDescription(
+        name=name, where=_where(source), folder=str(source.folder), revision=revision, commit=_commit(source),
+        problem=facts.problem, hint=facts.hint, drafts=facts.drafts if facts.problem is None else None,
+        remarks=(*facts.remarks, *_warnings(source, facts.config, facts.shape)), shape=facts.shape,
+        parameters=parameters, stored=stored,
+        weights="pickled" if source.choice.pickled else "safetensors", files=_sizes(source),
+        to_download=source.download.bytes - source.download.fetched if source.download else 0,
+        licence=_licence(source), gated=source.listing.gated if source.listing else None,
+        chat_template=_has_template(source.folder), memory=memory(facts.shape, parameters, room), machine=room,
+        draft_models=candidates(source, draft, parameters),
+    )
+
+
+def _config(source: ModelSource, terms: TrustPolicy) -> tuple[PreTrainedConfig | None, str | None, str | None]:
+    """The decoder's configuration, and why the model will be refused, with what to do about it."""
+    problem = hint = None
+    if source.choice.pickled and not terms.allow_pickle:
+        problem, hint = "its weights are pickled, there are no safetensors", "--allow-pickle reads them"
+    try:
+        return load_config(source).get_text_config(decoder=True), problem, hint
+    except SpecError as error:
+        problem, hint = error.message, error.hint
+    transformers_logging.set_verbosity_error()
+    try:  # what is refused is described as far as it goes
+        read_config(source.folder)
+        config = AutoConfig.from_pretrained(source.folder, trust_remote_code=source.terms.trust_remote_code)
+        return config.get_text_config(decoder=True), problem, hint
+    except Exception:
+        return None, problem, hint
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What a configuration says; ``remarks``: what it keeps a model from."""
+
+    config: PreTrainedConfig | None
+    shape: ModelSizes
+    drafts: str | None
+    remarks: tuple[str, ...]
+    problem: str | None
+    hint: str | None
+
+
+def _facts(source: ModelSource, terms: TrustPolicy) -> _Facts:
+    config, problem, hint = _config(source, terms)
+    try:
+        remarks = usable_context(config, source.name)[1] if config is not None else ()
+        return _Facts(config, shape_of(source.folder, config), drafts(config), remarks, problem, hint)
+    except Exception as error:  # transformers takes much that no model could be made of
+        problem = problem or f"its configuration makes no sense: {first_line(error)}"
+        return _Facts(None, shape_of(source.folder, None), None, (), problem, hint or "choose another model")
+
+
+def _sizes(source: ModelSource) -> dict[str, int]:
+    names = (*source.choice.small, *source.choice.weights)
+    if source.listing is not None:
+        return {name: source.listing.files[name].size for name in names}
+    return {name: (source.folder / name).stat().st_size for name in names}
+
+
+def _where(source: ModelSource) -> str:
+    if source.listing is not None:
+        return "hub"
+    return "cache" if source.folder.parent.name == "snapshots" else "folder"
+
+
+def _commit(source: ModelSource) -> str | None:
+    return None if _where(source) == "folder" else source.folder.name
+
+
+def _warnings(source: ModelSource, config: PreTrainedConfig | None, shape: ModelSizes) -> tuple[str, ...]:
+    found = source.remarks
+    if auto_map(source.folder) and not source.terms.trust_remote_code:
+        found += ("it comes with code of its own, which is not run unless --trust-remote-code is given",)
+    named = any(word in (shape.architecture or "") for word in ("CausalLM", "LMHead"))
+    if not named and getattr(config, "is_decoder", None) is False:  # so of all encoders, and of some decoders
+        found += (f"saved as {shape.architecture}, perhaps an encoder: the test at loading would refuse that",)
+    return found
+
+
+def _licence(source: ModelSource) -> str | None:
+    """As the model card says: the hub's reading of it, else the front matter of a README.md that lies here."""
+    if source.listing is not None:
+        return source.listing.licence
+    try:
+        lines = (source.folder / "README.md").read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        return None
+    if not lines or lines[0].strip() != "---":
+        return None
+    for line in lines[1:]:
+        key, _, value = line.partition(":")
+        if line.strip() == "---":
+            break
+        if key == "license":
+            return value.strip().strip("\"'") or None
+    return None
+
+
+def _has_template(folder: Path) -> bool:
+    if any((folder / name).exists() for name in _TEMPLATES):
+        return True
+    try:
+        return bool(read_object(folder / "tokenizer_config.json").get("chat_template"))
+    except (OSError, ValueError):
+        return False
+
+
+def _machine() -> dict[str, Any]:
+    total, free = machine.ram()
+    return {
+        "ram": total, "ram_free": free,
+        "gpus": [{"device": d, "name": n, "memory": t, "free": f} for d, n, t, f in machine.gpus()],
+    }

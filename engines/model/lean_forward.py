@@ -1,0 +1,258 @@
+"""A forward of our own for Llama-like models: Llama, Mistral, Qwen2, Qwen3, SmolLM3.
+
+A module of transformers spends more time on being general than on a token. Here a layer is some fifteen operations:
+queries, keys and values come from one product, gate and up from another (``fused``), rotation works in place on a table
+of sines, keys and values are written to the buffer in one copy, and the residual is added by the product that makes
+what is added. It computes what the module computes, up to rounding (1e-5 in float32). In half precision it rounds where
+the module does, so that audits, which read by the module, know its rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from engines.model.forward import Mask, See
+from engines.model.fused import GATE_UP, QKV, fusible
+from engines.model.kv_buffer import KVBuffer
+from engines.model.masks import FULL
+from engines.model.sublayer_discovery import find
+from engines.model.sublayers import Sublayers
+from engines.model.weight_layouts import adding, plain_call
+
+FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3")
+_STATIC_ROPE = ("default", "linear", "llama3", "yarn")  # tables that do not change with the length of the text
+_ACTIVATIONS = ("silu", "swish")
+Exchange = Callable[[int, torch.Tensor, str], torch.Tensor]
+"""What rows have to do with each other: given a layer's index, its queries, keys and values [1, rows, heads + 2 kv
+heads, head dim] and its kind (``masks``), it keeps keys and values and returns what attention gives [rows, width]."""
+_TABLE = 1024  # positions; the table grows in multiples of it
+
+
+def fits(model: PreTrainedModel) -> bool:
+    """Whether this forward computes what the model's own does, judged by its class and configuration."""
+    kind, config = type(model), model.config
+    if kind.__name__ not in {f"{family}ForCausalLM" for family in FAMILIES}:
+        return False
+    if not kind.__module__.startswith("transformers.models."):
+        return False
+    rope = getattr(config, "rope_parameters", None) or {}
+    return rope.get("rope_type") in _STATIC_ROPE and config.hidden_act in _ACTIVATIONS and fusible(model)
+
+
+@dataclass(slots=True)
+class _Layer:
+    """What a layer's operations need. Weights are those of the model's modules."""
+
+    norm: torch.Tensor
+    qkv: Callable
+    head_norms: torch.Tensor | None
+    rope: bool
+    kind: str
+    add_attention: Callable
+    mlp_norm: torch.Tensor
+    gate_up: Callable
+    add_mlp: Callable
+
+
+class _Norm:
+    """RMSNorm of rows of one width as ``__call__(x, weight)``, for weights made by ``weight``."""
+
+    def __init__(self, width: int, eps: float, like: torch.Tensor) -> None:
+        self.shape, self.eps = (width,), eps
+
+    def weight(self, module: nn.Module) -> torch.Tensor:
+        return module.weight.detach()
+
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(x, self.shape, None, self.eps).mul_(weight)  # rounded where the module rounds
+
+
+class _Norm32(_Norm):
+    """The same in float32 by half as many operations: x / sqrt(|x|^2 + width eps), times weight sqrt(width)."""
+
+    def __init__(self, width: int, eps: float, like: torch.Tensor) -> None:
+        super().__init__(width, eps, like)
+        self._floor = like.new_tensor((width * eps) ** 0.5)
+
+    def weight(self, module: nn.Module) -> torch.Tensor:
+        return module.weight.detach() * self.shape[0] ** 0.5
+
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.div(x, torch.linalg.vector_norm(x, 2, -1, True).hypot_(self._floor)).mul_(weight)
+
+
+class LeanForward:
+    """The ``Forward`` of Llama-like models, made once their layers are fused and laid out."""
+
+    name = "lean"
+    makes_masks = False
+    host_masks = False
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        config, inner = model.config, model.model
+        attention = inner.layers[0].self_attn
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim: int = attention.head_dim
+        self.eps: float = config.rms_norm_eps
+        self.embedding = inner.embed_tokens.weight.detach()
+        self.norm = (_Norm32 if self.embedding.dtype == torch.float32 else _Norm)(
+            config.hidden_size, self.eps, self.embedding
+        )
+        self.final_norm = self.norm.weight(inner.norm)
+        self.head = plain_call(model.lm_head)
+        self.layers = [self._layer(config, i, layer) for i, layer in enumerate(inner.layers)]
+        self.kinds = frozenset(layer.kind for layer in self.layers)
+        self.hidden: torch.Tensor | None = None
+        self._model, self._keeps_hidden = model, False
+        self._see: See | None = None
+        self._rotary = inner.rotary_emb
+        self._cos = self._sin = self.embedding.new_zeros(0, 1, self.head_dim)
+        self._without: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
+
+    def _layer(self, config, index: int, layer: nn.Module) -> _Layer:
+        attention, mlp = layer.self_attn, layer.mlp
+        norms = None
+        if hasattr(attention, "q_norm"):
+            both = [attention.q_norm.weight] * self.heads + [attention.k_norm.weight] * self.kv_heads
+            norms = torch.stack([weight.detach() for weight in both])
+        kinds = getattr(config, "layer_types", None)
+        return _Layer(
+            self.norm.weight(layer.input_layernorm), plain_call(getattr(attention, QKV)), norms,
+            bool(getattr(attention, "use_rope", True)), kinds[index] if kinds else FULL,
+            adding(attention.o_proj), self.norm.weight(layer.post_attention_layernorm),
+            plain_call(getattr(mlp, GATE_UP)), adding(mlp.down_proj),
+        )
+
+    def keep_hidden(self, on: bool) -> bool:
+        self._keeps_hidden, self.hidden = on, None
+        return True
+
+    def sublayers(self) -> Sublayers:
+        return find(self._model)
+
+    def watch(self, sublayers: Sublayers, see: See | None) -> None:
+        self._see = see
+
+    @contextmanager
+    def without(self, sublayers: Sublayers, attention: frozenset[int], mlp: frozenset[int]) -> Iterator[None]:
+        sublayers.check(attention, mlp)
+        before, see = self._without, self._see
+        self._without, self._see = (attention, mlp), None
+        try:
+            yield
+        finally:
+            self._without, self._see = before, see
+
+    def run(
+        self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, cache: KVBuffer, last_only: bool
+    ) -> torch.Tensor:
+        ids = torch.tensor(tokens, device=self.embedding.device)
+        x = self.layers_over(ids, *self.rotations(positions), self._over(cache, len(tokens), mask))
+        return self.logits(x[-1:] if last_only else x)
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        """Of the residual stream [rows, width] after all layers: [rows, vocabulary]."""
+        x = self.norm(x, self.final_norm)
+        if self._keeps_hidden:
+            self.hidden = x
+        return self.head(x)
+
+    def layers_over(
+        self, ids: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, exchange: Exchange
+    ) -> torch.Tensor:
+        """The residual stream [rows, width] of token ids [rows] after all layers, with what ``rotations`` gives."""
+        x, rows = F.embedding(ids, self.embedding), len(ids)
+        norm, (no_attention, no_mlp), see = self.norm, self._without, self._see
+        for i, layer in enumerate(self.layers):
+            before = x
+            if i not in no_attention:
+                states = layer.qkv(norm(x, layer.norm)).view(1, rows, -1, self.head_dim)
+                self._rotate(layer, states, cos, sin)
+                x = layer.add_attention(x, exchange(i, states, layer.kind))
+            if see is not None:
+                see(before, x)
+                before = x
+            if i not in no_mlp:
+                gate, up = layer.gate_up(norm(x, layer.mlp_norm)).chunk(2, -1)
+                x = layer.add_mlp(x, F.silu(gate).mul_(up))
+            if see is not None:
+                see(before, x)
+        return x
+
+    def _rotate(self, layer: _Layer, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
+        """Norms of heads where there are any, and rotation, of queries and keys, in place."""
+        both = states[:, :, : self.heads + self.kv_heads]
+        if layer.head_norms is not None:
+            both.copy_(F.rms_norm(both, (self.head_dim,), None, self.eps).mul_(layer.head_norms))
+        if layer.rope:
+            turned = both.roll(self.head_dim // 2, -1)
+            if both.dtype == torch.float32:
+                both.mul_(cos).addcmul_(turned, sin)
+            else:  # rounded where the module rounds
+                both.mul_(cos).add_(turned.mul_(sin))
+
+    def _over(self, cache: KVBuffer, rows: int, mask: Mask) -> Exchange:
+        """Rows behind those in the buffer."""
+        written, keys, values = cache.places(self.kv_heads, self.head_dim, rows, self.embedding)
+        attend, heads = self.attention(rows, cache.offset, mask), self.heads
+
+        def exchange(i, states, kind):
+            written[i].copy_(states[:, :, heads:])
+            return attend(states[:, :, :heads], keys[i], values[i], kind)
+
+        return exchange
+
+    def attention(self, rows: int, start: int, mask: Mask) -> Callable:
+        """Attention of queries [1, rows, heads, dim] over keys and values [1, kv heads, columns, dim]: [rows, width].
+
+        Heads that share keys are laid beneath each other as more rows, so that no key is copied for them.
+        """
+        groups, dim, kv_heads = self.heads // self.kv_heads, self.head_dim, self.kv_heads
+        causal = mask is None and rows > 1
+        if causal and start:
+            raise ValueError("rows behind others need a mask")
+        together = groups > 1 and not causal
+        masks = {kind: one if one is None or not together else one.repeat(1, 1, groups, 1) for kind, one in (
+            mask.items() if isinstance(mask, dict) else ((kind, mask) for kind in self.kinds)
+        )}
+        attention = F.scaled_dot_product_attention
+
+        def alone(queries, keys, values, kind):
+            out = attention(queries.transpose(1, 2), keys, values, masks[kind], 0.0, causal, enable_gqa=groups > 1)
+            return out.transpose(1, 2).reshape(rows, -1)
+
+        def grouped(queries, keys, values, kind):
+            q = queries.view(rows, kv_heads, groups, dim).permute(1, 2, 0, 3).reshape(1, kv_heads, groups * rows, dim)
+            out = attention(q, keys, values, masks[kind])
+            return out.view(self.heads, rows, dim).transpose(0, 1).reshape(rows, -1)
+
+        return grouped if together else alone
+
+    def rotations(self, positions: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and signed sines [rows, 1, head dim] of these positions."""
+        last = max(positions)
+        if last >= len(self._cos):
+            self._grow(last + 1)
+        if isinstance(positions, range) or len(positions) == 1:
+            where = slice(positions[0], positions[-1] + 1)
+        else:
+            where = torch.tensor(positions, device=self._cos.device)
+        return self._cos[where], self._sin[where]
+
+    def _grow(self, positions: int) -> None:
+        """Tables [positions, 1, head dim] from the model's own rotary embedding. The first half of the sines is
+        negated, so that turning by half a head rotates."""
+        count = -(-max(positions, 2 * len(self._cos)) // _TABLE) * _TABLE
+        where = torch.arange(count, device=self.embedding.device)[None]
+        cos, sin = self._rotary(self.embedding, where)
+        sin = sin.clone()
+        sin[..., : self.head_dim // 2].neg_()
+        self._cos, self._sin = cos[0].unsqueeze(1).contiguous(), sin[0].unsqueeze(1).contiguous()
+

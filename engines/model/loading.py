@@ -1,0 +1,223 @@
+"""Loading what ``engines.hub`` found: configuration, tokenizer, weights; every failure a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as transformers_logging
+
+from engines.errors import ModelUnavailable, UsageProblem, first_line
+from engines.hub.model_files import auto_map
+from engines.hub.model_source import ModelSource, locate
+from engines.model.batch_invariant import BatchInvariantModel
+from engines.model.causal_model import CausalModel
+from engines.model.configuration import read_config
+from engines.model.cuda_graphs import CudaGraphForward
+from engines.model.fused import fuse
+from engines.model.generic_forward import GenericForward
+from engines.model.kv_buffer import KVBuffer
+from engines.model.lean_forward import LeanForward, fits
+from engines.model.selftest import selftest, unfit
+from engines.model.tuning import tune
+from engines.model.weight_layouts import lay_out
+from engines.model.weights_fingerprint import fingerprint
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_DEVICES = ("cpu", "cuda", "mps", "xpu")
+_SHORT = {"f32": "float32", "fp32": "float32", "f16": "float16", "fp16": "float16", "bf16": "bfloat16"}
+
+
+def resolve_device(device: str) -> torch.device:
+    """The device by name; "auto" takes CUDA where there is one. Raises UsageProblem."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+        if found.type not in _DEVICES:
+            raise RuntimeError
+        torch.empty(1, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise UsageProblem(f"device {device!r} does not work here", "use --device cpu; see spec-tui doctor") from None
+    return found
+
+
+def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """The dtype by name; "auto" is float32 on the CPU, bfloat16 elsewhere. Raises UsageProblem."""
+    if dtype == "auto":
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    name = _SHORT.get(dtype, dtype)
+    if name not in DTYPES:
+        raise UsageProblem(f"there is no dtype {dtype!r}", "dtypes are: auto, " + ", ".join(DTYPES))
+    return DTYPES[name]
+
+
+def load_tokenizer(source: ModelSource | str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model. Raises ModelUnavailable."""
+    source = _located(source)
+    return _guarded(
+        source, "tokenizer",
+        lambda: AutoTokenizer.from_pretrained(source.folder, trust_remote_code=source.terms.trust_remote_code),
+    )
+
+
+def load_config(source: ModelSource) -> PreTrainedConfig:
+    """The configuration of a causal language model; needs no weights.
+
+    Raises:
+        ModelUnavailable: unreadable, another kind of model, one that no cache of keys and values serves, or one that
+            needs code of its own which is not trusted.
+    """
+    transformers_logging.set_verbosity_error()
+    _guarded(source, "configuration", lambda: read_config(source.folder))
+    config = _guarded(
+        source, "configuration",
+        lambda: AutoConfig.from_pretrained(source.folder, trust_remote_code=source.terms.trust_remote_code),
+    )
+    own_class = source.terms.trust_remote_code and "AutoModelForCausalLM" in auto_map(source.folder)
+    if config.is_encoder_decoder or not (own_class or type(config) in AutoModelForCausalLM._model_mapping):
+        if "AutoModelForCausalLM" in auto_map(source.folder):
+            raise _untrusted(source.name)
+        raise ModelUnavailable(
+            f"{source.name} is not a causal language model (its type is {config.model_type})",
+            "choose a decoder-only model such as a Llama, Qwen or Mistral",
+        )
+    kind = AutoModelForCausalLM._model_mapping[type(config)] if not own_class else None
+    if isinstance(kind, type) and (
+        reason := _guarded(source, "configuration", lambda: unfit(kind, config))
+    ):
+        raise _unusable(source.name, reason)
+    return config
+
+
+def load_model(
+    source: ModelSource | str, dtype: torch.dtype, device: torch.device, threads: int | None = None, strict: bool =
+        False
+) -> CausalModel:
+    """A causal language model, tuned (see ``tuning.tune`` for ``threads``), tested and ready to decode with; ``strict``
+    as in ``engines.model.batch_invariant``.
+
+    Raises:
+        ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
+            cannot verify several tokens at once; the message says which and what to do.
+    """
+    source = _located(source)
+    return wrap(read_model(source, dtype, device), source.name, threads, strict)
+
+
+def read_model(source: ModelSource, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    """A causal language model as transformers loads it, with nothing of ours done to it. Raises ModelUnavailable."""
+    load_config(source)
+    source.fetch_weights()
+    transformers_logging.disable_progress_bar()
+    model, report = _guarded(
+        source, "weights",
+        lambda: AutoModelForCausalLM.from_pretrained(
+            source.folder, dtype=dtype, use_safetensors=not source.choice.pickled, weights_only=True,
+            trust_remote_code=source.terms.trust_remote_code, output_loading_info=True,
+        ),
+    )
+    lacking = sorted([*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])])
+    if lacking:  # transformers would draw them at random
+        raise ModelUnavailable(
+            f"{source.name} lacks {len(lacking)} of its weights, the first is {lacking[0]}",
+            "it is not a language model, or its download is incomplete",
+        )
+    return _guarded(source, "weights", lambda: model.to(device))
+
+
+def wrap(model: PreTrainedModel, name: str, threads: int | None = None, strict: bool = False) -> CausalModel:
+    """A transformers model already in memory as a tuned and tested ``CausalModel``. Raises ModelUnavailable."""
+    model = model.eval()
+    reason = unfit(type(model), model.config)
+    try:
+        if not reason:
+            parameters, mark, own = model.num_parameters(), fingerprint(model), fits(model)
+            if own:
+                fuse(model)
+            layout = tune(model, threads, _row(model) if own else None) if model.device.type == "cpu" else "plain"
+            if layout != "plain":
+                lay_out(model, layout)
+            ours = [CudaGraphForward, LeanForward] if model.device.type == "cuda" else [LeanForward]
+            for compute in (*(ours if own else []), GenericForward):
+                kind = BatchInvariantModel if strict else CausalModel
+                causal = kind(model, name, parameters, mark, layout, compute(model))
+                reason = selftest(causal)
+                if not reason and (causal.trees or compute is GenericForward):
+                    break
+            if not reason and (failure := getattr(causal.compute, "failure", "")):
+                causal.remarks += (f"{name}: forwards are not recorded as CUDA graphs ({failure}), which is slower",)
+            if strict and not reason:
+                causal.settle()
+    except (MemoryError, torch.OutOfMemoryError):
+        reason = "there is no memory left for a forward"
+    except Exception as error:  # families need inputs that nobody can list, and say so in their own ways
+        reason = f"a forward of tokens alone fails: {first_line(error)}"
+    if reason:
+        raise _unusable(name, reason)
+    return causal
+
+
+def _row(model: PreTrainedModel) -> Callable[[], torch.Tensor] | None:
+    """One row through the forward of our own, to time it; None where it fails, which the self-test will find too."""
+    forward, cache = LeanForward(model), KVBuffer(model.config.num_hidden_layers)
+    cache.reserve(1)
+
+    def row() -> torch.Tensor:
+        return forward.run([0], range(1), None, cache, True)
+
+    try:
+        row()
+    except Exception:  # whatever kernels refuse
+        return None
+    return row
+
+
+def _unusable(name: str, reason: str) -> ModelUnavailable:
+    return ModelUnavailable(f"{name} cannot be decoded with here: {reason}", "choose another model")
+
+
+def _located(source: ModelSource | str) -> ModelSource:
+    return source if isinstance(source, ModelSource) else locate(source)
+
+
+def _guarded(source: ModelSource, what: str, call: Callable):
+    """Run a transformers loader; its many failures become one sentence each."""
+    try:
+        return call()
+    except Exception as error:  # transformers, the hub and safetensors raise some twenty kinds
+        raise _translated(source, what, error) from None
+
+
+def _translated(source: ModelSource, what: str, error: Exception) -> ModelUnavailable:
+    name, text = source.name, f"{type(error).__name__}: {error} {error.__cause__ or ''}".lower()
+    if "out of memory" in text or "can't allocate" in text:
+        return ModelUnavailable(f"{name} does not fit into memory", "choose a smaller model or --dtype bfloat16")
+    if "remote code" in text or "trust_remote_code" in text:
+        return _untrusted(name)
+    if "safetensors" in text:
+        return ModelUnavailable(
+            f"{name} has no readable safetensors weights", "convert it with transformers' save_pretrained"
+        )
+    if "weights_only" in text or "weights only" in text or "unpickl" in text:
+        return ModelUnavailable(
+            f"the pickled weights of {name} hold more than weights, or are damaged", "they are not read; choose another"
+        )
+    return ModelUnavailable(
+        f"the {what} of {name} cannot be read: {first_line(error)}", "check that the download is complete"
+    )
+
+
+def _untrusted(name: str) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"{name} needs code of its own to run, which is not trusted",
+        "read it, then allow it with --trust-remote-code; or choose another model",
+    )

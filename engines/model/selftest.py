@@ -1,0 +1,161 @@
+"""Before a model is trusted with drafts: do rows verified together give the logits that it gives without a cache?
+
+The reference is the model itself, in one plain forward over the texts, so that nothing of ours is in it. Windows are
+made a few positions small meanwhile, for the model and for our masks alike: else no short test could see one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from transformers import DynamicCache
+
+from engines.errors import first_line
+from engines.model.causal_model import CausalModel
+from engines.model.masks import FULL, SIZES, size_of
+
+_PROMPT = 6  # tokens before the drafts
+_PARENTS = (-1, 0, 0, 1, 2, 4, 5)  # two branches under one root, the deeper one second: columns are no positions
+_SHALLOW, _DEEP = (0, 1, 3), (0, 2, 4, 5, 6)
+_KEPT = 4  # rows of the deep branch that are kept, then another token follows
+_WINDOW = 4  # positions: shorter than the deep branch
+_TOLERANCE, _HALF_TOLERANCE = 1e-3, 0.05  # of the spread of the logits: what rounding explains
+_ONE_FORWARD = 0.1  # of these, between rows of one forward
+
+_STATE = "it keeps a running state of the text, which cannot be taken back when a draft is rejected"
+_INDEX = "its attention keeps an index beside keys and values, which the cache here has no place for"
+_NO_CACHE = "it keeps no keys and values of past tokens, so every round would have to read the whole text again"
+_STAGES = ("past tokens come from the cache", "several tokens are fed at once", "a rejected draft is taken back")
+
+
+def unfit(kind: type, config) -> str | None:
+    """Why no model of this class and configuration can be decoded with, as far as these tell: no weights are needed."""
+    config = config.get_text_config(decoder=True)
+    try:
+        layers = DynamicCache(config=config).layers
+    except (AttributeError, KeyError, TypeError, ValueError):
+        layers = []  # it has kinds of layers that only the model knows
+    if getattr(kind, "_is_stateful", False) or any(hasattr(layer, "update_recurrent_state") for layer in layers):
+        return _STATE
+    if any(hasattr(layer, "update_indexer") for layer in layers):
+        return _INDEX
+    return None if "past_key_values" in inspect.signature(kind.forward).parameters else _NO_CACHE
+
+
+def selftest(model: CausalModel) -> str | None:
+    """Compare drafts verified behind a cache with plain forwards, on a few tokens; leaves the cache empty.
+
+    Sets ``model.trees`` False where only branching fails. Four forwards, three more where it does.
+
+    Returns:
+        None if the model can be decoded with, else the reason in words.
+    """
+    tokens = _tokens(model)
+    with _narrow(model):
+        expected = _plain(model, tokens)
+        if expected.isnan().any() or expected.isposinf().any():
+            return "its logits are not numbers: the dtype is too narrow for it (float32 is not)"
+        shared = _errors(expected[:1, : _PROMPT + 1], expected[1:2, : _PROMPT + 1], expected)
+        if not _same(model, [shared / _ONE_FORWARD]):
+            return "its tokens see the tokens after them: it is an encoder, not a causal language model"
+        try:
+            model.trees = model.trees and _same(model, _trial(model, tokens, expected, range(len(_PARENTS))))
+        except Exception:  # whatever a family raises when it is given masks
+            model.trees = False
+        return None if model.trees else _chains(model, tokens, expected)
+
+
+def _chains(model: CausalModel, tokens: list[int], expected: torch.Tensor) -> str | None:
+    try:
+        errors = _trial(model, tokens, expected, _DEEP)
+    except Exception as error:
+        return f"its forward fails behind a cache of keys and values: {first_line(error)}"
+    if _same(model, errors):
+        return None
+    worst, stage = max((float(rows.max().nan_to_num(torch.inf)), stage) for rows, stage in zip(errors, _STAGES))
+    return f"its logits change by {worst:.2g} of their spread when {stage}"
+
+
+def _trial(model: CausalModel, tokens: list[int], expected: torch.Tensor, rows) -> list[torch.Tensor]:
+    """Prompt, these rows of the tree at once, a part of the deep branch kept and another token: the errors of each."""
+    model.truncate(0)
+    cached = model.extend(tokens[:_PROMPT])
+    at = {row: i for i, row in enumerate(rows)}
+    together = model.forward([tokens[_PROMPT + row] for row in rows], [at.get(_PARENTS[row], -1) for row in rows])
+    model.keep([at[row] for row in _DEEP[:_KEPT]])
+    after = model.forward(tokens[-1:], [-1])
+    branches = [(text, path) for text, path in enumerate((_SHALLOW, _DEEP)) if set(path) <= set(at)]
+    pairs = [(at[row], text, _PROMPT + depth) for text, path in branches for depth, row in enumerate(path)]
+    ours, texts, places = (list(column) for column in zip(*pairs))
+    return [
+        _errors(cached[None], expected[1:2, _PROMPT - 1], expected),
+        _errors(together[ours], expected[texts, places], expected),
+        _errors(after, expected[2:, -1], expected),
+    ]
+
+
+@torch.inference_mode()
+def _plain(model: CausalModel, tokens: list[int]) -> torch.Tensor:
+    """Logits [3, length, vocabulary] of the two branches, and of what follows the kept rows, without a cache."""
+    prompt, nodes, rest = tokens[:_PROMPT], tokens[_PROMPT:-1], tokens[-1:]
+    shallow, deep = ([nodes[row] for row in path] for path in (_SHALLOW, _DEEP))
+    texts = [prompt + shallow + 2 * rest, prompt + deep, prompt + deep[:_KEPT] + rest]
+    return model.model(input_ids=torch.tensor(texts, device=model.device), use_cache=False).logits.float()
+
+
+def _tokens(model: CausalModel) -> list[int]:
+    """Ids of the prompt, the tree's rows and one more, spread over the vocabulary. The padding token is among them: it
+    ends the turns of many a conversation, and some families leave it out when they count positions."""
+    step = max(1, model.vocab_size // 97)
+    ids = [(7 + i * step) % model.vocab_size for i in range(_PROMPT + len(_PARENTS) + 1)]
+    padding = getattr(model.model.config.get_text_config(decoder=True), "pad_token_id", None)
+    ids[1] = padding if type(padding) is int and 0 <= padding < model.vocab_size else ids[1]
+    return ids
+
+
+def _errors(logits: torch.Tensor, expected: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
+    """The root mean square difference of each row, relative to the standard deviation of ``spread``."""
+    used = (spread > -1e9).flatten(0, -2).all(0)  # some families bar ids by the lowest number
+    rows = (logits.float() - expected)[..., used].square().mean(-1).sqrt().flatten()
+    return rows / (spread[..., used].std() + 1e-9)
+
+
+def _same(model: CausalModel, errors: list[torch.Tensor]) -> bool:
+    """Whether rounding explains the errors. All rows count together: in half precision a router of experts that falls
+    the other way moves one of them far."""
+    tolerance = _TOLERANCE if model.dtype in (torch.float32, torch.float64) else _HALF_TOLERANCE
+    return bool(torch.cat(errors).square().mean().sqrt() <= tolerance)
+
+
+def _windows(model: CausalModel) -> Iterator[tuple[object, str, int]]:
+    """The configurations inside the model that name a window larger than the test's: which, its name, its size."""
+    names = [SIZES[kind] for kind in model.spans or SIZES if kind != FULL]
+    holders = [model.model, *model.model.modules()]
+    configs = {id(c): c for m in holders if (c := getattr(m, "config", None)) is not None}
+    for config in list(configs.values()):
+        text = config.get_text_config(decoder=True)
+        configs[id(text)] = text
+    for config in configs.values():
+        for name in names:
+            size = size_of(config, name)
+            if type(size) is int and size > _WINDOW:
+                yield config, name, size
+
+
+@contextmanager
+def _narrow(model: CausalModel) -> Iterator[None]:
+    """Small windows for a while, in the model's configurations and in our masks."""
+    before, spans = list(_windows(model)), model.spans
+    try:
+        for config, name, _ in before:
+            setattr(config, name, _WINDOW)
+        model.spans = spans and {kind: size and min(size, _WINDOW) for kind, size in spans.items()}
+        yield
+    finally:
+        for config, name, size in before:
+            setattr(config, name, size)
+        model.spans = spans
+        model.truncate(0)

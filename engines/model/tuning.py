@@ -1,0 +1,145 @@
+"""How many threads, and which layout of the linear layers: decided by a measurement at load, of a second or two.
+
+Small models are bound by the cost of starting operations, and a second thread mostly waits to be woken; large ones by
+memory bandwidth, where all threads pay. More threads are taken only where they gain a tenth: a run on several threads
+is as slow as the core that something else is using. The measurement runs under the waiting policy of the process, which
+libgomp reads once, when torch is loaded, and on the machine as busy as it is: with a neighbour, one thread wins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from engines.machine import ram
+from engines.model.weight_layouts import LAYOUTS, available
+
+_THREADS_MUST_GAIN = 0.9
+_LAYOUT_MUST_GAIN = 0.95  # over each simpler one
+_LONG = 0.03  # seconds of a forward: what a screen takes of it hardly matters
+_REPEATS = 5
+_ROWS = (1, 8)  # one row: autoregressive decoding and drafting; several: verification
+_SAMPLE_BYTES = 128 << 20
+_TWICE_BYTES, _TWICE_SHARE = 128 << 20, 8  # linear weights that may lie in memory twice: so many, 1/8 of what is free
+_replaced: dict[int, int] = {}  # the count that was set here last, and torch's own count
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds of a forward outside its linear layers, and of those in each layout ("plain" as loaded)."""
+
+    rest: float
+    linears: dict[str, float]
+
+    @property
+    def layout(self) -> str:
+        """The fastest layout; a later, less plain one only where it gains enough over those before it."""
+        chosen = "plain"
+        for name, seconds in self.linears.items():
+            if seconds < _LAYOUT_MUST_GAIN * self.linears[chosen]:
+                chosen = name
+        return chosen
+
+    @property
+    def total(self) -> float:
+        return self.rest + self.linears[self.layout]
+
+
+def tune(model: PreTrainedModel, threads: int | None = None, forward: Callable[[], object] | None = None) -> str:
+    """Set torch's thread count as is fastest, and find the layout of the model's linear layers that is.
+
+    Args:
+        model: a causal language model of transformers on the CPU.
+        threads: a count to keep; None measures 1, 2, 4, ... up to torch's own default, as long as each gains enough
+            over the one before; unless OMP_NUM_THREADS is set. A negative number leaves so many of the default to
+            whatever else runs (a screen that draws), unless a forward is long.
+        forward: one row through the model, linear layers as loaded; None takes the module's own.
+
+    Returns:
+        The layout of the linear layers, "plain" or one of ``LAYOUTS``: for ``lay_out``, once ``forward`` is gone (it
+        may hold the weights as they are).
+    """
+    keep = threads if threads and threads > 0 else None
+    own = _replaced.get(torch.get_num_threads(), torch.get_num_threads())
+    default = keep or own
+    free = default + min(threads or 0, 0)
+    layouts = [name for name in LAYOUTS if available(name, model.dtype) and (name != "both" or _fits_twice(model))]
+    given = keep or "OMP_NUM_THREADS" in os.environ
+    chosen, best = 0, None
+    for count in [default] if given else _counts(default):
+        if best is not None and count > free and best.total < _LONG:
+            break
+        cost = measure(model, count, layouts, forward)
+        if best is not None and cost.total >= _THREADS_MUST_GAIN * best.total:
+            break
+        chosen, best = count, cost
+    torch.set_num_threads(chosen)
+    _replaced.clear()
+    _replaced[chosen] = own
+    return best.layout
+
+
+def _counts(most: int) -> list[int]:
+    return [*(1 << n for n in range(most.bit_length()) if 1 << n < most), most]
+
+
+def _fits_twice(model: nn.Module) -> bool:
+    size = sum(m.weight.nbytes for m in model.modules() if type(m) is nn.Linear)
+    return size <= max(_TWICE_BYTES, (ram()[1] or 0) // _TWICE_SHARE)
+
+
+def measure(
+    model: PreTrainedModel, threads: int, layouts: list[str], forward: Callable[[], object] | None = None
+) -> Cost:
+    """What a forward costs on this many threads, in each layout."""
+    torch.set_num_threads(threads)
+    row = torch.zeros(1, 1, dtype=torch.long)
+    plain, share = _sample(model)
+    linears = {"plain": plain}
+    with torch.inference_mode():
+        linears |= {name: [LAYOUTS[name](linear) for linear in plain] for name in layouts}
+    widths = {m.in_features for m in plain}
+    inputs = {rows: {width: torch.zeros(rows, width, dtype=model.dtype) for width in widths} for rows in _ROWS}
+    calls: dict[object, Callable[[], object]] = {
+        "forward": forward or (lambda: model(input_ids=row, use_cache=False))
+    }
+    for name, layers in linears.items():
+        for rows in _ROWS:
+            calls[name, rows] = lambda layers=layers, rows=rows: [m(inputs[rows][m.in_features]) for m in layers]
+    times = _interleaved(calls)
+    means = {name: sum(times[name, rows] for rows in _ROWS) / len(_ROWS) / share for name in linears}
+    return Cost(max(times["forward"] - times["plain", 1] / share, 0.0), means)
+
+
+def _sample(model: nn.Module) -> tuple[list[nn.Linear], float]:
+    """Linear layers of the model, one after the other until they are too large for any cache (weights that stay in one
+    would time nothing but the call), and the share of all linear weights that they are."""
+    linears = [m for m in model.modules() if type(m) is nn.Linear]
+    total = sum(m.weight.nbytes for m in linears)
+    chosen, size = [], 0
+    for linear in linears:
+        chosen.append(linear)
+        size += linear.weight.nbytes
+        if size > _SAMPLE_BYTES:
+            break
+    return chosen, size / max(total, 1) or 1.0
+
+
+@torch.inference_mode()
+def _interleaved(calls: dict[object, Callable[[], object]]) -> dict[object, float]:
+    """The best time of each call over several rounds in turn, after one that warms up: what the machine can do,
+    whatever else it is doing, and no call meets another weather than the others."""
+    best = dict.fromkeys(calls, float("inf"))
+    for repeat in range(_REPEATS + 1):
+        for name, call in calls.items():
+            clock = perf_counter()
+            call()
+            if repeat:
+                best[name] = min(best[name], perf_counter() - clock)
+    return best

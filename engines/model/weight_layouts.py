@@ -1,0 +1,201 @@
+"""Linear layers whose weights lie in memory as the CPU reads them fastest at the few rows that decoding has.
+
+``F.linear`` at one row walks the weight [out, in] along its output, on one thread, at a third of the memory bandwidth.
+Transposed: the weight as [in, out], an ordinary matrix product; the fastest at one row. Several threads share a row by
+parts of the input, since the product itself would run on one of them.
+Packed: oneDNN's own layout for several rows; the fastest from two rows on, 8 rows take half as long. The two operators
+are private to torch, so they are probed, and what is missing is not offered.
+Both: transposed for one row and packed for more, where there is memory for the weights to lie there twice.
+Each changes float32 logits by rounding only (about 2e-6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+_ROUNDING = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}  # of the largest output
+_ROWS_HINT = 8  # rows the packed layout is chosen for: one made for 1 row is no faster there, and half as fast from 4
+
+
+class TransposedLinear(nn.Module):
+    """An ``nn.Linear`` with its weight stored as [in, out]."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.bias = linear.in_features, linear.out_features, linear.bias
+        self.transposed = linear.weight.detach().t().contiguous()
+        self.itemsize = linear.weight.dtype.itemsize
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight as [out, in]: some families use it without calling the layer."""
+        return self.transposed.t()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self._product(x)
+        return out if self.bias is None else out + self.bias
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
+        threads = torch.get_num_threads()
+        if x.numel() > self.in_features or threads == 1 or self.in_features % threads:
+            return x @ self.transposed
+        parts = self.transposed.view(threads, -1, self.out_features)
+        return torch.bmm(x.reshape(threads, 1, -1), parts).sum(0).view(*x.shape[:-1], self.out_features)
+
+    def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        """Some of the outputs."""
+        out = x @ self.transposed[:, start:end]
+        return out if self.bias is None else out + self.bias[start:end]
+
+    def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added: in float32 in one operation, in half
+        precision rounded before, as by a module."""
+        if self.itemsize < 4 or self.bias is not None or (len(x) == 1 and torch.get_num_threads() > 1):
+            return TransposedLinear.forward(self, x).add_(stream)
+        return torch.addmm(stream, x, self.transposed)
+
+
+class PackedLinear(nn.Module):
+    """An ``nn.Linear`` with its weight in oneDNN's layout."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.bias = linear.in_features, linear.out_features, linear.bias
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().contiguous(), _ROWS_HINT)
+        self.itemsize = linear.weight.dtype.itemsize
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight as [out, in], unpacked anew each time."""
+        return self.packed.to_dense()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "none", [], "")
+
+    def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        """Some of the outputs; all of them are computed."""
+        return self(x)[..., start:end]
+
+    def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added."""
+        return self.forward(x).add_(stream)
+
+
+class BothLinear(TransposedLinear):
+    """An ``nn.Linear`` with its weight in both layouts."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
+        self.packed = PackedLinear(linear)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) if x.shape[-2] == 1 else self.packed.forward(x)
+
+    def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added."""
+        return super().add(stream, x) if len(x) == 1 else self.packed.add(stream, x)
+
+
+class LinearSlice(nn.Module):
+    """Some outputs of a larger linear layer, in the place of the layer they were (``fused``)."""
+
+    def __init__(self, owner: nn.Module, name: str, start: int, end: int) -> None:
+        super().__init__()
+        self._whole = (owner, name)  # a tuple, so that it is not a module of this one
+        self.start, self.end = start, end
+        self.in_features, self.out_features = self.whole.in_features, end - start
+
+    @property
+    def whole(self) -> nn.Module:
+        """The larger layer, as it is laid out now."""
+        owner, name = self._whole
+        return getattr(owner, name)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight as [out, in]."""
+        return self.whole.weight[self.start : self.end]
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        bias = self.whole.bias
+        return None if bias is None else bias[self.start : self.end]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        whole = self.whole
+        return F.linear(x, self.weight, self.bias) if type(whole) is nn.Linear else whole.part(x, self.start, self.end)
+
+
+def plain_call(linear: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A linear layer in any layout as a function of x [rows, in], without what calling a module costs."""
+    if type(linear) is nn.Linear:
+        weight, bias = linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
+        return lambda x: F.linear(x, weight, bias)
+    return linear.forward
+
+
+def adding(linear: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """The same as a function of (stream, x): the sum of ``stream`` and what the layer makes of x."""
+    if isinstance(linear, (TransposedLinear, PackedLinear)):
+        return linear.add
+    call = plain_call(linear)
+    return lambda stream, x: stream + call(x)
+
+
+LAYOUTS: dict[str, type[nn.Module]] = {"transposed": TransposedLinear, "packed": PackedLinear, "both": BothLinear}
+NAMES = {"transposed": "transposed", "packed": "packed", "both": "transposed and packed"}
+
+
+def available(layout: str, dtype: torch.dtype = torch.float32) -> bool:
+    """Whether this torch has what the layout needs and it computes what ``F.linear`` computes."""
+    try:
+        with torch.inference_mode():
+            linear, x = nn.Linear(64, 96, dtype=dtype), torch.randn(1, 3, 64, dtype=dtype)
+            expected, found = linear(x), LAYOUTS[layout](linear)(x)
+            return bool((found - expected).abs().max() <= _ROUNDING[dtype] * expected.abs().max())
+    except (AttributeError, KeyError, RuntimeError):
+        return False
+
+
+@torch.inference_mode()
+def lay_out(model: nn.Module, layout: str) -> int:
+    """Replace the model's plain linear layers in place. Returns how many were replaced.
+
+    A weight that is also used elsewhere (tied embeddings) keeps its plain copy there.
+    """
+    count = 0
+    for name, child in model.named_children():
+        if isinstance(child, tuple(LAYOUTS.values())):
+            continue
+        if type(child) is nn.Linear and child.weight.device.type == "cpu":
+            setattr(model, name, LAYOUTS[layout](child))
+            count += 1
+        else:
+            count += lay_out(child, layout)
+    return count
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Bytes of all weights of a model, as they are laid out; what several modules share counts once."""
+    loose = {p.data_ptr(): p.nbytes for p in model.parameters()}
+    laid = [m for m in model.modules() if isinstance(m, tuple(LAYOUTS.values()))]
+    return sum(loose.values()) + sum(m.in_features * m.out_features * m.itemsize for m in laid)
+
+
+@contextmanager
+def as_loaded(model: nn.Module) -> Iterator[None]:
+    """Inside, linear layers compute what they did before ``lay_out``, to the last bit, at the price of a copy of their
+    weights a forward: for what has to come out the same whichever layout was the fastest when the model was loaded."""
+    laid = [layer for layer in model.modules() if isinstance(layer, (*LAYOUTS.values(), LinearSlice))]
+    for layer in laid:
+        layer.forward = lambda x, layer=layer: F.linear(x, layer.weight.contiguous(), layer.bias)
+    try:
+        yield
+    finally:
+        for layer in laid:
+            del layer.forward

@@ -1,0 +1,106 @@
+"""Do lanes write the same text? Every pair is compared token by token; where two differ, an audit says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations_with_replacement
+from typing import TYPE_CHECKING
+
+from engines.errors import SpecError
+from engines.race.events import Compared, LaneEvents
+from engines.race.lanes import Race
+from engines.report.answer import Answer
+from engines.report.events import Audited, Auditing, Event
+
+if TYPE_CHECKING:
+    from engines.race.runner import Racer
+
+Key = tuple[int, int, int]
+"""(lane, repeat, prompt)"""
+
+
+def compare(
+    racer: Racer, answers: Mapping[Key, Answer], asked: Race, cancelled: Callable[[], bool]
+) -> Iterator[Event]:
+    """``Audited`` for the answers that have to be (or shall be) checked, then ``Compared`` for each pair of lanes that
+    ran on a prompt. Equal answers are read once."""
+    pairs = [pair for prompt in sorted({key[2] for key in answers}) for pair in _pairs(answers, prompt)]
+    doubtful = {key for pair in pairs if pair.verdict == "unchecked" for key in _keys(pair)}
+    wanted = sorted(answers) if asked.audit else sorted(doubtful)
+    read: dict[Answer, Audited | None] = {}
+    found: dict[Key, Audited | None] = {}
+    for number, key in enumerate(wanted):
+        answer = _comparable(answers[key])
+        if answer not in read:
+            yield Auditing(number / len(wanted))
+            read[answer] = _audit(racer, answers[key], cancelled)
+        found[key] = read[answer]
+        if found[key] is not None:
+            yield LaneEvents(*key)
+            yield found[key]
+    for pair in pairs:
+        yield _judged(pair, found)
+
+
+def judged(answers: Mapping[Key, Answer], found: Mapping[Key, Audited | None]) -> list[Compared]:
+    """``Compared`` for each pair of lanes, by audits that are there already; nothing is audited."""
+    return [_judged(pair, found) for prompt in sorted({key[2] for key in answers}) for pair in _pairs(answers, prompt)]
+
+
+def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
+    """The first index at which two answers differ, also by one's end; None where they are the same."""
+    differing = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+    return differing if differing < max(len(a), len(b)) else None
+
+
+def _pairs(answers: Mapping[Key, Answer], prompt: int) -> Iterator[Compared]:
+    """Every pair of lanes on a prompt, with what can be said without audits."""
+    ran: dict[int, list[int]] = {}
+    for lane, repeat, _ in sorted(key for key in answers if key[2] == prompt):
+        ran.setdefault(lane, []).append(repeat)
+    for first, second in combinations_with_replacement(ran, 2):
+        differing, by_design = [], False
+        for r in ran[second]:
+            other = r if first != second and r in ran[first] else ran[first][0]
+            pair = answers[first, other, prompt], answers[second, r, prompt]
+            at = first_difference(pair[0].tokens, pair[1].tokens)
+            differing += [(at, other, r)] if at is not None else []
+            by_design = by_design or any(_may_differ(answer) for answer in pair)
+        if differing:
+            yield Compared(first, second, prompt, "by design" if by_design else "unchecked", *min(differing))
+        elif first != second:
+            yield Compared(first, second, prompt, "same")
+
+
+def _may_differ(answer: Answer) -> bool:
+    """Whether law or engine let its text depend on the draft: dice, or what is not lossless."""
+    return not answer.lossless or (answer.law != "exact" and answer.temperature > 0)
+
+
+def _keys(pair: Compared) -> tuple[Key, Key]:
+    return (pair.first, pair.first_repeat, pair.prompt), (pair.second, pair.second_repeat, pair.prompt)
+
+
+def _comparable(answer: Answer) -> Answer:
+    """The answer without what an audit does not look at: recorded probabilities matter where dice decide."""
+    return answer if _may_differ(answer) else replace(answer, probs=())
+
+
+def _audit(racer: Racer, answer: Answer, cancelled: Callable[[], bool]) -> Audited | None:
+    try:
+        return None if cancelled() else racer.audit(answer, cancelled)
+    except SpecError:  # a race is worth having without it; the pair stays unchecked
+        return None
+
+
+def _judged(pair: Compared, found: Mapping[Key, Audited | None]) -> Compared:
+    """The pair with its verdict, by the audits of the two answers in which it differs."""
+    audits = {key: found.get(key) for key in _keys(pair)}
+    bugs = tuple(dict.fromkeys(key[0] for key, audit in audits.items() if audit and audit.verdict == "BUG"))
+    pair = replace(pair, bugs=bugs)
+    if pair.verdict != "unchecked":
+        return pair
+    if bugs:
+        return replace(pair, verdict="BUG")
+    return replace(pair, verdict="tie") if all(audits.values()) else pair

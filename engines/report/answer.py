@@ -1,0 +1,69 @@
+"""An answer as an audit takes it: what was asked, under which law, what was written. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from engines import codec
+from engines.errors import UsageProblem
+from engines.report.events import Emitted, Event, Prefilled, Round, Started
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A run's result with what decided it.
+
+    Attributes:
+        model, dtype: what wrote it, as in ``Ready``.
+        prompt, tokens: token ids of the context and of the answer.
+        law, temperature, top_p, top_k, seed, lossless: as in ``Started``.
+        probs: the probabilities recorded for the tokens (``Emitted.prob``); empty where unknown.
+    """
+
+    model: str
+    dtype: str
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
+    law: str = "exact"
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    lossless: bool = True
+    probs: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, started: Started, emitted: Iterable[Emitted]) -> Answer:
+        """The answer of a run from its start and its tokens."""
+        emitted = tuple(emitted)
+        return cls(
+            started.model, started.dtype, started.prompt, tuple(e.token for e in emitted), started.law,
+            started.temperature, started.top_p, started.top_k, started.seed, started.lossless,
+            tuple(e.prob for e in emitted),
+        )
+
+    @classmethod
+    def from_events(cls, events: Iterable[Event]) -> Answer:
+        """The answer of a run from its events, the last run of several. Raises UsageProblem where there is none."""
+        started, emitted = None, []
+        for event in events:
+            if isinstance(event, Started):
+                started, emitted = event, []
+            elif isinstance(event, Prefilled):
+                emitted.append(event.first)
+            elif isinstance(event, Round):
+                emitted += event.emitted
+        if started is None:
+            raise UsageProblem("there is no run among these events", "give all events of a run, Started first")
+        return cls.of(started, emitted)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return codec.plain(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Answer:
+        """The inverse of ``to_dict``. Raises ValueError."""
+        return codec.build(cls, data)

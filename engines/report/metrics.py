@@ -1,0 +1,199 @@
+"""Numbers of a run: a pure fold over its events. The glossary (drafted, accepted, mean generated length, tau, ...) is
+the one of docs/glossary.md; ratios with nothing to divide by are None, never 0."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+
+from engines.core.tree import depths
+from engines.cost.curve import BreakEven, CostCurve
+from engines.report.events import Event, Prefilled, Round, Started
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Totals of a run so far; ``add`` folds the next event in.
+
+    Attributes:
+        answers: prefills, each of which gave a token; more than one where runs are taken together.
+        new_tokens: tokens of the answer, the end token included.
+        target_forwards: verification passes, the prefill excluded.
+        drafted, accepted: nodes sent to verification; those kept.
+        path_acceptances: sum over drafting rounds of accepted / depth of the draft; ``drafting_rounds`` counts them.
+        depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
+            that something drafted at this depth was judged; rounds that accepted there.
+        sources: emitted tokens by who proposed them.
+        matches: of retrieval by exact match: rounds by the length in tokens of the longest suffix that was found,
+            0 for none (REST's Fig. 13).
+        price: t(n) of the target, where the run says it; ``priced_seconds`` is the sum of it over the rounds' rows.
+        bias_total: sum of the rounds' biases under a lossy law; ``biased_rounds`` counts them.
+    """
+
+    answers: int = 0
+    new_tokens: int = 0
+    target_forwards: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    path_acceptances: float = 0.0
+    drafting_rounds: int = 0
+    prefill_seconds: float = 0.0
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    other_seconds: float = 0.0
+    depth_tried: tuple[int, ...] = ()
+    depth_accepted: tuple[int, ...] = ()
+    sources: dict[str, int] = field(default_factory=dict)
+    matches: dict[int, int] = field(default_factory=dict)
+    price: CostCurve | None = None
+    priced_seconds: float = 0.0
+    bias_total: float = 0.0
+    biased_rounds: int = 0
+
+    def add(self, event: Event) -> Metrics:
+        """These totals with one more event."""
+        if isinstance(event, Started) and event.price:
+            return replace(self, price=CostCurve(event.price))
+        if isinstance(event, Prefilled):
+            return replace(
+                self, answers=self.answers + 1, new_tokens=self.new_tokens + 1,
+                prefill_seconds=self.prefill_seconds + event.seconds, sources=_count(self.sources, ["target"]),
+            )
+        if isinstance(event, Round):
+            return self._add_round(event)
+        return self
+
+    def _add_round(self, r: Round) -> Metrics:
+        depth = max(depths(r.draft.parents), default=0)
+        end = r.path[-1] if r.path else -1
+        reached = len(r.path) + (end in r.draft.parents)  # one more where something was drafted below the path's end
+        tried, kept = _grow(self.depth_tried, reached), _grow(self.depth_accepted, reached)
+        for d in range(reached):
+            tried[d] += 1
+        for d in range(len(r.path)):
+            kept[d] += 1
+        who = [r.draft.origins[r.draft.origin[e.node]].source if e.node >= 0 else "target" for e in r.emitted]
+        return replace(
+            self,
+            new_tokens=self.new_tokens + len(r.emitted),
+            target_forwards=self.target_forwards + 1,
+            drafted=self.drafted + len(r.draft.tokens),
+            accepted=self.accepted + len(r.path),
+            path_acceptances=self.path_acceptances + (len(r.path) / depth if depth else 0.0),
+            drafting_rounds=self.drafting_rounds + (depth > 0),
+            draft_seconds=self.draft_seconds + r.draft_seconds,
+            verify_seconds=self.verify_seconds + r.verify_seconds,
+            other_seconds=self.other_seconds + r.other_seconds,
+            depth_tried=tuple(tried),
+            depth_accepted=tuple(kept),
+            sources=_count(self.sources, who),
+            matches=_count(self.matches, [r.retrieval.match] if r.retrieval and r.retrieval.match is not None else []),
+            priced_seconds=self.priced_seconds + (self.price.at(1 + len(r.draft.tokens)) if self.price else 0.0),
+            bias_total=self.bias_total + (r.bias or 0.0),
+            biased_rounds=self.biased_rounds + (r.bias is not None),
+        )
+
+    @property
+    def decode_seconds(self) -> float:
+        return self.draft_seconds + self.verify_seconds + self.other_seconds
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """accepted / drafted nodes."""
+        return _ratio(self.accepted, self.drafted)
+
+    @property
+    def path_acceptance(self) -> float | None:
+        """accepted / depth of the draft, averaged over the rounds that drafted."""
+        return _ratio(self.path_acceptances, self.drafting_rounds)
+
+    @property
+    def mean_generated_length(self) -> float | None:
+        """(new tokens - 1) / target forwards: REST's M, exactly 1 for autoregressive decoding."""
+        return _ratio(self.new_tokens - self.answers, self.target_forwards)
+
+    @property
+    def tau(self) -> float | None:
+        """accepted / target forwards: RASD's, without the bonus."""
+        return _ratio(self.accepted, self.target_forwards)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """(new tokens - 1) / decoding time; the first token belongs to the prefill."""
+        later = self.new_tokens - self.answers
+        return _ratio(later, self.decode_seconds) if later else None
+
+    @property
+    def verify_scale(self) -> float | None:
+        """What verification took in this run over what t(n) says: the context and the machine's mood are in it."""
+        return _ratio(self.verify_seconds, self.priced_seconds)
+
+    @property
+    def break_even(self) -> BreakEven | None:
+        """What a round of this run had to yield, and did: its mean time over that of a round with nothing drafted, one
+        row at this run's own scale and the loop's other time."""
+        scale, rounds = self.verify_scale, self.target_forwards
+        if self.price is None or not scale or not rounds:
+            return None
+        plain = scale * self.price.at(1) + self.other_seconds / rounds
+        return BreakEven(self.decode_seconds / rounds / plain, self.mean_generated_length or 0.0)
+
+    @property
+    def break_even_length(self) -> float | None:
+        """Tokens a round must yield to be as fast as autoregressive decoding."""
+        return self.break_even.needs if self.break_even else None
+
+    @property
+    def bias(self) -> float | None:
+        """Mean bias of a round's first token (``Round.bias``); None under a lossless law."""
+        return _ratio(self.bias_total, self.biased_rounds)
+
+    def stats(self) -> dict[str, float | int | dict[str, int] | None]:
+        """The numbers of ``run --format json``."""
+        lengths = {str(length): rounds for length, rounds in sorted(self.matches.items())}
+        return {"match_lengths": lengths or None} | {
+            name: getattr(self, name)
+            for name in (
+                "new_tokens", "target_forwards", "drafted", "accepted", "acceptance_rate", "path_acceptance",
+                "mean_generated_length", "tau", "tokens_per_second", "prefill_seconds", "decode_seconds",
+                "draft_seconds", "verify_seconds", "other_seconds", "break_even_length", "bias",
+            )
+        }
+
+
+def measure(events: Iterable[Event]) -> Metrics:
+    """The metrics of a whole run."""
+    metrics = Metrics()
+    for event in events:
+        metrics = metrics.add(event)
+    return metrics
+
+
+def together(runs: Iterable[Metrics]) -> Metrics:
+    """The totals of several runs; without ``price``, which they need not share."""
+    runs = list(runs)
+    depth = max((len(m.depth_tried) for m in runs), default=0)
+    sums = {
+        f.name: sum(getattr(m, f.name) for m in runs)
+        for f in fields(Metrics) if isinstance(f.default, (int, float)) and f.name != "priced_seconds"
+    }
+    columns = ("depth_tried", "depth_accepted")
+    sums |= {name: tuple(map(sum, zip(*(_grow(getattr(m, name), depth) for m in runs)))) for name in columns}
+    counts = {name: dict(sum((Counter(getattr(m, name)) for m in runs), Counter())) for name in ("sources", "matches")}
+    return Metrics(**sums, **counts)
+
+
+def _ratio(a: float, b: float) -> float | None:
+    return a / b if b else None
+
+
+def _grow(counts: tuple[int, ...], size: int) -> list[int]:
+    return list(counts) + [0] * (size - len(counts))
+
+
+def _count(counts: dict, names: list) -> dict:
+    counts = dict(counts)
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return counts

@@ -1,0 +1,311 @@
+"""What a screen shows of a run: a pure fold over its events, nothing else.
+
+``fold(state, event)`` returns a new state and leaves the old one as it was, so that any earlier moment of a run can be
+kept, compared and shown again. Long columns are ``Log``s, which share their storage: a step costs what the event
+brings, not what came before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from engines.core.tree import children
+from engines.report.answer import Answer
+from engines.report.events import (
+    Audited,
+    Draft,
+    Emitted,
+    Event,
+    Failed,
+    Finished,
+    Origin,
+    Prefilled,
+    Round,
+    Started,
+)
+from engines.report.metrics import Metrics, measure
+
+T = TypeVar("T")
+
+__all__ = ["BaselineKey", "Log", "RunState", "TokenState", "best_path", "fold", "fold_all", "ghosts", "rates"]
+
+
+class Log(Sequence, Generic[T]):
+    """An append-only column that can be extended without changing the ones it came from."""
+
+    __slots__ = ("_items", "_length")
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        self._items: list[T] = list(items)
+        self._length = len(self._items)
+
+    def extended(self, items: Iterable[T]) -> Log[T]:
+        """This column with more at its end; the storage is shared where this is the longest one."""
+        new: Log[T] = Log.__new__(Log)
+        shared = self._items if len(self._items) == self._length else self._items[: self._length]
+        shared.extend(items)
+        new._items, new._length = shared, len(shared)
+        return new
+
+    def first(self, length: int) -> Log[T]:
+        """The first so many entries, as a column of its own that shares the storage."""
+        new: Log[T] = Log.__new__(Log)
+        new._items, new._length = self._items, max(0, min(length, self._length))
+        return new
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return self._items[slice(*index.indices(self._length))]
+        if index < 0:
+            index += self._length
+        if not 0 <= index < self._length:
+            raise IndexError(index)
+        return self._items[index]
+
+    def __iter__(self) -> Iterator[T]:
+        for index in range(self._length):
+            yield self._items[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Log) and self[:] == other[:]
+
+    def __hash__(self) -> int:
+        return hash(self._length)
+
+    def __repr__(self) -> str:
+        return f"Log({self[:]!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenState:
+    """One token of the answer, as shown.
+
+    Attributes:
+        text, piece, kind, prob: as in ``Emitted``.
+        source: who proposed it (``Origin.source``, or "target").
+        round: index into ``RunState.rounds``, -1 for the token of the prefill.
+        emitted: the event's own record, for the inspector.
+    """
+
+    text: str
+    piece: str
+    kind: str
+    source: str
+    prob: float
+    round: int
+    emitted: Emitted
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineKey:
+    """What must be equal for two rates to be comparable: the same model on the same device, sampling alike."""
+
+    model: str
+    dtype: str
+    device: str
+    law: str
+    temperature: float
+    top_p: float
+    top_k: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """A run so far.
+
+    Attributes:
+        rounds: the rounds; ``starts[i]`` is the index in ``tokens`` of the first token of ``rounds[i]``.
+        clock: decoding seconds after each round, by the engine's clock (drawing is not in it).
+        history: the metrics after each round.
+        audited: what the answer's audit found, None before one.
+    """
+
+    started: Started | None = None
+    prefilled: Prefilled | None = None
+    rounds: Log[Round] = field(default_factory=Log)
+    starts: Log[int] = field(default_factory=Log)
+    tokens: Log[TokenState] = field(default_factory=Log)
+    clock: Log[float] = field(default_factory=Log)
+    metrics: Metrics = field(default_factory=Metrics)
+    history: Log[Metrics] = field(default_factory=Log)
+    finished: Finished | None = None
+    failed: Failed | None = None
+    audited: Audited | None = None
+
+    @property
+    def running(self) -> bool:
+        """Started, and neither finished nor failed."""
+        return self.started is not None and self.finished is None and self.failed is None
+
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        return "".join(token.text for token in self.tokens)
+
+    @property
+    def cache_length(self) -> int:
+        """KV rows in the cache."""
+        if self.rounds:
+            return self.rounds[-1].cache_length
+        return self.prefilled.cache_length if self.prefilled else 0
+
+    @property
+    def baseline_key(self) -> BaselineKey | None:
+        """What an autoregressive rate must share with this run to be compared with it."""
+        s = self.started
+        if s is None:
+            return None
+        return BaselineKey(s.model, s.dtype, s.device, s.law, s.temperature, s.top_p, s.top_k)
+
+    @property
+    def answer(self) -> Answer | None:
+        """What an audit takes; None before the first token."""
+        if self.started is None or not self.tokens:
+            return None
+        return Answer.of(self.started, (token.emitted for token in self.tokens))
+
+    def until(self, rounds: int) -> RunState:
+        """The state after the first so many rounds: what a fold from the start would give, without folding."""
+        rounds = max(0, min(rounds, len(self.rounds)))
+        before = measure(event for event in (self.started, self.prefilled) if event is not None)
+        return RunState(
+            self.started, self.prefilled, self.rounds.first(rounds), self.starts.first(rounds),
+            self.tokens.first(self.starts[rounds] if rounds < len(self.starts) else len(self.tokens)),
+            self.clock.first(rounds), self.history[rounds - 1] if rounds else before, self.history.first(rounds),
+        )
+
+    def tokens_of(self, index: int) -> list[TokenState]:
+        """The tokens of one round."""
+        stop = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.tokens)
+        return self.tokens[self.starts[index] : stop]
+
+    def root_of(self, index: int) -> TokenState | None:
+        """The token a round's tree grows from: the last one emitted before it."""
+        start = self.starts[index]
+        return self.tokens[start - 1] if start else None
+
+
+def fold(state: RunState, event: Event) -> RunState:
+    """The state after one more event. ``Started`` begins anew; events outside of a run change nothing."""
+    if isinstance(event, Started):
+        return RunState(started=event, metrics=Metrics().add(event))
+    if isinstance(event, Prefilled):
+        return replace(
+            state, prefilled=event, tokens=state.tokens.extended([_token(event.first, Draft(), -1)]),
+            metrics=state.metrics.add(event),
+        )
+    if isinstance(event, Round):
+        return _fold_round(state, event)
+    if isinstance(event, Finished):
+        return replace(state, finished=event)
+    if isinstance(event, Failed):
+        return replace(state, failed=event)
+    if isinstance(event, Audited):
+        return replace(state, audited=event)
+    return state
+
+
+def fold_all(events: Iterable[Event], state: RunState | None = None) -> RunState:
+    """The state after all of these."""
+    state = state or RunState()
+    for event in events:
+        state = fold(state, event)
+    return state
+
+
+def _fold_round(state: RunState, event: Round) -> RunState:
+    index = len(state.rounds)
+    metrics = state.metrics.add(event)
+    return replace(
+        state,
+        rounds=state.rounds.extended([event]),
+        starts=state.starts.extended([len(state.tokens)]),
+        tokens=state.tokens.extended([_token(e, event.draft, index) for e in event.emitted]),
+        clock=state.clock.extended([metrics.decode_seconds]),
+        metrics=metrics,
+        history=state.history.extended([metrics]),
+    )
+
+
+def _token(e: Emitted, draft: Draft, round_index: int) -> TokenState:
+    return TokenState(e.text, e.piece, e.kind, origin_of(draft, e.node).source, e.prob, round_index, e)
+
+
+def origin_of(draft: Draft, node: int) -> Origin:
+    """Who proposed a node; the target for -1."""
+    return draft.origins[draft.origin[node]] if node >= 0 else Origin("target")
+
+
+def best_path(draft: Draft, start: int = -1) -> list[int]:
+    """The drafter's favourite way on from a node: the most probable child each time, the first where none is rated."""
+    below, path = children(draft.parents), []
+    node = start
+    while nodes := below.get(node):
+        node = max(nodes, key=lambda n: (draft.probs[n] or 0.0, -n))
+        path.append(node)
+    return path
+
+
+def ghosts(state: RunState, limit: int = 4) -> list[str]:
+    """Labels of the rejected tokens where the last round's favourite path went on after the accepted part of it."""
+    if not state.rounds or not state.running:
+        return []
+    last = state.rounds[-1]
+    rest = best_path(last.draft, last.path[-1] if last.path else -1)
+    return [last.draft.pieces[node] for node in rest[:limit]]
+
+
+def rates(state: RunState, bins: int) -> list[float]:
+    """Tokens per second over the run in ``bins`` equal stretches of decoding time; empty before the first round.
+
+    A round's tokens are spread evenly over the round's own time, so no stretch is empty while a long round runs.
+    """
+    total = state.clock[-1] if state.clock else 0.0
+    if total <= 0 or bins < 1:
+        return []
+    width, out, begin = total / bins, [0.0] * bins, 0.0
+    for index, end in enumerate(state.clock):
+        count = len(state.rounds[index].emitted)
+        b = int(begin / width)
+        if b < bins and end <= (b + 1) * width:  # most rounds lie within one bin
+            out[b] += count
+        else:
+            _spread(out, width, begin, end, count)
+        begin = end
+    return [tokens / width for tokens in out]
+
+
+def _spread(out: list[float], width: float, begin: float, end: float, count: int) -> None:
+    """Add ``count`` tokens, evenly over begin..end, to the bins of this width."""
+    if end <= begin:
+        out[min(int(begin / width), len(out) - 1)] += count
+        return
+    first, last = int(begin / width), min(int(end / width), len(out) - 1)
+    for b in range(min(first, len(out) - 1), last + 1):
+        share = min(end, (b + 1) * width) - max(begin, b * width)
+        out[b] += count * max(0.0, share) / (end - begin)
+
+
+def rate_now(state: RunState, window: float = 0.5) -> float | None:
+    """Tokens per second over the last half second of decoding."""
+    if not state.clock:
+        return None
+    end, count, index = state.clock[-1], 0, len(state.clock) - 1
+    while index >= 0 and (index == len(state.clock) - 1 or end - state.clock[index] < window):
+        count += len(state.rounds[index].emitted)
+        index -= 1
+    begin = state.clock[index] if index >= 0 else 0.0
+    return count / (end - begin) if end > begin else None
+
+
+def first_difference(a: RunState, b: RunState) -> int | None:
+    """Index of the first token two runs differ in; None where one is a prefix of the other."""
+    for index, (x, y) in enumerate(zip(a.tokens, b.tokens)):
+        if x.emitted.token != y.emitted.token:
+            return index
+    return None

@@ -1,0 +1,169 @@
+"""Whether recorded events hold together: what a fold and the screens rely on, checked where a file may be damaged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from engines.errors import UsageProblem
+from engines.methods.registry import specs
+from engines.report.events import Audited, Draft, Emitted, Event, Failed, Finished, Layers, Prefilled, Round, Started
+
+_MOST_SECONDS = 1e9
+_LARGEST = 1 << 53
+_LONGEST_MATCH = 1 << 16  # tokens; screens count matches by length
+_END = Finished | Failed
+
+
+class TraceValidator:
+    """Judges the events of a file in their order; a ``Started`` begins anew."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._prefilled, self._ended, self._tokens, self._index = False, False, 0, 0
+
+    def judge(self, event: Event) -> tuple[Event | None, str]:
+        """The event as it can be used, None if it cannot; and what is wrong with it in words, "" if nothing."""
+        if isinstance(event, Started):
+            self._begin()
+            return _started(event)
+        if isinstance(event, _END):
+            found = "comes after the end of the run" if self._ended else ""
+            self._ended = True
+        elif isinstance(event, Prefilled):
+            found = self._prefill(event)
+        elif isinstance(event, Round):
+            return self._round(event)
+        else:
+            found = _audited(event, self._tokens) if isinstance(event, Audited) else ""
+        return (None if found else event), found
+
+    def _prefill(self, event: Prefilled) -> str:
+        if self._prefilled or self._index or self._ended:
+            return "is out of place: a run is prefilled once, before its first round"
+        found = _seconds([event.seconds]) or _counts([event.prompt_tokens, event.reused, event.cache_length])
+        found = found or _emitted([event.first], 0) or _layers(event.layers)
+        if not found:
+            self._prefilled, self._tokens = True, 1
+        return found
+
+    def _round(self, event: Round) -> tuple[Round | None, str]:
+        if self._ended:
+            return None, "comes after the end of the run"
+        if event.index <= self._index:
+            return None, f"is out of order: round {event.index} after round {self._index}"
+        if found := _broken(event):
+            return None, found
+        gap, before = event.index - self._index - 1, self._index
+        self._index, self._tokens = event.index, self._tokens + len(event.emitted)
+        if any(not isinstance(value, str | int | float | None) for value in event.note.values()):
+            return replace(event, note={}), "is a round whose remarks are damaged: they are left out"
+        missing = f"is round {event.index}, and what comes between it and round {before} is missing" if gap else ""
+        return event, missing
+
+
+def _started(event: Started) -> tuple[Started, str]:
+    """A run without its prices, or an option, is still a run."""
+    wrong = []
+    if not (_curve(event.price) and _curve(event.draft_price)):
+        event = replace(event, price=(), draft_price=())
+        wrong.append("prices")
+    if kept := _options(event):
+        event = replace(event, options={name: event.options[name] for name in event.options if name not in kept})
+        wrong.append(f"options ({', '.join(sorted(kept))})")
+    return event, f"is the start of a run; of it are left out: {' and '.join(wrong)}" if wrong else ""
+
+
+def _options(event: Started) -> set[str]:
+    """Names of the options whose values cannot be."""
+    known = {option.name: option for spec in specs() if spec.id == event.engine for option in spec.options}
+    wrong = {name for name, value in event.options.items() if not isinstance(value, str | int | float)}
+    for name in known.keys() & event.options.keys() - wrong:
+        try:
+            known[name].parse(event.options[name])
+        except UsageProblem:
+            wrong.add(name)
+    return wrong
+
+
+def _curve(points: tuple[tuple[int, float], ...]) -> bool:
+    rows = [row for row, _ in points]
+    return rows == sorted(set(rows)) and all(0 < row < _LARGEST for row in rows) and all(
+        0 < seconds < _MOST_SECONDS for _, seconds in points)
+
+
+def _broken(event: Round) -> str:
+    return (
+        _seconds([event.draft_seconds, event.verify_seconds, event.other_seconds])
+        or _counts([event.index, event.position, event.cache_length])
+        or _tree(event.draft, event.path)
+        or _emitted(event.emitted, len(event.draft.tokens))
+        or _share(event.bias)
+        or ("" if len(event.verified) in (0, len(event.draft.tokens) + 1) else "is a round of other rows than verified")
+        or _retrieved(event)
+    )
+
+
+def _seconds(values: Iterable[float]) -> str:
+    return "" if all(0 <= value < _MOST_SECONDS for value in values) else "has a time that cannot be"
+
+
+def _counts(values: Iterable[int]) -> str:
+    return "" if all(0 <= value < _LARGEST for value in values) else "has a number that cannot be"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None or 0 <= value <= 1.001 else "has a bias that cannot be"
+
+
+def _tree(draft: Draft, path: tuple[int, ...]) -> str:
+    nodes = len(draft.tokens)
+    columns = (draft.parents, draft.pieces, draft.probs, draft.origin, *((draft.also,) if draft.also else ()))
+    if any(len(column) != nodes for column in columns):
+        return "has a draft tree whose columns differ in length"
+    if any(not -1 <= parent < node for node, parent in enumerate(draft.parents)):
+        return "has a draft tree whose parents cannot be"
+    origins = range(len(draft.origins))
+    if any(i not in origins for i in draft.origin) or any(i != -1 and i not in origins for i in draft.also):
+        return "has a draft tree of unknown origin"
+    steps = zip((-1, *path), path)
+    if any(node not in range(nodes) or draft.parents[node] != before for before, node in steps):
+        return "has an accepted path that is none"
+    return ""
+
+
+def _emitted(emitted: Iterable[Emitted], nodes: int) -> str:
+    for token in emitted:
+        if not -1 <= token.node < nodes or any(not 0 <= trial.node < nodes for trial in token.trials):
+            return "has a token from a node that is not there"
+        if not (math.isnan(token.prob) or 0 <= token.prob <= 1.001):
+            return "has a probability that cannot be"
+    return ""
+
+
+def _retrieved(event: Round) -> str:
+    found = event.retrieval
+    if found is not None and (_counts([found.hits, found.used]) or not 0 <= (found.match or 0) < _LONGEST_MATCH):
+        return "has a lookup that cannot be"
+    passages = range(len(found.passages) if found else 0)
+    lost = any(origin.passage is not None and origin.passage not in passages for origin in event.draft.origins)
+    return "has a passage that is not there" if lost else ""
+
+
+def _layers(layers: Layers | None) -> str:
+    if layers is None:
+        return ""
+    many = len(layers.attention)
+    measured = [column for column in (layers.attention_cosine, layers.mlp_cosine) if column]
+    equal = all(len(column) == many for column in (layers.mlp, *measured))
+    return "" if equal else "has columns of layers that differ in length"
+
+
+def _audited(found: Audited, tokens: int) -> str:
+    if any(len(column) != tokens for column in (found.choices, found.gaps, found.leads)):
+        return "is an audit of other tokens than are here"
+    lost = found.gap is None or found.at not in range(tokens)
+    return "is an audit that does not say where" if found.verdict in ("tie", "BUG") and lost else ""

@@ -1,0 +1,280 @@
+"""Traces: a run's events, one JSON object a line, as they happened, and a checksum of them. An interrupted run leaves a
+readable prefix without one. Files with one run behind the other (``cat``) are traces too.
+
+What a file says is believed only where a fold can rely on it (``soundness``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from engines.errors import RunFailed, UsageProblem
+from engines.report.events import (
+    SCHEMA,
+    Audited,
+    Event,
+    Failed,
+    Finished,
+    Prefilled,
+    Round,
+    Started,
+    from_json,
+    to_json,
+)
+from engines.report.run_state import RunState
+from engines.report.trace_validation import TraceValidator
+from spec_tui.present.text import model_label
+
+_LONGEST_LINE = 64 << 20  # bytes; a round with a tree of 256 nodes is some tens of kilobytes
+_MOST_PROBLEMS = 20
+_LAST = Finished | Failed | Audited
+_SEAL = b'{"event":"Sealed",'
+
+
+def encode(event: Event) -> bytes:
+    """One line of UTF-8; lone surrogates, which UTF-8 cannot hold, as JSON escapes."""
+    return to_json(event).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def recorded(run: RunState) -> tuple[Event, ...]:
+    """The events that a state was folded from."""
+    either = (run.started, run.prefilled, *run.rounds, run.finished, run.failed, run.audited)
+    return tuple(event for event in either if event is not None)
+
+
+def written(events: Iterable[Event]) -> bytes:
+    """A trace of these, as ``TraceWriter`` writes it."""
+    seal, out, ended = _Seal(), [], False
+    for event in events:
+        out.append(encode(_portable(event)))
+        seal.add(out[-1])
+        ended = isinstance(event, _LAST)
+    return b"".join([*out, seal.line()] if ended else out)
+
+
+class TraceWriter:
+    """Writes a trace line by line, and when it is closed behind the end of a run the checksum. The file is checked at
+    once and opened with the first event, so that a run that never starts leaves an older trace as it was. An existing
+    file is overwritten if it is a trace (or empty) and ``replace`` allows it.
+
+    Folders of models are named by their last two parts: a trace is for others too.
+
+    Raises:
+        UsageProblem: the path cannot be written, or holds something that is not a trace.
+    """
+
+    def __init__(self, path: Path, replace: bool = True) -> None:
+        self._path, self._mode = path, "wb" if replace else "xb"
+        self._file: IO[bytes] | None = None
+        self._seal = _Seal()
+        self._ended = False
+        _check_target(path)
+
+    def write(self, event: Event) -> None:
+        """Append one event. Raises RunFailed where the disk is full or gone."""
+        line = encode(_portable(event))
+        self._seal.add(line)
+        self._ended = isinstance(event, _LAST)
+        self._append(line)
+
+    def close(self) -> None:
+        if self._file is not None and not self._file.closed:
+            if self._ended:
+                self._append(self._seal.line())
+            self._file.close()
+
+    def _append(self, line: bytes) -> None:
+        try:
+            if self._file is None:
+                self._file = open(self._path, self._mode)  # noqa: SIM115 (closed by close)
+            self._file.write(line)
+            self._file.flush()
+        except FileExistsError:
+            raise UsageProblem(f"{self._path} exists", "name another file") from None
+        except OSError as error:
+            raise RunFailed(f"the trace cannot be written to {self._path}: {error.strerror}") from None
+
+    def __enter__(self) -> TraceWriter:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class _Seal:
+    """The checksum over the lines since the last one: SHA-256, line ends as ``\\n`` whatever a copy made of them."""
+
+    def __init__(self) -> None:
+        self._sum, self.lines = hashlib.sha256(), 0
+
+    def add(self, line: bytes) -> None:
+        self._sum.update(line.rstrip(b"\r\n") + b"\n")
+        self.lines += 1
+
+    def line(self) -> bytes:
+        """The line that says it."""
+        return _SEAL + f'"lines":{self.lines},"sha256":"{self._sum.hexdigest()}"}}\n'.encode()
+
+    def differs(self, line: bytes) -> str:
+        """What is wrong, by a line read, "" if nothing."""
+        try:
+            said = json.loads(line)
+            lines, checksum = said["lines"], said["sha256"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return "the checksum cannot be read"
+        if checksum == self._sum.hexdigest():
+            return ""
+        many = "" if lines == self.lines else f": {self.lines} lines of {lines} are here"
+        return f"the checksum does not match, so the file was damaged or changed{many}"
+
+
+def _portable(event: Event) -> Event:
+    """A start without this machine's folders."""
+    if not isinstance(event, Started):
+        return event
+    draft = event.draft_model and model_label(event.draft_model)
+    return replace(event, model=model_label(event.model), draft_model=draft)
+
+
+def _check_target(path: Path) -> None:
+    elsewhere = "name another file with --trace"
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise UsageProblem(f"there is no folder {path.parent} to write the trace to", elsewhere) from None
+        if not os.access(path.parent, os.W_OK):
+            raise UsageProblem(f"the folder {path.parent} cannot be written", elsewhere) from None
+        return
+    except OSError as error:
+        raise UsageProblem(f"the trace cannot be written to {path}: {error.strerror}", elsewhere) from None
+    if stat.S_ISDIR(mode):
+        raise UsageProblem(f"{path} is a folder, not a file for a trace", elsewhere)
+    if not os.access(path, os.W_OK):
+        raise UsageProblem(f"{path} cannot be written", elsewhere)
+    if stat.S_ISREG(mode) and not _is_trace_or_empty(path):
+        raise UsageProblem(f"{path} exists and is not a trace, so it is not overwritten", elsewhere)
+
+
+def _is_trace_or_empty(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            first = file.readline(_LONGEST_LINE)
+    except OSError:
+        return False
+    return not first or isinstance(_decode(first, TraceValidator())[0], Started | Failed)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What could be read of a trace.
+
+    Attributes:
+        events: the readable events, in order.
+        problems: sentences about what could not be read, for the user.
+        sealed: every run has its checksum, and it is right.
+    """
+
+    events: tuple[Event, ...]
+    problems: tuple[str, ...] = ()
+    sealed: bool = False
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.events) and isinstance(self.events[-1], _LAST)
+
+    @property
+    def runs(self) -> tuple[tuple[Event, ...], ...]:
+        """The events of each run. A run whose start is missing gets one that says so."""
+        runs: list[list[Event]] = []
+        for event in self.events:
+            if isinstance(event, Started):
+                runs.append([event])
+            elif isinstance(event, IN_RUN):
+                if not runs:
+                    runs.append([UNKNOWN])
+                runs[-1].append(event)
+        return tuple(map(tuple, runs))
+
+
+IN_RUN = Prefilled | Round | Finished | Failed | Audited
+UNKNOWN = Started("unknown", {}, "unknown", 0.0, 1.0, 0, 0, 0, "unknown", "unknown", "unknown", ())
+"""Stands for a start that cannot be read."""
+
+
+def read_trace(path: Path) -> Trace:
+    """Read what is readable; damaged lines are left out and named in ``problems``.
+
+    Raises:
+        UsageProblem: there is no such file, it cannot be opened, or nothing in it is an event.
+    """
+    try:
+        with open(path, "rb") as file:
+            trace = _read(iter(lambda: file.readline(_LONGEST_LINE), b""))
+    except OSError as error:
+        raise UsageProblem(f"the trace {path} cannot be read: {error.strerror}", "check the path") from None
+    if not trace.events:
+        found = f"{trace.problems[0]}; " if len(trace.problems) > 1 else ""
+        raise UsageProblem(f"{path} is not a trace", f"{found}traces are written by spec-tui run --trace FILE")
+    return trace
+
+
+def _read(lines: Iterable[bytes]) -> Trace:
+    events: list[Event] = []
+    problems: list[str] = []
+    sound, seal, sealed = TraceValidator(), _Seal(), True
+    for number, line in enumerate(lines, 1):
+        if b'"Sealed"' in line[:32]:
+            wrong, seal = seal.differs(line), _Seal()
+            sealed = sealed and not wrong
+            problems += [wrong] if wrong else []
+            continue
+        seal.add(line)
+        event, wrong = _decode(line, sound)
+        if wrong:
+            torn = event is None and not line.endswith(b"\n")
+            problems.append(f"line {number} {'is cut off' if torn else wrong}")
+        if event is not None:
+            events.append(event)
+    sealed = sealed and not seal.lines
+    return Trace(tuple(events), (*_shorten(problems), *_inconsistencies(events, seal.lines)), sealed)
+
+
+def _decode(line: bytes, sound: TraceValidator) -> tuple[Event | None, str]:
+    """The event of a line, None for a blank line or a damaged one; and what is wrong with it."""
+    if not line.strip():
+        return None, ""
+    try:
+        return sound.judge(from_json(line.decode("utf-8")))
+    except UnicodeDecodeError:
+        return None, "is not text"
+    except (ValueError, TypeError, RecursionError) as error:
+        return None, f"is not an event of this version ({error})"
+
+
+def _inconsistencies(events: list[Event], unsealed: int) -> list[str]:
+    """What is wrong with the whole; ``unsealed`` lines have no checksum behind them."""
+    found = []
+    starts = [event for event in events if isinstance(event, Started)]
+    if events and not isinstance(events[0], Started):
+        found.append("the start of the run is missing: what was asked, and of which model, is not known")
+    if any(start.schema > SCHEMA for start in starts):
+        found.append("written by a newer version of this program: some of it may be missing here")
+    if not events or not isinstance(events[-1], _LAST):
+        found.append("the end of the run is missing: it was cut off, or is still being written")
+    elif unsealed:
+        found.append("there is no checksum, so nothing says whether this is all of it and unchanged")
+    return found
+
+
+def _shorten(problems: list[str]) -> list[str]:
+    more = len(problems) - _MOST_PROBLEMS
+    return problems if more <= 1 else [*problems[:_MOST_PROBLEMS], f"and {more} more problems"]

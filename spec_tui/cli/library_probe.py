@@ -1,0 +1,73 @@
+"""Trying out libraries in processes of their own: a library that cannot be imported, hangs, or takes its
+process down (a wrong instruction set, a broken driver) is a finding of ``doctor``, not its end."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from spec_tui.session.environment import engine_environment
+
+LIBRARIES = ("torch", "transformers", "scann", "pydivsufsort", "faiss")
+_SECONDS = 60
+
+
+def probe(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, dict[str, Any]]:
+    """For each library ``{"works": bool, "problem": str | None, ...}``; all are tried at the same time."""
+    environment = engine_environment(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    running = {
+        name: subprocess.Popen(
+            [sys.executable, "-P", "-m", "spec_tui.cli.library_probe", name],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
+        )
+        for name in libraries
+    }
+    return {name: _collect(process) for name, process in running.items()}
+
+
+def _collect(process: subprocess.Popen) -> dict[str, Any]:
+    try:
+        out, _ = process.communicate(timeout=_SECONDS)
+        return json.loads(out.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return {"works": False, "problem": f"does not answer within {_SECONDS} s"}
+    except (ValueError, IndexError):
+        return {"works": False, "problem": f"takes its process down (exit code {process.returncode})"}
+
+
+def _try(name: str) -> dict[str, Any]:
+    try:
+        module = importlib.import_module(name)
+        found = _torch(module) if name == "torch" else {}
+    except ModuleNotFoundError as error:
+        problem = "not installed" if error.name == name else f"needs {error.name}, which is not installed"
+        return {"works": False, "problem": problem}
+    except Exception as error:  # what a broken installation raises cannot be foreseen
+        return {"works": False, "problem": f"{type(error).__name__}: {str(error)[:200]}"}
+    return {"works": True, "problem": None, **found}
+
+
+def _torch(torch: Any) -> dict[str, Any]:
+    cuda = torch.cuda.is_available()
+    found = {
+        "threads": torch.get_num_threads(),
+        "cuda": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
+        "mps": bool(getattr(torch.backends, "mps", None) and torch.backends.mps.is_available()),
+        "layouts": [],
+    }
+    with contextlib.suppress(ImportError):
+        layouts = importlib.import_module("engines.model.weight_layouts")
+        found["layouts"] = [name for name in layouts.LAYOUTS if layouts.available(name)]
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(_try(sys.argv[1])))

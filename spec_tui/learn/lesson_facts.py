@@ -1,0 +1,176 @@
+"""What lessons may say of a run and of a round, by name. Everything is computed from the events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import median
+
+from engines.core.tree import children, depths
+from engines.cost.curve import CostCurve
+from engines.report.events import Round
+from engines.report.run_state import RunState, best_path, origin_of
+from spec_tui.learn.round_selectors import closest, most_thrown, on_favourite, ratio
+from spec_tui.present.narration import question
+from spec_tui.present.step.phases import event_of
+from spec_tui.present.step.wording import context_tail, joined, listed, quoted, seconds_of
+from spec_tui.present.text import one_line
+
+Fact = str | int | float
+"""Texts are cleaned for the terminal. Times are seconds, shares 0..1."""
+SIZES = (2, 4, 8, 16, 32)
+
+
+def of_run(run: RunState) -> dict[str, Fact]:
+    """What is known of a whole run; what it does not have is left out."""
+    m, started = run.metrics, run.started
+    facts: dict[str, Fact | None] = {
+        "tokens": m.new_tokens, "new": m.new_tokens - m.answers, "forwards": m.target_forwards, "drafted": m.drafted,
+        "accepted": m.accepted, "wasted": m.drafted - m.accepted, "rate": m.acceptance_rate,
+        "m": m.mean_generated_length, "speed": m.tokens_per_second, "decode": m.decode_seconds,
+    }
+    if started is not None:
+        facts |= {"asked": one_line(question(started), 120), "engine": one_line(started.engine, 40),
+                  "temperature": f"{started.temperature:g}", "law": one_line(started.law, 20),
+                  "store": joined(one_line(name, 40) for name in started.datastores) if started.datastores else None}
+        facts |= _prices(run)
+    if run.prefilled is not None:
+        facts |= {"prompt": run.prefilled.prompt_tokens, "prefill": run.prefilled.seconds,
+                  "opening": quoted(run.prefilled.first.piece)}
+    if run.audited is not None:
+        facts["verdict"] = run.audited.verdict
+    facts |= _rounds(run) | _layers(run)
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _prices(run: RunState) -> dict[str, Fact | None]:
+    """t(n) as multiples of t(1), and that of the draft model."""
+    if not run.started.price:
+        return {}
+    curve = CostCurve(run.started.price)
+    facts: dict[str, Fact | None] = {f"cost_{n}": curve.at(n) / curve.at(1) for n in SIZES}
+    if run.started.draft_price:
+        facts["draft_cost"] = CostCurve(run.started.draft_price).at(1) / curve.at(1)
+    return facts
+
+
+def _rounds(run: RunState) -> dict[str, Fact | None]:
+    """Sums over the rounds."""
+    drafting = [event for event in run.rounds if event.draft.tokens]
+    idle = [event for event in run.rounds if not event.draft.tokens]
+    off = [len(event.path) - on_favourite(event) for event in drafting]
+    who = Counter(token.source for token in run.tokens)
+    one = median(map(seconds_of, idle)) if idle else None
+    matches = [match for event in drafting if (match := _match(event))]
+    lookups = [event.retrieval.seconds for event in run.rounds if event.retrieval is not None]
+    return {
+        "drafting": len(drafting), "idle": len(idle), "one": one,
+        "drafted_round": median(map(seconds_of, drafting)) if drafting else None,
+        "plain": one * (len(run.tokens) - 1) if one is not None else None,
+        "off_rounds": sum(gain > 0 for gain in off), "off_tokens": sum(gain for gain in off if gain > 0),
+        "failed": sum(not event.path for event in drafting),
+        "by_draft": who["draft"], "by_retrieval": who["retrieval"],
+        "match": round(median(matches)) if matches else None,
+        "lookup": median(lookups) if lookups else None,
+    }
+
+
+def _layers(run: RunState) -> dict[str, Fact | None]:
+    """Of a target that drafts for itself: what it leaves out, and what that costs in whole forwards."""
+    layers = run.prefilled.layers if run.prefilled is not None else None
+    if layers is None:
+        return {}
+    rules = [*layers.attention, *layers.mlp]
+    left, known = sum(rule != "" for rule in rules), [c for c in layers.attention_cosine if c is not None]
+    forwards = sum(n for event in run.rounds if isinstance(n := event.note.get("draft forwards"), int))
+    share = 1 - left / len(rules)
+    return {
+        "sublayers": len(rules), "left_out": left, "share": share, "draft_forwards": forwards,
+        "spent": forwards * share + len(run.rounds), "alpha": f"{layers.alpha:g}" if layers.alpha is not None else None,
+        "lowest": min(known, default=None), "highest": max(known, default=None), "layers": len(layers.attention),
+        "by_cosine": sum(rule in ("cosine", "both") for rule in rules), "every": layers.m,
+        "by_interval": sum(rule == "interval" for rule in rules),
+    }
+
+
+def of_round(run: RunState, number: int) -> dict[str, Fact]:
+    """What is known of a round; of the prefill only its number."""
+    event = event_of(run, number)
+    if event is None:
+        return {"number": number}
+    draft, path = event.draft, best_path(event.draft)
+    root, last = run.root_of(number - 1), event.emitted[-1] if event.emitted else None
+    facts: dict[str, Fact | None] = {
+        "number": number, "rows": 1 + len(draft.tokens), "drafted": len(draft.tokens), "accepted": len(event.path),
+        "gained": len(event.emitted), "wrong": len(draft.tokens) - len(event.path), "before": event.position,
+        "root": quoted(root.piece) if root is not None else None, "verify": event.verify_seconds,
+        "drafting": event.draft_seconds, "took": seconds_of(event), "cache": event.cache_length,
+        "wrote": f"‹{one_line(''.join(emitted.text for emitted in event.emitted), 60)}›",
+        "deepest": max(depths(draft.parents), default=0),
+        "paths": len(set(range(len(draft.parents))) - set(draft.parents)),
+        "draft": listed(draft.pieces[node] for node in path) if path else None,
+        "path": listed(draft.pieces[node] for node in event.path) if event.path else None,
+        "favourite": on_favourite(event),
+    }
+    if path:
+        facts |= {"first": quoted(draft.pieces[path[0]]), "first_q": draft.probs[path[0]],
+                  "last_q": draft.probs[path[-1]]}
+    if last is not None and last.node < 0:
+        facts |= {"own": quoted(last.piece), "own_p": last.prob, "rival": _rival(event)}
+    facts |= _sought(run, event) | _dice(event) | _noted(event)
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _rival(event: Round) -> str:
+    """What the draft had where the target took its own token."""
+    below = children(event.draft.parents).get(event.path[-1] if event.path else -1, [])
+    return listed((event.draft.pieces[node] for node in below), 3) if below else "nothing"
+
+
+def _match(event: Round) -> int | None:
+    """Tokens of the end of the text that were found again; None where words are not what is looked for."""
+    if event.retrieval is not None:
+        return event.retrieval.match
+    return max((origin.match for origin in event.draft.origins if origin.match), default=None)
+
+
+def _sought(run: RunState, event: Round) -> dict[str, Fact | None]:
+    """What was looked up, and what it gave."""
+    draft, found, match = event.draft, event.retrieval, _match(event)
+    facts: dict[str, Fact | None] = {"match": match}
+    if match:
+        facts["suffix"] = f"‹{one_line(''.join(context_tail(run, event.position, min(match, 12))), 48)}›"
+    if found is None:
+        return facts
+    facts |= {"hits": found.hits, "used": found.used, "lookup": found.seconds,
+              "score": found.scores[0] if found.scores else None, "pruned": sum(count for _, count in found.pruned),
+              "cut": listed((piece for piece, _ in found.pruned), 3) if found.pruned else None,
+              "both": sum(origin >= 0 for origin in draft.also),
+              "mine": sum(origin_of(draft, node).source == "draft" for node in range(len(draft.tokens)))}
+    facts["theirs"] = len(draft.tokens) - facts["mine"]
+    if found.passages:
+        facts |= {"document": one_line(found.passages[0].document, 40),
+                  "passage": f"‹{one_line(found.passages[0].before[-24:] + '|' + found.passages[0].after[:24], 60)}›"}
+    return facts
+
+
+def _dice(event: Round) -> dict[str, Fact | None]:
+    """The place with the most throws, and the throw that could have gone either way."""
+    facts: dict[str, Fact | None] = {}
+    if dice := most_thrown(event):
+        first, last = dice[0], dice[-1]
+        facts |= {"throws": len(dice), "thrown": quoted(event.draft.pieces[first.node]), "thrown_p": first.target_prob,
+                  "thrown_dice": first.dice, "then": quoted(event.draft.pieces[last.node]), "then_p": last.target_prob,
+                  "then_dice": last.dice}
+    if (near := closest(event)) is not None:
+        facts |= {"close": quoted(event.draft.pieces[near.node]), "close_p": near.target_prob,
+                  "close_q": near.draft_prob, "close_bound": ratio(near), "close_dice": near.dice,
+                  "close_kept": int(near.accepted)}
+    return facts
+
+
+def _noted(event: Round) -> dict[str, Fact | None]:
+    """The drafter's own remarks that lessons use."""
+    forwards, gamma = event.note.get("draft forwards"), event.note.get("exit threshold")
+    return {"forwards": forwards if isinstance(forwards, int) else None,
+            "gamma": gamma if isinstance(gamma, int | float) else None,
+            "stopped": one_line(str(event.note["stopped"]), 40) if "stopped" in event.note else None}

@@ -1,0 +1,94 @@
+"""A run in plain sentences, one a line: for screen readers, logs, and lectures without a screen.
+
+    round 41: drafted 16, accepted 4, corrected 1, wrote " += 1\\n"
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+from engines.report.events import Audited, Emitted, Event, Failed, Finished, Prefilled, Round, Started
+from engines.report.metrics import Metrics
+from spec_tui.present.audit_words import sentence
+from spec_tui.present.text import lossy, model_label, one_line, sanitise
+
+REASONS = {"stop": "ended by the model", "length": "cut at the limit", "cancelled": "interrupted"}
+_SAID = ("accepted", "corrected", "bonus")
+
+
+class Narrator:
+    """Takes the events of a run in order and tells of each."""
+
+    def __init__(self) -> None:
+        self._metrics = Metrics()
+
+    def tell(self, event: Event) -> Iterator[str]:
+        """The lines about an event; none about what does not belong to a run."""
+        if isinstance(event, Started):
+            self._metrics = Metrics()
+        self._metrics = self._metrics.add(event)
+        if isinstance(event, Started):
+            yield from _start(event)
+        elif isinstance(event, Prefilled):
+            kept = f", {event.reused} of them kept from before" if event.reused else ""
+            milliseconds = f"{event.seconds * 1000:.0f} ms"
+            yield f"prefill: {counted(event.prompt_tokens, 'token')}{kept}, {milliseconds}, wrote {quoted(event.first)}"
+        elif isinstance(event, Round):
+            yield round_words(event)
+        elif isinstance(event, Finished):
+            yield f"end: {REASONS[event.reason]}, {self._totals()}"
+        elif isinstance(event, Failed):
+            yield f"failed: {one_line(event.message)}"
+        elif isinstance(event, Audited):
+            yield f"audit: {sentence(event, self._metrics.bias)}"
+
+    def _totals(self) -> str:
+        m = self._metrics
+        speed = f", {m.tokens_per_second:.1f} tokens/s" if m.tokens_per_second is not None else ""
+        rate = f", {m.acceptance_rate:.0%} of {m.drafted} drafted accepted" if m.acceptance_rate is not None else ""
+        return f"{counted(m.new_tokens, 'token')} in {counted(m.target_forwards, 'forward')}{speed}{rate}"
+
+
+def round_words(event: Round) -> str:
+    """A round in a line."""
+    fates = Counter(token.kind for token in event.emitted)
+    drafted = len(event.draft.tokens)
+    parts = [f"drafted {drafted}" if drafted else "nothing drafted"]
+    parts += [f"{kind} {fates[kind]}" for kind in _SAID if fates[kind] or (kind == "accepted" and drafted)]
+    if event.bias is not None:
+        parts.append(lossy(event.bias).removesuffix(" a round"))
+    return f"round {event.index}: {', '.join(parts)}, wrote {quoted(*event.emitted)}"
+
+
+def asked(started: Started) -> str:
+    """How a run was asked for, in a line: engine, what it was told, sampling."""
+    heat = "greedy" if started.temperature == 0 else f"temperature {started.temperature:g}, seed {started.seed}"
+    told = "".join(f", {one_line(str(k))} {one_line(str(v), 40)}" for k, v in started.options.items())
+    mark = "" if started.lossless else f"{lossy(None)} "
+    return f"{one_line(started.engine)}{told}; {mark}law {one_line(started.law)}, {heat}"
+
+
+def question(started: Started) -> str:
+    """The last thing that was asked."""
+    return started.conversation[-1][1] if started.conversation else ""
+
+
+def quoted(*tokens: Emitted) -> str:
+    """The text of these tokens in quotes, line breaks as ``\\n``."""
+    return json.dumps(sanitise("".join(token.text for token in tokens)), ensure_ascii=False)
+
+
+def counted(number: int, thing: str) -> str:
+    """"1 token", "2 tokens"."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _start(event: Started) -> Iterator[str]:
+    yield f"model: {one_line(model_label(event.model))}, {one_line(event.dtype)}, {one_line(event.device)}"
+    yield f"engine: {asked(event)}"
+    for role, text in event.conversation[:-1]:
+        yield f"{one_line(role)}: {json.dumps(sanitise(text), ensure_ascii=False)}"
+    if text := question(event):
+        yield f"prompt: {json.dumps(sanitise(text), ensure_ascii=False)}"

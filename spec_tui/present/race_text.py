@@ -1,0 +1,105 @@
+"""A race in words: how two lanes' texts compare, how well a number is known, what else the machine did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from engines.race.events import Compared
+from engines.race.interval import WANTED, MedianInterval
+from engines.race.result import Disturbance, Result
+from spec_tui.present.text import lossy
+
+NOT_COMPARABLE = "live: drawing took time from the lanes, so these numbers are not comparable"
+MEMORY = "weights and KV rows, computed; datastores not included"
+
+_BADGES = {
+    "same": ("✓ same text", "good"), "tie": ("≈ tie at {at}", "warn"), "BUG": ("✗ BUG, differs at {at}", "bad"),
+    "by design": ("≠ differs at {at}", "warn"), "unchecked": ("? differs at {at}", "warn"),
+}
+_MEANINGS = {
+    "tie": "and both tokens are the target's choice within rounding",
+    "BUG": "and rounding does not explain it",
+    "by design": "as they may: dice or a lossy law decide here",
+    "unchecked": "and no audit says why",
+}
+
+
+def pair_badge(pair: Compared) -> tuple[str, str]:
+    """How two texts compare, in a few words, and the style it is shown in."""
+    words, style = _BADGES[pair.verdict]
+    return words.format(at=pair.at), style
+
+
+def pair_sentence(pair: Compared, labels: Sequence[str]) -> str:
+    """The same in a sentence without a full stop; ``labels`` are the lanes'."""
+    first, second = labels[pair.first], labels[pair.second]
+    blamed = f"; the audit found a BUG in {' and '.join(labels[lane] for lane in pair.bugs)}" if pair.bugs else ""
+    if pair.verdict == "same":
+        return f"{first} and {second} write the same text{blamed}"
+    who = f"{first} differs between its repeats" if pair.first == pair.second else f"{first} and {second} differ"
+    return f"{who}, first at token {pair.at}, {_MEANINGS[pair.verdict]}{blamed}"
+
+
+def pairs_summary(pairs: Iterable[Compared], labels: Sequence[str]) -> list[str]:
+    """All pairs in sentences: one where all texts are the same, else one for each pair that differs (of several
+    prompts the first, and a count)."""
+    pairs = list(pairs)
+    differing: dict[tuple[int, int, str], list[Compared]] = {}
+    for pair in pairs:
+        if pair.verdict != "same" or pair.bugs:
+            differing.setdefault((pair.first, pair.second, pair.verdict), []).append(pair)
+    if not pairs:
+        return []
+    if not differing:
+        return ["all lanes write the same text" if len(pairs) > 1 else pair_sentence(pairs[0], labels)]
+    prompts = len({pair.prompt for pair in pairs})
+    return [
+        pair_sentence(found[0], labels)
+        + (f" (prompt {found[0].prompt + 1}; {len(found)} of {prompts} prompts)" if prompts > 1 else "")
+        for found in differing.values()
+    ]
+
+
+def interval(estimate: MedianInterval | None, digits: int = 1) -> str:
+    """``67.1..71.2``; a dash where there are too few samples for one."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return "-"
+    return f"{estimate.low:.{digits}f}..{estimate.high:.{digits}f}"
+
+
+def interval_meaning(estimates: Iterable[MedianInterval | None]) -> str:
+    """What the intervals of a table are, in a sentence: how sure they are, and what they come from."""
+    known = [e for e in estimates if e is not None and e.coverage is not None]
+    if not known:
+        return "a single repeat says nothing about how sure these numbers are; six repeats do"
+    least = min(known, key=lambda e: e.coverage or 0)
+    what = "intervals: of the median, by order statistics"
+    if (least.coverage or 0) >= WANTED:
+        return f"{what}, 95 % or more ({least.samples} repeats)"
+    return f"{what}, {least.coverage:.0%} only: {least.samples} repeats; 95 % takes 6"
+
+
+def disturbance_sentence(found: Disturbance) -> str:
+    """What else the machine did meanwhile, in a sentence; "" where it was quiet, or says nothing."""
+    if not found.matters:
+        return ""
+    parts = []
+    if found.other_cores is not None:
+        parts.append(f"other programs kept {found.other_cores:.1f} of {found.cores} cores busy")
+    if found.waited is not None:
+        parts.append(f"decoding waited for a core {found.waited:.0%} of the time")
+    return " and ".join(parts) + ": the numbers are lower than they could be, and less sure"
+
+
+def remarks(result: Result, labels: Sequence[str]) -> list[str]:
+    """What the runs warned of, each remark once with its lane, or without where it is of all; LOSSY first."""
+    runs = [(figures, next(iter(result.of(figures.lane)), None)) for figures in result.figures()]
+    begun = [(figures, run.started) for figures, run in runs if run is not None and run.started is not None]
+    shared = set.intersection(*(set(started.warnings) for _, started in begun)) if len(begun) > 1 else set()
+    found: dict[str, None] = {}
+    for figures, started in begun:
+        if not started.lossless:
+            found[f"{labels[figures.lane]}: {lossy(figures.metrics.bias)}"] = None
+        for warning in started.warnings:
+            found[f"note: {warning}" if warning in shared else f"note: {labels[figures.lane]}: {warning}"] = None
+    return list(found)

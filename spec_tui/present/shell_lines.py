@@ -1,0 +1,65 @@
+"""Command lines that do what was done on a screen."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from spec_tui.session.client import LoadRequest
+
+if TYPE_CHECKING:
+    from engines.datastores.building.build_spec import BuildSpec
+    from engines.race.lanes import Race
+
+
+def build_line(order: BuildSpec, load: LoadRequest) -> str:
+    """``spec-tui datastore build`` with everything that differs from its defaults."""
+    words = ["spec-tui", "datastore", "build", order.name]
+    for source in order.sources:
+        words += ["--from", source]
+    words += _given(order, ("kind", "prompts", "answers", "temperature", "max_new_tokens", "system", "engine", "limit"))
+    recipe = order.recipe
+    words += _given(recipe, ("dims",)) + ["--no-z-norm"] * (not recipe.z_norm) + ["--no-unit-norm"] * (
+        not recipe.unit_norm)  # fmt: skip
+    return shlex.join([*words, *_given(order, ("index", "sample", "window")), *_models(load)])
+
+
+def probe_line(name: str, text: str, prompt: str | None, load: LoadRequest) -> str:
+    """``spec-tui datastore probe``; a text may begin with a dash."""
+    asked = [] if prompt is None else [f"--prompt={prompt}"]
+    models = _models(replace(load, draft_model=None, draft_revision=None))
+    return shlex.join(["spec-tui", "datastore", "probe", "--datastore", name, *asked, *models, "--", text])
+
+
+def chat_line(names: Iterable[str], load: LoadRequest) -> str:
+    """``spec-tui`` with these datastores."""
+    stores = [word for name in names for word in ("--datastore", name)]
+    return shlex.join(["spec-tui", *stores, *_models(load)])
+
+
+def compare_line(race: Race, load: LoadRequest) -> str:
+    """``spec-tui compare`` that holds this race of one prompt; a prompt may begin with a dash."""
+    request = race.request
+    turns = [*request.conversation, *(("user", turn) for turns in race.prompts for turn in turns)]
+    words = [word for lane in race.lanes for word in ("--engine", lane.label)]
+    words += ["--repeats", str(race.repeats)]
+    words += _given(request, ("law", "temperature", "top_p", "top_k", "seed", "max_new_tokens"))
+    words += [f"--system={text}" for role, text in turns if role == "system"] + ["--raw"] * request.raw
+    words += [word for store in request.datastores for word in ("--datastore", store)]
+    prompt = next((text for role, text in reversed(turns) if role == "user"), "")
+    return shlex.join(["spec-tui", "compare", *words, *_models(load), "--", prompt])
+
+
+def _given(what: object, names: tuple[str, ...]) -> list[str]:
+    """Options of the fields that differ from their defaults."""
+    defaults = {f.name: f.default for f in fields(what)}
+    given = [(name, getattr(what, name)) for name in names if getattr(what, name) != defaults[name]]
+    return [word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def _models(load: LoadRequest) -> list[str]:
+    named = _given(load, ("model", "draft_model", "dtype", "device", "revision", "draft_revision", "threads"))
+    switches = [name for name in ("allow_pickle", "trust_remote_code", "strict") if getattr(load, name)]
+    return named + [f"--{name.replace('_', '-')}" for name in switches]

@@ -1,0 +1,118 @@
+"""Two futures of one text: the run as it went on from a round, and as it goes on with something changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from engines.methods.registry import find
+from engines.report.run_state import RunState, TokenState
+from engines.request import LAWS, Request
+from spec_tui.present.text import LOSSY, one_line
+
+
+@dataclass(frozen=True, slots=True)
+class Future:
+    """What came after the root of a round.
+
+    Attributes:
+        tokens: those written since, the root not among them.
+        gained: for each round the tokens that it made.
+        seconds: of decoding, by the engine's clock.
+        over: the answer has ended.
+    """
+
+    tokens: Sequence[TokenState]
+    gained: tuple[int, ...]
+    drafted: int
+    accepted: int
+    seconds: float
+    over: bool
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens a second."""
+        return len(self.tokens) / self.seconds if self.seconds > 0 and self.tokens else None
+
+    @property
+    def mean(self) -> float | None:
+        """Tokens a forward."""
+        return len(self.tokens) / len(self.gained) if self.gained else None
+
+
+def future(run: RunState, number: int) -> Future:
+    """The future of a run from its round ``number`` (1 is the first) on."""
+    rounds = run.rounds[number - 1 :]
+    start = run.starts[number - 1] if number <= len(run.starts) else len(run.tokens)
+    return Future(
+        run.tokens[start:], tuple(len(event.emitted) for event in rounds),
+        sum(len(event.draft.tokens) for event in rounds), sum(len(event.path) for event in rounds),
+        sum(event.draft_seconds + event.verify_seconds + event.other_seconds for event in rounds),
+        run.finished is not None or run.failed is not None,
+    )
+
+
+def going_on(asked: Request, run: RunState, number: int, changed: Request) -> Request:
+    """``changed``, from the root of a round on: the tokens up to it are given, the length stays that of the whole.
+
+    ``asked`` is the request of the run; ``changed`` may have another engine, options, law and sampling.
+    """
+    given = tuple(token.emitted.token for token in run.tokens[: run.starts[number - 1]])
+    begun = (*asked.continued[:-1], *given)
+    return replace(
+        changed, conversation=asked.conversation, raw=asked.raw, continued=begun,
+        max_new_tokens=max(1, changed.max_new_tokens - len(given) + 1),
+    )
+
+
+def first_difference(a: Future, b: Future) -> int | None:
+    """Index of the first token in which two futures differ; None where one is the beginning of the other."""
+    for index, (x, y) in enumerate(zip(a.tokens, b.tokens)):
+        if x.emitted.token != y.emitted.token:
+            return index
+    return None
+
+
+def verdict(asked: Request, changed: Request, a: Future, b: Future) -> tuple[str, bool | None]:
+    """What the two texts say about each other, in a sentence; True: alike as they must be, False: a BUG or a tie, None:
+    nothing to expect."""
+    at = first_difference(a, b)
+    where = "" if at is None else f" They part at token {at + 1}."
+    lossy = [law for law in (asked.law, changed.law) if not LAWS[law].lossless]
+    if lossy:
+        return f"The law {lossy[0]} is {LOSSY}: the texts need not be alike.{where}", None
+    if any(not find(request.engine).lossless for request in (asked, changed) if request.engine):
+        return f"One of the engines is {LOSSY}: the texts need not be alike.{where}", None
+    if _sampling(asked) != _sampling(changed):
+        return f"Sampling was changed: the texts need not be alike.{where}", None
+    if asked.law != "exact" and asked.temperature > 0:
+        return f"Dice decide: the law keeps the distribution, not the text.{where}", None
+    if at is not None:
+        return f"The texts part at token {at + 1}, by a tie within rounding or a BUG: an audit tells.", False
+    short = min(len(a.tokens), len(b.tokens))
+    if not (a.over and b.over and len(a.tokens) == len(b.tokens)):
+        return f"The same text as far as both go, {short} tokens: what is drafted never changes what is written.", True
+    return f"The same text, all {short} tokens: what is drafted changes how fast, never what is written.", True
+
+
+def _sampling(request: Request) -> tuple:
+    drawn = request.temperature > 0
+    filters = (request.top_p, request.top_k, request.seed, request.law) if drawn else ()
+    return (request.temperature, *filters)
+
+
+def differences(asked: Request, changed: Request) -> list[str]:
+    """What was changed, in words."""
+    words = []
+    if asked.engine != changed.engine:
+        words.append(f"engine {changed.engine}")
+    defaults = find(changed.engine).defaults(changed.options)
+    before = asked.options if asked.engine == changed.engine else defaults
+    for name, value in changed.options.items():
+        if str(value) != str(before.get(name, defaults.get(name))):
+            words.append(f"{name} {one_line(str(value), 24)}")
+    for name in ("law", "temperature", "top_p", "top_k", "seed", "datastores"):
+        if getattr(asked, name) != getattr(changed, name):
+            value = getattr(changed, name)
+            words.append(f"{name} {one_line(', '.join(value) if isinstance(value, tuple) else str(value), 40)}")
+    return words

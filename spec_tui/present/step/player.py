@@ -1,0 +1,196 @@
+"""Going through a run: place, speed, bookmarks, guesses. The screen only draws it and hands it keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from engines.core.tree import depths
+from engines.report.run_state import RunState
+from spec_tui.present.step.phases import StepPosition, event_of, following, in_round, phases_of, preceding
+
+SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+PACE = 1.6  # seconds that a phase stays at speed 1
+MOST = 9  # the largest guess, a digit
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What was guessed for a round before its draft was verified, and what came."""
+
+    round: int
+    said: int
+    came: int
+
+
+class StepPlayer:
+    """A place in a run, and how it moves.
+
+    Attributes:
+        speed: index into ``SPEEDS``.
+        deep: explanations for those who ask on.
+        guessing: a guess is asked for before a draft is verified.
+        bookmarks: numbers of rounds.
+        guesses: in the order made; a round counts once.
+        skipped: the round whose guess was asked for and passed over.
+    """
+
+    def __init__(self, run: RunState, place: StepPosition | None = None) -> None:
+        self.run, self.place = run, place or StepPosition()
+        self.playing = self.deep = self.guessing = False
+        self.speed = SPEEDS.index(1.0)
+        self.bookmarks: list[int] = []
+        self.guesses: list[Guess] = []
+        self.skipped = -1
+        self._waited = 0.0
+
+    @property
+    def rounds(self) -> int:
+        return len(self.run.rounds)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a guess for this round is still possible: its draft is there, and what becomes of it is not shown."""
+        event = event_of(self.run, self.place.round)
+        if not self.guessing or event is None or not event.draft.tokens:
+            return False
+        return self.place.phase in ("context", "draft", "tree") and not self.guessed(self.place.round)
+
+    @property
+    def hides(self) -> bool:
+        """Whether what became of this round's draft must not be seen yet."""
+        return self.guessing and self.place.phase in ("context", "draft", "tree")
+
+    def guessed(self, number: int) -> Guess | None:
+        """The guess for a round."""
+        return next((guess for guess in self.guesses if guess.round == number), None)
+
+    def update(self, run: RunState) -> None:
+        """The same run with more of it, or the same text made again: the place stays at its token."""
+        before, self.run = self.run, run
+        number = self.place.round
+        if number and (number > self.rounds or before.starts[number - 1] != run.starts[number - 1]):
+            at = before.starts[number - 1]
+            number = max((n for n, start in enumerate(run.starts, 1) if start <= at), default=0)
+            self.place = in_round(run, self.place, number)
+        if self.place.round > self.rounds or self.place.phase not in phases_of(run, self.place.round):
+            self.place = in_round(run, self.place, self.place.round)
+
+    # -- moves ------------------------------------------------------------------------------------
+    def forward(self) -> bool:
+        """The next phase. False where there is none, or where a guess is asked for first: once a round."""
+        nxt = following(self.run, self.place)
+        if nxt is None:
+            self.playing = False
+            return False
+        if self.asks and nxt.phase == "verify" and self.skipped != self.place.round:
+            self.skipped = self.place.round
+            return False
+        self._go(nxt)
+        return True
+
+    def back(self) -> bool:
+        """The phase before."""
+        before = preceding(self.run, self.place)
+        if before is not None:
+            self._go(before)
+        return before is not None
+
+    def jump(self, number: int) -> None:
+        """A round, the same phase of it; where a guess is wanted its beginning."""
+        number = max(0, min(number, self.rounds))
+        place = in_round(self.run, self.place, number)
+        self._go(StepPosition(number) if self.guessing and not self.guessed(number) else place)
+
+    def home(self) -> None:
+        self._go(StepPosition())
+
+    def end(self) -> None:
+        self._go(StepPosition(self.rounds, "keep"))
+
+    def guess(self, said: int) -> bool:
+        """Say how many will be accepted, and see. False where it is too late, or more than can be."""
+        event = event_of(self.run, self.place.round)
+        if not self.asks or said > min(MOST, max(depths(event.draft.parents))):
+            return False
+        self.guesses.append(Guess(self.place.round, said, min(MOST, len(event.path))))
+        self._go(StepPosition(self.place.round, "verify"))
+        return True
+
+    def most(self) -> int:
+        """The largest guess that makes sense in this round."""
+        event = event_of(self.run, self.place.round)
+        return min(MOST, max(depths(event.draft.parents), default=0)) if event is not None else 0
+
+    # -- bookmarks --------------------------------------------------------------------------------
+    def mark(self) -> bool:
+        """Set or take away the bookmark of this round; whether it is there now."""
+        number = self.place.round
+        if number in self.bookmarks:
+            self.bookmarks.remove(number)
+        else:
+            self.bookmarks = sorted([*self.bookmarks, number])
+        return number in self.bookmarks
+
+    def next_mark(self, step: int) -> bool:
+        """To the next bookmark, or the one before, around the ends. False without any."""
+        if not self.bookmarks:
+            return False
+        later = [n for n in self.bookmarks if n > self.place.round]
+        earlier = [n for n in self.bookmarks if n < self.place.round]
+        self.jump((later or self.bookmarks)[0] if step > 0 else (earlier or self.bookmarks)[-1])
+        return True
+
+    # -- time -------------------------------------------------------------------------------------
+    def faster(self, step: int) -> None:
+        self.speed = max(0, min(len(SPEEDS) - 1, self.speed + step))
+
+    def tick(self, seconds: float) -> bool:
+        """Time passes; whether the place changed. Where a guess is asked for, playing waits for it."""
+        if not self.playing:
+            return False
+        self._waited += seconds * SPEEDS[self.speed]
+        if self._waited < PACE:
+            return False
+        self._waited = 0.0
+        nxt = following(self.run, self.place)
+        if self.asks and nxt is not None and nxt.phase == "verify":
+            return False
+        return self.forward()
+
+    def _go(self, place: StepPosition) -> None:
+        self.place, self._waited = place, 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How well guesses came true.
+
+    Attributes:
+        exact: guesses that came true; ``off`` the mean distance of all.
+        constant: the share that the best single number, always said, would have hit.
+        table: for each number said: how often, and what came on average.
+    """
+
+    count: int = 0
+    exact: int = 0
+    off: float = 0.0
+    constant: float = 0.0
+    table: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+
+def score(guesses: Iterable[Guess]) -> Score:
+    """The score of these guesses."""
+    guesses = list(guesses)
+    if not guesses:
+        return Score()
+    came = [guess.came for guess in guesses]
+    table = {}
+    for said in sorted({guess.said for guess in guesses}):
+        those = [guess.came for guess in guesses if guess.said == said]
+        table[said] = (len(those), sum(those) / len(those))
+    return Score(
+        len(guesses), sum(guess.said == guess.came for guess in guesses),
+        sum(abs(guess.said - guess.came) for guess in guesses) / len(guesses),
+        max(came.count(number) for number in set(came)) / len(came), table,
+    )

@@ -1,0 +1,91 @@
+"""Numbers and tokens as they stand in explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engines.report.events import Choice, Prefilled, Round
+from engines.report.run_state import RunState
+from spec_tui.present.text import one_line, visible
+
+MOST = 6  # tokens quoted in a row
+
+
+def quoted(piece: str) -> str:
+    """A token's label in quotes."""
+    return f"‹{one_line(visible(piece), 24)}›"
+
+
+def listed(pieces: Iterable[str], most: int = MOST) -> str:
+    """Labels in a row, the last ones counted."""
+    pieces = list(pieces)
+    more = f" and {len(pieces) - most} more" if len(pieces) > most else ""
+    return " ".join(quoted(piece) for piece in pieces[:most]) + more
+
+
+def tokens(count: int) -> str:
+    return counted(count, "token")
+
+
+def counted(count: int, word: str) -> str:
+    """1 token, 2 tokens; 1 branch, 2 branches."""
+    return f"{count} {word}{'' if count == 1 else 'es' if word.endswith(('ch', 's')) else 's'}"
+
+
+def p3(value: float) -> str:
+    """A probability."""
+    return f"{value:.3f}"
+
+
+def ms(seconds: float) -> str:
+    return f"{seconds * 1000:.2f} ms" if seconds < 0.01 else f"{seconds * 1000:.1f} ms"
+
+
+def chosen(choice: Choice) -> str:
+    """A token of the target's with its probability."""
+    return f"{quoted(choice.piece)} ({p3(choice.prob)})"
+
+
+def joined(parts: Iterable[str]) -> str:
+    """a, b and c."""
+    *head, last = parts
+    return f"{', '.join(head)} and {last}" if head else last
+
+
+def context_tail(run: RunState, position: int, count: int) -> list[str]:
+    """Labels of the last ``count`` tokens of the context before a position, prompt and answer."""
+    started = run.started
+    pieces = started.prompt_pieces if started is not None else ()
+    written = [token.piece for token in run.tokens[: max(0, position - prompt_length(run))]]
+    return [*pieces, *written][-count:] if count > 0 else []
+
+
+def prompt_length(run: RunState) -> int:
+    """Tokens of the prompt."""
+    if run.prefilled is not None:
+        return run.prefilled.prompt_tokens
+    return len(run.started.prompt) if run.started is not None else 0
+
+
+def noisy(run: RunState) -> bool:
+    """Whether a draft model's beliefs are after the noise that it shares with the target (coupled sampling): then they
+    are no probabilities of its own."""
+    started = run.started
+    return started is not None and started.law == "exact" and started.temperature > 0
+
+
+def rows_before(run: RunState, number: int) -> int:
+    """KV rows in the cache before a round."""
+    if number >= 2:
+        return run.rounds[number - 2].cache_length
+    return run.prefilled.cache_length if run.prefilled is not None else 0
+
+
+def fed(event: Prefilled) -> int:
+    """Tokens of the prompt that were read in this prefill."""
+    return max(0, event.prompt_tokens - event.reused)
+
+
+def seconds_of(event: Round) -> float:
+    """What a round took."""
+    return event.draft_seconds + event.verify_seconds + event.other_seconds

@@ -1,0 +1,85 @@
+"""The token language: which style a token has in which view, and what the legend says about it.
+
+Two questions must not share one colour, so there is one view for each: what became of a token (outcome), who proposed
+it (source), how sure the target was (confidence). Every style is a colour *and* an attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from textual.content import Content
+
+from engines.report.run_state import RunState, TokenState
+from spec_tui.present.text import LOSSY
+
+STAND_OUT = "bold reverse $error"  # of the mark LOSSY, as the ink "lossy"
+VIEWS = ("outcome", "source", "confidence", "plain")
+
+# Styles that would also draw on the blank before a word.
+INKED_BLANKS = frozenset(
+    {"by-prompt", "corrected", "bonus", "by-output", "by-target", "unsure", "guess", "ghost", "lossy"}
+)
+
+LEGEND = {
+    "accepted": "accepted", "corrected": "corrected by target", "bonus": "bonus of target",
+    "target": "target, no draft", "ghost": "rejected draft",
+    "by-draft": "draft model", "by-retrieval": "datastore", "by-prompt": "copied from prompt",
+    "by-output": "copied from answer", "by-target": "target",
+    "sure": "p ≥ .9", "likely": "p ≥ .6", "unsure": "p ≥ .3", "guess": "p < .3",
+}
+
+LETTERS = {"draft": "D", "retrieval": "R", "prompt": "P", "output": "O", "target": "T"}
+SOURCES = {
+    "draft": "draft model", "retrieval": "datastore", "prompt": "prompt", "output": "answer so far", "target": "target",
+}
+
+
+def proposer(source: str, run: RunState) -> str:
+    """Who proposes what is of this source in a run."""
+    itself = source == "draft" and run.prefilled is not None and run.prefilled.layers is not None
+    return "part of target" if itself else SOURCES.get(source, source)
+
+
+def style_of(token: TokenState, view: str) -> str:
+    """Style name of a token in a view."""
+    if view == "outcome":
+        return token.kind
+    if view == "source":
+        return f"by-{token.source}"
+    return confidence(token.prob) if view == "confidence" else "text"
+
+
+def confidence(prob: float) -> str:
+    """Step of the heat scale for a probability."""
+    if prob >= 0.9:
+        return "sure"
+    if prob >= 0.6:
+        return "likely"
+    return "unsure" if prob >= 0.3 else "guess"
+
+
+def present(tokens: Iterable[TokenState], view: str) -> set[str]:
+    """Style names that occur among these tokens in a view."""
+    return {style_of(token, view) for token in tokens if token.text}
+
+
+def spans(text: str, style: str) -> list[tuple[str, str]]:
+    """(text, style name) of a text in this style in which the mark LOSSY stands out."""
+    first, *rest = text.split(LOSSY)
+    parts = [(first, style)]
+    for part in rest:
+        parts += [(LOSSY, "lossy"), (part, style)]
+    return [part for part in parts if part[0]]
+
+
+def marked(text: str) -> Content:
+    """The same for a text that Textual draws."""
+    return Content.assemble(*((part, STAND_OUT if style == "lossy" else "") for part, style in spans(text, "")))
+
+
+def legend(names: set[str], view: str) -> list[tuple[str, str]]:
+    """(style name, words) of what is present, in the order of the language; nothing for the plain view."""
+    if view == "plain":
+        return []
+    return [(name, words) for name, words in LEGEND.items() if name in names]

@@ -1,0 +1,350 @@
+"""The conversation and the engine behind it, without a screen: what is sent when, what comes back, what is kept.
+
+``pump`` folds the events that have arrived and says what happened; the screen only draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from engines.datastores.events import Building, Probed, Stocked, StockEvent
+from engines.errors import SpecError
+from engines.report.events import Audited, Auditing, Event, Failed, Finished, Layers, Loading, Prefilled, Ready, Started
+from engines.report.run_state import BaselineKey, RunState, first_difference, fold
+from engines.request import Request
+from spec_tui.session.client import EngineClient, LoadRequest
+from spec_tui.tui.datastore_jobs import DatastoreJobs
+from spec_tui.tui.settings import ChatSettings
+from spec_tui.tui.turns import Baseline, Turn
+
+Phase = Literal["loading", "ready", "failed", "dead"]
+Happening = Literal["loading", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline",
+                    "auditing", "audited", "unaudited", "building", "stocked", "layers"]
+
+
+class ChatSession:
+    """One engine, one conversation.
+
+    Attributes:
+        phase: loading, ready, failed (the model could not be loaded), dead (the engine process is gone).
+        turns: the conversation; the last one may be running.
+        measuring: a run beside the conversation (the baseline, the layers, another future) while it lasts, else None.
+        layers: what the last run that measured layers' cosines found, None before one.
+        auditing: number of the turn whose answer is being audited, else None; ``audit_done`` is the share done.
+        audited: number of the turn that was audited last.
+        same_text: of the last answer against its baseline: True, or the index of the first differing token.
+        problem: the last failure, to be shown.
+        restored: a prompt given back because its run could not answer it.
+        queued: a prompt sent while the models load.
+        stock: datastores being built, and what was asked of them.
+    """
+
+    def __init__(self, client: EngineClient, load: LoadRequest, settings: ChatSettings) -> None:
+        self.client, self.load_request, self.settings = client, load, settings
+        self.phase: Phase = "loading"
+        self.loading: Loading | None = None
+        self.ready: Ready | None = None
+        self.turns: list[Turn] = []
+        self.measuring: Turn | None = None
+        self.layers: Layers | None = None
+        self.auditing: int | None = None
+        self.audit_done = 0.0
+        self.audited: int | None = None
+        self.baselines: dict[BaselineKey, Baseline] = {}
+        self.same_text: dict[int, int | None] = {}
+        self.problem: Failed | None = None
+        self.restored = ""
+        self.queued: str | None = None
+        self.stock = DatastoreJobs(client.tell)
+        self._busy = False
+
+    # -- what a person does -----------------------------------------------------------------------
+    def start(self) -> None:
+        """Load the models."""
+        self.phase, self.problem = "loading", None
+        self.client.load(self.load_request)
+
+    @property
+    def busy(self) -> bool:
+        """The engine is at work (on an answer, a baseline, an audit or a datastore)."""
+        return self._busy or self.stock.busy
+
+    @property
+    def downloading(self) -> bool:
+        """A model is on its way from the hub: esc stops that, where there is no prompt to take back."""
+        return self.phase == "loading" and self.loading is not None and self.loading.bytes is not None
+
+    @property
+    def stoppable(self) -> bool:
+        """Whether esc has something to stop or to take back."""
+        return self.busy or self.queued is not None or self.downloading
+
+    @property
+    def answering(self) -> bool:
+        return self._busy and self.measuring is None and self.auditing is None
+
+    @property
+    def last(self) -> Turn | None:
+        return self.turns[-1] if self.turns else None
+
+    def send(self, prompt: str) -> str:
+        """Ask this. Returns "" if it was taken, else why not, in words; then the prompt is still the caller's."""
+        if not prompt.strip():
+            return "Type something to ask first."
+        if self.phase == "dead":
+            return "The engine is not running. ctrl+r restarts it; your text is kept."
+        if self.phase == "failed":
+            return "No model is loaded, so nothing can answer. ctrl+r tries again."
+        if self.busy:
+            return f"{self.still} Your text is kept."
+        if self.phase == "loading":
+            if self.queued is not None:
+                return "One prompt is waiting for the model already. Your text is kept."
+            self.queued = prompt
+            return ""
+        try:
+            request = self.settings.request((*self.history(), ("user", prompt)), self.ready)
+            request.check()
+        except SpecError as error:
+            self.problem = Failed(error.message, error.hint, error.kind)
+            return f"{error.message}. {error.hint}"
+        self.problem = None
+        self.turns.append(Turn(prompt, request, RunState()))
+        self._run(request)
+        return ""
+
+    def again(self) -> str:
+        """Ask the last prompt again with the present settings (and the same seed)."""
+        if self.busy or not self.turns or self.phase != "ready":
+            return "Nothing to ask again." if not self.turns else "Not now: the engine is busy or not ready."
+        turn = self.turns.pop()
+        self.same_text.pop(len(self.turns), None)
+        refused = self.send(turn.prompt)
+        if refused:
+            self.turns.append(turn)
+        return refused
+
+    def measure_baseline(self) -> str:
+        """Run the last prompt autoregressively, beside the conversation. Returns "" or why not."""
+        if self.busy:
+            return self.still
+        if self.phase != "ready":
+            return "The engine is not ready."
+        if not self.turns or not self.turns[-1].kept:
+            return "Ask something first: the baseline repeats the last prompt."
+        asked = self.turns[-1].request
+        request = Request(
+            asked.conversation, engine="autoregressive", law=asked.law, temperature=asked.temperature,
+            top_p=asked.top_p, top_k=asked.top_k, seed=asked.seed, max_new_tokens=asked.max_new_tokens, raw=asked.raw,
+        )
+        self.measure(self.turns[-1].prompt, request)
+        return ""
+
+    def measure(self, prompt: str, request: Request, purpose: str = "") -> None:
+        """Run this beside the conversation; the engine must be free."""
+        self.measuring = Turn(prompt, request, RunState(), purpose)
+        self._run(request)
+
+    @property
+    def measures(self) -> str:
+        """What is being measured, in words; "" for nothing."""
+        if self.measuring is None:
+            return ""
+        usual = "the baseline" if self.measuring.request.engine == "autoregressive" else "the layers"
+        return self.measuring.purpose or usual
+
+    def audit(self, number: int | None = None) -> str:
+        """Check the answer of a turn, the last one by default, against the target. Returns "" or why not."""
+        if self.busy:
+            return self.still
+        if self.phase != "ready":
+            return "The engine is not ready."
+        number = len(self.turns) - 1 if number is None else number
+        answer = self.turns[number].run.answer if self.turns else None
+        if answer is None:
+            return "Ask something first: an audit checks an answer."
+        self.auditing, self.audit_done, self._busy = number, 0.0, True
+        self.client.audit(answer)
+        return ""
+
+    @property
+    def still(self) -> str:
+        """Why nothing new can begin, while the engine is at work."""
+        if self.stock.work is not None:
+            does = "building" if self.stock.work.do == "build" else "estimating"
+            return f"Still {does} {self.stock.work.order.name}: esc stops it, what is done stays."
+        what = "answering" if self.answering else "auditing" if self.measuring is None else f"measuring {self.measures}"
+        return f"Still {what}: esc stops it."
+
+    def cancel(self) -> bool:
+        """Stop what runs or waits; False if nothing did."""
+        if self.queued is not None:
+            self.restored, self.queued = self.queued, None
+            return True
+        if self.busy or self.downloading:
+            self.client.cancel()
+            self.stock.stopping()
+        return self.busy or self.downloading
+
+    def restart(self) -> None:
+        """A fresh engine; the conversation stays."""
+        self.auditing = self.measuring = None
+        self.stock.lost("the engine was started again", "what was done stays")
+        self.phase, self.problem, self.loading, self._busy = "loading", None, None, False
+        if self.client.alive:
+            self.client.load(self.load_request)
+        else:
+            self.client.restart()
+
+    def new(self) -> str:
+        """An empty conversation."""
+        if self._busy:
+            return self.still
+        self.turns.clear()
+        self.same_text.clear()
+        self.problem = None
+        return ""
+
+    def take_restored(self) -> str:
+        """The prompt to put back into the box, once."""
+        text, self.restored = self.restored, ""
+        return text
+
+    def baseline(self, run: RunState) -> Baseline | None:
+        """The autoregressive rate a run may be compared with."""
+        return self.baselines.get(run.baseline_key) if run.baseline_key else None
+
+    # -- what the engine says -----------------------------------------------------------------------
+    def pump(self) -> set[Happening]:
+        """Fold what has arrived; what happened since the last call."""
+        happened: set[Happening] = set()
+        for event in self.client.events():
+            happened.add(self._take(event))
+        if not self.client.alive and self.phase != "dead":
+            happened.add(self._died())
+        return happened
+
+    def _run(self, request: Request) -> None:
+        self._busy = True
+        self.client.run(request)
+
+    def history(self) -> tuple[tuple[str, str], ...]:
+        """The turns that the next prompt builds on, as (role, text)."""
+        turns = [turn for turn in self.turns if turn.kept]
+        return tuple(pair for turn in turns for pair in (("user", turn.prompt), ("assistant", turn.run.text)))
+
+    def _take(self, event: Event) -> Happening:
+        if isinstance(event, Loading):
+            self.loading = event
+            return "loading"
+        if isinstance(event, Ready):
+            return self._became_ready(event)
+        if isinstance(event, StockEvent):
+            return self._heard_of_stock(event)
+        if self.auditing is not None:
+            return self._heard_of_audit(event)
+        if isinstance(event, Failed):
+            self.stock.lost(event.message, event.hint)
+        target = self.measuring or self.last
+        if isinstance(event, Failed) and not (self._busy and target):
+            self.problem = event
+            if self.phase == "loading":
+                self.phase = "failed"
+                self._give_back_queue()
+            return "failed"
+        if target is None or not self._busy:
+            return "text"
+        target.run = fold(target.run, event)
+        if isinstance(event, Prefilled) and event.layers is not None and event.layers.attention_cosine:
+            self.layers = event.layers
+        if isinstance(event, Finished):
+            return self._ended(target)
+        if isinstance(event, Failed):
+            return self._broke(target, event)
+        return "began" if isinstance(event, Started) else "text"
+
+    def _heard_of_audit(self, event: Event) -> Happening:
+        if isinstance(event, Auditing):
+            self.audit_done = event.done
+            return "auditing"
+        if not isinstance(event, Audited | Failed):
+            return "text"
+        number, self.auditing, self._busy = self.auditing, None, False
+        if isinstance(event, Audited):
+            self.turns[number].run = fold(self.turns[number].run, event)
+            self.audited = number
+            return "audited"
+        if event.kind != "cancelled":
+            self.problem = event
+        return "unaudited"
+
+    def _heard_of_stock(self, event: StockEvent) -> Happening:
+        if isinstance(event, Stocked) and self.ready is not None:
+            self.ready = replace(self.ready, datastores=event.datastores)
+            left = tuple(name for name in self.settings.datastores if name != event.removed)
+            self.settings = replace(self.settings, datastores=left)
+        self.stock.take(event)
+        return "building" if isinstance(event, Building | Probed) else "stocked"
+
+    def _became_ready(self, event: Ready) -> Happening:
+        self.phase, self.ready, self.loading, self.problem = "ready", event, None, None
+        self.settings = replace(self.settings, model=event.model)
+        if self.queued is not None:
+            prompt, self.queued = self.queued, None
+            if self.send(prompt):
+                self.restored = prompt
+        return "ready"
+
+    def _ended(self, turn: Turn) -> Happening:
+        self._busy = False
+        run, rate = turn.run, turn.run.metrics.tokens_per_second
+        # a few tokens of a stopped run are no rate to compare with, nor is a run for something else
+        whole = run.finished.reason != "cancelled" and not turn.purpose
+        if turn.request.engine == "autoregressive" and rate and run.baseline_key and whole:
+            self.baselines[run.baseline_key] = Baseline(rate, turn.prompt, run.metrics.new_tokens)
+        if turn is self.measuring:
+            measured, self.measuring = self.measures, None
+            if measured != "the baseline":
+                return "layers" if measured == "the layers" else "text"
+            if run.finished.reason != "cancelled" and self.last is not None:
+                self.same_text[len(self.turns) - 1] = first_difference(self.last.run, run)
+            return "baseline"
+        if not run.text and run.finished.reason == "cancelled":
+            self._give_back(turn)
+        return "finished"
+
+    def _broke(self, turn: Turn, event: Failed) -> Happening:
+        self._busy, self.problem = False, event
+        if turn is self.measuring:
+            measured, self.measuring = self.measures, None
+            return {"the layers": "layers", "the baseline": "baseline"}.get(measured, "broke")
+        self._give_back(turn)
+        return "broke"
+
+    def _died(self) -> Happening:
+        self.phase = "dead"
+        self.stock.lost("the engine process ended", "what was done stays; ctrl+r in the chat restarts the engine")
+        if self.problem is None:
+            self.problem = Failed("the engine process ended unexpectedly", "your conversation is kept")
+        if self._busy:
+            self._busy = False
+            if self.auditing is not None:
+                self.auditing = None
+            elif self.measuring is not None:
+                self.measuring.run, self.measuring = fold(self.measuring.run, self.problem), None
+            elif self.last is not None and self.last.run.failed is None:
+                self.last.run = fold(self.last.run, self.problem)
+                self._give_back(self.last)
+        self._give_back_queue()
+        return "dead"
+
+    def _give_back(self, turn: Turn) -> None:
+        """The prompt goes back into the box; a turn that said nothing is no turn."""
+        self.restored = turn.prompt
+        if not turn.run.text and turn is self.last:
+            self.turns.pop()
+
+    def _give_back_queue(self) -> None:
+        if self.queued is not None:
+            self.restored, self.queued = self.queued, None

@@ -1,0 +1,255 @@
+"""Sentences of the chat screen, made from its state."""
+
+from __future__ import annotations
+
+from engines.datastores.events import Built, Refused, Stocked
+from engines.errors import SpecError
+from engines.hub.download_progress import in_bytes
+from engines.methods.registry import find
+from engines.request import LAWS, Request
+from spec_tui.present import audit_words as verdict
+from spec_tui.present import progress
+from spec_tui.present import token_styles as marks
+from spec_tui.present.text import LOSSY, lossy, model_label, one_line
+from spec_tui.tui.chat_session import ChatSession, Turn
+from spec_tui.tui.datastore_jobs import DatastoreJob
+from spec_tui.tui.settings import changed, sampling_words
+from spec_tui.tui.widgets.strip_panel import Row, Span, bar
+from spec_tui.tui.widgets.transcript import Transcript
+
+TOO_SMALL = "Please enlarge the window to at least 60 × 16,\nor use spec-tui run for plain output.\n\nctrl+q leaves."
+
+
+WELCOME = """Ask something, or press ctrl+o for prompts that show something.
+
+One engine drafts several tokens, the model checks them all in a single pass and keeps what it would have written \
+itself. Every token tells its fate: drafted and accepted, corrected by the model, or a bonus it gave on top.
+
+esc leaves the prompt; then the arrow keys go from token to token and enter tells why it is there.
+There v changes the colours; anywhere F7 measures plain decoding to compare with, F6 audits the answer, ctrl+e \
+changes the engine, F1 has all keys."""
+
+
+def welcome(sitting: ChatSession) -> str:
+    """What stands where the conversation will be."""
+    return WELCOME
+
+
+def model(sitting: ChatSession) -> str:
+    """What is loaded."""
+    ready = sitting.ready
+    if ready is None:
+        return one_line(sitting.load_request.model or "the sample model", 40)
+    parameters = [count(ready.parameters)] if ready.parameters else []  # a trace does not say
+    return one_line(" · ".join([model_label(ready.model), *parameters, ready.dtype, ready.device]), 60)
+
+
+def count(number: int) -> str:
+    """12_345_678 as 12.3M."""
+    for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return str(number)
+
+
+def head(turn: Turn) -> str:
+    """The line above an answer: how it was asked for."""
+    r = turn.request
+    heat = sampling_words(r.temperature, r.top_p, r.top_k)
+    parts = [*engine(r), one_line(r.law), heat]
+    if r.temperature:
+        parts.append(f"seed {r.seed}")
+    if turn.run.started is not None and turn.run.started.datastores:
+        parts.append(one_line("from " + ", ".join(turn.run.started.datastores)))
+    return dotted(parts if _lossless(turn) else [LOSSY, *parts])
+
+
+def engine(request: Request) -> list[str]:
+    """The engine's title and the options that differ from their defaults; its id where a trace has one unknown here."""
+    try:
+        return [find(request.engine).title, *map(one_line, changed(request.engine, request.options))]
+    except SpecError:
+        return [one_line(request.engine)]
+
+
+def _lossless(turn: Turn) -> bool:
+    started = turn.run.started
+    return started.lossless if started is not None else LAWS[turn.request.law].lossless
+
+
+def dotted(parts: list[str]) -> str:
+    """The parts in a row that breaks between them, not within."""
+    return " · ".join(part.replace(" ", "\u00a0") for part in parts)
+
+
+def foot(turn: Turn) -> tuple[str, bool]:
+    """The line below an answer, and whether it is bad news; "" while the run goes on."""
+    run = turn.run
+    if run.failed is not None:
+        return f"✗ {run.failed.message}", True
+    if run.finished is None:
+        return "", False
+    m = run.metrics
+    parts = [f"{m.new_tokens} tokens"]
+    if m.tokens_per_second:
+        parts.append(f"{m.tokens_per_second:.1f} tokens/s")
+    if m.acceptance_rate is not None:
+        parts.append(f"{m.acceptance_rate * 100:.0f} % accepted")
+    if m.mean_generated_length:
+        parts.append(f"M {m.mean_generated_length:.2f}")
+    if run.prefilled and run.prefilled.reused:
+        parts.append(f"KV reused {run.prefilled.reused} of {run.prefilled.prompt_tokens}")
+    full = m.new_tokens < turn.request.max_new_tokens
+    cut = "the context is full" if full else f"cut at {turn.request.max_new_tokens} tokens"
+    ending = {"length": cut, "cancelled": "stopped by esc"}
+    if words := ending.get(run.finished.reason):
+        parts.append(words)
+    if not _lossless(turn):
+        parts.append(lossy(m.bias))
+    return "· " + dotted(parts), False
+
+
+def status(sitting: ChatSession, message: str) -> Row:
+    """The status line: a message, else what the engine is doing."""
+    if sitting.phase == "loading" and not message:
+        return _loading(sitting)
+    if sitting.measuring is not None:
+        return [(" ● ", "warn"), (f"measuring {sitting.measures}, not part of the conversation", "text"),
+                ("  esc stops", "muted"), *_more(message)]
+    if sitting.auditing is not None:
+        return [*_auditing(sitting), *_more(message)]
+    if sitting.stock.work is not None:
+        return [*_building(sitting.stock.work), *_more(message)]
+    if message:
+        return [("   ", "text"), *marks.spans(one_line(message), "text")]
+    if sitting.answering:
+        return [(" ● ", "good"), ("answering", "text"), ("  esc stops and keeps the text", "muted")]
+    if sitting.phase == "dead":
+        return [(" ✗ ", "bad"), ("the engine is not running", "text"), ("  ctrl+r restarts it", "muted")]
+    if sitting.phase == "failed":
+        return [(" ✗ ", "bad"), ("no model is loaded", "text"), ("  ctrl+r tries again", "muted")]
+    turns = sum(turn.kept for turn in sitting.turns)
+    words = "ready" if not turns else f"ready · {turns} turn{'s' if turns > 1 else ''} in this conversation"
+    return [(" ○ ", "muted"), (words, "muted")]
+
+
+def _more(message: str) -> Row:
+    return [(" · ", "muted"), *marks.spans(one_line(message), "text")] if message else []
+
+
+def _auditing(sitting: ChatSession) -> Row:
+    which = "the answer" if sitting.auditing == len(sitting.turns) - 1 else f"answer {sitting.auditing + 1}"
+    filled = bar(sitting.audit_done, 12)
+    return [(" ● ", "warn"), (f"auditing {which} against the target  ", "text"), (filled, "bar"),
+            ("·" * (12 - len(filled)), "track"), (f" {sitting.audit_done * 100:>3.0f} %", "muted"),
+            ("  esc stops", "muted")]
+
+
+def _building(work: DatastoreJob) -> Row:
+    does = "stopping" if work.stopping else "building" if work.do == "build" else "estimating"
+    row: list[Span] = [(" ◌ ", "warn"), (f"{does} {one_line(work.order.name, 30)}", "text")]
+    if work.stages:
+        row.append((f"  {one_line(progress.short([*work.stages.values()][-1]), 40)}", "muted"))
+    return [*row, ("  esc stops, d shows it", "muted")]
+
+
+def stocked(ended: Built | Refused | Stocked | None) -> str:
+    """How a build or a removal ended; "" for nothing that the chat need tell."""
+    if isinstance(ended, Built):
+        return f"{ended.name} is built: {ended.tokens:,} tokens, {in_bytes(ended.size)}; d chooses it"
+    if isinstance(ended, Refused) and ended.do == "build":
+        return f"{ended.message}: {ended.hint}"
+    return f"removed {ended.removed}" if isinstance(ended, Stocked) else ""
+
+
+def _loading(sitting: ChatSession) -> Row:
+    event = sitting.loading
+    waits = "your prompt waits: " if sitting.queued is not None else ""
+    stage, width = one_line(event.stage, 64) if event else "starting the engine", 20
+    if sitting.downloading:
+        waits, width = "", 6  # bytes, rate and time left shall be read at 80 columns
+    row: list[Span] = [(" ◌ ", "warn"), (waits, "muted"), (stage, "text")]
+    if event is not None and event.done is not None:
+        filled = bar(event.done, width)
+        row += [("  ", "text"), (filled, "bar"), ("·" * (width - len(filled)), "track")]
+        row.append((f" {event.done * 100:>3.0f} %", "muted"))
+    if sitting.downloading:
+        row.append(("  esc takes your prompt back" if sitting.queued is not None else "  esc stops", "muted"))
+    return row
+
+
+def problem(sitting: ChatSession) -> str:
+    """The last failure: what went wrong, and the way out."""
+    failed = sitting.problem
+    message, hint = one_line(failed.message).rstrip("."), one_line(failed.hint).rstrip(".")
+    text = f"✗ {_capital(message)}.\n  "
+    if hint:
+        text += f"{_capital(hint)}.\n  "
+    ways = {"dead": "ctrl+r restarts the engine; the conversation is kept.", "failed": "ctrl+r tries again."}
+    return text + ways.get(sitting.phase, "esc closes this.")
+
+
+def _capital(text: str) -> str:
+    """A sentence's beginning; the id of a model and a path are no words."""
+    return text if "/" in text.partition(" ")[0] else text[:1].upper() + text[1:]
+
+
+def same_text(sitting: ChatSession) -> str:
+    """What the baseline says about the last answer."""
+    turn = sitting.last
+    number = len(sitting.turns) - 1
+    if turn is None or number not in sitting.same_text:
+        return "the baseline was stopped"
+    if not LAWS[turn.request.law].lossless:
+        return f"baseline measured; the {turn.request.law} law is {LOSSY}: it keeps neither text nor distribution"
+    if turn.request.law != "exact":
+        return "baseline measured; the rejection law keeps the distribution, not the text"
+    at = sitting.same_text[number]
+    if at is None and turn.run.finished.reason == "cancelled":
+        return f"✓ its {len(turn.run.tokens)} tokens are those of autoregressive decoding"
+    if at is None:
+        return "✓ the same text as autoregressive decoding, token by token"
+    return f"≠ differs from autoregressive decoding at token {at}"
+
+
+def closing(sitting: ChatSession, number: int) -> tuple[str, tuple[str, str] | None]:
+    """The line below a closed answer with what was measured and found since: the baseline, the audit's badge."""
+    turn = sitting.turns[number]
+    line, _ = foot(turn)
+    if number in sitting.same_text:
+        line += f" · {badge(sitting, number)}"
+    if turn.run.audited is None:
+        return line, None
+    text, style = verdict.badge(turn.run.audited)
+    return line, (dotted([text]), style)
+
+
+def badge(sitting: ChatSession, number: int) -> str:
+    """What the baseline says about an answer in two words, with the speed-up."""
+    turn, at = sitting.turns[number], sitting.same_text[number]
+    if turn.request.law != "exact":
+        same = "texts not comparable"
+    else:
+        same = "same text ✓" if at is None else f"differs at token {at} ≠"
+    baseline = sitting.baseline(turn.run)
+    ratio = baseline.ratio(turn.run) if baseline else None
+    return dotted([*([f"×{ratio:.2f}"] if ratio else []), same])
+
+
+def legend(transcript: Transcript, answering: bool) -> Row:
+    """What the colours mean, of those that are there."""
+    row: list[Span] = [(" ", "text")]
+    for name, text in marks.legend(transcript.seen, transcript.view):
+        style = "strong" if name in ("target", "sure") else name
+        row += [(text, style), ("   ", "text")]
+    return row
+
+
+def where(transcript: Transcript, sitting: ChatSession) -> str:
+    """Which part of the conversation is shown."""
+    if transcript.cursor is not None:
+        turn, index = transcript.cursor
+        run = sitting.turns[turn].run
+        number = run.tokens[index].round
+        return f"token {index} · " + (f"round {run.rounds[number].index}" if number >= 0 else "prefill")
+    return "following" if transcript.following else "end follows"

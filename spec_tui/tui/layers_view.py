@@ -1,0 +1,84 @@
+"""What the layers panel shows: what drafts left out, what those of the next answer would, and whether that paid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engines.cost.self_speculation import ENGINES, Payoff, payoff
+from engines.methods.admg.rules import leave_out
+from engines.report.events import Layers
+from engines.report.run_state import RunState
+from spec_tui.tui.widgets.price_rows import off
+
+
+@dataclass(frozen=True, slots=True)
+class LayersView:
+    """Everything in the panel.
+
+    Attributes:
+        engine: id of the engine of the next answer.
+        used: the layers as the answer shown (or else the last measurement) had them; None where nothing was measured.
+        planned: the same with the rules of the next answer applied to the same cosines; None where its engine has none.
+        alpha, m, n: the rules of the next answer; None where a rule is off.
+        payoff: what leaving out layers did in the run shown.
+        speed: of the run shown, times as fast as autoregressive decoding: measured, else implied by t(n).
+        sure: whether ``speed`` was measured against the baseline, or the run keeps to t(n).
+    """
+
+    engine: str = ""
+    used: Layers | None = None
+    planned: Layers | None = None
+    alpha: float | None = None
+    m: int | None = None
+    n: int | None = None
+    payoff: Payoff | None = None
+    speed: float | None = None
+    sure: bool = True
+
+    @property
+    def shown(self) -> Layers | None:
+        """What the cells show: the plan, else what was used."""
+        return self.planned or self.used
+
+    @property
+    def changes(self) -> bool:
+        """Whether the next answer would leave out other layers than the one shown."""
+        a, b = self.used, self.planned
+        if a is None or b is None:
+            return False
+        return removed(a) != removed(b) or (a.alpha, a.m, a.n) != (b.alpha, b.m, b.n)
+
+
+def removed(layers: Layers) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """Which attention and which MLP sublayers are left out."""
+    return tuple(map(bool, layers.attention)), tuple(map(bool, layers.mlp))
+
+
+def look(
+    run: RunState, last: Layers | None, engine: str, options: Mapping[str, Any], ratio: float | None
+) -> LayersView:
+    """The look at a run, with the rules of the next answer.
+
+    Args:
+        last: of the last measurement of cosines, where the run has none.
+        engine, options: of the next answer.
+        ratio: times as fast as the baseline, where there is one.
+    """
+    used = (run.prefilled.layers if run.prefilled else None) or last
+    by = used if used is not None and used.attention_cosine else last
+    fits = by is not None and (used is None or len(by.attention) == len(used.attention))
+    planned = plan(by, options) if fits and engine == "admg" else None
+    rules = planned or used or Layers((), ())
+    found, m = None, run.metrics
+    if run.started is not None and run.started.engine in ENGINES:
+        found = payoff(m, run.rounds)
+    implied = m.break_even.speed_up if found and m.break_even else None
+    return LayersView(engine, used, planned, rules.alpha, rules.m, rules.n, found, implied if ratio is None else ratio,
+                ratio is not None or not off(m.verify_scale or 1.0))
+
+
+def plan(layers: Layers, options: Mapping[str, Any]) -> Layers:
+    """What the rules of these options leave out, by the same cosines."""
+    return leave_out(layers, *(options[name] for name in ("alpha", "m", "n", "cosine", "interval")))

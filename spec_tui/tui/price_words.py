@@ -1,0 +1,240 @@
+"""What the screens say of an engine's price: a forecast by the numbers of a run, or of the load before there is one,
+and the sentences made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from engines.core.tree import depths
+from engines.cost.curve import CostCurve
+from engines.cost.self_speculation import ENGINES as OF_ITSELF
+from engines.cost.speedup_model import SpeedupModel, chances
+from engines.methods.options import Option
+from engines.methods.registry import EngineSpec, find, specs
+from engines.report.events import Ready, Round, Started
+from engines.report.run_state import RunState
+from spec_tui.present.text import one_line
+from spec_tui.tui.settings import ChatSettings
+
+_LEVEL = 2.0  # nodes of a tree's level that are verified, before any is seen
+_DEPTH = 16  # looked at, of an engine without an option for it
+
+
+@dataclass(frozen=True, slots=True)
+class DraftCosts:
+    """What the rounds of a run add up to.
+
+    Attributes:
+        drafts: rounds that ran the draft model; ``forwards`` of it.
+        nodes, levels: drafted nodes, and the depths of the drafts.
+        judged: rounds for which the budget expected something; ``expected`` tokens, ``made`` tokens.
+    """
+
+    drafts: int = 0
+    forwards: int = 0
+    nodes: int = 0
+    levels: int = 0
+    judged: int = 0
+    expected: float = 0.0
+    made: int = 0
+
+
+def seen(rounds: Iterable[Round]) -> DraftCosts:
+    """The totals of these rounds."""
+    drafts = forwards = nodes = levels = judged = made = 0
+    expected = 0.0
+    for event in rounds:
+        count = _number(event.note.get("draft forwards"))
+        drafts, forwards = drafts + (count > 0), forwards + int(count)
+        nodes, levels = nodes + len(event.draft.tokens), levels + max(depths(event.draft.parents), default=0)
+        if foretold := _number(event.note.get("expected")):
+            judged, expected, made = judged + 1, expected + foretold, made + len(event.emitted)
+    return DraftCosts(drafts, forwards, nodes, levels, judged, expected, made)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedEstimate:
+    """An engine with the loaded models.
+
+    Attributes:
+        engine: its title.
+        unit: what a draft's size counts: tokens of a chain, levels of a tree.
+        paper: the published size; None where there is none.
+        published: the forecast at the published width of a tree; of a chain it is ``forecast``.
+        forward: seconds of a forward of what drafts, the mean of the run's; None where no model does.
+    """
+
+    engine: str
+    unit: str
+    paper: int | None
+    forecast: SpeedupModel
+    published: SpeedupModel
+    forward: float | None = None
+
+    @property
+    def dear(self) -> float | None:
+        """The share of a target's forward that one of what drafts takes; None where no model does."""
+        f = self.forecast
+        return None if self.forward is None else self.forward / (f.scale * f.price.at(1))
+
+
+def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], run: RunState | None = None
+            ) -> SpeedEstimate | None:
+    """The outlook of an engine with its options; None where it drafts nothing, t(n) is unknown, or it drafts with a
+    part of the target, whose time only a run can tell.
+
+    Args:
+        started: tells the prices.
+        run: whose times and acceptance count; without one those of the load do, and acceptance is unknown.
+    """
+    if engine not in {spec.id for spec in specs()}:  # a trace of another version
+        return None
+    spec = find(engine)
+    itself = engine in OF_ITSELF
+    if not started.price or not spec.options or (itself and (run is None or not run.metrics.drafted)):
+        return None
+    known = {option.name: option for option in spec.options}
+    tree = options.get("shape") == "tree"
+    size = known.get("depth") if tree else known.get("num_tokens") or known.get("length")
+    draft = CostCurve(started.draft_price) if started.draft_price and "draft model" in spec.needs else None
+    total = seen(run.rounds) if run is not None else DraftCosts()
+    rows = total.nodes / total.levels if total.levels else _LEVEL if tree else 1.0
+    each = _forward(draft, total, run) if draft or itself else None
+    forecast = _timed(SpeedupModel(
+        CostCurve(started.price), first=draft.at(1) if draft else each or 0.0, rows=rows, most=_most(size, options),
+        each=draft.at(_width(options, tree)) if draft else each or 0.0,
+    ), total, run)
+    return SpeedEstimate(spec.title, "level" if tree or rows > 1 else "token", _paper(size), forecast,
+                   _published(spec, forecast, draft) if tree else forecast, each)
+
+
+def _forward(draft: CostCurve | None, total: DraftCosts, run: RunState | None) -> float | None:
+    if run is None or not total.forwards:
+        return draft.at(1) if draft else None
+    return run.metrics.draft_seconds / total.forwards
+
+
+def _timed(forecast: SpeedupModel, total: DraftCosts, run: RunState | None) -> SpeedupModel:
+    """The forecast with what a run measured."""
+    if run is None or not run.rounds:
+        return forecast
+    m, rounds = run.metrics, len(run.rounds)
+    if forecast.first:
+        foreseen = total.drafts * forecast.first + (total.forwards - total.drafts) * forecast.each
+        slower = m.draft_seconds / foreseen if foreseen else 1.0
+        forecast = replace(forecast, first=forecast.first * slower, each=forecast.each * slower)
+    else:
+        forecast = replace(forecast, first=m.draft_seconds / rounds)
+    return replace(forecast, scale=m.verify_scale or 1.0, other=m.other_seconds / rounds,
+                   chances=chances(m.depth_tried, m.depth_accepted))
+
+
+def _published(spec: EngineSpec, forecast: SpeedupModel, draft: CostCurve | None) -> SpeedupModel:
+    """A tree as wide as published: all of its nodes are verified."""
+    paper = spec.defaults({"budget": "paper"})
+    wide = draft.at(paper["top_k"]) / draft.at(1) if draft and "top_k" in paper else 1.0
+    if "total_nodes" not in paper or not paper.get("depth"):
+        return forecast
+    return replace(forecast, rows=paper["total_nodes"] / paper["depth"], each=forecast.first * wide)
+
+
+def _most(size: Option | None, options: Mapping[str, Any]) -> int:
+    if size is None:
+        return _DEPTH
+    return max(int(size.default), int(size.paper or 0), int(options.get(size.name, 0)))
+
+
+def _paper(size: Option | None) -> int | None:
+    return None if size is None else int(size.default if size.paper is None else size.paper)
+
+
+def _width(options: Mapping[str, Any], tree: bool) -> int:
+    return int(options.get("top_k", 1)) if tree else 1
+
+
+def _number(value: object) -> float:
+    """A number of a note, which may come from a file; 0 for anything else."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9 else 0.0
+
+
+def share(value: float) -> str:
+    """A share in words."""
+    return f"{value * 100:.0f} %"
+
+
+@lru_cache(maxsize=8)
+def pays_from(forecast: SpeedupModel) -> float | None:
+    """``SpeedupModel.pays_from``, which takes a few milliseconds."""
+    return forecast.pays_from
+
+
+def conclusion(found: SpeedEstimate, assumed: float | None = None) -> str:
+    """What follows, in a sentence or two."""
+    f = found.forecast if assumed is None else found.forecast.assuming(assumed)
+    least, unit = pays_from(found.forecast), found.unit
+    if least is None:
+        dear = f" A draft forward takes {share(found.dear)} of the target's." if found.dear else ""
+        return f"Drafting cannot pay here: with everything accepted it would reach ×{found.forecast.at_best:.2f}.{dear}"
+    if not f.chances:
+        return (f"Acceptance is not measured yet. By the times measured at load, drafting pays from {share(least)} "
+                f"acceptance a {unit}.")
+    given = "Best are" if assumed is None else f"With {share(assumed)} acceptance a {unit}, best are"
+    if not f.best:
+        return f"{given} no drafts at all: none is expected to pay. It takes {share(least)} acceptance a {unit}."
+    thin = "" if assumed is not None or f.best <= len(f.chances) else ", though nothing that deep was judged yet"
+    text = f"{given} drafts of {f.best} {unit}{'s' * (f.best > 1)}: ×{f.speed_up(f.best):.2f} expected{thin}."
+    if found.paper and found.published is not found.forecast:
+        text += f" The published tree, {found.paper} levels of {found.published.rows:.0f} nodes, needs " \
+                f"{found.published.needs(found.paper):.2f} tokens a round."
+    elif found.paper and found.paper != f.best:
+        text += f" The published {found.paper} would make ×{f.speed_up(found.paper):.2f}."
+    return text
+
+
+def hopeless(ready: Ready | None, spec: EngineSpec, settings: ChatSettings) -> str:
+    """Why an engine cannot pay with the loaded models, in a sentence; "" if it may."""
+    found = outlook(ready, spec.id, settings.options(spec.id)) if ready is not None else None
+    return conclusion(found) if found is not None and pays_from(found.forecast) is None else ""
+
+
+def budget_words(note: Mapping[str, Any]) -> tuple[str, str]:
+    """What the budget thought of a round: how much of the draft it took, and the tokens it expected; "" for either
+    where it does not say."""
+    kept, expected = note.get("budget"), _number(note.get("expected"))
+    return one_line(kept, 16) if isinstance(kept, str) else "", f"expected {expected:.2f}" if expected else ""
+
+
+def curve(run: RunState, ready: Ready | None) -> CostCurve | None:
+    """t(n) of a run's target, else of the loaded one."""
+    return run.metrics.price or (CostCurve(ready.price) if ready is not None and ready.price else None)
+
+
+def outlook_of(run: RunState, ready: Ready | None, settings: ChatSettings) -> SpeedEstimate | None:
+    """The outlook of a run by its own numbers; before there is one that of the next answer."""
+    if run.started is not None:
+        return outlook(run.started, run.started.engine, run.started.options, run)
+    return _next(ready, settings)
+
+
+class AtLoad:
+    """The same by the times of the load alone, made anew only for another run or other settings: for what is drawn all
+    the time."""
+
+    def __init__(self) -> None:
+        self._of: tuple[Any, ...] = ()
+        self._found: SpeedEstimate | None = None
+
+    def __call__(self, run: RunState, ready: Ready | None, settings: ChatSettings) -> SpeedEstimate | None:
+        of = (run.started,) if run.started is not None else (ready, settings)
+        if len(of) != len(self._of) or any(a is not b for a, b in zip(of, self._of)):
+            self._of, started = of, run.started
+            self._found = outlook(started, started.engine, started.options) if started else _next(ready, settings)
+        return self._found
+
+
+def _next(ready: Ready | None, settings: ChatSettings) -> SpeedEstimate | None:
+    engine = settings.resolved(ready)
+    return outlook(ready, engine, settings.options(engine)) if ready is not None else None
