@@ -19,7 +19,7 @@ from engines.hub import hub_cache as cache
 from engines.hub.download_progress import DownloadProgress, in_bytes
 from engines.hub.download_workers import Blob, Workers
 from engines.hub.hub_api import TICK, Listing, hub_errors
-from engines.report.events import Loading
+from engines.progress import Loading
 
 Progress = Callable[[Loading], None]
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Lock
 from time import monotonic
 
-from engines.report.events import Loading
+from engines.progress import Loading
 
 _WINDOW = 5.0  # seconds that the rate is averaged over
 _UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "bytes"))

@@ -13,7 +13,7 @@ from engines.hub import hub_api as hub
 from engines.hub import hub_cache as cache
 from engines.hub.download import Download, Progress
 from engines.hub.model_files import FileChoice, TrustPolicy, auto_map, choose, missing, names_in, shards
-from engines.report.events import Loading
+from engines.progress import Loading
 
 Role = Literal["target", "draft model"]
 

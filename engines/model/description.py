@@ -20,7 +20,7 @@ from engines.model.causal_model import usable_context
 from engines.model.configuration import read_config
 from engines.model.loading import load_config
 from engines.model.model_sizes import Memory, ModelSizes, drafts, memory, shape_of
-from engines.report.events import Loading
+from engines.progress import Loading
 
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
 

@@ -15,7 +15,7 @@ from engines.hub.model_files import TrustPolicy
 from engines.hub.model_source import ModelSource, Progress, check_room, locate
 from engines.model.causal_model import CausalModel
 from engines.model.loading import load_config, load_model, load_tokenizer
-from engines.report.events import Loading
+from engines.progress import Loading
 from engines.samples import sample_model
 
 

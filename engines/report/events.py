@@ -18,6 +18,7 @@ from typing import Any, Literal, Union
 
 from engines import codec
 from engines.datastores.events import StockEvent
+from engines.progress import Loading
 from engines.race.events import RaceEvent
 from engines.report.event_types import (
     Choice,
@@ -49,16 +50,6 @@ Finding = Literal["identical", "tie", "BUG", "consistent", "lossy"]
 score is as good within rounding. BUG: rounding does not explain it. consistent (rejection above temperature 0, which
 keeps the distribution, not the text): every token is one the target may draw, with the probability that was recorded.
 lossy: law or engine changes the target's distribution by design."""
-
-
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """Progress of loading: a stage in words, and how much of it is done (0..1, None where unknown). ``bytes`` is the
-    size of the download under way, None while nothing is downloaded; an event that announces one has no ``done``."""
-
-    stage: str
-    done: float | None = None
-    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
