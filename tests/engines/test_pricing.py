@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engines import ModelUnavailable, Request
-from engines.cost.curve import CostCurve, pricing
+from engines.cost import pricing
+from engines.cost.curve import CostCurve
 from engines.model.loading import wrap
 from engines.report.events import Finished, Round, Started
 from engines.runtime import Runtime
