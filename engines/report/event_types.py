@@ -16,6 +16,41 @@ or the target itself."""
 
 
 @dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine can do, and what its events say. Screens ask this, never which kind of client there is.
+
+    Attributes:
+        ask: it answers prompts; otherwise it only plays what was recorded.
+        branch: it goes on from any token of an answer (``Request.continued``), with other settings or another token.
+        detail: rounds say on request what the target predicts at every row (``Request.detail``).
+        audit: it checks an answer against the model.
+        race: it measures several methods on the same prompts.
+        datastores: it builds, searches and removes datastores.
+        clock: its events come from a recording, whose clock can be paused and made faster or slower.
+        drafts: rounds hold the tokens that were drafted.
+        probabilities: emitted tokens have their probability.
+        times: rounds say what drafting, verification and the rest took.
+    """
+
+    ask: bool = True
+    branch: bool = True
+    detail: bool = True
+    audit: bool = True
+    race: bool = True
+    datastores: bool = True
+    clock: bool = False
+    drafts: bool = True
+    probabilities: bool = True
+    times: bool = True
+
+
+REPLAY = Capabilities(
+    ask=False, branch=False, detail=False, audit=False, race=False, datastores=False, clock=True
+)
+"""What a recorded trace can do."""
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where drafted nodes come from.
 

@@ -21,6 +21,7 @@ from engines.datastores.events import StockEvent
 from engines.progress import Loading
 from engines.race.events import RaceEvent
 from engines.report.event_types import (
+    Capabilities,
     Choice,
     Draft,
     Emitted,
@@ -38,8 +39,8 @@ from engines.report.event_types import (
 SCHEMA = 1
 
 __all__ = [
-    "SCHEMA", "Audited", "Auditing", "Choice", "Draft", "Emitted", "Event", "Failed", "Finding", "Finished", "Kind",
-    "Layers", "Loading", "Origin", "Passage", "Prefilled", "Ready", "Reason", "Retrieval", "Round", "Rule", "Source",
+    "SCHEMA", "Audited", "Auditing", "Capabilities", "Choice", "Draft", "Emitted", "Event", "Failed", "Finding", "Finished",
+    "Kind", "Layers", "Loading", "Origin", "Passage", "Prefilled", "Ready", "Reason", "Retrieval", "Round", "Rule", "Source",
     "Started", "Trial", "Verified", "from_json", "to_json",
 ]
 
@@ -56,7 +57,8 @@ lossy: law or engine changes the target's distribution by design."""
 class Ready:
     """A model is loaded. ``draft_model`` is None where there is none that fits; ``warnings`` says why. ``price`` is
     t(n) of the target as (rows, seconds), ``draft_price`` that of the draft model (``engines.cost.curve.CostCurve``).
-    ``datastores`` are those at hand that fit the model, as "name" or "name (dense)"."""
+    ``datastores`` are those at hand that fit the model, as "name" or "name (dense)"; ``capabilities`` says what the
+    engine can do."""
 
     model: str
     dtype: str
@@ -74,6 +76,7 @@ class Ready:
     price: tuple[tuple[int, float], ...] = ()
     draft_price: tuple[tuple[int, float], ...] = ()
     datastores: tuple[str, ...] = ()
+    capabilities: Capabilities = Capabilities()
 
 
 @dataclass(frozen=True, slots=True)

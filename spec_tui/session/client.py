@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
+from types import MappingProxyType
 from typing import Any, Protocol
 
+from engines.methods import registry
+from engines.methods.registry import EngineSpec
 from engines.race.lanes import Race
 from engines.report.answer import Answer
-from engines.report.events import Event, Failed
+from engines.report.events import Capabilities, Event, Failed, Ready
 from engines.request import Request
 
 AGAIN = "start the engine again to go on"
@@ -51,6 +56,12 @@ def race_command(race: Race) -> dict[str, Any]:
     return {"do": "race", "race": race.to_dict()}
 
 
+@cache
+def local_specs() -> Mapping[str, EngineSpec]:
+    """The methods known here, by id."""
+    return MappingProxyType({spec.id: spec for spec in registry.specs()})
+
+
 class EngineClient(Protocol):
     """What a screen needs of an engine. No call blocks; everything that happens comes back as events."""
 
@@ -79,6 +90,14 @@ class EngineClient(Protocol):
         """What has arrived since the last call, in order; empty if nothing."""
 
     @property
+    def capabilities(self) -> Capabilities:
+        """What this engine can do; the last ``Ready`` may know better than the client did before it."""
+
+    @property
+    def specs(self) -> Mapping[str, EngineSpec]:
+        """The methods that this engine can run, by id. A recorded run may be of a method that is not among them."""
+
+    @property
     def alive(self) -> bool:
         """Whether the engine can take requests; after a crash False, and one ``Failed`` has been delivered."""
 
@@ -96,7 +115,16 @@ class QueuedClient:
     def __init__(self) -> None:
         self._inbox: deque[Event] = deque()
         self._last_load: LoadRequest | None = None
+        self._capabilities = Capabilities()
         self._start()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def specs(self) -> Mapping[str, EngineSpec]:
+        return local_specs()
 
     def load(self, request: LoadRequest) -> None:
         self._last_load = request
@@ -123,6 +151,8 @@ class QueuedClient:
         arrived: list[Event] = []
         while self._inbox:
             arrived.append(self._inbox.popleft())
+            if isinstance(arrived[-1], Ready):
+                self._capabilities = arrived[-1].capabilities
         return arrived
 
     def restart(self) -> None:

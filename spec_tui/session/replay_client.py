@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import Any
 
+from engines.methods.registry import EngineSpec
 from engines.race.lanes import Race
 from engines.report.answer import Answer
-from engines.report.events import Event, Failed, Prefilled, Ready, Round, Started
+from engines.report.event_types import REPLAY
+from engines.report.events import Capabilities, Event, Failed, Prefilled, Ready, Round, Started
 from engines.report.traces import Trace
 from engines.request import Request
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.client import LoadRequest, local_specs
 
 SPEEDS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """The steps of ``faster`` and ``slower``; 1 is as fast as it was."""
@@ -162,6 +164,14 @@ class ReplayClient:
         if self._player is not None:
             self._said += self._player.rest()
 
+    @property
+    def capabilities(self) -> Capabilities:
+        return REPLAY
+
+    @property
+    def specs(self) -> Mapping[str, EngineSpec]:
+        return local_specs()
+
     def events(self) -> list[Event]:
         said, self._said = self._said, []
         return said + (self._player.due() if self._player is not None else [])
@@ -229,7 +239,7 @@ def ready_of(started: Started) -> Ready:
     return Ready(
         model=started.model, dtype=started.dtype, device=started.device, parameters=0, vocab_size=0, context_limit=0,
         chat_template=True, draft_model=started.draft_model, price=started.price, draft_price=started.draft_price,
-        datastores=started.datastores,
+        datastores=started.datastores, capabilities=REPLAY,
     )
 
 

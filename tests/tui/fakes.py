@@ -16,6 +16,7 @@ from engines.report.answer import Answer
 from engines.report.events import (
     Audited,
     Auditing,
+    Capabilities,
     Choice,
     Draft,
     Emitted,
@@ -35,7 +36,7 @@ from engines.report.events import (
     Verified,
 )
 from engines.request import LAWS, Request
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.client import LoadRequest, local_specs
 
 ANSWER = (
     "def merge(a, b):\n    out = []\n    i = j = 0\n    while i < len(a) and j < len(b):\n"
@@ -283,6 +284,14 @@ class FakeClient:
     @property
     def alive(self) -> bool:
         return self._alive
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.ready.capabilities if isinstance(self.ready, Ready) else Capabilities()
+
+    @property
+    def specs(self):
+        return local_specs()
 
     def restart(self) -> None:
         self.restarts += 1
