@@ -44,6 +44,9 @@ class Capabilities:
     times: bool = True
 
 
+LOCAL = Capabilities()
+"""What a model that runs here can do."""
+
 REPLAY = Capabilities(
     ask=False, branch=False, detail=False, audit=False, race=False, datastores=False, clock=True
 )

@@ -21,6 +21,7 @@ from engines.datastores.events import StockEvent
 from engines.progress import Loading
 from engines.race.events import RaceEvent
 from engines.report.event_types import (
+    LOCAL,
     Capabilities,
     Choice,
     Draft,
@@ -39,9 +40,9 @@ from engines.report.event_types import (
 SCHEMA = 1
 
 __all__ = [
-    "SCHEMA", "Audited", "Auditing", "Capabilities", "Choice", "Draft", "Emitted", "Event", "Failed", "Finding", "Finished",
-    "Kind", "Layers", "Loading", "Origin", "Passage", "Prefilled", "Ready", "Reason", "Retrieval", "Round", "Rule", "Source",
-    "Started", "Trial", "Verified", "from_json", "to_json",
+    "SCHEMA", "Audited", "Auditing", "Capabilities", "Choice", "Draft", "Emitted", "Event", "Failed", "Finding",
+    "Finished", "Kind", "Layers", "Loading", "Origin", "Passage", "Prefilled", "Ready", "Reason", "Retrieval", "Round",
+    "Rule", "Source", "Started", "Trial", "Verified", "from_json", "to_json",
 ]
 
 Reason = Literal["stop", "length", "cancelled"]
@@ -76,7 +77,7 @@ class Ready:
     price: tuple[tuple[int, float], ...] = ()
     draft_price: tuple[tuple[int, float], ...] = ()
     datastores: tuple[str, ...] = ()
-    capabilities: Capabilities = Capabilities()
+    capabilities: Capabilities = LOCAL
 
 
 @dataclass(frozen=True, slots=True)
