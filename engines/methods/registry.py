@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -28,6 +28,23 @@ class Presets:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerateCall:
+    """How ``transformers.generate`` is called for the same method, for a benchmark beside it.
+
+    Attributes:
+        name: of the call as a lane.
+        words: the call, for people.
+        arguments: keyword arguments beside the prompt, the limit and ``do_sample=False``.
+        assisted: the draft model is given as ``assistant_model``.
+    """
+
+    name: str
+    words: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    assisted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSpec:
     """What an engine is, for people and for ``spec-tui engines``.
 
@@ -41,6 +58,10 @@ class EngineSpec:
         searches: it looks into datastores where there are some, and does without where there are none.
         storeless: (option, value) with which it neither needs nor searches datastores; None where there is none.
         presets: what its option ``preset`` stands for, if it has one.
+        baseline: speed-ups are measured against it; exactly one engine is.
+        race_place: which place it takes (from 1) among the lanes that a race begins with; None for none of them.
+        variants: options of further lanes in a benchmark of all engines.
+        generate: how transformers does the same; None where it has no such method.
     """
 
     id: str
@@ -53,6 +74,10 @@ class EngineSpec:
     searches: bool = False
     storeless: tuple[str, Any] | None = None
     presets: Presets | None = None
+    baseline: bool = False
+    race_place: int | None = None
+    variants: tuple[Mapping[str, Any], ...] = ()
+    generate: GenerateCall | None = None
 
     def needed(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """Of ``needs`` those that these options leave."""
@@ -104,6 +129,11 @@ def specs() -> tuple[EngineSpec, ...]:
 def find(engine: str) -> EngineSpec:
     """The engine with this id. Raises UsageProblem that names those there are."""
     return _module(engine).SPEC
+
+
+def baseline() -> EngineSpec:
+    """The engine that speed-ups are measured against."""
+    return next(spec for spec in specs() if spec.baseline)
 
 
 def drafter_class(engine: str) -> type:

@@ -14,7 +14,7 @@ from engines.cost.curve import best_case
 from engines.errors import UsageProblem
 from engines.methods.drafter import Drafter, DraftLimits, Outcome, Resources, TreeDraft
 from engines.methods.options import BUDGET, Option
-from engines.methods.registry import EngineSpec
+from engines.methods.registry import EngineSpec, GenerateCall
 from engines.methods.shared.chain import Chain, catch_up
 from engines.methods.shared.drawn_tree import DrawnTree
 from engines.report.events import Origin
@@ -45,6 +45,9 @@ SPEC = EngineSpec(
         Option("total_nodes", 32, "Tree: most nodes verified, those of highest path probability.", 1, 256, paper=60),
     ),
     needs=("draft model",),
+    race_place=3,
+    variants=({"shape": "tree"},),
+    generate=GenerateCall("generate+assistant", "generate(assistant_model=the draft model)", assisted=True),
 )
 
 

@@ -13,7 +13,7 @@ from engines.core.tree import DraftTree
 from engines.errors import UsageProblem
 from engines.methods.drafter import Drafter, DraftLimits, Outcome, Resources
 from engines.methods.options import BUDGET, Option
-from engines.methods.registry import EngineSpec
+from engines.methods.registry import EngineSpec, GenerateCall
 from engines.report.events import Origin
 
 _LONGEST = 32  # tokens of a match that are counted
@@ -31,6 +31,10 @@ SPEC = EngineSpec(
         Option("min_ngram", 1, "Shortest suffix that counts as a match.", 1, 64),
         Option("num_tokens", 32, "Most tokens copied after a match.", 1, 256, paper=10),
         Option("num_candidates", 1, "Distinct matches merged into the draft tree.", 1, 16),
+    ),
+    race_place=2,
+    generate=GenerateCall(  # 10 is PLD's own default; transformers has none
+        "generate+lookup", "generate(prompt_lookup_num_tokens=10)", {"prompt_lookup_num_tokens": 10}
     ),
 )
 

@@ -40,6 +40,7 @@ SPEC = EngineSpec(
         Option("samples", 5000, "Most continuations looked at, at equal strides over all of a match.", 1, 100_000),
     ),
     needs=("datastore",),
+    race_place=4,
 )
 
 
