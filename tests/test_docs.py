@@ -29,7 +29,7 @@ def test_links_lead_somewhere(page):
 def test_commands_have_the_options_that_are_shown(page):
     from typer.main import get_command
 
-    from spec_tui.cli.app import app
+    from spec_tui.cli.commands import app
 
     group = get_command(app)
     for block in code(page, "sh"):

@@ -47,7 +47,7 @@ def test_the_terminal_leaves_torch_to_the_engines(path):
         ("engines.methods.registry as r; r.specs()", "torch transformers optuna rich textual typer spec_tui"),
         ("spec_tui", "torch transformers rich textual typer"),
         ("spec_tui.cli", "torch transformers textual rich"),
-        ("spec_tui.cli.app", "torch transformers optuna textual rich"),
+        ("spec_tui.cli.commands", "torch transformers optuna textual rich"),
         ("spec_tui.session.process", "torch transformers textual rich typer"),
         ("spec_tui.session.worker", "torch transformers textual rich typer"),
         ("spec_tui.tui.app", "torch transformers"),

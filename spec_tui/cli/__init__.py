@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from spec_tui.cli.errors import reported
+from spec_tui.cli.failures import reported
 
 
 def main() -> NoReturn:
@@ -25,11 +25,7 @@ def main() -> NoReturn:
 
 
 def call(arguments: list[str]) -> int:
-    """Parse the arguments and do what they say. Returns the exit code; errors are told on stderr.
-
-    Commands return what is to be done as a callable, which is called outside typer: that has its own ideas of
-    broken pipes and interrupts.
-    """
+    """Parse the arguments and do what they say. Returns the exit code; errors are reported on stderr."""
     with reported() as outcome:
         if not arguments:
             from spec_tui.cli.application import open_application
@@ -37,9 +33,9 @@ def call(arguments: list[str]) -> int:
 
             outcome.code = open_application(LoadRequest())
             return outcome.code
-        from spec_tui.cli.app import app
+        from spec_tui.cli.commands import app
 
-        action = app(args=arguments, prog_name="spec-tui", standalone_mode=False)
-        outcome.code = action() if callable(action) else int(action or 0)
+        called = app(args=arguments, prog_name="spec-tui", standalone_mode=False)
+        outcome.code = called() if callable(called) else int(called or 0)  # a number after --help
     return outcome.code
 

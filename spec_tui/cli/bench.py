@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,9 +22,9 @@ from engines.request import Request
 from spec_tui.cli.bench_folder import Folder
 from spec_tui.cli.bench_output import WRITERS, Report
 from spec_tui.cli.compare import RaceFormat, SingleLanes, named
-from spec_tui.cli.errors import narrate
-from spec_tui.cli.generation import Generation, measures
-from spec_tui.cli.prompt import read_text
+from spec_tui.cli.failures import narrate
+from spec_tui.cli.options import GenerationOptions, ModelOptions
+from spec_tui.cli.prompts import read_text
 from spec_tui.cli.racing import REPEATS, RaceProgress, ended, follow
 from spec_tui.cli.run import load_decoder
 
@@ -41,9 +40,7 @@ _OUT = "Write results.json, runs.csv, tables.md and plots into this folder."
 _PAUSE = 15.0  # seconds between lines of progress in a pipe
 
 
-@measures
 def bench(
-    generation: Generation,
     suite: Annotated[Path | None, Option(metavar="FILE", help=_SUITE)] = None,
     engines: Annotated[str, Option(metavar="LIST", help=_ENGINES)] = "",
     engine: SingleLanes = None,
@@ -52,25 +49,24 @@ def bench(
     no_peers: Annotated[bool, Option("--no-peers", help=_PEERS)] = False,
     out: Annotated[Path | None, Option(metavar="DIR", help=_OUT)] = None,
     format: RaceFormat = RaceFormat.table,
-) -> Callable[[], int]:
+    *,
+    models: ModelOptions,
+    generation: GenerationOptions,
+) -> int:
     """Measure engines over a suite of tasks, beside transformers.generate with the same method.
 
     As compare does: one after another on the same models, warmed up, each run with empty caches and nothing learned,
     in an order that changes all the time. Numbers are medians over the repeats, by task and overall.
     """
-
-    def execute() -> int:
-        questions = _questions(suite, limit)
-        count = (REPEATS if suite is None else 1) if repeats is None else repeats
-        lanes, request = _lanes(engines, engine or []), generation.request(())
-        asked = Race(lanes, request, questions.prompts, count, audit=generation.audit)
-        asked.check()
-        folder = Folder(out) if out is not None else None
-        decoder = load_decoder(generation.load)
-        entry = enter(decoder, asked, questions, generation.load, not no_peers)
-        return _hold(entry, folder, format)
-
-    return execute
+    questions = _questions(suite, limit)
+    count = (REPEATS if suite is None else 1) if repeats is None else repeats
+    lanes, request = _lanes(engines, engine or []), generation.request()
+    asked = Race(lanes, request, questions.prompts, count, audit=generation.audit)
+    asked.check()
+    folder = Folder(out) if out is not None else None
+    decoder = load_decoder(models.load)
+    entry = enter(decoder, asked, questions, models.load, not no_peers)
+    return _hold(entry, folder, format)
 
 
 @dataclass

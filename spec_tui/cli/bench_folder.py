@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engines.errors import RunFailed, UsageProblem
 from spec_tui.cli.bench_output import SCHEMA, Report, as_csv, as_json, markdown
-from spec_tui.cli.errors import narrate
+from spec_tui.cli.failures import narrate
 
 RESULTS, RUNS, TABLES = "results.json", "runs.csv", "tables.md"
 PLOTS = ("speed-ups.svg", "tasks.svg", "generate.svg")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,11 +12,9 @@ from engines.errors import UsageProblem
 from engines.methods import registry
 from engines.race.lanes import Lane, Race, make_lane, parse_lane, parse_lanes
 from engines.race.result import Result
-from spec_tui.cli.generation import Generation, generates
-from spec_tui.cli.options import Settings
+from spec_tui.cli.options import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.cli.race_output import WRITERS
 from spec_tui.cli.racing import REPEATS, ask, hold
-from spec_tui.cli.run import settings
 
 _ENGINES = "Engines to compare, with options: autoregressive,pld,rest:c=16:n_max=8."
 _LANE = "One engine, its values may hold commas: rest:datastore=notes,python-stdlib. Repeatable."
@@ -43,29 +40,27 @@ TraceDir = Annotated[Path | None, Option(metavar="DIR", help=_TRACES)]
 RaceFormat = Annotated[RaceFormat, Option("--format", help=_FORMAT)]
 
 
-@generates
 def compare(
-    generation: Generation,
+    prompt: PromptOptions,
     engines: Annotated[str, Option(metavar="LIST", help=_ENGINES)] = "",
     engine: SingleLanes = None,
-    set_: Settings = None,
+    set_: EngineSettings = None,
     repeats: Repeats = None,
     prompts: Prompts = None,
     trace_dir: TraceDir = None,
     format: RaceFormat = RaceFormat.table,
-) -> Callable[[], int]:
+    *,
+    models: ModelOptions,
+    generation: GenerationOptions,
+) -> int:
     """Compare engines: speed, acceptance, and whether they write the same text.
 
     They run one after another on the same models, warmed up, each with empty caches, in an order that changes from
     repeat to repeat; numbers are medians. --set holds for all engines that have the option.
     """
-
-    def execute() -> int:
-        lanes = _lanes(engines, engine or [], settings(set_ or []))
-        asked = ask(generation, lanes, prompts, repeats)
-        return hold(generation, asked, trace_dir, lambda result: write(result, asked, format))
-
-    return execute
+    lanes = _lanes(engines, engine or [], engine_settings(set_))
+    asked = ask(prompt, generation, lanes, prompts, repeats)
+    return hold(models.load, asked, trace_dir, lambda result: write(result, asked, format))
 
 
 def write(result: Result, asked: Race, format: RaceFormat) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Context, Option, Typer
@@ -14,8 +13,8 @@ from engines.hub.download_progress import in_bytes
 from spec_tui.cli.datastore_build import build
 from spec_tui.cli.datastore_probe import probe
 from spec_tui.cli.datastore_progress import BuildProgressLine
-from spec_tui.cli.errors import narrate
-from spec_tui.cli.options import Format, OutputFormat, complete_datastore
+from spec_tui.cli.failures import narrate
+from spec_tui.cli.options import Format, OutputFormat, command, complete_datastore
 from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
@@ -40,87 +39,79 @@ def datastore(context: Context) -> None:
         )
 
 
-group.command(short_help="Build one from files, folders, the hub or the model's answers.")(build)
+group.command(short_help="Build one from files, folders, the hub or the model's answers.")(command(build))
 
 
 @group.command(name="list", short_help="The datastores at hand.")
-def list_(format: OutputFormat = Format.text) -> Callable[[], int]:
+@command
+def list_(format: OutputFormat = Format.text) -> int:
     """List the datastores at hand: your own, those that ship, unfinished builds; and what is built when it is used."""
-    return lambda: _list(format)
+    return _list(format)
 
 
 @group.command(short_help="What is in it, and how it was made.")
-def info(name: Name, format: OutputFormat = Format.text) -> Callable[[], int]:
+@command
+def info(name: Name, format: OutputFormat = Format.text) -> int:
     """Describe a datastore: kind, sizes, model, sources, how its dense part was made."""
+    from engines.datastores.storage.datastore import open_store
 
-    def execute() -> int:
-        from engines.datastores.storage.datastore import open_store
-
-        store = open_store(name)
-        if format is Format.json:
-            print(json.dumps(summary(store) | {"parameters": dict(store.manifest.parameters)}, indent=2))
-        else:
-            _print([(one_line(key), one_line(value)) for key, value in _facts(store)])
-        return 0
-
-    return execute
+    store = open_store(name)
+    if format is Format.json:
+        print(json.dumps(summary(store) | {"parameters": dict(store.manifest.parameters)}, indent=2))
+    else:
+        _print([(one_line(key), one_line(value)) for key, value in _facts(store)])
+    return 0
 
 
 @group.command(short_help="Compare checksums; measure how good an index is.")
+@command
 def verify(
     names: Annotated[list[str] | None, Argument(metavar="[NAME]...", help=_CHOSEN)] = None,
     recall: Annotated[bool, Option("--recall", help="Of held-out keys: recall@10 against exact search.")] = False,
     mrr: Annotated[bool, Option("--mrr", help="Of stored keys: mean reciprocal rank of themselves.")] = False,
     sample: Annotated[int, Option(metavar="N", help="Keys that --mrr asks for.", min=1)] = 1000,
     format: OutputFormat = Format.text,
-) -> Callable[[], int]:
+) -> int:
     """Read every byte and compare it with its checksum; exit code 3 where something is damaged.
 
     --recall and --mrr measure the index of a dense part: what share of the nearest keys it finds, and the paper's mean
     reciprocal rank.
     """
+    from engines.datastores.storage import catalog as places
 
-    def execute() -> int:
-        from engines.datastores.storage import catalog as places
-
-        chosen = names or [e.name for e in places.listing() if not e.unfinished]
-        if not chosen:
-            raise UsageProblem("there are no datastores to verify", "spec-tui datastore build makes one")
-        results = [_verified(name, recall, mrr, sample) for name in dict.fromkeys(chosen)]
-        if format is Format.json:
-            print(json.dumps(results, indent=2))
-        else:
-            _print([(r["name"], r["problem"] or _sound(r)) for r in results])
-        return DatastoreProblem.exit_code if any(r["problem"] for r in results) else 0
-
-    return execute
+    chosen = names or [e.name for e in places.listing() if not e.unfinished]
+    if not chosen:
+        raise UsageProblem("there are no datastores to verify", "spec-tui datastore build makes one")
+    results = [_verified(name, recall, mrr, sample) for name in dict.fromkeys(chosen)]
+    if format is Format.json:
+        print(json.dumps(results, indent=2))
+    else:
+        _print([(r["name"], r["problem"] or _sound(r)) for r in results])
+    return DatastoreProblem.exit_code if any(r["problem"] for r in results) else 0
 
 
-group.command(short_help="What would be drafted after a text, and from where.")(probe)
+group.command(short_help="What would be drafted after a text, and from where.")(command(probe))
 
 
 @group.command(short_help="Delete one, and what an interrupted build of it left.")
+@command
 def remove(
     name: Name,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
-) -> Callable[[], int]:
+) -> int:
     """Delete a datastore of yours. It asks first, unless --yes is given."""
+    from engines.datastores.storage import catalog as places
 
-    def execute() -> int:
-        from engines.datastores.storage import catalog as places
-
-        places.check_name(name)
-        found = [e for e in places.listing() if e.name == name and not e.shipped]
-        if not found:
-            places.remove(name)  # which says why not
-        if not yes and not _confirmed(name, sum(_size(e) for e in found)):
-            narrate("nothing was removed")
-            return 1
-        places.remove(name)
-        narrate(f"removed {name}")
-        return 0
-
-    return execute
+    places.check_name(name)
+    found = [e for e in places.listing() if e.name == name and not e.shipped]
+    if not found:
+        places.remove(name)  # which says why not
+    if not yes and not _confirmed(name, sum(_size(e) for e in found)):
+        narrate("nothing was removed")
+        return 1
+    places.remove(name)
+    narrate(f"removed {name}")
+    return 0
 
 
 def _confirmed(name: str, size: int) -> bool:

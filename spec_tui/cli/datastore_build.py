@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
@@ -11,19 +10,8 @@ from typer import Argument, Option
 from engines.errors import UsageProblem
 from engines.hub.download_progress import in_bytes
 from spec_tui.cli.datastore_progress import BuildProgressLine
-from spec_tui.cli.errors import INTERRUPTED, narrate
-from spec_tui.cli.options import (
-    AllowPickle,
-    Device,
-    DraftModel,
-    DraftRevision,
-    Dtype,
-    Format,
-    Model,
-    OutputFormat,
-    Revision,
-    TrustRemoteCode,
-)
+from spec_tui.cli.failures import INTERRUPTED, narrate
+from spec_tui.cli.options import Format, ModelOptions, OutputFormat
 from spec_tui.present.progress import left_out, takes
 from spec_tui.session.client import LoadRequest
 
@@ -63,46 +51,33 @@ def build(
     window: Annotated[int | None, Option(metavar="N", help=_WINDOW)] = None,
     fresh: Annotated[bool, Option("--fresh", help="Start over, whatever an interrupted build left.")] = False,
     replace: Annotated[bool, Option("--replace", help=_REPLACE)] = False,
-    model: Model = None,
-    draft_model: DraftModel = None,
-    revision: Revision = None,
-    draft_revision: DraftRevision = None,
-    dtype: Dtype = "auto",
-    device: Device = "auto",
-    allow_pickle: AllowPickle = False,
-    trust_remote_code: TrustRemoteCode = False,
     format: OutputFormat = Format.text,
-) -> Callable[[], int]:
+    *,
+    models: ModelOptions,
+) -> int:
     """Build a datastore. What it will take is said first; ctrl+c keeps what is done, and the same command goes on.
 
     It is for the tokenizer of the model, a dense one for the model itself. Links and hidden files in folders, binary
     files and files of more than 4 MB are left out and counted.
     """
+    from engines.datastores.building.build_spec import BuildSpec
+    from engines.datastores.search.reduce import Recipe
 
-    def execute() -> int:
-        from engines.datastores.building.build_spec import BuildSpec
-        from engines.datastores.search.reduce import Recipe
-
-        sources = (*(from_ or ()), *(more or ()))
-        order = BuildSpec(
-            name, sources, kind, prompts, answers, temperature, max_new_tokens, engine, system, limit,
-            Recipe(dims, z_norm, unit_norm), index, sample, window,
-        )
-        order.check()
-        if not fresh and not replace:
-            _check_free(name)
-        load = LoadRequest(
-            model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code
-        )
-        try:
-            store = _build(order, load, fresh, replace)
-        except KeyboardInterrupt:
-            narrate(f"\nspec-tui: interrupted; {_left(name)}")
-            return INTERRUPTED
-        _tell(store, format)
-        return 0
-
-    return execute
+    sources = (*(from_ or ()), *(more or ()))
+    order = BuildSpec(
+        name, sources, kind, prompts, answers, temperature, max_new_tokens, engine, system, limit,
+        Recipe(dims, z_norm, unit_norm), index, sample, window,
+    )
+    order.check()
+    if not fresh and not replace:
+        _check_free(name)
+    try:
+        store = _build(order, models.load, fresh, replace)
+    except KeyboardInterrupt:
+        narrate(f"\nspec-tui: interrupted; {_left(name)}")
+        return INTERRUPTED
+    _tell(store, format)
+    return 0
 
 
 def _check_free(name: str) -> None:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from engines.errors import SpecError, UsageProblem
-from spec_tui.cli.errors import narrate
-from spec_tui.cli.options import (
-    AllowPickle,
-    Device,
-    Dtype,
-    Format,
-    Model,
-    OutputFormat,
-    Revision,
-    TrustRemoteCode,
-)
+from spec_tui.cli.failures import narrate
+from spec_tui.cli.options import Format, OutputFormat, TargetOptions
 from spec_tui.present.text import one_line, visible
 from spec_tui.session.client import LoadRequest
 
@@ -42,31 +33,20 @@ def probe(
     nodes: Annotated[int, Option(metavar="N", help="Sparse: heaviest nodes of the trie.", min=1, max=512)] = 24,
     drafts: Annotated[int, Option(metavar="N", help="Dense: neighbours.", min=1, max=512)] = 10,
     length: Annotated[int, Option(metavar="N", help="Tokens of a continuation.", min=1, max=64)] = 10,
-    model: Model = None,
-    revision: Revision = None,
-    dtype: Dtype = "auto",
-    device: Device = "auto",
-    allow_pickle: AllowPickle = False,
-    trust_remote_code: TrustRemoteCode = False,
     format: OutputFormat = Format.text,
-) -> Callable[[], int]:
+    *,
+    models: TargetOptions,
+) -> int:
     """Look up what would be drafted after a text: the matched suffix, the trie with its weights, the passages; of dense
     parts the nearest neighbours with their distances."""
-
-    def execute() -> int:
-        if kind not in ("sparse", "dense", "both"):
-            raise UsageProblem(f"there is no kind {kind!r}", "look into sparse, dense or both")
-        load = LoadRequest(
-            model, None, dtype, device, revision, None, allow_pickle, trust_remote_code
-        )
-        facts = _probed(text, prompt, datastore or [], kind, (nodes, drafts, length), load)
-        if format is Format.json:
-            print(json.dumps(_plain(facts), indent=2))
-        else:
-            print("\n".join(line for found in facts["datastores"] for line in _lines(found)))
-        return 0
-
-    return execute
+    if kind not in ("sparse", "dense", "both"):
+        raise UsageProblem(f"there is no kind {kind!r}", "look into sparse, dense or both")
+    facts = _probed(text, prompt, datastore or [], kind, (nodes, drafts, length), models.load)
+    if format is Format.json:
+        print(json.dumps(_plain(facts), indent=2))
+    else:
+        print("\n".join(line for found in facts["datastores"] for line in _lines(found)))
+    return 0
 
 
 def _probed(text: str, prompt: str | None, names: list[str], kind: str, sizes: tuple, load: LoadRequest) -> dict:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from engines.report.events import Loading
-from spec_tui.cli.errors import narrate
+from spec_tui.cli.failures import narrate
 from spec_tui.cli.output import Status
 from spec_tui.present.progress import amount, in_time, line
 

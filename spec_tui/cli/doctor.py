@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from spec_tui.cli.options import Format, OutputFormat
@@ -12,12 +11,8 @@ from spec_tui.present.text import one_line
 Rows = list[tuple[str, str]]
 
 
-def doctor(format: OutputFormat = Format.text) -> Callable[[], int]:
+def doctor(format: OutputFormat = Format.text) -> int:
     """Say what is installed, which devices and back ends work, which models are at hand, what is missing."""
-    return lambda: _examine(format)
-
-
-def _examine(format: Format) -> int:
     from spec_tui.cli.doctor_facts import collect
 
     facts = collect()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from spec_tui.cli.options import Format, OutputFormat
@@ -12,12 +11,8 @@ if TYPE_CHECKING:
     from engines.methods.registry import EngineSpec
 
 
-def engines(format: OutputFormat = Format.text) -> Callable[[], int]:
+def engines(format: OutputFormat = Format.text) -> int:
     """List the engines: how each drafts, its options, what it needs, whether it is lossless."""
-    return lambda: _list(format)
-
-
-def _list(format: Format) -> int:
     from engines.methods.registry import specs
 
     if format is Format.json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
 from engines.report.traces import read_trace
-from spec_tui.cli.errors import narrate
+from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import complete_trace
 from spec_tui.export.formats import FORMS, ExportOptions
 from spec_tui.session.sample_traces import trace_path
@@ -36,27 +35,23 @@ def export(
     size: Annotated[str | None, Option(metavar="COLSxROWS", help=_SIZE)] = None,
     theme: Annotated[str | None, Option(metavar="NAME", help="Colours of the picture.")] = None,
     speed: Annotated[float, Option(metavar="X", help="How fast a recording plays: 1 as it was.")] = 1.0,
-) -> Callable[[], int]:
+) -> int:
     """Write a recorded run as a document, and say where. No model is loaded; nothing is overwritten unasked."""
-
-    def execute() -> int:
-        name = _form(to, output)
-        if not 0 < speed < math.inf:
-            raise UsageProblem(f"the speed {speed:g} is out of range", "for example --speed 0.1")
-        path = trace_path(trace)
-        recorded = read_trace(path)
-        if not recorded.runs:
-            raise UsageProblem(f"{path} holds no run", "traces are written by spec-tui run --trace FILE")
-        target = None if output == "-" else Path(output or f"{path.stem}.{name}")
-        if target is not None and target.exists() and not force:
-            raise UsageProblem(f"{target} exists", "name another file with --output, or say --force")
-        for problem in recorded.problems:
-            narrate(f"note: {problem}")
-        look = ExportOptions(_size(size), _theme(theme) if name == "svg" else None, speed)
-        _write(target, FORMS[name].make(recorded, path.stem, look), force)
-        return 0
-
-    return execute
+    name = _form(to, output)
+    if not 0 < speed < math.inf:
+        raise UsageProblem(f"the speed {speed:g} is out of range", "for example --speed 0.1")
+    path = trace_path(trace)
+    recorded = read_trace(path)
+    if not recorded.runs:
+        raise UsageProblem(f"{path} holds no run", "traces are written by spec-tui run --trace FILE")
+    target = None if output == "-" else Path(output or f"{path.stem}.{name}")
+    if target is not None and target.exists() and not force:
+        raise UsageProblem(f"{target} exists", "name another file with --output, or say --force")
+    for problem in recorded.problems:
+        narrate(f"note: {problem}")
+    look = ExportOptions(_size(size), _theme(theme) if name == "svg" else None, speed)
+    _write(target, FORMS[name].make(recorded, path.stem, look), force)
+    return 0
 
 
 def _form(to: To | None, output: str | None) -> str:

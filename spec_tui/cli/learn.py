@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
@@ -13,7 +12,8 @@ from typer import Argument, Option
 from engines.errors import RunFailed
 from engines.report.answer import Answer
 from engines.report.run_state import RunState, fold_all
-from spec_tui.cli.errors import narrate
+from spec_tui.cli.failures import narrate
+from spec_tui.cli.options import Presenter, Theme
 from spec_tui.learn.lesson import Lesson, find, names, recorded
 from spec_tui.learn.walk import Walk
 from spec_tui.present.text import sanitise
@@ -42,31 +42,27 @@ def learn(
     lesson: Annotated[str | None, Argument(metavar="NAME", help=_LESSON, autocompletion=complete_lesson)] = None,
     format: Annotated[LessonFormat, Option("--format", help=_FORMAT)] = LessonFormat.screen,
     live: Annotated[bool, Option("--live", help=_LIVE)] = False,
-    theme: Annotated[str | None, Option(metavar="NAME", help="Colours of the application.")] = None,
-    presenter: Annotated[bool, Option("--presenter", help="Large, for a projector.")] = False,
-) -> Callable[[], int]:
+    theme: Theme = None,
+    presenter: Presenter = False,
+) -> int:
     """Speculative decoding in short lessons, for those who have read nothing.
 
     Each is a few pages beside a real run, and a question that the run answers. No model is loaded, except
     with --live.
     """
+    if lesson is None and (format is LessonFormat.text or not (sys.stdin.isatty() and sys.stdout.isatty())):
+        return _list()
+    walk = None
+    if lesson is not None:
+        wanted = find(lesson)
+        walk = Walk(wanted, _ran(wanted) if live else recorded(wanted))
+        if not walk.length:
+            raise RunFailed("these runs show nothing of the lesson", "without --live it takes recorded ones")
+    if format is LessonFormat.text:
+        return _tell(walk)
+    from spec_tui.cli.application import open_lessons
 
-    def execute() -> int:
-        if lesson is None and (format is LessonFormat.text or not (sys.stdin.isatty() and sys.stdout.isatty())):
-            return _list()
-        walk = None
-        if lesson is not None:
-            wanted = find(lesson)
-            walk = Walk(wanted, _ran(wanted) if live else recorded(wanted))
-            if not walk.length:
-                raise RunFailed("these runs show nothing of the lesson", "without --live it takes recorded ones")
-        if format is LessonFormat.text:
-            return _tell(walk)
-        from spec_tui.cli.application import open_lessons
-
-        return open_lessons(lesson or "", walk, theme, presenter)
-
-    return execute
+    return open_lessons(lesson or "", walk, theme, presenter)
 
 
 def _list() -> int:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Context, Typer
 
 from engines.errors import UsageProblem
 from engines.hub.download_progress import in_bytes
-from spec_tui.cli.options import AllowPickle, DraftModel, DraftRevision, Format, OutputFormat, Revision, TrustRemoteCode
-from spec_tui.cli.options import complete_model as _complete
+from spec_tui.cli.options import Format, ModelOptions, OutputFormat, Without, command, complete_model
 from spec_tui.present.text import one_line
+from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
     from engines.model.description import ModelDescription
@@ -31,38 +31,44 @@ def model(context: Context) -> None:
 
 
 @group.command(short_help="What a model is, what it takes, and which draft models fit it.")
+@command
 def info(
-    name: Annotated[str | None, Argument(metavar="ID", help=_NAME, autocompletion=_complete)] = None,
-    revision: Revision = None,
-    draft_model: DraftModel = None,
-    draft_revision: DraftRevision = None,
-    allow_pickle: AllowPickle = False,
-    trust_remote_code: TrustRemoteCode = False,
+    name: Annotated[str | None, Argument(metavar="ID", help=_NAME, autocompletion=complete_model)] = None,
     format: OutputFormat = Format.text,
-) -> Callable[[], int]:
+    *,
+    models: Annotated[ModelOptions, Without("model", "dtype", "device", "strict", "threads")],
+) -> int:
     """Describe a model: architecture, parameters, memory, download, and the draft models at hand.
 
     No weights are loaded or downloaded; of a hub id that is not here, configuration and tokenizer are fetched.
     """
-
-    def execute() -> int:
-        found = _describe(name, revision, draft_model, draft_revision, allow_pickle, trust_remote_code)
-        if format is Format.json:
-            print(json.dumps(found.to_dict(), indent=2))
-        else:
-            _print(found)
-        return 0
-
-    return execute
+    found = _describe(replace(models.load, model=name))
+    if format is Format.json:
+        print(json.dumps(found.to_dict(), indent=2))
+    else:
+        _print(found)
+    return 0
 
 
 @group.command(name="list", short_help="The models at hand: those that ship, and the hub's cache.")
-def list_(format: OutputFormat = Format.text) -> Callable[[], int]:
+@command
+def list_(format: OutputFormat = Format.text) -> int:
     """List the models that can be loaded without a download."""
-    return lambda: _list(format)
+    from engines.hub import local_models as at_hand
+
+    models = [{"name": f"sample {m.pop('role')}", **m} for m in at_hand.shipped()]
+    models += [{"name": m.pop("id"), **m} for m in at_hand.cached()]
+    if format is Format.json:
+        print(json.dumps(models, indent=2))
+        return 0
+    from rich.console import Console
+
+    words = [(m["name"], m["problem"] or f"{m['type']}, {in_number(m['parameters'])}, {m['dtype']}") for m in models]
+    Console(highlight=False).print(_table(words))
+    return 0
 
 
-def _describe(name, revision, draft_model, draft_revision, allow_pickle, trust_remote_code) -> ModelDescription:
+def _describe(load: LoadRequest) -> ModelDescription:
     from spec_tui.cli.output import Status
     from spec_tui.session.environment import prepare_this_process
 
@@ -72,8 +78,9 @@ def _describe(name, revision, draft_model, draft_revision, allow_pickle, trust_r
         from engines.model.description import describe
         from engines.model.model_pair import shipped_target
 
-        terms = TrustPolicy(allow_pickle, trust_remote_code)
-        return describe(name or str(shipped_target()), revision, terms, draft_model, draft_revision, status.show)
+        trust = TrustPolicy(load.allow_pickle, load.trust_remote_code)
+        name = load.model or str(shipped_target())
+        return describe(name, load.revision, trust, load.draft_model, load.draft_revision, status.show)
 
 
 def _print(found: ModelDescription) -> None:
@@ -201,18 +208,3 @@ def _mark(fits: bool | None) -> str:
 def _candidate(candidate: Any) -> str:
     size = f"{in_number(candidate.parameters)}; " if candidate.parameters else ""
     return f"{size}{candidate.why}"
-
-
-def _list(format: Format) -> int:
-    from engines.hub import local_models as at_hand
-
-    models = [{"name": f"sample {m.pop('role')}", **m} for m in at_hand.shipped()]
-    models += [{"name": m.pop("id"), **m} for m in at_hand.cached()]
-    if format is Format.json:
-        print(json.dumps(models, indent=2))
-        return 0
-    from rich.console import Console
-
-    words = [(m["name"], m["problem"] or f"{m['type']}, {in_number(m['parameters'])}, {m['dtype']}") for m in models]
-    Console(highlight=False).print(_table(words))
-    return 0

@@ -1,25 +1,35 @@
-"""Options that several commands share."""
+"""Options that several commands share. A group of them is a dataclass, declared once; ``command`` gives its fields to
+typer as flags and hands the command the object that they make."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from enum import StrEnum
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-import typer
+from typer import Argument, Option
+
+from engines.errors import UsageProblem
+from engines.request import LAWS, Request
+from spec_tui.cli.prompts import read_prompt
+from spec_tui.session.client import LoadRequest
 
 
 def complete_model(incomplete: str) -> list[str]:
     """Hub ids in the cache that begin so, for the shell."""
-    from engines.hub import hub_cache as cache
+    from engines.hub import hub_cache
 
-    return [name for name, _ in cache.models() if name.startswith(incomplete)]
+    return [name for name, _ in hub_cache.models() if name.startswith(incomplete)]
 
 
 def complete_datastore(incomplete: str) -> list[str]:
     """Names of datastores that begin so, for the shell."""
-    from engines.datastores.storage import catalog as places
+    from engines.datastores.storage import catalog
 
-    return [entry.name for entry in places.listing() if entry.name.startswith(incomplete) and not entry.unfinished]
+    return [entry.name for entry in catalog.listing() if entry.name.startswith(incomplete) and not entry.unfinished]
 
 
 def complete_trace(incomplete: str) -> list[str]:
@@ -29,61 +39,6 @@ def complete_trace(incomplete: str) -> list[str]:
     return [name for name in names() if name.startswith(incomplete)]
 
 
-Datastores = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--datastore", metavar="NAME", autocompletion=complete_datastore,
-        help="Datastore that rest, dresd and the like search; repeatable. Default: those that ship.",
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIR|HUB_ID", help="Target model. Default: the one that ships.", autocompletion=complete_model
-    ),
-]
-DraftModel = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIR|HUB_ID", help="Draft model. Default: the one that ships, if its tokens fit.",
-        autocompletion=complete_model,
-    ),
-]
-Revision = Annotated[
-    str | None,
-    typer.Option(metavar="REV", help="Branch, tag or commit of the target's hub id. Default: main."),
-]
-DraftRevision = Annotated[
-    str | None,
-    typer.Option(metavar="REV", help="The same for the draft model."),
-]
-AllowPickle = Annotated[
-    bool,
-    typer.Option("--allow-pickle", help="Read .bin weights where there are no safetensors."),
-]
-TrustRemoteCode = Annotated[
-    bool,
-    typer.Option("--trust-remote-code", help="Run Python code that comes with a model. Read it first."),
-]
-Dtype = Annotated[
-    str,
-    typer.Option(metavar="D", help="float32, bfloat16, float16, or auto: float32 on CPU."),
-]
-Device = Annotated[str, typer.Option(metavar="D", help="cpu, cuda, mps, or auto.")]
-Strict = Annotated[
-    bool,
-    typer.Option("--strict", help="Logits the same to the last bit with and without drafts; costs some speed."),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="CPU threads of the models. Default: what a measurement at load finds best."),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="An option of the engine; repeatable."),
-]
-
-
 class Format(StrEnum):
     """How a command writes its result."""
 
@@ -91,4 +46,183 @@ class Format(StrEnum):
     json = "json"
 
 
-OutputFormat = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]
+OutputFormat = Annotated[Format, Option("--format", help="text for people, json for programs.")]
+EngineSettings = Annotated[
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="An option of the engine; repeatable.")
+]
+TraceName = Argument(
+    metavar="FILE|NAME", autocompletion=complete_trace,
+    help="A trace that spec-tui run --trace wrote, or the name of one that ships.",
+)
+Theme = Annotated[str | None, Option(metavar="NAME", help="Colours of the application.")]
+Presenter = Annotated[bool, Option("--presenter", help="Large, for a projector.")]
+
+
+def engine_settings(texts: list[str] | None) -> dict[str, str]:
+    """Names and values from the KEY=VALUE of ``EngineSettings``. Raises UsageProblem."""
+    given = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageProblem(f"--set {text} is not KEY=VALUE", "for example --set num_tokens=8")
+        given[name.strip()] = value
+    return given
+
+
+class Without:
+    """Beside a group, as in ``Annotated[ModelOptions, Without("draft_model")]``: fields that a command has no flags
+    for. They keep their defaults."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """The target and the draft model, and how they compute."""
+
+    model: Annotated[str | None, Option(
+        metavar="DIR|HUB_ID", autocompletion=complete_model, help="Target model. Default: the one that ships."
+    )] = None
+    draft_model: Annotated[str | None, Option(
+        metavar="DIR|HUB_ID", autocompletion=complete_model,
+        help="Draft model. Default: the one that ships, if its tokens fit.",
+    )] = None
+    revision: Annotated[str | None, Option(
+        metavar="REV", help="Branch, tag or commit of the target's hub id. Default: main."
+    )] = None
+    draft_revision: Annotated[str | None, Option(metavar="REV", help="The same for the draft model.")] = None
+    dtype: Annotated[str, Option(metavar="D", help="float32, bfloat16, float16, or auto: float32 on CPU.")] = "auto"
+    device: Annotated[str, Option(metavar="D", help="cpu, cuda, mps, or auto.")] = "auto"
+    strict: Annotated[bool, Option(
+        "--strict", help="Logits the same to the last bit with and without drafts; costs some speed."
+    )] = False
+    threads: Annotated[int | None, Option(
+        metavar="N", min=1, help="CPU threads of the models. Default: what a measurement at load finds best."
+    )] = None
+    allow_pickle: Annotated[bool, Option(
+        "--allow-pickle", help="Read .bin weights where there are no safetensors."
+    )] = False
+    trust_remote_code: Annotated[bool, Option(
+        "--trust-remote-code", help="Run Python code that comes with a model. Read it first."
+    )] = False
+
+    @property
+    def load(self) -> LoadRequest:
+        """The request to load these models."""
+        return LoadRequest(**asdict(self))
+
+
+TargetOptions = Annotated[ModelOptions, Without("draft_model", "draft_revision")]
+"""The target alone, of commands that draft with no other model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptOptions:
+    """What is asked."""
+
+    prompt: Annotated[str | None, Argument(metavar="PROMPT", help="What to ask. - reads stdin.")] = None
+    prompt_file: Annotated[str | None, Option(metavar="FILE|-", help="Read the prompt from a file.")] = None
+
+    @property
+    def given(self) -> bool:
+        """Whether one was named."""
+        return self.prompt is not None or self.prompt_file is not None
+
+    def read(self) -> str:
+        """The prompt, from where it is. Raises UsageProblem."""
+        return read_prompt(self.prompt, self.prompt_file)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatastoreOptions:
+    """What is searched for drafts."""
+
+    datastore: Annotated[list[str] | None, Option(
+        "--datastore", metavar="NAME", autocompletion=complete_datastore,
+        help="Datastore that rest, dresd and the like search; repeatable. Default: those that ship.",
+    )] = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, each once."""
+        return tuple(dict.fromkeys(self.datastore or ()))
+
+
+_LAW = "Who decides what is accepted. To see what bias looks like, LOSSY: " + ", ".join(
+    name for name, law in LAWS.items() if not law.lossless) + "."
+_DEFAULT = Request(conversation=())
+_AUDIT = "Check every token against the plain model afterwards; exit code 1 on a BUG."
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions(DatastoreOptions):
+    """How answers are generated, whatever the engine."""
+
+    max_new_tokens: Annotated[int, Option(metavar="N", help="Longest answer, in tokens.")] = _DEFAULT.max_new_tokens
+    temperature: Annotated[float, Option(metavar="T", help="0 is greedy.")] = _DEFAULT.temperature
+    top_p: Annotated[float, Option(metavar="P", help="Sample from the likeliest tokens of this mass.")] = _DEFAULT.top_p
+    top_k: Annotated[int, Option(metavar="K", help="Sample from the K likeliest tokens; 0: from all.")] = _DEFAULT.top_k
+    seed: Annotated[int, Option(metavar="S", help="Same seed, same text.")] = _DEFAULT.seed
+    law: Annotated[str, Option(metavar="|".join(LAWS), help=_LAW)] = _DEFAULT.law
+    system: Annotated[str | None, Option(metavar="TEXT", help="System prompt. Default: none.")] = None
+    raw: Annotated[bool, Option("--raw", help="Feed the prompt without the chat template.")] = False
+    audit: Annotated[bool, Option("--audit", help=_AUDIT)] = False
+
+    def request(self, prompt: str | None = None, engine: str = "", options: dict[str, Any] | None = None) -> Request:
+        """A request with this prompt, if there is one, after the system prompt.
+
+        Raises:
+            UsageProblem: a value is out of range; one without a prompt is not checked.
+        """
+        turns = (("system", self.system), ("user", prompt))
+        request = Request(
+            conversation=tuple((role, text) for role, text in turns if text is not None),
+            engine=engine,
+            options=options or {},
+            datastores=self.names,
+            **{name: getattr(self, name) for name in _SAMPLING},
+        )
+        if prompt is not None:
+            request.check()
+        return request
+
+
+_SAMPLING = ("law", "temperature", "top_p", "top_k", "seed", "max_new_tokens", "raw")
+
+
+def command(function: Callable[..., int]) -> Callable[..., Callable[[], int]]:
+    """The function for typer: each parameter that is a group of options becomes the flags of its fields.
+
+    A command returns its exit code. typer only parses: what it gets back is the call, still to be made by
+    ``spec_tui.cli.call``, because typer handles broken pipes and interrupts in its own way.
+    """
+    return with_groups(function, partial)
+
+
+def with_groups(function: Callable[..., Any], call: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """The same for a callback, which is called at once; ``call`` gets the function and its arguments instead."""
+    hints = get_type_hints(function, include_extras=True)
+    parameters, groups = [], {}
+    for parameter in inspect.signature(function).parameters.values():
+        name, hint = parameter.name, hints[parameter.name]
+        group, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        if not is_dataclass(group):
+            parameters.append(_flag(name, parameter.default, hint))
+            continue
+        groups[name] = group, [f for f in fields(group) if not any(f.name in note.names for note in notes)]
+        types = get_type_hints(group, include_extras=True)
+        parameters += [_flag(field.name, field.default, types[field.name]) for field in groups[name][1]]
+
+    def parsed(**values: Any) -> Any:
+        for name, (group, offered) in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in offered})
+        return call(function, **values) if call else function(**values)
+
+    parsed.__name__, parsed.__doc__ = function.__name__, function.__doc__
+    parsed.__signature__, parsed.__annotations__ = inspect.Signature(parameters), {}
+    return parsed
+
+
+def _flag(name: str, default: Any, hint: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)

@@ -15,7 +15,7 @@ from engines import codec
 from engines.report.events import Audited, Emitted, Event, Failed, Finished, Loading, Prefilled, Round, Started
 from engines.report.metrics import Metrics
 from spec_tui.cli.ansi import Ink
-from spec_tui.cli.errors import narrate
+from spec_tui.cli.failures import narrate
 from spec_tui.present.audit_words import sentence
 from spec_tui.present.narration import REASONS, Narrator
 from spec_tui.present.text import lossy, one_line, sanitise

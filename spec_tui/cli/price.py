@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,60 +10,30 @@ from typer import Option
 
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
-from spec_tui.cli.options import (
-    AllowPickle,
-    Device,
-    DraftModel,
-    DraftRevision,
-    Dtype,
-    Format,
-    Model,
-    OutputFormat,
-    Revision,
-    Strict,
-    Threads,
-    TrustRemoteCode,
-)
+from spec_tui.cli.options import Format, ModelOptions, OutputFormat
 from spec_tui.cli.run import load_decoder
 from spec_tui.present.text import one_line
-from spec_tui.session.client import LoadRequest
 
 _LENGTHS = (1, 3, 7, 15, 31, 63)  # drafted tokens: with the root as many rows as t(n) was measured at
 _FRESH = "Measure again, whatever was kept. Runs under the rejection law may then write otherwise."
 
 
 def price(
-    model: Model = None,
-    draft_model: DraftModel = None,
-    revision: Revision = None,
-    draft_revision: DraftRevision = None,
-    dtype: Dtype = "auto",
-    device: Device = "auto",
-    strict: Strict = False,
-    threads: Threads = None,
-    allow_pickle: AllowPickle = False,
-    trust_remote_code: TrustRemoteCode = False,
     fresh: Annotated[bool, Option("--fresh", help=_FRESH)] = False,
     format: OutputFormat = Format.text,
-) -> Callable[[], int]:
+    *,
+    models: ModelOptions,
+) -> int:
     """The price of verification: t(n), the time of a forward over n rows, and the acceptance at which drafts pay.
 
     t(n) is measured when a model is loaded for the first time, and kept; --fresh measures it anew.
     """
-
-    def execute() -> int:
-        load = LoadRequest(
-            model, draft_model, dtype, device, revision, draft_revision, allow_pickle, trust_remote_code, strict,
-            threads,
-        )
-        decoder = load_decoder(load)
-        if fresh:
-            decoder.measure_price()
-        facts = facts_of(decoder.ready)
-        print(json.dumps(facts) if format is Format.json else "\n".join(lines(facts)))
-        return 0
-
-    return execute
+    decoder = load_decoder(models.load)
+    if fresh:
+        decoder.measure_price()
+    facts = facts_of(decoder.ready)
+    print(json.dumps(facts) if format is Format.json else "\n".join(lines(facts)))
+    return 0
 
 
 def facts_of(ready) -> dict[str, Any]:

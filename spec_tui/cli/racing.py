@@ -14,40 +14,46 @@ from engines.race.result import LaneRun, Result
 from engines.race.runner import Racer, race
 from engines.report.events import Auditing, Event, Loading
 from engines.report.traces import TraceWriter
-from spec_tui.cli.errors import FAILED, INTERRUPTED, narrate
-from spec_tui.cli.generation import Generation
+from spec_tui.cli.failures import FAILED, INTERRUPTED, narrate
 from spec_tui.cli.interrupt import Interrupt
+from spec_tui.cli.options import GenerationOptions, PromptOptions
 from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import read_prompts
 from spec_tui.cli.run import load_decoder
 from spec_tui.present.text import one_line
+from spec_tui.session.client import LoadRequest
 
 REPEATS = 6  # the fewest from which order statistics give an interval of 95 %
 
 
 def ask(
-    generation: Generation, lanes: tuple[Lane, ...], prompts: Path | None, repeats: int | None
+    prompt: PromptOptions,
+    generation: GenerationOptions,
+    lanes: tuple[Lane, ...],
+    prompts: Path | None,
+    repeats: int | None,
 ) -> Race:
     """The race that the flags ask for, checked. Raises UsageProblem."""
     if prompts is None:
-        asked = Race(lanes, generation.ask(), (), REPEATS if repeats is None else repeats, audit=generation.audit)
-    elif generation.prompt is not None or generation.prompt_file is not None:
+        request = generation.request(prompt.read())
+        asked = Race(lanes, request, (), REPEATS if repeats is None else repeats, audit=generation.audit)
+    elif prompt.given:
         raise UsageProblem("there are two kinds of prompts, one given and --prompts", "give one of them")
     else:
         turns = read_prompts(prompts)
-        asked = Race(lanes, generation.request(()), turns, 1 if repeats is None else repeats, audit=generation.audit)
+        asked = Race(lanes, generation.request(), turns, 1 if repeats is None else repeats, audit=generation.audit)
     asked.check()
     return asked
 
 
-def hold(generation: Generation, asked: Race, traces: Path | None, show: Callable[[Result], None]) -> int:
+def hold(load: LoadRequest, asked: Race, traces: Path | None, show: Callable[[Result], None]) -> int:
     """Load, run, ``show`` what there is, also of a race that was interrupted. Returns the exit code.
 
     Raises:
         SpecError: the race cannot be run, or a lane failed in its warm-up.
     """
     shelf = Traces(traces, asked) if traces is not None else None
-    racer = load_decoder(generation.load)
+    racer = load_decoder(load)
     result = Result(keep_events=shelf is not None)
     follow(racer, asked, result, RaceProgress(asked))
     if shelf is not None:

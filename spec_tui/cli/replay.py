@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -16,8 +16,8 @@ from engines.errors import UsageProblem
 from engines.report.events import Audited, Event
 from engines.report.run_state import fold_all
 from engines.report.traces import Trace, read_trace
-from spec_tui.cli.errors import narrate
-from spec_tui.cli.options import complete_trace
+from spec_tui.cli.failures import narrate
+from spec_tui.cli.options import Presenter, Theme, complete_trace
 from spec_tui.cli.output import JsonOutput, Record
 from spec_tui.present.narration import Narrator, question
 from spec_tui.present.text import one_line, sanitise
@@ -55,35 +55,31 @@ def replay(
     speed: Annotated[float | None, Option(metavar="X", help=_SPEED)] = None,
     screen: Annotated[Screen, Option(help=_SCREEN)] = Screen.chat,
     format: Annotated[ReplayFormat, Option("--format", help=_FORMAT)] = ReplayFormat.screen,
-    theme: Annotated[str | None, Option(metavar="NAME", help="Colours of the application.")] = None,
-    presenter: Annotated[bool, Option("--presenter", help="Step large, for a projector.")] = False,
-) -> Callable[[], int]:
+    theme: Theme = None,
+    presenter: Presenter = False,
+) -> int:
     """Play a recorded run, or with --screen race several side by side. No model is loaded.
 
     What is damaged in the file is left out and named. With --format text and --speed, the lines come at that pace.
     """
+    if speed is not None and not speed > 0:
+        raise UsageProblem(f"the speed {speed:g} is out of range", "for example --speed 0.1, or --speed inf")
+    if not traces:
+        return _list()
+    if screen is Screen.race:
+        return _race(traces, speed, format, theme, presenter)
+    path = _only(traces)
+    recorded = read_trace(path)
+    if not recorded.runs:
+        raise UsageProblem(f"{path} holds no run", "traces are written by spec-tui run --trace FILE")
+    if format is ReplayFormat.screen:
+        from spec_tui.cli.application import open_replay
 
-    def execute() -> int:
-        if speed is not None and not speed > 0:
-            raise UsageProblem(f"the speed {speed:g} is out of range", "for example --speed 0.1, or --speed inf")
-        if not traces:
-            return _list()
-        if screen is Screen.race:
-            return _race(traces, speed, format, theme, presenter)
-        path = _only(traces)
-        recorded = read_trace(path)
-        if not recorded.runs:
-            raise UsageProblem(f"{path} holds no run", "traces are written by spec-tui run --trace FILE")
-        if format is ReplayFormat.screen:
-            from spec_tui.cli.application import open_replay
-
-            return open_replay(recorded, path.stem, speed or 1.0, screen.value, theme, presenter)
-        for problem in recorded.problems:
-            narrate(f"note: {problem}")
-        _narrate(recorded, speed or math.inf) if format is ReplayFormat.text else _summarise(recorded)
-        return 0
-
-    return execute
+        return open_replay(recorded, path.stem, speed or 1.0, screen.value, theme, presenter)
+    for problem in recorded.problems:
+        narrate(f"note: {problem}")
+    _narrate(recorded, speed or math.inf) if format is ReplayFormat.text else _summarise(recorded)
+    return 0
 
 
 def _race(traces: list[str], speed: float | None, format: ReplayFormat, theme: str | None, presenter: bool) -> int:

@@ -15,10 +15,17 @@ from engines.report.answer import Answer
 from engines.report.events import Event, Failed, Finished, Loading, Started
 from engines.report.traces import TraceWriter
 from engines.request import Request
-from spec_tui.cli.errors import FAILED, INTERRUPTED, narrate
-from spec_tui.cli.generation import Generation, generates
+from spec_tui.cli.failures import FAILED, INTERRUPTED, narrate
 from spec_tui.cli.interrupt import Interrupt
-from spec_tui.cli.options import Format, OutputFormat, Settings
+from spec_tui.cli.options import (
+    EngineSettings,
+    Format,
+    GenerationOptions,
+    ModelOptions,
+    OutputFormat,
+    PromptOptions,
+    engine_settings,
+)
 from spec_tui.cli.output import JsonOutput, NarratedOutput, Record, Status, TextOutput
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.environment import prepare_this_process
@@ -31,34 +38,32 @@ _TRACE = "Write the run's events as lines of JSON. Overwrites nothing but a trac
 _DETAIL = "With --trace: record what the target has at every row, which the Step screen shows."
 
 
-@generates
 def run(
-    generation: Generation,
+    prompt: PromptOptions,
     engine: Annotated[str, Option(metavar="ID", help=_ENGINE)] = "",
-    set_: Settings = None,
+    set_: EngineSettings = None,
     trace: Annotated[Path | None, Option(metavar="FILE", help=_TRACE)] = None,
     detail: Annotated[bool, Option("--detail", help=_DETAIL)] = False,
     narrate: Annotated[bool, Option("--narrate", help=_NARRATE)] = False,
     format: OutputFormat = Format.text,
-) -> Callable[[], int]:
+    *,
+    models: ModelOptions,
+    generation: GenerationOptions,
+) -> int:
     """Ask once; the answer streams to stdout, everything else goes to stderr.
 
     On a terminal each token shows its fate, and what could steer the terminal is made visible. A pipe gets
     the model's exact text.
     """
-
-    def execute() -> int:
-        if detail and trace is None:
-            raise UsageProblem("--detail says more in a trace, and none is written", "add --trace FILE")
-        asked = generation.ask(engine, engine_options(engine, settings(set_ or [])))
-        request = replace(asked, detail=detail)
-        writer = TraceWriter(trace) if trace is not None else None
-        decoder = load_decoder(generation.load)
-        plain = NarratedOutput if narrate else TextOutput
-        output = JsonOutput() if format is Format.json else plain()
-        return _decode(decoder, request, writer, output, generation.audit)
-
-    return execute
+    if detail and trace is None:
+        raise UsageProblem("--detail says more in a trace, and none is written", "add --trace FILE")
+    options = engine_options(engine, engine_settings(set_))
+    request = replace(generation.request(prompt.read(), engine, options), detail=detail)
+    writer = TraceWriter(trace) if trace is not None else None
+    decoder = load_decoder(models.load)
+    plain = NarratedOutput if narrate else TextOutput
+    output = JsonOutput() if format is Format.json else plain()
+    return _decode(decoder, request, writer, output, generation.audit)
 
 
 def load_decoder(load: LoadRequest) -> Decoder:
@@ -71,17 +76,6 @@ def load_decoder(load: LoadRequest) -> Decoder:
     for warning in decoder.ready.warnings:
         narrate(f"note: {warning}")
     return decoder
-
-
-def settings(texts: list[str]) -> dict[str, str]:
-    """Names and values out of KEY=VALUE. Raises UsageProblem."""
-    given = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise UsageProblem(f"--set {text} is not KEY=VALUE", "for example --set num_tokens=8")
-        given[name.strip()] = value
-    return given
 
 
 def engine_options(engine: str, given: dict[str, str]) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,21 +13,11 @@ from engines import codec
 from engines.model.skipped_layers import SkippedLayers
 from engines.report.events import Loading
 from spec_tui.cli.datastore_progress import in_time
-from spec_tui.cli.errors import INTERRUPTED, narrate
-from spec_tui.cli.options import (
-    AllowPickle,
-    Device,
-    Dtype,
-    Format,
-    Model,
-    OutputFormat,
-    Revision,
-    TrustRemoteCode,
-)
+from spec_tui.cli.failures import INTERRUPTED, narrate
+from spec_tui.cli.options import Format, ModelOptions, OutputFormat, Without
 from spec_tui.cli.output import Status
 from spec_tui.cli.run import load_decoder
 from spec_tui.present.text import one_line
-from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
     from engines.methods.draft_verify.layer_search.search import SearchProgress
@@ -39,6 +28,9 @@ _TRIALS = "Sets to try in all, those of earlier runs included."
 _TOKENS = "Tokens of each answer."
 _OF_A_KIND = 2  # showcases; eight in all, as many prompts as the paper took
 
+# A search does not say which threads or which forwards it was measured with, so it takes the usual ones.
+SearchedModel = Annotated[ModelOptions, Without("draft_model", "draft_revision", "strict", "threads")]
+
 
 def search_layers(
     prompts: Annotated[Path | None, Option(metavar="FILE", help=_PROMPTS)] = None,
@@ -48,41 +40,32 @@ def search_layers(
     fresh: Annotated[bool, Option("--fresh", help="Begin anew, whatever was searched before.")] = False,
     show: Annotated[bool, Option("--show", help="List the searches at hand, and search nothing.")] = False,
     remove: Annotated[str | None, Option(metavar="ID", help="Delete a search; --show has the ids.")] = None,
-    model: Model = None,
-    revision: Revision = None,
-    dtype: Dtype = "auto",
-    device: Device = "auto",
-    allow_pickle: AllowPickle = False,
-    trust_remote_code: TrustRemoteCode = False,
     format: OutputFormat = Format.text,
-) -> Callable[[], int]:
+    *,
+    models: SearchedModel,
+) -> int:
     """Search which sublayers to leave out when the target drafts for itself (Draft & Verify; engine draft-verify).
 
     Bayesian optimisation proposes sets; each is measured in tokens/s against autoregressive decoding, in turns. What
     is found holds for prompts like these, this model and this machine. ctrl+c keeps the trials, and the same command
     goes on.
     """
+    if show or remove is not None:
+        return _look(remove, format)
+    from engines.methods.draft_verify.layer_search import search_spec as orders
 
-    def execute() -> int:
-        if show or remove is not None:
-            return _look(remove, format)
-        from engines.methods.draft_verify.layer_search import search_spec as orders
-
-        order = orders.SearchSpec(_prompts(prompts), trials, tokens, seed, fresh)
-        order.check()
-        load = LoadRequest(model, None, dtype, device, revision, None, allow_pickle, trust_remote_code)
-        runtime = load_decoder(load)
-        shown = Shown()
-        try:
-            with shown:
-                found = orders.run(order, runtime, shown.show)
-        except KeyboardInterrupt:
-            narrate(f"\nspec-tui: interrupted; {shown.left(fresh)}")
-            return INTERRUPTED
-        print(json.dumps(facts_of(found), indent=2) if format is Format.json else "\n".join(lines(found)))
-        return 0
-
-    return execute
+    order = orders.SearchSpec(_prompts(prompts), trials, tokens, seed, fresh)
+    order.check()
+    runtime = load_decoder(models.load)
+    shown = Shown()
+    try:
+        with shown:
+            found = orders.run(order, runtime, shown.show)
+    except KeyboardInterrupt:
+        narrate(f"\nspec-tui: interrupted; {shown.left(fresh)}")
+        return INTERRUPTED
+    print(json.dumps(facts_of(found), indent=2) if format is Format.json else "\n".join(lines(found)))
+    return 0
 
 
 def _prompts(file: Path | None) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
 from typing import Annotated
 
 from typer import Option
@@ -14,47 +13,43 @@ from engines.methods import registry
 from engines.race.lanes import STORES, Lane, Race, make_lane
 from engines.race.result import Result
 from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, write
-from spec_tui.cli.errors import narrate
-from spec_tui.cli.generation import Generation, generates
-from spec_tui.cli.options import Settings
+from spec_tui.cli.failures import narrate
+from spec_tui.cli.options import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.cli.racing import ask, hold
-from spec_tui.cli.run import settings
 from spec_tui.present.text import one_line
 
 _VARY = "The option and its values: c=8,16,32,64. datastore varies what is searched."
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-@generates
 def sweep(
-    generation: Generation,
+    prompt: PromptOptions,
     engine: Annotated[str, Option(metavar="ID", help="The engine; see spec-tui engines.")] = "",
     vary: Annotated[str, Option(metavar="OPTION=V,V,...", help=_VARY)] = "",
-    set_: Settings = None,
+    set_: EngineSettings = None,
     repeats: Repeats = None,
     prompts: Prompts = None,
     trace_dir: TraceDir = None,
     format: RaceFormat = RaceFormat.table,
-) -> Callable[[], int]:
+    *,
+    models: ModelOptions,
+    generation: GenerationOptions,
+) -> int:
     """Draw one option of an engine against tokens/s and acceptance.
 
     Each value is a lane of its own, measured as compare does, beside autoregressive decoding.
     """
+    option, lanes = _lanes(engine, vary, engine_settings(set_))
+    asked = ask(prompt, generation, lanes, prompts, repeats)
+    _remark(option, lanes[-1])
 
-    def execute() -> int:
-        option, lanes = _lanes(engine, vary, settings(set_ or []))
-        asked = ask(generation, lanes, prompts, repeats)
-        _remark(option, lanes[-1])
+    def show(result: Result) -> None:
+        if format in (RaceFormat.table, RaceFormat.md) and result.complete:
+            drawn = plot(result, asked, option)
+            print(drawn if format is RaceFormat.table else f"```text\n{drawn}\n```", end="\n\n")
+        write(result, asked, format)
 
-        def show(result: Result) -> None:
-            if format in (RaceFormat.table, RaceFormat.md) and result.complete:
-                drawn = plot(result, asked, option)
-                print(drawn if format is RaceFormat.table else f"```text\n{drawn}\n```", end="\n\n")
-            write(result, asked, format)
-
-        return hold(generation, asked, trace_dir, show)
-
-    return execute
+    return hold(models.load, asked, trace_dir, show)
 
 
 def _lanes(engine: str, vary: str, common: dict[str, str]) -> tuple[str, tuple[Lane, ...]]:

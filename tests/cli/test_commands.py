@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
 
 import pytest
+from typer.main import get_command
 
+from engines.datastores.building.build_spec import BuildSpec
 from engines.hub import local_models as at_hand
 from engines.methods.registry import specs
 from engines.samples import sample_model
 from spec_tui.cli import doctor_facts as facts
 from spec_tui.cli import library_probe as probe
+from spec_tui.cli.commands import app
+from spec_tui.present.shell_lines import build_line, chat_line, probe_line
+from spec_tui.session.client import LoadRequest
 
 
 def test_bare_command_without_a_terminal(cli):
@@ -29,7 +35,7 @@ def test_version(cli):
 @pytest.mark.parametrize("arguments", [["--model", "x", "run", "y"], ["--theme", "x", "doctor"]])
 def test_options_before_the_command_are_not_ignored(cli, arguments):
     done = cli(*arguments)
-    assert done.code == 2 and "behind the command" in done.err
+    assert done.code == 2 and "after the command" in done.err
 
 
 def test_unknown_command(cli):
@@ -137,3 +143,16 @@ def test_help_is_fast_and_needs_no_torch():
     before = os.times().children_user
     subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
     assert os.times().children_user - before < 0.8, "0.15 s where nothing else runs"
+
+
+def test_lines_that_the_screens_show_have_the_options_of_their_commands():
+    load = LoadRequest(model="m", draft_model="d", strict=True, threads=2, allow_pickle=True)
+    spec = BuildSpec("name", ("file",))
+    shown = [build_line(spec, load), probe_line("name", "text", None, load), chat_line(["name"], load)]
+    for line in shown:
+        words = shlex.split(line)[1:]
+        found = get_command(app)
+        while words and words[0] in getattr(found, "commands", {}):
+            found = found.commands[words.pop(0)]
+        known = {option for parameter in found.params for option in parameter.opts}
+        assert {word.partition("=")[0] for word in words if word.startswith("--")} - {"--"} <= known, line

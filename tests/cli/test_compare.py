@@ -277,7 +277,7 @@ def test_a_lane_that_breaks_later_costs_the_exit_code_and_nothing_else(cli, monk
 def test_every_flag_of_run_is_there():
     from typer.main import get_command
 
-    from spec_tui.cli.app import app
+    from spec_tui.cli.commands import app
 
     commands = get_command(app).commands
     flags = {name: {o for p in commands[name].params for o in p.opts} for name in ("run", "compare", "sweep")}

@@ -95,7 +95,7 @@ def test_the_flags_reach_the_loader(cli, monkeypatch):
 
 def test_the_flags_reach_the_application(cli, monkeypatch):
     heard = []
-    monkeypatch.setattr("spec_tui.cli.app.open_application", lambda load, *rest: heard.append(load) or 0)
+    monkeypatch.setattr("spec_tui.cli.commands.open_application", lambda load, *rest: heard.append(load) or 0)
     assert cli(*FLAGS).code == 0
     load = heard[0]
     asked = (load.revision, load.draft_revision, load.allow_pickle, load.trust_remote_code)

@@ -12,7 +12,7 @@ import pytest
 
 from engines.report.events import Audited, Failed, Finished, Round, Started, to_json
 from engines.report.traces import read_trace
-from spec_tui.cli import errors
+from spec_tui.cli import failures
 from spec_tui.cli.output import Record, Status
 from spec_tui.session.log import log_path
 from tests.session.fake_runtime import HOSTILE, FakeRuntime
@@ -320,7 +320,7 @@ def test_a_closed_pipe_ends_quietly(cli, monkeypatch):
         def flush(self):
             raise BrokenPipeError
 
-    monkeypatch.setattr(errors, "forget_stdout", lambda: None)
+    monkeypatch.setattr(failures, "forget_stdout", lambda: None)
     monkeypatch.setattr(sys, "stdout", Closed())
     done = cli("run", "endless")
     assert (done.code, done.err) == (0, "")

@@ -1,0 +1,87 @@
+"""The command line put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from engines.errors import UsageProblem
+from spec_tui.cli import datastore as datastore_commands
+from spec_tui.cli import model as model_commands
+from spec_tui.cli.application import open_application
+from spec_tui.cli.bench import bench
+from spec_tui.cli.compare import compare
+from spec_tui.cli.doctor import doctor
+from spec_tui.cli.engines import engines
+from spec_tui.cli.export import export
+from spec_tui.cli.learn import learn
+from spec_tui.cli.options import DatastoreOptions, ModelOptions, Presenter, Theme, command, with_groups
+from spec_tui.cli.price import price
+from spec_tui.cli.replay import replay
+from spec_tui.cli.run import run
+from spec_tui.cli.search_layers import search_layers
+from spec_tui.cli.sweep import sweep
+
+app = typer.Typer(
+    help="See speculative decoding at work: which tokens were drafted, and what became of them.\n\n"
+    "Without a command, the terminal application opens.",
+    epilog="Nothing is sent anywhere; there is no telemetry.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: half the time to the first line, and the same in a pipe
+)
+
+
+@app.callback(invoke_without_command=True)
+@with_groups
+def tui(
+    context: typer.Context,
+    models: ModelOptions,
+    datastores: DatastoreOptions,
+    theme: Theme = None,
+    presenter: Presenter = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> Callable[[], int] | None:
+    name = context.invoked_subcommand
+    if name is None:
+        return _version if version else partial(open_application, models.load, theme, datastores.names, presenter)
+    if models != ModelOptions() or datastores.names or theme is not None or presenter or version:
+        raise UsageProblem("options go after the command", f"see spec-tui {name} --help")
+    return None  # typer goes on to the command
+
+
+def _version() -> int:
+    from importlib.metadata import version
+
+    print(f"spec-tui {version('spec-tui')}")
+    return 0
+
+
+_CODES = "Exit codes: 0, 1 {failure}, 2 usage, 3 model unavailable, 130 interrupted."
+_RUN_CODES = _CODES.format(failure="failed run or a BUG found by --audit")
+_RACE_CODES = _CODES.format(failure="a lane failed or a BUG")
+
+for function, help, codes in (
+    (run, "Ask once, without the application.", _RUN_CODES),
+    (replay, "Play a recorded run, without a model.", None),
+    (learn, "Speculative decoding in short lessons.", None),
+    (export, "Write a recorded run as Markdown, page, picture or recording.", None),
+    (compare, "Engines side by side: speed, acceptance, same text.", _RACE_CODES),
+    (bench, "Engines and transformers.generate over a suite of tasks.", _RACE_CODES),
+    (sweep, "One option of an engine against speed and acceptance.", None),
+    (engines, "List the engines and their options.", None),
+):
+    app.command(short_help=help, epilog=codes)(command(function))
+app.add_typer(model_commands.group, name="model", short_help="Look at models without loading them.")
+app.add_typer(
+    datastore_commands.group, name="datastore", short_help="Build and look into what drafts are retrieved from."
+)
+for function, help in (
+    (search_layers, "Which layers to skip when a model drafts for itself."),
+    (price, "What verification costs here, and when drafts pay."),
+    (doctor, "Say what works here and what is missing."),
+):
+    app.command(name=function.__name__.replace("_", "-"), short_help=help)(command(function))
