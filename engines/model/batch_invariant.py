@@ -96,20 +96,18 @@ class BatchInvariantModel(CausalModel):
         first, length, pending = len(positions) - len(tokens), self.cache.length, self.cache.pending
         pieces = list(self._pieces(positions, first))
         self.cache.reserve(length + len(positions) + self.rows)
-        logits, hidden = [], []
+        logits = []
         try:
             for a, b in pieces:
                 last = b == len(positions)
                 out = self._piece(tokens[a - first : b - first], positions[:b], not last_only or last)
-                self._cosines.take(b - a)
+                if self.features.active:
+                    self.features.take(b - a, last_only)
                 if not last_only or last:
                     kept = slice(b - a - 1, b - a) if last_only else slice(0, b - a)
                     logits.append(out[kept])
-                    hidden += [self.hidden[kept]] if self.hidden is not None else []
         finally:
             self.cache.length, self.cache.pending, self.cache.width = length, pending, None
-        if hidden:
-            self.compute.hidden = torch.cat(hidden)
         return logits[0] if len(logits) == 1 else torch.cat(logits)
 
     def _pieces(self, positions: np.ndarray, first: int) -> Iterator[tuple[int, int]]:
@@ -137,7 +135,11 @@ class BatchInvariantModel(CausalModel):
         ids = torch.tensor(tokens, device=self.device)
         exchange = self._exchange(positions, len(positions) - a, mask, width)
         x = self.compute.layers_over(ids, *self.compute.rotations(where), exchange)
-        return self.compute.logits(x) if wanted else None
+        if wanted:
+            return self.compute.logits(x)
+        if self.features.every_row:
+            self.compute.final(x)
+        return None
 
     def _exchange(self, positions: np.ndarray, rows: int, mask, width: int) -> Exchange:
         """For the last rows: keys and values go to their places; for the time of attention those of a branch lie in the

@@ -15,12 +15,13 @@ import torch
 from transformers import PreTrainedModel
 
 from engines.errors import UsageProblem
+from engines.model.feature_request import COSINES, LAST, FeatureRequest
+from engines.model.features import Features
 from engines.model.forward import Forward, Mask
 from engines.model.generic_forward import GenericForward
 from engines.model.kv_buffer import KVBuffer
-from engines.model.layer_cosines import LayerCosines
 from engines.model.masks import additive, spans
-from engines.model.sublayer_discovery import UnsupportedStructure
+from engines.model.sublayer_discovery import UnsupportedStructure, find
 from engines.model.sublayers import Sublayers
 from engines.model.weight_layouts import NAMES, weight_bytes
 
@@ -43,6 +44,7 @@ class CausalModel:
         trees: whether branching drafts can be verified in one forward; else chains only.
         remarks: what a user should know about this model here; ``note``: of every run, "" if nothing.
         compute: the forward.
+        features: hidden states of its rows, for drafters that ask for them.
     """
 
     note = ""
@@ -63,7 +65,7 @@ class CausalModel:
         self.trees = self.spans is not None
         self.cache = KVBuffer(config.num_hidden_layers)
         self._sublayers: Sublayers | UnsupportedStructure | None = None
-        self._cosines = LayerCosines()
+        self.features = Features(self.compute, config.num_hidden_layers, lambda: self.sublayers, name)
         self._whole: int | None = None  # while some are left out: how many of the first rows all layers have
         self.tokens: list[int] = []
         self._pending: list[int] = []
@@ -86,13 +88,31 @@ class CausalModel:
 
     @property
     def hidden(self) -> torch.Tensor | None:
-        """While ``show_hidden`` is on, the last hidden states [rows, width] of the last forward, after the final norm:
-        what the language modelling head reads. Of a prefill, those of the last row."""
-        return self.compute.hidden
+        """``features.latest(LAST)``, None while nobody asks for it."""
+        return self.features.latest(LAST) if LAST in self.features.wanted.taps else None
 
     def show_hidden(self, on: bool) -> bool:
-        """Keep each forward's last hidden states in ``hidden``, or no more. Returns whether this model can."""
-        return self.compute.keep_hidden(on)
+        """Ask for ``hidden``, or no more. Returns whether this model can."""
+        return self._want(FeatureRequest(latest=frozenset({LAST})), on)
+
+    def measure_cosines(self, on: bool) -> None:
+        """Ask for the cosines of every row, or no more."""
+        self._want(FeatureRequest(history=frozenset({COSINES})), on)
+
+    def _want(self, some: FeatureRequest, on: bool) -> bool:
+        wanted = self.features.wanted
+        rest = FeatureRequest(wanted.latest - some.latest, wanted.history - some.history)
+        try:
+            self.features.request(rest | some if on else rest)
+        except UsageProblem:
+            if some.history:
+                raise
+            return False
+        return True
+
+    def cosines(self) -> tuple[list[float], list[float]]:
+        """``features.mean_cosines`` of all committed rows."""
+        return self.features.mean_cosines(self.length)
 
     @property
     def sublayers(self) -> Sublayers:
@@ -103,7 +123,7 @@ class CausalModel:
         """
         if self._sublayers is None:
             try:
-                self._sublayers = self.compute.sublayers()
+                self._sublayers = find(self.model)
             except UnsupportedStructure as reason:
                 self._sublayers = reason
         if isinstance(self._sublayers, UnsupportedStructure):
@@ -124,36 +144,12 @@ class CausalModel:
         if self._whole is not None:
             raise ValueError("sublayers are left out already")
         with self.compute.without(self.sublayers, attention, mlp):
-            self._whole, self._cosines.paused = self.length, True
+            self._whole, self.features.paused = self.length, True
             try:
                 yield
             finally:
-                whole, self._whole, self._cosines.paused = self._whole, None, False
+                whole, self._whole, self.features.paused = self._whole, None, False
                 self.truncate(whole)
-
-    def measure_cosines(self, on: bool) -> None:
-        """Measure the cosine of the residual stream before and after each sublayer from now on, or no more. While it
-        is on, ``rewind`` keeps no row that was not measured.
-
-        Raises:
-            UsageProblem: the model's sublayers are not understood.
-        """
-        if on:
-            self._cosines.start(len(self.sublayers))
-            self.compute.watch(self.sublayers, self._cosines.see)
-        elif self._cosines.on:
-            self._cosines.stop()
-            self.compute.watch(self.sublayers, None)
-
-    def cosines(self) -> tuple[list[float], list[float]]:
-        """C_l of attention and MLP sublayers, one a layer, averaged over all committed rows.
-
-        Raises:
-            ValueError: not all of them were measured, or there are none.
-        """
-        if not 0 < self._cosines.length == self.length:
-            raise ValueError("these rows were not measured")
-        return self._cosines.mean()
 
     def extend(self, tokens: Sequence[int], cancelled: Callable[[], bool] = lambda: False) -> torch.Tensor | None:
         """Feed real tokens and commit them.
@@ -170,9 +166,10 @@ class CausalModel:
             chunk = tokens[start : start + _CHUNK]
             positions = range(self.length, self.length + len(chunk))
             logits = self._read(chunk, positions)
+            if self.features.active:
+                self.features.keep(None, self.length)
             self.cache.length += len(chunk)
             self.tokens += chunk
-            self._cosines.keep()
         return logits[-1] if logits is not None else None
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
@@ -190,6 +187,8 @@ class CausalModel:
             ValueError: branches, on a model that takes chains only.
         """
         first, n = len(self._pending), len(tokens)
+        if self.features.active:
+            self.features.begin()
         self.cache.reserve(self.length + first + n)
         self._seen = _grown(self._seen, parents)
         self._pending += tokens
@@ -201,14 +200,16 @@ class CausalModel:
     def keep(self, rows: list[int]) -> None:
         """Commit these pending rows (ascending, a path from the root down) and drop the others."""
         self.tokens += [self._pending[r] for r in rows]
+        if self.features.active:
+            self.features.keep(rows, self.length)
         self.cache.keep(rows)
-        self._cosines.keep(rows)
         self.drop()
 
     def drop(self) -> None:
         """Forget the pending rows."""
         self.cache.pending = 0
-        self._cosines.drop()
+        if self.features.active:
+            self.features.drop()
         self._pending = []
         self._seen = _NOTHING
 
@@ -219,13 +220,13 @@ class CausalModel:
         del self.tokens[length:]
         if self._whole is not None:
             self._whole = min(self._whole, length)
-        self._cosines.truncate(length)
+        self.features.truncate(length)
 
     def rewind(self, context: Sequence[int]) -> int:
         """Keep the longest cached prefix of ``context``, with at least a token left to feed. Returns its length."""
         limit = max(len(context) - 1, 0)
-        limit = min(limit, self._cosines.length) if self._cosines.on else limit
-        shared = _shared_prefix(self.tokens, context, limit)
+        known = self.features.length
+        shared = _shared_prefix(self.tokens, context, limit if known is None else min(limit, known))
         self.truncate(shared)
         return shared
 
@@ -249,7 +250,8 @@ class CausalModel:
     ) -> torch.Tensor:
         """One forward; without trees the model makes masks and positions itself, from the number of cached rows."""
         logits = self.compute.run(tokens, positions if self.trees else None, mask, self.cache, last_only)
-        self._cosines.take()
+        if self.features.active:
+            self.features.take(len(tokens), last_only)
         return logits
 
     def _text_mask(self, positions: range) -> Mask:

@@ -3,10 +3,11 @@
 Shapes are few: rows are padded to the next of ``ROWS``, columns to the next power of two. For each pair there is a
 program over fixed buffers (token ids, positions, places to write, masks, outputs), recorded at first use and replayed
 from then on. Everything that changes from call to call goes into those buffers, from pinned memory and without waiting,
-so a round waits for the device once, when its logits are read. Rows of padding write behind the rows in use, where the
+so a round waits for the device once, when its logits are read. Rows of padding write after the rows in use, where the
 next ones will be written, and see the first column.
 
-Longer texts, forwards without some sublayers, and those whose residual stream is watched run as they come.
+Hidden states by layer come from programs that copy them out: one for each set of layers that is asked for. Longer
+texts, forwards without some sublayers, and those whose sublayers are observed one by one run as they come.
 """
 
 from __future__ import annotations
@@ -58,16 +59,26 @@ class _Shape:
     Attributes:
         numbers: int64 [3, rows]: token ids, positions, places in the KV buffer.
         masks: by kind of layer, additive [1, 1, rows, columns].
-        logits, hidden: what it leaves, [rows, vocabulary] and [rows, width].
+        logits, last: what it leaves, [rows, vocabulary] and, after the final norm, [rows, width].
+        streams: the residual stream [rows, width] after some layers, counted from 1.
     """
 
-    def __init__(self, forward: CudaGraphForward, rows: int, columns: int) -> None:
+    def __init__(self, forward: CudaGraphForward, rows: int, columns: int, layers: frozenset[int]) -> None:
         like = forward.embedding
         self.rows, self.columns = rows, columns
         self.numbers = torch.zeros(3, rows, dtype=torch.int64, device=like.device)
         self.masks = {kind: like.new_zeros(1, 1, rows, columns) for kind in forward.kinds}
-        self.logits, self.hidden = like.new_zeros(rows, forward.vocab_size), like.new_zeros(rows, like.shape[1])
+        self.logits, self.last = like.new_zeros(rows, forward.vocab_size), like.new_zeros(rows, like.shape[1])
+        self.streams = {layer: like.new_zeros(rows, like.shape[1]) for layer in layers}
         self.replay: Program | None = None
+
+    def see_layer(self, layer: int, stream: torch.Tensor) -> None:
+        """As ``Observer``: copy the residual stream [rows, width] out of the program."""
+        if layer in self.streams:
+            self.streams[layer].copy_(stream)
+
+    def see_sublayer(self, before: torch.Tensor, after: torch.Tensor) -> None:
+        """As ``Observer``: nothing is kept."""
 
 
 class CudaGraphForward(LeanForward):
@@ -87,7 +98,7 @@ class CudaGraphForward(LeanForward):
     def __init__(self, model: PreTrainedModel, capture: Capture | None = None) -> None:
         super().__init__(model)
         self._capture = capture or CudaCapture(self.embedding.device)
-        self._shapes: OrderedDict[tuple[int, int], _Shape] = OrderedDict()
+        self._shapes: OrderedDict[tuple[int, int, frozenset[int]], _Shape] = OrderedDict()
         self._store: torch.Tensor | None = None  # the programs' KV buffer
         self._positions = max(1, getattr(model.config, "max_position_embeddings", 0) or 0)
         self.vocab_size: int = model.config.vocab_size
@@ -95,9 +106,11 @@ class CudaGraphForward(LeanForward):
     def run(
         self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, cache: KVBuffer, last_only: bool
     ) -> torch.Tensor:
-        if self.failure or len(tokens) > ROWS[-1] or self._see is not None or any(self._without):
+        observer, rows = self._observer, len(tokens)
+        by_sublayer = observer is not None and observer.sublayers is not None
+        if self.failure or rows > ROWS[-1] or by_sublayer or any(self._without):
             return super().run(tokens, positions, self._moved(mask), cache, last_only)
-        shape = self._shape(len(tokens), cache)
+        shape = self._shape(rows, cache, observer.layers if observer is not None else frozenset())
         self._fill(shape, tokens, positions, mask, cache.offset)
         try:
             if shape.replay is None:
@@ -107,13 +120,15 @@ class CudaGraphForward(LeanForward):
             self.failure, self.name = first_line(error), f"{LeanForward.name}, no CUDA graphs"
             self._drop()
             return super().run(tokens, positions, self._moved(mask), cache, last_only)
-        kept = slice(len(tokens) - 1 if last_only else 0, len(tokens))
-        if self._keeps_hidden:
-            self.hidden = shape.hidden[kept].clone()
-        return shape.logits[kept].clone()
+        if observer is not None:
+            for layer, stream in shape.streams.items():
+                observer.see_layer(layer, stream[:rows].clone())
+            if observer.last:
+                observer.see_last(shape.last[:rows].clone())
+        return shape.logits[rows - 1 if last_only else 0 : rows].clone()
 
-    def _shape(self, rows: int, cache: KVBuffer) -> _Shape:
-        """The buffers for so many rows behind those in the cache; all are new where the cache has moved."""
+    def _shape(self, rows: int, cache: KVBuffer, layers: frozenset[int]) -> _Shape:
+        """The buffers for so many rows after those in the cache; all are new where the cache has moved."""
         padded = next(size for size in ROWS if size >= rows)
         columns = max(_COLUMNS, 1 << (cache.offset + rows - 1).bit_length())
         cache.reserve(max(columns, cache.offset + padded, min(_AT_ONCE, self._positions)))
@@ -121,13 +136,13 @@ class CudaGraphForward(LeanForward):
         if store is not self._store:
             self._store = store
             self._drop()
-        shape = self._shapes.pop((padded, columns), None) or _Shape(self, padded, columns)
-        self._shapes[padded, columns] = shape
+        key = (padded, columns, layers)
+        shape = self._shapes[key] = self._shapes.pop(key, None) or _Shape(self, *key)
         if len(self._shapes) > _PROGRAMS:
             self._drop(next(iter(self._shapes)))
         return shape
 
-    def _drop(self, which: tuple[int, int] | None = None) -> None:
+    def _drop(self, which: tuple[int, int, frozenset[int]] | None = None) -> None:
         """Forget the programs of a shape, or all, once none of them runs."""
         if self.embedding.device.type == "cuda":
             torch.cuda.synchronize(self.embedding.device)
@@ -169,8 +184,8 @@ class CudaGraphForward(LeanForward):
                 pairs[i].index_copy_(1, places, states[0, :, heads:].transpose(0, 1))
                 return attend(states[:, :, :heads], seen[2 * i], seen[2 * i + 1], kind)
 
-            x = self.norm(self.layers_over(ids, cos[where], sin[where], exchange), self.final_norm)
-            shape.hidden.copy_(x)
+            x = self.norm(self.layers_over(ids, cos[where], sin[where], exchange, shape), self.final_norm)
+            shape.last.copy_(x)
             shape.logits.copy_(self.head(x))
 
         return program

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -13,8 +13,31 @@ from engines.model.sublayers import Sublayers
 
 Mask = torch.Tensor | Mapping[str, torch.Tensor] | None
 """Additive, [1, 1, rows, columns]; by kind of layer where there are several; None: what plain text sees."""
-See = Callable[[torch.Tensor, torch.Tensor], None]
-"""Told the residual stream [rows, width] before and after a sublayer: attention, then MLP, of each layer in turn."""
+
+
+class Observer(Protocol):
+    """What is told of hidden states while a forward runs.
+
+    Attributes:
+        layers: layers, counted from 1, after which it wants the residual stream.
+        sublayers: those it wants the residual stream before and after; None: of none.
+        last: whether it wants the states after the final norm.
+        every_row: whether it wants them of rows that give no logits too.
+    """
+
+    layers: frozenset[int]
+    sublayers: Sublayers | None
+    last: bool
+    every_row: bool
+
+    def see_layer(self, layer: int, stream: torch.Tensor) -> None:
+        """The residual stream [rows, width] after a layer, counted from 1."""
+
+    def see_sublayer(self, before: torch.Tensor, after: torch.Tensor) -> None:
+        """The residual stream [rows, width] before and after a sublayer: attention, then MLP, of each layer in turn."""
+
+    def see_last(self, states: torch.Tensor) -> None:
+        """The states [rows, width] after the final norm."""
 
 
 class Forward(Protocol):
@@ -25,30 +48,30 @@ class Forward(Protocol):
         makes_masks: whether None is a mask that it understands everywhere; else only for rows at the very beginning,
             and for one row that sees all.
         host_masks: whether it takes masks in the host's memory, wherever the model is.
-        hidden: while it is kept, [rows, width] after the final norm, of the last forward's rows that gave logits.
     """
 
     name: str
     makes_masks: bool
     host_masks: bool
-    hidden: torch.Tensor | None
 
     def run(
         self, tokens: Sequence[int], positions: Sequence[int] | None, mask: Mask, cache: KVBuffer, last_only: bool
     ) -> torch.Tensor:
-        """Logits [rows, vocabulary]; of the last row at least, where ``last_only``. Keys and values are written behind
-        those in ``cache``; its length is the caller's to change."""
+        """Logits [rows, vocabulary], or with ``last_only`` those of the last row, [1, vocabulary]. Keys and values are
+        written after those in ``cache``; its length is the caller's to change."""
 
-    def keep_hidden(self, on: bool) -> bool:
-        """Keep ``hidden`` from now on, or no more. Returns whether it can."""
+    def observe(self, observer: Observer | None) -> None:
+        """Tell this observer, and no other, from now on; None tells nobody.
 
-    def sublayers(self) -> Sublayers:
-        """The sublayers of the model. Raises ``structure.Unclear``."""
+        Raises:
+            UnsupportedStructure: the model does not show what the observer wants.
+        """
 
     def without(
         self, sublayers: Sublayers, attention: frozenset[int], mlp: frozenset[int]
     ) -> AbstractContextManager[None]:
-        """Forwards without these sublayers (layers from 0). Nothing of them is told to ``See``."""
+        """Forwards without these sublayers (layers from 0), of which the observer is told nothing.
 
-    def watch(self, sublayers: Sublayers, see: See | None) -> None:
-        """Tell ``see`` from now on; None: nobody."""
+        Raises:
+            ValueError: one of them cannot be left out.
+        """

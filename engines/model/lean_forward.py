@@ -18,11 +18,10 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from engines.model.forward import Mask, See
+from engines.model.forward import Mask, Observer
 from engines.model.fused import GATE_UP, QKV, fusible
 from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import FULL
-from engines.model.sublayer_discovery import find
 from engines.model.sublayers import Sublayers
 from engines.model.weight_layouts import adding, plain_call
 
@@ -109,9 +108,8 @@ class LeanForward:
         self.head = plain_call(model.lm_head)
         self.layers = [self._layer(config, i, layer) for i, layer in enumerate(inner.layers)]
         self.kinds = frozenset(layer.kind for layer in self.layers)
-        self.hidden: torch.Tensor | None = None
-        self._model, self._keeps_hidden = model, False
-        self._see: See | None = None
+        self._observer: Observer | None = None
+        self._layer_observer: Observer | None = None  # the same, where it wants the residual stream
         self._rotary = inner.rotary_emb
         self._cos = self._sin = self.embedding.new_zeros(0, 1, self.head_dim)
         self._without: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
@@ -130,60 +128,69 @@ class LeanForward:
             plain_call(getattr(mlp, GATE_UP)), adding(mlp.down_proj),
         )
 
-    def keep_hidden(self, on: bool) -> bool:
-        self._keeps_hidden, self.hidden = on, None
-        return True
-
-    def sublayers(self) -> Sublayers:
-        return find(self._model)
-
-    def watch(self, sublayers: Sublayers, see: See | None) -> None:
-        self._see = see
+    def observe(self, observer: Observer | None) -> None:
+        self._observer = observer
+        inside = observer is not None and (observer.layers or observer.sublayers is not None)
+        self._layer_observer = observer if inside else None
 
     @contextmanager
     def without(self, sublayers: Sublayers, attention: frozenset[int], mlp: frozenset[int]) -> Iterator[None]:
         sublayers.check(attention, mlp)
-        before, see = self._without, self._see
-        self._without, self._see = (attention, mlp), None
+        before, observer = self._without, self._observer
+        self._without = (attention, mlp)
+        self.observe(None)
         try:
             yield
         finally:
-            self._without, self._see = before, see
+            self._without = before
+            self.observe(observer)
 
     def run(
         self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, cache: KVBuffer, last_only: bool
     ) -> torch.Tensor:
-        ids = torch.tensor(tokens, device=self.embedding.device)
+        ids, observer = torch.tensor(tokens, device=self.embedding.device), self._observer
         x = self.layers_over(ids, *self.rotations(positions), self._over(cache, len(tokens), mask))
+        if last_only and observer is not None and observer.every_row:
+            return self.head(self.final(x)[-1:])
         return self.logits(x[-1:] if last_only else x)
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """Of the residual stream [rows, width] after all layers: [rows, vocabulary]."""
+        return self.head(self.final(x))
+
+    def final(self, x: torch.Tensor) -> torch.Tensor:
+        """The residual stream [rows, width] after all layers, after the final norm: [rows, width]."""
         x = self.norm(x, self.final_norm)
-        if self._keeps_hidden:
-            self.hidden = x
-        return self.head(x)
+        if self._observer is not None:
+            self._observer.see_last(x)
+        return x
 
     def layers_over(
-        self, ids: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, exchange: Exchange
+        self, ids: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, exchange: Exchange,
+        observer: Observer | None = None,
     ) -> torch.Tensor:
-        """The residual stream [rows, width] of token ids [rows] after all layers, with what ``rotations`` gives."""
+        """The residual stream [rows, width] of token ids [rows] after all layers, with what ``rotations`` gives.
+
+        Args:
+            observer: is told instead of the one of ``observe``.
+        """
         x, rows = F.embedding(ids, self.embedding), len(ids)
-        norm, (no_attention, no_mlp), see = self.norm, self._without, self._see
+        norm, (no_attention, no_mlp), observer = self.norm, self._without, observer or self._layer_observer
         for i, layer in enumerate(self.layers):
             before = x
             if i not in no_attention:
                 states = layer.qkv(norm(x, layer.norm)).view(1, rows, -1, self.head_dim)
                 self._rotate(layer, states, cos, sin)
                 x = layer.add_attention(x, exchange(i, states, layer.kind))
-            if see is not None:
-                see(before, x)
+            if observer is not None:
+                observer.see_sublayer(before, x)
                 before = x
             if i not in no_mlp:
                 gate, up = layer.gate_up(norm(x, layer.mlp_norm)).chunk(2, -1)
                 x = layer.add_mlp(x, F.silu(gate).mul_(up))
-            if see is not None:
-                see(before, x)
+            if observer is not None:
+                observer.see_sublayer(before, x)
+                observer.see_layer(i + 1, x)
         return x
 
     def _rotate(self, layer: _Layer, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:

@@ -33,6 +33,20 @@ def layer_lists(model: PreTrainedModel) -> list[nn.ModuleList]:
     return [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == count]
 
 
+def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
+    """The decoder layers, the first first.
+
+    Raises:
+        UnsupportedStructure: the configuration counts other things than modules that are called one after another.
+    """
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
+    names = {id(module): name for name, module in decoder.named_modules()}
+    for modules in layer_lists(model):
+        if not any(part.isdigit() for part in names.get(id(modules), "0").split(".")):
+            return modules
+    raise UnsupportedStructure("its layers are not a list of modules")
+
+
 @torch.inference_mode()
 def find(model: PreTrainedModel) -> Sublayers:
     """The sublayers of a model, in one forward of a few tokens and some more of each layer.

@@ -134,7 +134,7 @@ def test_rows_that_were_not_measured_are_read_again(measured):
 
 def test_long_prompts_are_summed_in_parts(measured, monkeypatch):
     monkeypatch.setattr("engines.model.causal_model._CHUNK", 7)
-    monkeypatch.setattr("engines.model.layer_cosines._WAITING", 500)
+    monkeypatch.setattr("engines.model.features._WAITING", 500)
     model = measured("llama")
     model.extend(TEXT)
     assert_mean(model, "llama")

@@ -135,7 +135,7 @@ def test_the_least_recently_used_program_goes(monkeypatch):
     for rows in (1, 2, 1, 4, 1, 2):
         ours.forward([5] * rows, [-1] * rows)
         ours.drop()
-    assert list(ours.compute._shapes) == [(1, 256), (2, 256)]
+    assert [key[:2] for key in ours.compute._shapes] == [(1, 256), (2, 256)]
     assert recorder.recorded == 5, "16 rows of text, 1, 2, 4, and 2 again"
 
 
@@ -201,7 +201,7 @@ def test_away_from_the_host_nothing_of_it_gets_into_a_program(name):
     assert ours.forward(*TREE).shape == (7, 260) and ours.hidden.shape == (7, 32)
     ours.keep([0, 2, 5])
     ours.extend((TEXT * 3)[:100])
-    assert not ours.compute.failure and list(ours.compute._shapes) == [(32, 256), (8, 256)]
+    assert not ours.compute.failure and [key[:2] for key in ours.compute._shapes] == [(32, 256), (8, 256)]
     ours.compute.embedding = torch.ones(260, 32, dtype=torch.bfloat16)
     with pytest.raises(RuntimeError):
         ours.forward([5], [-1])

@@ -1,0 +1,270 @@
+"""Hidden states that a model shows while somebody asks for them, row by row beside its KV buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from engines.errors import UsageProblem
+from engines.model.feature_request import COSINES, LAST, FeatureRequest, Tap
+from engines.model.forward import Forward
+from engines.model.sublayer_discovery import UnsupportedStructure
+from engines.model.sublayers import Sublayers
+
+_STEP = 256  # rows; buffers grow in multiples of it
+_WAITING = 1 << 22  # numbers that may wait to be compared together: many small operations cost more than a large one
+
+
+class Features:
+    """The hidden states of a model's rows, and the ``Observer`` that its forwards tell them to.
+
+    Args:
+        compute: the model's forward.
+        layers: how many layers the model has.
+        sublayers: gives the model's sublayers; raises UsageProblem where they are not understood.
+        name: the model's name, for messages.
+
+    Attributes:
+        wanted: what is asked for now.
+        active: whether anything is.
+        paused: meanwhile forwards show nothing, and rows that are kept do not count: they are drafts.
+        layers, last, sublayers, every_row: as in ``Observer``.
+    """
+
+    def __init__(self, compute: Forward, layers: int, sublayers: Callable[[], Sublayers], name: str) -> None:
+        self._compute, self._count, self._find_sublayers, self._name = compute, layers, sublayers, name
+        self.wanted, self.active, self.paused = FeatureRequest(), False, False
+        self.layers: frozenset[int] = frozenset()
+        self.last, self.every_row = False, False
+        self.sublayers: Sublayers | None = None
+        self._buffers: dict[Tap, _RowBuffer] = {}
+        self._cosines = _Cosines()
+        self._shown: dict[Tap, torch.Tensor] = {}  # by the forward under way
+        self._latest: dict[Tap, list[torch.Tensor]] = {}
+        self._pending = 0  # rows of the model that are pending since something is asked for
+
+    @contextmanager
+    def requested(self, wanted: FeatureRequest) -> Iterator[None]:
+        """Inside, forwards show what is wanted.
+
+        Raises:
+            UsageProblem: this model cannot show it.
+            ValueError: it has no such layer.
+        """
+        try:
+            self.request(wanted)
+            yield
+        finally:
+            self.request(FeatureRequest())
+
+    def request(self, wanted: FeatureRequest) -> None:
+        """Show this from now on, and nothing else. What was kept of earlier requests stays with its rows.
+
+        Raises:
+            UsageProblem: this model cannot show it.
+            ValueError: it has no such layer.
+        """
+        self._latest = {}
+        if wanted == self.wanted:
+            return
+        layers = frozenset(tap for tap in wanted.taps if isinstance(tap, int))
+        if layers and not 1 <= min(layers) <= max(layers) <= self._count:
+            raise ValueError(f"{self._name} has layers 1 to {self._count}, not {sorted(layers)}")
+        self.sublayers = self._find_sublayers() if COSINES in wanted.taps else None
+        self.layers, self.last, self.every_row = layers, LAST in wanted.taps, LAST in wanted.history
+        self.wanted, self.active = FeatureRequest(), False
+        try:
+            self._compute.observe(self if wanted.taps else None)
+        except UnsupportedStructure as reason:
+            raise UsageProblem(
+                f"{self._name} does not show its hidden states: {reason}", "choose another engine"
+            ) from None
+        self.wanted, self.active = wanted, bool(wanted.taps)
+        self.drop()
+
+    def latest(self, tap: Tap) -> torch.Tensor:
+        """States [rows, width] of the last forward's rows, or of a prefill's last row.
+
+        Raises:
+            ValueError: they are not asked for, or nothing was fed since.
+        """
+        found = self._latest.get(tap)
+        if not found:
+            raise ValueError(f"no forward has shown {tap!r}")
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    def rows(self, tap: Tap, start: int = 0, stop: int | None = None) -> torch.Tensor:
+        """States [stop - start, width] of rows of the context, and of the pending rows after them; a view, valid until
+        something else is fed or kept.
+
+        Args:
+            start, stop: positions of committed rows; from the model's length on, pending rows in the order in which
+                they were fed. None stands for all.
+
+        Raises:
+            ValueError: not all of these rows have such states.
+        """
+        buffer = self._buffers.get(tap)
+        end = buffer.length + buffer.pending if buffer is not None else 0
+        stop = end if stop is None else stop
+        if buffer is None or buffer.store is None or not 0 <= start <= stop <= end:
+            raise ValueError(f"rows {start} to {stop} have no {tap!r}")
+        return buffer.store[start:stop]
+
+    def mean_cosines(self, rows: int) -> tuple[list[float], list[float]]:
+        """Cosines of attention and of MLP sublayers, one a layer, averaged over the model's committed ``rows``.
+
+        Raises:
+            ValueError: not all of these rows were measured, or there are none.
+        """
+        buffer = self._buffers.get(COSINES)
+        if buffer is None or not 0 < buffer.length == rows:
+            raise ValueError("these rows were not measured")
+        mean = self.rows(COSINES, 0, rows).double().mean(0).tolist()
+        return mean[0::2], mean[1::2]
+
+    @property
+    def length(self) -> int | None:
+        """How many of the first rows have all that is asked for; None where nothing is asked of every row."""
+        lengths = [self._buffer(tap).length for tap in self.wanted.history]
+        return min(lengths) if lengths else None
+
+    def see_layer(self, layer: int, stream: torch.Tensor) -> None:
+        """The residual stream [rows, width] after a layer, counted from 1; it must stay as it is until ``take``."""
+        if layer in self.layers:
+            self._shown[layer] = stream
+
+    def see_sublayer(self, before: torch.Tensor, after: torch.Tensor) -> None:
+        """The residual stream [rows, width] before and after the next sublayer: attention, then MLP, of each layer in
+        turn. The tensors must stay as they are until ``take``."""
+        if self.sublayers is not None:
+            self._cosines.see(before, after)
+
+    def see_last(self, states: torch.Tensor) -> None:
+        """The states [rows, width] after the final norm; they must stay as they are until ``take``."""
+        if self.last:
+            self._shown[LAST] = states
+
+    def begin(self) -> None:
+        """A forward begins: what the last one showed is forgotten."""
+        if not self.paused:
+            self._latest = {}
+
+    def take(self, rows: int, last_only: bool = False) -> None:
+        """A forward is over; its first ``rows`` rows are pending, others were padding.
+
+        Args:
+            last_only: only the last of them gave logits (a prefill).
+        """
+        if self.paused:
+            return
+        if self.sublayers is not None:
+            self._shown[COSINES] = self._cosines.take(2 * self._count)
+        for tap, states in self._shown.items():
+            states = states[:rows]
+            if tap in self.wanted.history:
+                self._buffer(tap).append(states)
+            if last_only:
+                self._latest[tap] = [states[-1:]]
+            else:
+                self._latest.setdefault(tap, []).append(states)
+        self._shown = {}
+        self._pending += rows
+
+    def keep(self, rows: Sequence[int] | None, start: int) -> None:
+        """Commit these pending rows (ascending; None: all) and drop the others.
+
+        Args:
+            start: rows that the model had committed before.
+        """
+        if not self.paused:
+            for tap in self.wanted.history:
+                buffer = self._buffer(tap)
+                if buffer.length == start and buffer.pending == self._pending:  # else rows before these lack it
+                    buffer.keep(rows)
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget the pending rows."""
+        self._pending, self._shown = 0, {}
+        self._cosines.clear()
+        for buffer in self._buffers.values():
+            buffer.pending = 0
+
+    def truncate(self, length: int) -> None:
+        """Forget the rows from ``length`` on, and the pending ones."""
+        self.drop()
+        if not length:
+            self._buffers = {}  # frees their memory
+        for buffer in self._buffers.values():
+            buffer.length = min(buffer.length, length)
+
+    def _buffer(self, tap: Tap) -> _RowBuffer:
+        return self._buffers.setdefault(tap, _RowBuffer())
+
+
+class _RowBuffer:
+    """States of rows, ``length`` committed ones, then ``pending`` ones.
+
+    Attributes:
+        store: [capacity, width]; None before the first row.
+    """
+
+    def __init__(self) -> None:
+        self.length = self.pending = 0
+        self.store: torch.Tensor | None = None
+
+    def append(self, states: torch.Tensor) -> None:
+        """Add pending rows [rows, width]; the buffer grows geometrically."""
+        start = self.length + self.pending
+        end, old = start + len(states), self.store
+        if old is None or end > len(old):
+            capacity = -(-max(end, start * 3 // 2) // _STEP) * _STEP
+            self.store = states.new_empty(capacity, states.shape[1])
+            if old is not None:
+                self.store[:start] = old[:start]
+        self.store[start:end] = states
+        self.pending += len(states)
+
+    def keep(self, rows: Sequence[int] | None) -> None:
+        """Commit these pending rows (ascending; None: all)."""
+        count = self.pending if rows is None else len(rows)
+        if rows and rows[-1] >= count:  # else they are in place
+            with torch.inference_mode():
+                where = torch.tensor(rows, device=self.store.device) + self.length
+                self.store[self.length : self.length + count] = self.store[where]
+        self.length += count
+        self.pending = 0
+
+
+class _Cosines:
+    """Cosines of a forward's residual stream before and after each sublayer, in float32."""
+
+    def __init__(self) -> None:
+        self._found: list[torch.Tensor] = []  # [sublayers, rows]
+        self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def see(self, before: torch.Tensor, after: torch.Tensor) -> None:
+        """The stream [rows, width] before and after the next sublayer."""
+        self._waiting.append((before, after))
+        if len(self._waiting) * before.numel() >= _WAITING:
+            self._compare()
+
+    def take(self, sublayers: int) -> torch.Tensor:
+        """Those of the forward that is over, [rows, sublayers]."""
+        self._compare()
+        found = torch.cat(self._found).view(sublayers, -1).T
+        self._found = []
+        return found
+
+    def clear(self) -> None:
+        """Forget a forward that was broken off."""
+        self._found, self._waiting = [], []
+
+    def _compare(self) -> None:
+        if self._waiting:
+            before, after = (torch.stack(streams).float() for streams in zip(*self._waiting))
+            self._found.append(torch.cosine_similarity(before, after, dim=-1))
+            self._waiting = []
