@@ -13,6 +13,7 @@ from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
     from engines.report.traces import Trace
+    from spec_tui.export.formats import ExportOptions
     from spec_tui.learn.walk import Walk
     from spec_tui.session.recorded_race import RecordedRace
 
@@ -62,6 +63,15 @@ def open_lessons(begin: str, walk: Walk | None, theme: str | None = None, presen
 
     with _terminal_as_it_was():
         return run_lessons(begin, walk, theme, presenter)
+
+
+def draw_picture(trace: Trace, name: str, options: ExportOptions) -> str:
+    """The application's screen at the end of a trace, as SVG. Raises UsageProblem where there is no such theme."""
+    from spec_tui.tui.app import check_theme
+    from spec_tui.tui.picture import picture
+
+    check_theme(options.theme)
+    return picture(trace, name, options.size or (120, 40), options.theme)
 
 
 def _need_terminal(otherwise: str) -> None:

@@ -13,8 +13,8 @@ from engines import machine
 from engines.datastores.storage import catalog as places
 from engines.hub import hub_cache as cache
 from engines.hub import local_models as at_hand
-from spec_tui.cli.ansi import Ink
 from spec_tui.cli.library_probe import probe
+from spec_tui.present.ansi import FateStyle
 from spec_tui.session.log import log_path
 
 _PACKAGES = (
@@ -81,7 +81,7 @@ def _devices(torch: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _terminal() -> dict[str, Any]:
     size = shutil.get_terminal_size((0, 0))
-    ink = Ink.of(sys.stdout, os.environ)
+    ink = FateStyle.of(sys.stdout, os.environ)
     return {
         "terminal": sys.stdout.isatty(),
         "columns": size.columns or None,

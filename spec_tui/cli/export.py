@@ -13,15 +13,18 @@ from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
 from engines.report.traces import read_trace
+from spec_tui.cli.application import draw_picture
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import complete_trace
-from spec_tui.export.formats import FORMS, ExportOptions
+from spec_tui.export.formats import FORMATS as DOCUMENTS
+from spec_tui.export.formats import ExportFormat, ExportOptions
 from spec_tui.session.sample_traces import trace_path
 
-To = StrEnum("To", {name: name for name in FORMS})
+FORMATS = DOCUMENTS | {"svg": ExportFormat("picture of the application's screen at the end", draw_picture)}
+ExportName = StrEnum("ExportName", {name: name for name in FORMATS})
 
 _TRACE = "A trace that spec-tui run --trace wrote, or the name of one that ships."
-_TO = "; ".join(f"{name}: {form.words}" for name, form in FORMS.items()) + ". Default: as --output ends."
+_TO = "; ".join(f"{name}: {form.words}" for name, form in FORMATS.items()) + ". Default: as --output ends."
 _OUTPUT = "Where to write. Default: the trace's name in this folder; - is stdout."
 _SIZE = "Of the screen (svg, 120x40) or the terminal (cast, 80x24)."
 _LARGEST = 1000
@@ -29,7 +32,7 @@ _LARGEST = 1000
 
 def export(
     trace: Annotated[str, Argument(metavar="FILE|NAME", help=_TRACE, autocompletion=complete_trace)],
-    to: Annotated[To | None, Option(help=_TO)] = None,
+    to: Annotated[ExportName | None, Option(help=_TO)] = None,
     output: Annotated[str | None, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT)] = None,
     force: Annotated[bool, Option("--force", help="Overwrite the file if it exists.")] = False,
     size: Annotated[str | None, Option(metavar="COLSxROWS", help=_SIZE)] = None,
@@ -49,16 +52,16 @@ def export(
         raise UsageProblem(f"{target} exists", "name another file with --output, or say --force")
     for problem in recorded.problems:
         narrate(f"note: {problem}")
-    look = ExportOptions(_size(size), _theme(theme) if name == "svg" else None, speed)
-    _write(target, FORMS[name].make(recorded, path.stem, look), force)
+    options = ExportOptions(_size(size), theme, speed)
+    _write(target, FORMATS[name].make(recorded, path.stem, options), force)
     return 0
 
 
-def _form(to: To | None, output: str | None) -> str:
+def _form(to: ExportName | None, output: str | None) -> str:
     ending = Path(output).suffix[1:].lower() if output else ""
     name = to.value if to is not None else ending
-    if name not in FORMS:
-        raise UsageProblem("say which form to export to", "--to " + "|".join(FORMS))
+    if name not in FORMATS:
+        raise UsageProblem("say which form to export to", "--to " + "|".join(FORMATS))
     return name
 
 
@@ -71,13 +74,6 @@ def _size(size: str | None) -> tuple[int, int] | None:
     if not (20 <= width <= _LARGEST and 5 <= height <= _LARGEST):
         raise UsageProblem(f"the size {size} is out of range", f"20x5 to {_LARGEST}x{_LARGEST}")
     return width, height
-
-
-def _theme(theme: str | None) -> str | None:
-    from spec_tui.tui.app import check_theme
-
-    check_theme(theme)
-    return theme
 
 
 def _write(path: Path | None, text: str, force: bool) -> None:

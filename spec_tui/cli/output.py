@@ -14,8 +14,8 @@ from typing import Any
 from engines import codec
 from engines.report.events import Audited, Emitted, Event, Failed, Finished, Loading, Prefilled, Round, Started
 from engines.report.metrics import Metrics
-from spec_tui.cli.ansi import Ink
 from spec_tui.cli.failures import narrate
+from spec_tui.present.ansi import FateStyle
 from spec_tui.present.audit_words import sentence
 from spec_tui.present.narration import REASONS, Narrator
 from spec_tui.present.text import lossy, one_line, sanitise
@@ -153,7 +153,7 @@ class TextOutput:
     """Streams the answer: marked on a terminal, exact in a pipe."""
 
     def __init__(self) -> None:
-        self._ink = Ink.of(sys.stdout, os.environ)
+        self._ink = FateStyle.of(sys.stdout, os.environ)
         self._open_line = False
         if self._ink.exact:
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
@@ -177,7 +177,7 @@ class TextOutput:
 
     def finish(self, record: Record) -> None:
         self.abandon()
-        ink = Ink.of(sys.stderr, os.environ)
+        ink = FateStyle.of(sys.stderr, os.environ)
         if self._ink.marks and ink.marks:
             print(f"\n{ink.legend()}", file=sys.stderr)
         narrate(record.summary())

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from engines.report.events import Emitted
 from engines.report.run_state import RunState
-from spec_tui.cli.ansi import Ink
 from spec_tui.export import about
+from spec_tui.present.ansi import FateStyle
 from spec_tui.present.narration import question
 from spec_tui.present.text import sanitise
 
-_INK = Ink(marks=True, colour=True, exact=False)
+_INK = FateStyle(marks=True, colour=True, exact=False)
 _BEFORE, _AFTER = 1.0, 2.0  # seconds to read the prompt, and the numbers
 _FAINT, _PLAIN = "\x1b[2m", "\x1b[0m"
 

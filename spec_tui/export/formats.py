@@ -1,4 +1,4 @@
-"""The forms a recorded run can take, by name."""
+"""The forms that a recorded run can be written in, by name."""
 
 from __future__ import annotations
 
@@ -18,46 +18,39 @@ class ExportOptions:
     speed: float = 1.0
 
 
-def _markdown(trace: Trace, name: str, look: ExportOptions) -> str:
-    from spec_tui.export.markdown import markdown
+@dataclass(frozen=True, slots=True)
+class ExportFormat:
+    """A form: what it is, in words, and what makes it from a trace, its name and the options."""
 
-    return markdown(_runs(trace))
-
-
-def _page(trace: Trace, name: str, look: ExportOptions) -> str:
-    from spec_tui.export.page import page
-
-    return page(_runs(trace))
-
-
-def _picture(trace: Trace, name: str, look: ExportOptions) -> str:
-    from spec_tui.export.picture import picture
-
-    return picture(trace, name, look.size or (120, 40), look.theme)
-
-
-def _cast(trace: Trace, name: str, look: ExportOptions) -> str:
-    from spec_tui.export.cast import cast
-
-    return cast(_runs(trace), *(look.size or (80, 24)), speed=look.speed)
+    words: str
+    make: Callable[[Trace, str, ExportOptions], str]
 
 
 def _runs(trace: Trace) -> list[RunState]:
     return [fold_all(run) for run in trace.runs]
 
 
-@dataclass(frozen=True, slots=True)
-class ExportFormat:
-    """A form: what it is, in words, and what makes it."""
+def _markdown(trace: Trace, name: str, options: ExportOptions) -> str:
+    from spec_tui.export.markdown import markdown
 
-    words: str
-    make: Callable[[Trace, str, ExportOptions], str]
+    return markdown(_runs(trace))
 
 
-FORMS = {
+def _page(trace: Trace, name: str, options: ExportOptions) -> str:
+    from spec_tui.export.page import page
+
+    return page(_runs(trace))
+
+
+def _cast(trace: Trace, name: str, options: ExportOptions) -> str:
+    from spec_tui.export.cast import cast
+
+    return cast(_runs(trace), *(options.size or (80, 24)), speed=options.speed)
+
+
+FORMATS = {
     "md": ExportFormat("Markdown: the answer, its corrections, the rounds in a table", _markdown),
     "html": ExportFormat("web page: colours, views, a token's facts where you point at it", _page),
-    "svg": ExportFormat("picture of the application's screen at the end", _picture),
     "cast": ExportFormat("recording of a terminal (asciicast v2), by the engine's clock", _cast),
 }
-"""By name, which is the ending of the file too."""
+"""By name, which is the ending of the file too. A picture of the application is the application's to make."""

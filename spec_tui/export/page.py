@@ -10,10 +10,9 @@ from engines.report.run_state import RunState, TokenState
 from spec_tui.export import about
 from spec_tui.present import token_styles as marks
 from spec_tui.present.narration import question, quoted
+from spec_tui.present.styles import DARK, LEGEND, LIGHT, STYLES
 from spec_tui.present.text import one_line, sanitise, visible
 from spec_tui.tui.screens.inspector import facts, fate, rivals
-from spec_tui.tui.theme import DARK, LIGHT
-from spec_tui.tui.widgets.styles import INKS
 
 _VIEWS = ("outcome", "source", "confidence", "plain")
 _ATTRIBUTES = {
@@ -58,9 +57,7 @@ def page(runs: Sequence[RunState]) -> str:
 
 
 def _style() -> str:
-    names = [variable for variable, _, _ in INKS.values()]
-    names += ["background", "panel", "foreground", "border", "primary"]
-    light, dark = (_colours(theme, dict.fromkeys(names)) for theme in (LIGHT, DARK))
+    light, dark = ("".join(f"--{name}:{colour};" for name, colour in theme.items()) for theme in (LIGHT, DARK))
     rules = [f":root{{color-scheme:light dark;{light}}}",
              f"@media(prefers-color-scheme:dark){{:root:not(:has(#light:checked)){{{dark}}}}}",
              f":root:has(#dark:checked){{color-scheme:dark;{dark}}}", ":root:has(#light:checked){color-scheme:light}"]
@@ -68,31 +65,25 @@ def _style() -> str:
         rules.append(f"body:has(#view-{view}:checked) .legend.{view}{{display:block}}")
     for view, styles in _styles().items():
         for style in styles:
-            rules.append(f"body:has(#view-{view}:checked) .{style}{{{_ink(style)}}}")
-            rules.append(f".legend .{style}{{{_ink(style)}}}")
-    rules.append(f".ghost{{{_ink('ghost')}}}")
+            rules.append(f"body:has(#view-{view}:checked) .{style}{{{_declarations(style)}}}")
+            rules.append(f".legend .{style}{{{_declarations(style)}}}")
+    rules.append(f".ghost{{{_declarations('ghost')}}}")
     return _LAYOUT + "\n".join(rules)
-
-
-def _colours(theme, names: Iterable[str]) -> str:
-    values = {**theme.variables, **{name: getattr(theme, name) for name in names if hasattr(theme, name)}}
-    return "".join(f"--{name}:{values[name]};" for name in names if values.get(name))
 
 
 def _styles() -> dict[str, list[str]]:
     """The style names of each view that has colours."""
-    names = list(marks.LEGEND)
+    names = list(LEGEND)
     sources, heat = [n for n in names if n.startswith("by-")], ["sure", "likely", "unsure", "guess"]
     return {"outcome": [n for n in names if n not in (*sources, *heat, "ghost")], "source": sources, "confidence": heat}
 
 
-def _ink(name: str) -> str:
+def _declarations(name: str) -> str:
     """The declarations of a style of the application."""
-    variable, _, attributes = INKS[name]
-    words = attributes.split()
+    colour, words = STYLES[name].colour, STYLES[name].attributes.split()
     out = [_ATTRIBUTES[word] for word in words if word in _ATTRIBUTES]
-    out += ([f"background:var(--{variable})", "color:var(--background)"] if "reverse" in words
-            else [f"color:var(--{variable})"])
+    out += ([f"background:var(--{colour})", "color:var(--background)"] if "reverse" in words
+            else [f"color:var(--{colour})"])
     return ";".join(out)
 
 
@@ -116,7 +107,7 @@ def _run(run: RunState) -> Iterator[str]:
     yield f'<div class="answer">{"".join(_token(run, index) for index in range(len(run.tokens)))}</div>\n'
     for view, styles in _styles().items():
         present = marks.present(run.tokens, view)
-        words = "".join(f'<span class="{n}">{_text(marks.LEGEND[n])}</span>' for n in styles if n in present)
+        words = "".join(f'<span class="{n}">{_text(LEGEND[n])}</span>' for n in styles if n in present)
         yield f'<div class="legend {view}">{words}</div>\n'
     yield f"<h2>numbers</h2>\n{_table(about.outcome(run))}"
     if run.started is not None:

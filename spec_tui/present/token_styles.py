@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from textual.content import Content
 
 from engines.report.run_state import RunState, TokenState
+from spec_tui.present.styles import LEGEND
 from spec_tui.present.text import LOSSY
 
 STAND_OUT = "bold reverse $error"  # of the mark LOSSY, as the ink "lossy"
@@ -20,14 +21,6 @@ VIEWS = ("outcome", "source", "confidence", "plain")
 INKED_BLANKS = frozenset(
     {"by-prompt", "corrected", "bonus", "by-output", "by-target", "unsure", "guess", "ghost", "lossy"}
 )
-
-LEGEND = {
-    "accepted": "accepted", "corrected": "corrected by target", "bonus": "bonus of target",
-    "target": "target, no draft", "ghost": "rejected draft",
-    "by-draft": "draft model", "by-retrieval": "datastore", "by-prompt": "copied from prompt",
-    "by-output": "copied from answer", "by-target": "target",
-    "sure": "p ≥ .9", "likely": "p ≥ .6", "unsure": "p ≥ .3", "guess": "p < .3",
-}
 
 LETTERS = {"draft": "D", "retrieval": "R", "prompt": "P", "output": "O", "target": "T"}
 SOURCES = {

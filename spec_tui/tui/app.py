@@ -14,12 +14,13 @@ from textual.screen import Screen
 
 from engines.errors import UsageProblem
 from engines.request import Request
+from spec_tui.present.styles import DARK_TOKENS, LIGHT_TOKENS
 from spec_tui.present.token_styles import VIEWS
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.tui.chat_session import ChatSession
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.settings import ChatSettings
-from spec_tui.tui.theme import DARK_TOKENS, LIGHT_TOKENS, THEMES
+from spec_tui.tui.theme import THEMES
 
 
 class SpecTui(App[int]):

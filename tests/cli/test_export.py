@@ -17,13 +17,13 @@ import pytest
 from engines.report.events import Finished, Prefilled, Round, Started
 from engines.report.run_state import RunState, fold_all
 from engines.report.traces import read_trace
+from spec_tui.cli.export import FORMATS
 from spec_tui.export.cast import cast
-from spec_tui.export.formats import FORMS
 from spec_tui.export.markdown import markdown
 from spec_tui.export.page import page
 from spec_tui.present.narration import Narrator
+from spec_tui.present.styles import DARK_TOKENS, LIGHT_TOKENS
 from spec_tui.session.sample_traces import names, trace_path
-from spec_tui.tui.theme import DARK_TOKENS, LIGHT_TOKENS
 
 EVIL = '</span><script>alert(1)</script>"\' onmouseover=x & | `` ```` \x1b[31m\x9b2J\u202e <img src=http://x>\n# head'
 
@@ -201,7 +201,7 @@ def test_a_picture_is_of_the_screen_at_the_end(cli, tmp_path):
     assert not re.search(r"https?://(?!www\.w3\.org)", target.read_text())
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMATS)
 def test_written_to_a_file_of_its_name_and_never_over_another(cli, tmp_path, monkeypatch, form):
     monkeypatch.chdir(tmp_path)
     done = cli("export", "pld", "--to", form)
@@ -216,7 +216,7 @@ def test_to_stdout_and_from_a_damaged_file(cli, tmp_path):
     assert cli("export", "pld", "--to", "md", "-o", "-").out == markdown([run_of("pld")])
     data = trace_path("pld").read_bytes()
     (tmp_path / "cut.jsonl").write_bytes(data[: len(data) // 2])
-    for form in FORMS:
+    for form in FORMATS:
         done = cli("export", str(tmp_path / "cut.jsonl"), "--to", form, "-o", str(tmp_path / f"x.{form}"))
         assert done.code == 0 and "the end of the run is missing" in done.err
 

@@ -11,14 +11,14 @@ from textual.widgets.option_list import Option
 
 from engines.report.run_state import RunState
 from engines.report.traces import Trace, recorded, written
-from spec_tui.export.formats import FORMS, ExportOptions
+from spec_tui.export.formats import FORMATS, ExportOptions
 from spec_tui.tui.screens.modal import Box, SpecModal
 
 PICTURE = "svg"
 _ENDINGS = {"trace": "jsonl"}
 CHOICES = {
     "trace": "the run's events, for spec-tui replay",
-    **{name: form.words for name, form in FORMS.items() if name != PICTURE},
+    **{name: form.words for name, form in FORMATS.items()},
     PICTURE: "picture of the screen as it is",
 }
 """What there is to choose: name and words."""
@@ -57,4 +57,4 @@ def document(run: RunState, name: str) -> tuple[bytes, str]:
     events = recorded(run)
     if name == "trace":
         return written(events), _ENDINGS[name]
-    return FORMS[name].make(Trace(events), "answer", ExportOptions()).encode("utf-8", "backslashreplace"), name
+    return FORMATS[name].make(Trace(events), "answer", ExportOptions()).encode("utf-8", "backslashreplace"), name

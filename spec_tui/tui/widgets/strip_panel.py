@@ -9,7 +9,7 @@ from rich.style import Style
 from textual.geometry import Region
 from textual.strip import Strip
 
-from spec_tui.tui.widgets.styles import Inked
+from spec_tui.tui.widgets.styled_widget import Inked
 from spec_tui.tui.widgets.wrap import cells
 
 Span = tuple[str, str]

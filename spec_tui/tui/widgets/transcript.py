@@ -17,7 +17,7 @@ from engines.report.run_state import RunState, ghosts
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import LOSSY, one_line, sanitise
 from spec_tui.tui.widgets.cached_scrollbar import CachedScrollbar
-from spec_tui.tui.widgets.styles import Inked
+from spec_tui.tui.widgets.styled_widget import Inked
 from spec_tui.tui.widgets.token_cursor import TokenCursor
 from spec_tui.tui.widgets.wrap import GUTTER, Line, Tok, Wrapper, cells
 

@@ -5,31 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, get_args
 
 from engines.report.events import Emitted, Kind
+from spec_tui.present.styles import LEGEND, STYLES
 from spec_tui.present.text import sanitise
 
-# Kind: (attributes, colour). The colours are the terminal's own, so they are readable on its background. Both
-# kinds that the target put right are yellow; one underline or two tells them apart, with colour and without.
-_STYLES: dict[Kind, tuple[str, str]] = {
-    "accepted": ("", "36"),
-    "corrected": ("1;4", "33"),
-    "bonus": ("1;21", "33"),
-    "target": ("", ""),
-}
-_LEGEND: tuple[tuple[Kind, str], ...] = (
-    ("accepted", "accepted"),
-    ("corrected", "corrected by target"),
-    ("bonus", "bonus of target"),
-    ("target", "target, no draft"),
-)
+# Of the terminal's own colours, so they are readable on its background. Both kinds that the target put right are
+# yellow; one underline or two tells them apart, with colour and without.
+_COLOURS: dict[Kind, str] = {"accepted": "36", "corrected": "33", "bonus": "33"}
+_ATTRIBUTES = {"bold": "1", "underline": "4", "underline2": "21"}
 _RESET = "\x1b[0m"
 
 
 @dataclass(frozen=True, slots=True)
-class Ink:
-    """How text goes out to a stream.
+class FateStyle:
+    """How an answer is written to a stream.
 
     Attributes:
         marks: fates are marked with escape sequences.
@@ -42,7 +33,7 @@ class Ink:
     exact: bool
 
     @classmethod
-    def of(cls, stream: IO[str], environ: Mapping[str, str]) -> Ink:
+    def of(cls, stream: IO[str], environ: Mapping[str, str]) -> FateStyle:
         """For a terminal: marked and made safe. For a pipe: the exact text, as data, unless FORCE_COLOR asks
         for marks. NO_COLOR leaves the attributes."""
         terminal = stream.isatty()
@@ -56,10 +47,10 @@ class Ink:
 
     def legend(self) -> str:
         """One line that names the marks, each in its own style."""
-        return "   ".join(self._paint(words, kind) for kind, words in _LEGEND)
+        return "   ".join(self._paint(LEGEND[kind], kind) for kind in get_args(Kind))
 
     def _paint(self, text: str, kind: Kind) -> str:
         text = text if self.exact else sanitise(text)
-        attributes, colour = _STYLES[kind]
-        codes = ";".join(filter(None, (attributes, colour if self.colour else "")))
-        return f"\x1b[{codes}m{text}{_RESET}" if self.marks and codes and text else text
+        codes = [_ATTRIBUTES[name] for name in STYLES[kind].attributes.split()]
+        codes += [_COLOURS[kind]] if self.colour and kind in _COLOURS else []
+        return f"\x1b[{';'.join(codes)}m{text}{_RESET}" if self.marks and codes and text else text

@@ -1,0 +1,49 @@
+"""What widgets that draw their own lines share: styles by name, resolved from the theme once.
+
+Not component classes: a style sheet would work them out for every widget on every change of a class, which costs more
+than everything else before the first paint.
+"""
+
+from __future__ import annotations
+
+from rich.style import Style
+from textual.color import Color, ColorParseError
+from textual.widget import Widget
+
+from spec_tui.present.styles import STYLES
+from spec_tui.present.styles import Style as NamedStyle
+
+
+class Inked(Widget):
+    """A widget that asks for styles by name; ``forget_ink`` is called when the theme changes."""
+
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.forget_ink())
+
+    def forget_ink(self) -> None:
+        """Drop what was made with the old colours."""
+        self.__dict__.pop("_ink", None)
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self.forget_ink()
+
+    def ink(self, name: str) -> Style:
+        """The style of a name on this widget's background."""
+        cache: dict[str, Style] = self.__dict__.setdefault("_ink", {})
+        if (style := cache.get(name)) is None:
+            style = cache[name] = self._mix(STYLES[name])
+        return style
+
+    def _mix(self, named: NamedStyle) -> Style:
+        back = self.background_colors[1]
+        variables = self.app.theme_variables
+        try:
+            color = Color.parse(variables.get(named.colour, ""))
+        except ColorParseError:
+            color = Color.parse(variables["foreground"])
+        if named.share < 1 and color.ansi is None and back.ansi is None:
+            color = back.blend(color, named.share)
+        flags = dict.fromkeys(named.attributes.split(), True)
+        return Style(color=color.rich_color, bgcolor=back.rich_color, **flags)
