@@ -22,7 +22,7 @@ from engines.core.sampling import Sampling
 from engines.core.stop import Stop
 from engines.cost.budget import Acceptance, Budget
 from engines.cost.curve import CostCurve, Points
-from engines.cost.pricing import price, price_for_dice
+from engines.cost.pricing import fixed_price, price
 from engines.datastores.building.build_spec import STANDARD_LIBRARY, offered
 from engines.datastores.building.datastore_service import DatastoreService
 from engines.datastores.search.open_datastores import OpenDatastores
@@ -53,7 +53,7 @@ class Runtime:
     Attributes:
         ready: what was loaded, as an event.
         prices: t(n) of target and draft model.
-        dice_prices: the same for runs whose text depends on what is drafted (``pricing.price_for_dice``).
+        dice_prices: the same for runs whose text depends on what is drafted (``pricing.fixed_price``).
     """
 
     def __init__(
@@ -173,16 +173,16 @@ class Runtime:
             torch.set_num_threads(self.ready.threads)  # another runtime has been loaded since
         fixed = self.target.device.type != "cpu" or isinstance(self.target, BatchInvariantModel)
         threads = 1 if fixed else self.ready.threads
-        crowd = ThreadGovernor(self.prices[0], threads)
+        governor = ThreadGovernor(self.prices[0].at, threads)
         try:
             for event in events:
                 if isinstance(event, Round):
-                    used = crowd.using
-                    crowd.told(1 + len(event.draft.tokens), event.verify_seconds)
+                    used = governor.threads
+                    governor.record(1 + len(event.draft.tokens), event.verify_seconds)
                     event = event if used == threads else replace(event, note={**event.note, "threads": used})
                 yield event
         finally:
-            crowd.leave()
+            governor.restore()
 
     def audit(
         self, answer: Answer, cancelled: Callable[[], bool] = lambda: False,
@@ -215,13 +215,13 @@ class Runtime:
         models = [self.target] if self.draft is None else [self.target, self.draft]
         try:
             measured = [price(model, fresh) for model in models]
-            dice = [price_for_dice(model, curve, fresh) for model, curve in zip(models, measured)]
+            fixed = [fixed_price(model, curve, fresh) for model, curve in zip(models, measured)]
         except (RuntimeError, MemoryError) as error:
             raise ModelUnavailable(
                 f"{self.target.name} fails when several tokens are verified: {first_line(error)}",
                 "choose a smaller model or --dtype bfloat16",
             ) from error
-        self.prices, self.dice_prices = ((*curves, None)[:2] for curves in (measured, dice))
+        self.prices, self.dice_prices = ((*curves, None)[:2] for curves in (measured, fixed))
 
     def _points(self) -> tuple[Points, Points]:
         """The prices as in ``Ready``."""

@@ -1,8 +1,8 @@
 """How much to draft: the size that maximises expected tokens a second, by t(n) and the acceptance seen so far.
 
-Where the text may depend on what is drafted (the rejection law with dice), a budget decides on counts and on a cost
-curve that stays fixed, never on a clock, so that a run can be repeated with its seed. Elsewhere it also learns from the
-rounds what drafting and verifying really take.
+Where the text may depend on what is drafted (the rejection law above temperature 0), a budget decides on counts and on
+a cost curve that stays fixed, never on a clock, so that a run can be repeated with its seed. Elsewhere it also learns
+from the rounds what drafting and verifying really take.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ class AcceptanceCounts:
     Attributes:
         tried: nodes judged: their parent was accepted.
         kept: of these, accepted.
-        foretold: sum of the drafter's own probabilities over those judged that had one.
+        predicted: sum of the drafter's own probabilities over those judged that had one.
         used: columns that anything was counted in, the first ones.
     """
 
     tried: list[float] = field(default_factory=lambda: [0.0] * _COLUMNS)
     kept: list[float] = field(default_factory=lambda: [0.0] * _COLUMNS)
-    foretold: list[float] = field(default_factory=lambda: [0.0] * _COLUMNS)
+    predicted: list[float] = field(default_factory=lambda: [0.0] * _COLUMNS)
     used: int = 0
 
     def fade(self) -> None:
         used = self.used
-        for column in (self.tried, self.kept, self.foretold):
+        for column in (self.tried, self.kept, self.predicted):
             column[:used] = [count * _MEMORY for count in column[:used]]
 
     def add(self, column: int, kept: bool, prob: float | None) -> None:
         self.used = max(self.used, column + 1)
         self.tried[column] += 1
         self.kept[column] += kept
-        self.foretold[column] += prob or 0.0
+        self.predicted[column] += prob or 0.0
 
 
 class Acceptance:
@@ -81,14 +81,14 @@ class Acceptance:
             out.append(min(chance, _CERTAIN))
         return out
 
-    def honesty(self, kind: Kind, copied: bool = False) -> list[float]:
+    def calibration(self, kind: Kind, copied: bool = False) -> list[float]:
         """For each column the factor by which the drafter's own probabilities come true: expected to be 1, and of
         copies, whose probabilities are shares of what followed elsewhere, to come to 1 with the length of the match."""
         counts, factor, out = self._counts.get(kind, _NOTHING), 1 / 3 if copied else 1.0, []
         for column in range(_COLUMNS):
             if copied and column and factor < 1:
                 factor = 1 - (1 - factor) * (column + 2) / (column + 3)
-            factor = (counts.kept[column] + _STRENGTH * factor) / (counts.foretold[column] + _STRENGTH)
+            factor = (counts.kept[column] + _STRENGTH * factor) / (counts.predicted[column] + _STRENGTH)
             out.append(factor)
         return out
 
@@ -136,7 +136,7 @@ class Budget:
         self.timed = timed
         self._seen: list[Kind] = []
         self._rounds = 0
-        self._foreseen = 0.0  # seconds of drafting expected for this round
+        self._expected_drafting = 0.0  # seconds of drafting expected for this round
         self._draft_scale = self._verify_scale = 1.0
 
     def more(
@@ -161,17 +161,18 @@ class Budget:
         seconds = [self._verify(1 + width * n) + self._draft(draft_seconds, n) for n in range(len(expected) + 1)]
         more = best_length(expected, seconds, least=done) > done or (self._rounds < _TRIES and not done)
         if more:
-            self._foreseen = draft_seconds(done + 1)
+            self._expected_drafting = draft_seconds(done + 1)
         return more
 
     def belief(self, kind: Kind, depth: int, prob: float) -> float:
         """The drafter's own probability of a node at a depth, as far as such ones came true."""
-        return min(prob * self.acceptance.honesty(kind)[_column(0, depth)], _CERTAIN)
+        return min(prob * self.acceptance.calibration(kind)[_column(0, depth)], _CERTAIN)
 
     def prune(self, tree: DraftTree, draft_seconds: float = 0.0) -> DraftTree:
         """The nodes of a tree that are worth verifying, its drafting paid already.
 
-        Only for drafts whose nodes are point masses: leaving out a node that dice chose would bias the rejection law.
+        Only for drafts whose nodes are point masses: leaving out a node that was drawn at random would bias the
+        rejection law.
         """
         self._see(tree)
         if not len(tree):
@@ -205,7 +206,7 @@ class Budget:
             rank, prob = tree.origin[node], tree.probs[node]
             origin = tree.origins[rank]
             kind, copied = kind_of(origin, rank if prob is None else 0), origin.match is not None
-            known = self.acceptance.chances if prob is None else self.acceptance.honesty
+            known = self.acceptance.chances if prob is None else self.acceptance.calibration
             key = (kind, copied, prob is None)
             if key not in tables:
                 tables[key] = known(kind, copied)
@@ -219,8 +220,8 @@ class Budget:
         self.acceptance.learn(tree, path, self._seen)
         if self.timed:
             self._verify_scale = _blend(self._verify_scale, verify_seconds, self.price.at(1 + len(tree)))
-            self._draft_scale = _blend(self._draft_scale, draft_seconds, self._foreseen)
-        self._seen, self._foreseen = [], 0.0
+            self._draft_scale = _blend(self._draft_scale, draft_seconds, self._expected_drafting)
+        self._seen, self._expected_drafting = [], 0.0
         self._rounds += 1
 
     def _verify(self, rows: int) -> float:

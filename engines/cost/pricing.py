@@ -1,7 +1,7 @@
 """t(n) of a model on this machine: measured at load in a fraction of a second, kept in a file for the next time.
 
 A run under the rejection law depends on what is drafted, and that on the price: so there is a curve for it that stays
-(``price_for_dice``), and a seed repeats its run.
+(``fixed_price``), and a seed repeats its run.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def price(model: CausalModel, fresh: bool = False) -> CostCurve:
     return curve
 
 
-def price_for_dice(model: CausalModel, measured: CostCurve, fresh: bool = False) -> CostCurve:
+def fixed_price(model: CausalModel, measured: CostCurve, fresh: bool = False) -> CostCurve:
     """The curve that sizes are decided by where the text depends on them: the first that was measured for this model
     and dtype on this machine, whatever threads and layout were found best then or since.
 

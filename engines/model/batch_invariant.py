@@ -1,11 +1,11 @@
-"""Strict mode: a token's logits and its row of the cache are the same to the last bit, however it was fed.
+"""Batch-invariant mode: a token's logits and its row of the cache are the same to the last bit, however it was fed.
 
 Kernels sum in an order that depends on shapes, so in half precision a token verified among others may get other bits,
 and another argmax at a near tie, than the same token alone. Here every forward has the same number of rows, those of
 the prompt too, and each row sees a number of columns that depends on its position only; in each column lies the
 position of its number, on every branch of a tree. So a row is computed by the same kernels over the same numbers in the
 same places, whatever is drafted. What is left to the kernels is that a row does not depend on its place among the
-others and on what these are: ``settle`` tries that, and where it does not hold feeds one row at a time.
+others and on what these are: ``enable`` tries that, and where it does not hold feeds one row at a time.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class BatchInvariantModel(CausalModel):
     not.
 
     Attributes:
-        rows: of each forward; 0 before ``settle``, when it is a ``CausalModel`` like any other.
-        note: what it does and costs, for people.
+        rows: of each forward; 0 before ``enable``, when it is a ``CausalModel`` like any other.
+        note: what the mode does and costs, for people.
     """
 
     rows = 0
@@ -44,8 +44,8 @@ class BatchInvariantModel(CausalModel):
     def backend(self) -> str:
         return super().backend + (f", strict ({self.rows} row{'s' if self.rows > 1 else ''})" if self.rows else "")
 
-    def settle(self) -> None:
-        """Be strict from now on: with as many rows as are stable here. The cache is emptied."""
+    def enable(self) -> None:
+        """Compute every row alike from now on, with as many rows a forward as are stable here. The cache is emptied."""
         self._masked = self.trees
         self.rows = ROWS if self.device.type == "cpu" else ROWS_ELSEWHERE
         self.trees = self._masked and isinstance(self.compute, LeanForward)
@@ -224,8 +224,8 @@ class BatchInvariantModel(CausalModel):
         return self.forward(fed, parents)[own]
 
     def _share(self) -> float:
-        """What a forward of one token behind some context takes, as a share of one that is not strict: the best of a
-        few, in turn. The context is rows of zeros."""
+        """What a forward of one token after some context takes, as a share of one outside this mode: the best of a few,
+        in turn. The context is rows of zeros."""
         how, best = (self.rows, self.trees), {}
         self.truncate(0)
         self.forward([0], [-1])

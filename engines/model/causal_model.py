@@ -37,8 +37,8 @@ class CausalModel:
         tokens: ids of the committed rows, in order; ``len(tokens) == length``.
         vocab_size: width of the logits.
         parameters: their number, tied ones counted once.
-        layout: how the weights of linear layers lie in memory (``layouts``).
-        fingerprint: of the weights (``mark.fingerprint``); "" where it was not taken.
+        layout: how the weights of linear layers lie in memory (``weight_layouts``).
+        fingerprint: of the weights (``loading.weights_fingerprint``); "" where it was not taken.
         context_limit: positions the model was made for.
         spans: kinds and sizes of its attention layers (``masks.spans``).
         trees: whether branching drafts can be verified in one forward; else chains only.
@@ -214,7 +214,11 @@ class CausalModel:
         self._seen = _NOTHING
 
     def truncate(self, length: int) -> None:
-        """Forget every committed row from ``length`` on, and the pending ones."""
+        """Forget every committed row from ``length`` on, and the pending ones.
+
+        Raises:
+            ValueError: there are not so many committed rows.
+        """
         self.drop()
         self.cache.truncate(length)
         del self.tokens[length:]
@@ -231,7 +235,7 @@ class CausalModel:
         return shared
 
     def synchronize(self) -> None:
-        """Wait for the device, so that a clock read after it is honest."""
+        """Wait for the device, so that a clock read after it counts all that was started."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -288,7 +292,8 @@ class CausalModel:
 
 
 def _grown(seen: np.ndarray, parents: Sequence[int]) -> np.ndarray:
-    """What pending rows see, bool [rows, rows], with new rows behind ``parents`` (indices of rows, -1: of none)."""
+    """What pending rows see, bool [rows, rows], with new rows after their ``parents`` (indices of rows, -1:
+    none)."""
     first, count = len(seen), len(parents)
     grown = np.zeros((first + count, first + count), dtype=bool)
     grown[:first, :first] = seen

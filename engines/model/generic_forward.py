@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from engines.model.forward import Mask, Observer
 from engines.model.kv_buffer import KVBuffer
 from engines.model.sublayer_discovery import UnsupportedStructure, decoder_layers
-from engines.model.sublayers import ATTENTION, MLP, Layer, Sublayers, argument, first
+from engines.model.sublayers import ATTENTION, MLP, DecoderLayer, Sublayers, argument, first
 
 
 def takes(model: PreTrainedModel) -> frozenset[str]:
@@ -102,7 +102,7 @@ class _ObserverHooks:
         self._observer.see_last(_rows(inputs[0]))
         return (inputs[0][:, -1:], *inputs[1:]) if self.last_only else None
 
-    def _watch(self, layer: Layer) -> None:
+    def _watch(self, layer: DecoderLayer) -> None:
         """See the residual stream go by: as it enters the MLP, or what attention adds to it where both read the same;
         and as it leaves the layer."""
         attention, mlp = layer.parts[ATTENTION], layer.parts[MLP]
@@ -125,7 +125,7 @@ class _ObserverHooks:
         if not self.paused:
             self._seen[name] = tensor
 
-    def _leave(self, layer: Layer, args, kwargs, output) -> None:
+    def _leave(self, layer: DecoderLayer, args, kwargs, output) -> None:
         if self.paused:
             return
         stream, end, seen = argument(layer.call.key, args, kwargs), first(output), self._seen

@@ -17,7 +17,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by e
 
 
 def _move(store: torch.Tensor, rows: list[int], start: int) -> None:
-    """Copy these rows of every layer to ``start`` and on."""
+    """Copy these rows of a store [layers, 1, heads, capacity, dim] to ``start`` and on."""
     if store.device.type == "cpu":  # numpy moves bits, whatever their type, at a fraction of torch's fixed cost
         bits = store.view(_BITS[store.element_size()]).numpy()
         bits[..., start : start + len(rows), :] = bits.take(rows, axis=3)
@@ -44,7 +44,14 @@ class BufferLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
-        """Write rows behind those that are there; returns all keys and values up to and including them."""
+        """Write rows after those that are there.
+
+        Args:
+            key_states, value_states: [1, heads, rows, dim] each.
+
+        Returns:
+            All keys and all values up to and including the new ones, [1, heads, columns, dim] each; views.
+        """
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         start = self.owner.offset
@@ -105,7 +112,11 @@ class KVBuffer(Cache):
                 self._point(layer)
 
     def allocate(self, layer: BufferLayer, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Give a layer its place: layers shaped like the first share one store, so a move is one operation."""
+        """Give a layer its place: layers shaped like the first share one store, so that a move is one operation.
+
+        Args:
+            key_states, value_states: [1, heads, rows, dim] each; only their shapes, dtype and device matter.
+        """
         self.reserve(1)
         slots = []
         for states in (key_states, value_states):
@@ -139,6 +150,7 @@ class KVBuffer(Cache):
         return self._stores[0]
 
     def _slot(self, shape: tuple[int, int, int], states: torch.Tensor, index: int) -> tuple[int, int]:
+        """A free place for rows of this shape (1, heads, dim): the store's index, the place's index in it."""
         for s, store in enumerate(self._stores):
             used = self._used[s]
             if (store.shape[1], store.shape[2], store.shape[4]) == shape and used < store.shape[0]:
@@ -163,7 +175,11 @@ class KVBuffer(Cache):
         self.pending = 0
 
     def truncate(self, length: int) -> None:
-        """Forget every row from ``length`` on, and the pending ones."""
+        """Forget every row from ``length`` on, and the pending ones.
+
+        Raises:
+            ValueError: there are not so many committed rows.
+        """
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot truncate {self.length} rows to {length}")
         self.length, self.pending = length, 0

@@ -1,10 +1,10 @@
-"""A forward of our own for Llama-like models: Llama, Mistral, Qwen2, Qwen3, SmolLM3.
+"""A lean forward for Llama-like models: Llama, Mistral, Qwen2, Qwen3, SmolLM3.
 
 A module of transformers spends more time on being general than on a token. Here a layer is some fifteen operations:
-queries, keys and values come from one product, gate and up from another (``fused``), rotation works in place on a table
-of sines, keys and values are written to the buffer in one copy, and the residual is added by the product that makes
-what is added. It computes what the module computes, up to rounding (1e-5 in float32). In half precision it rounds where
-the module does, so that audits, which read by the module, know its rounding.
+queries, keys and values come from one product, gate and up from another (``weight_layouts.fuse``), rotation works in
+place on a table of sines, keys and values are written to the buffer in one copy, and the residual is added by the
+product that makes what is added. It computes what the module computes, up to rounding (1e-5 in float32). In half
+precision it rounds where the module does, so that audits, which read by the module, know its rounding.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from engines.model.forward import Mask, Observer
-from engines.model.fused import GATE_UP, QKV, fusible
 from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import FULL
 from engines.model.sublayers import Sublayers
-from engines.model.weight_layouts import adding, plain_call
+from engines.model.weight_layouts import GATE_UP, QKV, adding, fusible, plain_call
 
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3")
 _STATIC_ROPE = ("default", "linear", "llama3", "yarn")  # tables that do not change with the length of the text
 _ACTIVATIONS = ("silu", "swish")
 Exchange = Callable[[int, torch.Tensor, str], torch.Tensor]
-"""What rows have to do with each other: given a layer's index, its queries, keys and values [1, rows, heads + 2 kv
-heads, head dim] and its kind (``masks``), it keeps keys and values and returns what attention gives [rows, width]."""
+"""The part of a layer in which rows see each other. Given the layer's index, its queries, keys and values [1, rows,
+heads + 2 kv heads, head dim] and its kind (``masks``), it keeps keys and values and returns what attention gives,
+[rows, width]."""
 _TABLE = 1024  # positions; the table grows in multiples of it
 
 
@@ -47,7 +47,16 @@ def fits(model: PreTrainedModel) -> bool:
 
 @dataclass(slots=True)
 class _Layer:
-    """What a layer's operations need. Weights are those of the model's modules."""
+    """What a layer's operations need. Weights are those of the model's modules.
+
+    Attributes:
+        norm, mlp_norm: weights [width] of the norms before attention and MLP.
+        qkv, gate_up: functions of rows [rows, width].
+        head_norms: weights [heads + kv heads, head dim] of the norms of queries and keys, None without.
+        rope: whether queries and keys are rotated.
+        kind: of attention (``masks``).
+        add_attention, add_mlp: functions of the residual stream [rows, width] and of what the last product reads.
+    """
 
     norm: torch.Tensor
     qkv: Callable
@@ -67,9 +76,11 @@ class _Norm:
         self.shape, self.eps = (width,), eps
 
     def weight(self, module: nn.Module) -> torch.Tensor:
+        """The weight [width] of a norm, as ``__call__`` takes it."""
         return module.weight.detach()
 
     def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Rows [rows, width], normalised."""
         return F.rms_norm(x, self.shape, None, self.eps).mul_(weight)  # rounded where the module rounds
 
 
@@ -122,10 +133,10 @@ class LeanForward:
             norms = torch.stack([weight.detach() for weight in both])
         kinds = getattr(config, "layer_types", None)
         return _Layer(
-            self.norm.weight(layer.input_layernorm), plain_call(getattr(attention, QKV)), norms,
-            bool(getattr(attention, "use_rope", True)), kinds[index] if kinds else FULL,
-            adding(attention.o_proj), self.norm.weight(layer.post_attention_layernorm),
-            plain_call(getattr(mlp, GATE_UP)), adding(mlp.down_proj),
+            norm=self.norm.weight(layer.input_layernorm), qkv=plain_call(getattr(attention, QKV)), head_norms=norms,
+            rope=bool(getattr(attention, "use_rope", True)), kind=kinds[index] if kinds else FULL,
+            add_attention=adding(attention.o_proj), mlp_norm=self.norm.weight(layer.post_attention_layernorm),
+            gate_up=plain_call(getattr(mlp, GATE_UP)), add_mlp=adding(mlp.down_proj),
         )
 
     def observe(self, observer: Observer | None) -> None:
@@ -194,7 +205,8 @@ class LeanForward:
         return x
 
     def _rotate(self, layer: _Layer, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
-        """Norms of heads where there are any, and rotation, of queries and keys, in place."""
+        """Normalise the heads where the model does, and rotate: queries and keys of ``states`` [1, rows, heads + 2 kv
+        heads, head dim], in place."""
         both = states[:, :, : self.heads + self.kv_heads]
         if layer.head_norms is not None:
             both.copy_(F.rms_norm(both, (self.head_dim,), None, self.eps).mul_(layer.head_norms))
@@ -206,7 +218,7 @@ class LeanForward:
                 both.mul_(cos).add_(turned.mul_(sin))
 
     def _over(self, cache: KVBuffer, rows: int, mask: Mask) -> Exchange:
-        """Rows behind those in the buffer."""
+        """The exchange of ``rows`` new rows with those in the buffer, which they are written after."""
         written, keys, values = cache.places(self.kv_heads, self.head_dim, rows, self.embedding)
         attend, heads = self.attention(rows, cache.offset, mask), self.heads
 
@@ -217,14 +229,21 @@ class LeanForward:
         return exchange
 
     def attention(self, rows: int, start: int, mask: Mask) -> Callable:
-        """Attention of queries [1, rows, heads, dim] over keys and values [1, kv heads, columns, dim]: [rows, width].
+        """A function of queries [1, rows, heads, dim], keys and values [1, kv heads, columns, dim] and a kind of layer
+        that gives what attention gives, [rows, width].
 
         Heads that share keys are laid beneath each other as more rows, so that no key is copied for them.
+
+        Args:
+            start: rows in the buffer before these.
+
+        Raises:
+            ValueError: several rows after others, and no mask.
         """
         groups, dim, kv_heads = self.heads // self.kv_heads, self.head_dim, self.kv_heads
         causal = mask is None and rows > 1
         if causal and start:
-            raise ValueError("rows behind others need a mask")
+            raise ValueError("rows after others need a mask")
         together = groups > 1 and not causal
         masks = {kind: one if one is None or not together else one.repeat(1, 1, groups, 1) for kind, one in (
             mask.items() if isinstance(mask, dict) else ((kind, mask) for kind in self.kinds)

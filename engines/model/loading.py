@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import torch
@@ -22,17 +23,16 @@ from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
 from engines.model.configuration import read_config
 from engines.model.cuda_graphs import CudaGraphForward
-from engines.model.fused import fuse
 from engines.model.generic_forward import GenericForward
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.selftest import selftest, unfit
 from engines.model.tuning import tune
-from engines.model.weight_layouts import lay_out
-from engines.model.weights_fingerprint import fingerprint
+from engines.model.weight_layouts import fuse, lay_out
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
+_SAMPLES = 8  # numbers of each weight that its fingerprint is taken of
 _SHORT = {"f32": "float32", "fp32": "float32", "f16": "float16", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -99,8 +99,8 @@ def load_config(source: ModelSource) -> PreTrainedConfig:
 
 
 def load_model(
-    source: ModelSource | str, dtype: torch.dtype, device: torch.device, threads: int | None = None, strict: bool =
-        False
+    source: ModelSource | str, dtype: torch.dtype, device: torch.device, threads: int | None = None,
+    strict: bool = False,
 ) -> CausalModel:
     """A causal language model, tuned (see ``tuning.tune`` for ``threads``), tested and ready to decode with; ``strict``
     as in ``engines.model.batch_invariant``.
@@ -140,7 +140,7 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None, strict: 
     reason = unfit(type(model), model.config)
     try:
         if not reason:
-            parameters, mark, own = model.num_parameters(), fingerprint(model), fits(model)
+            parameters, fingerprint, own = model.num_parameters(), weights_fingerprint(model), fits(model)
             if own:
                 fuse(model)
             layout = tune(model, threads, _row(model) if own else None) if model.device.type == "cpu" else "plain"
@@ -149,14 +149,14 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None, strict: 
             ours = [CudaGraphForward, LeanForward] if model.device.type == "cuda" else [LeanForward]
             for compute in (*(ours if own else []), GenericForward):
                 kind = BatchInvariantModel if strict else CausalModel
-                causal = kind(model, name, parameters, mark, layout, compute(model))
+                causal = kind(model, name, parameters, fingerprint, layout, compute(model))
                 reason = selftest(causal)
                 if not reason and (causal.trees or compute is GenericForward):
                     break
             if not reason and (failure := getattr(causal.compute, "failure", "")):
                 causal.remarks += (f"{name}: forwards are not recorded as CUDA graphs ({failure}), which is slower",)
             if strict and not reason:
-                causal.settle()
+                causal.enable()
     except (MemoryError, torch.OutOfMemoryError):
         reason = "there is no memory left for a forward"
     except Exception as error:  # families need inputs that nobody can list, and say so in their own ways
@@ -166,8 +166,23 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None, strict: 
     return causal
 
 
+@torch.no_grad()
+def weights_fingerprint(model: PreTrainedModel) -> str:
+    """32 hexadecimal digits over names, shapes and some numbers of all weights, as transformers loads them. The numbers
+    are rounded to bfloat16, so that the digits are the same in every dtype that the model is loaded in."""
+    digest = hashlib.sha256(model.config.model_type.encode())
+    for name, weight in sorted(model.named_parameters()):
+        digest.update(f"{name} {tuple(weight.shape)}".encode())
+        if weight.numel():
+            flat = weight.reshape(-1)
+            where = torch.linspace(0, flat.numel() - 1, _SAMPLES, dtype=torch.float64).long().to(flat.device)
+            rounded = flat[where].float().to(torch.bfloat16).view(torch.int16)
+            digest.update(rounded.cpu().numpy().tobytes())
+    return digest.hexdigest()[:32]
+
+
 def _row(model: PreTrainedModel) -> Callable[[], torch.Tensor] | None:
-    """One row through the forward of our own, to time it; None where it fails, which the self-test will find too."""
+    """One row through the lean forward, to time it; None where it fails, which the self-test will find too."""
     forward, cache = LeanForward(model), KVBuffer(model.config.num_hidden_layers)
     cache.reserve(1)
 

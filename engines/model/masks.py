@@ -52,7 +52,7 @@ def _other_window(config) -> bool:
 def additive(
     seen: np.ndarray, positions: Sequence[int], length: int, sizes: Mapping[str, int | None], dtype: torch.dtype
 ) -> torch.Tensor | dict[str, torch.Tensor]:
-    """Masks for the last rows of a tree behind ``length`` committed ones: 0 where a row sees a token, else the lowest
+    """Masks for the last rows of a tree after ``length`` committed ones: 0 where a row sees a token, else the lowest
     number of ``dtype``.
 
     Args:

@@ -46,7 +46,7 @@ def unfit(kind: type, config) -> str | None:
 
 
 def selftest(model: CausalModel) -> str | None:
-    """Compare drafts verified behind a cache with plain forwards, on a few tokens; leaves the cache empty.
+    """Compare drafts verified after cached rows with plain forwards, on a few tokens; leaves the cache empty.
 
     Sets ``model.trees`` False where only branching fails. Four forwards, three more where it does.
 
@@ -72,7 +72,7 @@ def _chains(model: CausalModel, tokens: list[int], expected: torch.Tensor) -> st
     try:
         errors = _trial(model, tokens, expected, _DEEP)
     except Exception as error:
-        return f"its forward fails behind a cache of keys and values: {first_line(error)}"
+        return f"its forward fails after a cache of keys and values: {first_line(error)}"
     if _same(model, errors):
         return None
     worst, stage = max((float(rows.max().nan_to_num(torch.inf)), stage) for rows, stage in zip(errors, _STAGES))

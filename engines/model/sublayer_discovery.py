@@ -1,6 +1,6 @@
 """Finds the attention and MLP sublayers of a model, whatever its family calls them.
 
-One forward of a few tokens is watched: which modules of a layer hold weights, which norms stand between them and the
+One forward of a few tokens is observed: which modules of a layer hold weights, which norms stand between them and the
 residual stream, what serves both. Then each sublayer is left out of its layer, and the layer has to give what it gives
 when the sublayer runs and its output is taken as zero; else the sublayer stays where it is.
 """
@@ -15,7 +15,18 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from engines.errors import first_line
-from engines.model.sublayers import ATTENTION, MLP, Call, Layer, Stub, SublayerPart, Sublayers, first, replaced, tensors
+from engines.model.sublayers import (
+    ATTENTION,
+    MLP,
+    DecoderLayer,
+    ModuleCall,
+    Replacement,
+    Sublayer,
+    Sublayers,
+    first,
+    forwards_replaced,
+    tensors,
+)
 
 _ATTENTION_NAME = re.compile("att(e)?n", re.IGNORECASE)
 _TOKENS = 5
@@ -52,13 +63,13 @@ def find(model: PreTrainedModel) -> Sublayers:
     """The sublayers of a model, in one forward of a few tokens and some more of each layer.
 
     Raises:
-        Unclear: its layers are not understood.
+        UnsupportedStructure: its layers are not understood.
     """
     step = max(1, model.config.get_text_config(decoder=True).vocab_size // 97)
     tokens = torch.tensor([[7 + i * step for i in range(_TOKENS)]], device=model.device)
     reason = UnsupportedStructure("its layers are not called one after another")
     for modules in layer_lists(model):  # more than one where a layer has lists too, or the model more than one tower
-        found: list[Layer] = []
+        found: list[DecoderLayer] = []
         hooks = [hook for module in modules for hook in _watch(module, found)]
         try:
             model(input_ids=tokens, use_cache=False)
@@ -74,14 +85,14 @@ def find(model: PreTrainedModel) -> Sublayers:
     raise reason
 
 
-def _watch(module: nn.Module, found: list[Layer]) -> list:
+def _watch(module: nn.Module, found: list[DecoderLayer]) -> list:
     """Hooks on a layer that append to ``found`` what is understood of it."""
-    calls: list[Call] = []
+    calls: list[ModuleCall] = []
     shared: list[tuple[Mapping, dict]] = []  # what layers hand on to one another
     hooks = []
 
     def note(child, args, kwargs, output, name) -> None:
-        calls.append(Call(child, name, args, kwargs, output))
+        calls.append(ModuleCall(child, name, args, kwargs, output))
 
     def begin(layer, args, kwargs) -> None:
         calls.clear()
@@ -91,7 +102,7 @@ def _watch(module: nn.Module, found: list[Layer]) -> list:
         for hook in hooks:
             hook.remove()
         gives = any(_entries(given) != before for given, before in shared)
-        found.append(_study(Call(layer, "", args, kwargs, output), list(calls), gives))
+        found.append(_study(ModuleCall(layer, "", args, kwargs, output), list(calls), gives))
 
     for name, child in module.named_children():
         hooks.append(child.register_forward_hook(
@@ -106,16 +117,16 @@ def _entries(given: Mapping) -> dict:
     return {key: id(value) for key, value in given.items()}
 
 
-def _study(whole: Call, calls: list[Call], gives: bool) -> Layer:
+def _study(whole: ModuleCall, calls: list[ModuleCall], gives: bool) -> DecoderLayer:
     """What a layer is made of. ``gives``: its attention hands keys and values to later layers, and has to stay."""
-    layer = Layer(whole, _parts(calls))
+    layer = DecoderLayer(whole, _parts(calls))
     for name, part in layer.parts.items():
         for call in (*part.before, *part.after):
             layer.norms.setdefault(call.module, set()).add(name)
     layer.parallel = layer.parts[MLP].entry.input is whole.input
     removable = {name for name in layer.parts if _can_go(layer, {name})}
     if removable == set(layer.parts):
-        rest = _replay(layer, layer.stubs(removable))
+        rest = _replay(layer, layer.replacements(removable))
         if not _can_go(layer, removable) or not _passes(rest, whole.input):
             removable = set()
         others = whole.output[1:] if isinstance(whole.output, tuple) else ()
@@ -129,7 +140,7 @@ def _study(whole: Call, calls: list[Call], gives: bool) -> Layer:
     return layer
 
 
-def _parts(calls: list[Call]) -> dict[str, SublayerPart]:
+def _parts(calls: list[ModuleCall]) -> dict[str, Sublayer]:
     """Attention and MLP of a layer, each with the norms beside it."""
     weighty = [call for call in calls if _holds_weights(call.module)]
     blocks = [call for call in weighty if any(True for _ in call.module.children())]
@@ -144,8 +155,8 @@ def _parts(calls: list[Call]) -> dict[str, SublayerPart]:
     return {name: _part(found, leaves, calls) for name, found in ((ATTENTION, attention), (MLP, mlp))}
 
 
-def _part(found: list[Call], leaves: list[Call], calls: list[Call]) -> SublayerPart:
-    part, start, end = SublayerPart(found), calls.index(found[0]), calls.index(found[-1])
+def _part(found: list[ModuleCall], leaves: list[ModuleCall], calls: list[ModuleCall]) -> Sublayer:
+    part, start, end = Sublayer(found), calls.index(found[0]), calls.index(found[-1])
     reads, made = list(found), [call.result for call in found]
     for call in reversed(leaves):
         if calls.index(call) < start and any(reader.reads(call.result) for reader in reads):
@@ -168,20 +179,20 @@ def _holds_weights(module: nn.Module) -> bool:
     return any(hasattr(m, "in_features") for m in module.modules()) or any(p.ndim > 1 for p in module.parameters())
 
 
-def _can_go(layer: Layer, names: set[str]) -> bool:
+def _can_go(layer: DecoderLayer, names: set[str]) -> bool:
     """Whether these sublayers can be left out; norms that turn out to serve others too stay from then on."""
     try:
         true = _replay(layer, [(c.module, layer.parts[n].zeroed(c)) for n in names for c in layer.parts[n].calls])
-        if _alike(_replay(layer, layer.stubs(names)), true):
+        if _alike(_replay(layer, layer.replacements(names)), true):
             return True
         layer.norms = {norm: users for norm, users in layer.norms.items() if not users <= names}
-        return _alike(_replay(layer, layer.stubs(names)), true)
+        return _alike(_replay(layer, layer.replacements(names)), true)
     except Exception:  # whatever a family does with outputs that are not there
         return False
 
 
-def _replay(layer: Layer, stubs: list[Stub]) -> torch.Tensor:
-    with replaced(stubs):
+def _replay(layer: DecoderLayer, replacements: list[Replacement]) -> torch.Tensor:
+    with forwards_replaced(replacements):
         return first(layer.module.forward(*layer.call.args, **layer.call.kwargs))
 
 

@@ -1,7 +1,8 @@
 """The attention and MLP sublayers of a model's decoder layers, and forwards without some of them.
 
 A sublayer that is left out costs nothing: while it is, the ``forward`` of its modules and norms is one that does
-nothing. No weight is copied or moved, and no keys and values are written in its layer. ``structure`` finds them.
+nothing. No weight is copied or moved, and no keys and values are written in its layer. ``sublayer_discovery`` finds
+the sublayers.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from torch import nn
 ATTENTION, MLP = "attention", "mlp"
 Key = int | str
 """Of an argument: its position, or its name."""
-Stub = tuple[nn.Module, Callable]
+Replacement = tuple[nn.Module, Callable]
+"""A module, and what stands in for its ``forward``."""
 
 
 @dataclass(slots=True, eq=False)
-class Call:
-    """A call of a module inside a layer, as it was watched.
+class ModuleCall:
+    """A call of a module inside a layer, as it was observed.
 
     Attributes:
-        key: its first argument that is a tensor.
-        more: how many things it returns beside the first; None where that is all.
-        args, kwargs, output: until it is understood.
+        key: the first argument that is a tensor.
+        more: how many things the module returns beside the first; None where it returns the tensor alone.
+        args, kwargs, output: of the call, until ``forget``.
     """
 
     module: nn.Module
@@ -44,13 +46,16 @@ class Call:
 
     @property
     def input(self) -> torch.Tensor:
+        """The first tensor that the module was given, [1, rows, width]."""
         return argument(self.key, self.args, self.kwargs)
 
     @property
     def result(self) -> torch.Tensor:
+        """The first tensor that the module returned, [1, rows, width]."""
         return first(self.output)
 
     def reads(self, tensor: torch.Tensor) -> bool:
+        """Whether this very tensor is among the arguments."""
         return any(given is tensor for given in tensors(self.args, self.kwargs).values())
 
     def returns(self, tensor: torch.Tensor):
@@ -63,22 +68,23 @@ class Call:
 
 
 @dataclass(slots=True)
-class SublayerPart:
-    """One sublayer of a layer.
+class Sublayer:
+    """The attention or the MLP of a layer.
 
     Attributes:
         calls: of the modules that hold its weights, in order.
-        before, after: calls of norms (and dropouts) between the residual stream and it; others may use them too.
-        residual: the argument by which it gets the residual stream, if it adds its output to that itself.
+        before, after: calls of norms (and dropouts) between the residual stream and the sublayer; other sublayers may
+            use them too.
+        residual: the argument that is the residual stream, where the sublayer adds its output to it itself.
     """
 
-    calls: list[Call]
-    before: list[Call] = field(default_factory=list)
-    after: list[Call] = field(default_factory=list)
+    calls: list[ModuleCall]
+    before: list[ModuleCall] = field(default_factory=list)
+    after: list[ModuleCall] = field(default_factory=list)
     residual: Key | None = None
 
     @property
-    def entry(self) -> Call:
+    def entry(self) -> ModuleCall:
         """The call that takes the residual stream."""
         return (self.before or self.calls)[0]
 
@@ -87,14 +93,14 @@ class SublayerPart:
         """The module whose output is added to the residual stream."""
         return (self.after or self.calls)[-1].module
 
-    def nothing(self, call: Call) -> Callable:
-        """A forward that does nothing in the place of one of its modules."""
+    def nothing(self, call: ModuleCall) -> Callable:
+        """A forward that does nothing, in the place of one of its modules."""
         if self.residual is not None:
             return lambda *args, **kwargs: call.returns(argument(self.residual, args, kwargs))
         return lambda *args, **kwargs: call.returns(torch.zeros_like(argument(call.key, args, kwargs)))
 
-    def zeroed(self, call: Call) -> Callable:
-        """The module's own forward, and its output taken as zero."""
+    def zeroed(self, call: ModuleCall) -> Callable:
+        """A forward that runs the module and takes its output as zero."""
         forward = call.module.forward
 
         def run(*args, **kwargs):
@@ -106,21 +112,21 @@ class SublayerPart:
 
 
 @dataclass(slots=True)
-class Layer:
+class DecoderLayer:
     """A decoder layer.
 
     Attributes:
         call: of the layer itself.
         parts: its sublayers by name.
-        removable: those that can be left out.
-        norms: modules that do nothing where all parts that use them are left out.
-        plain: without both sublayers it hands on its input as it is.
-        alone: nothing else comes out of it.
-        parallel: both sublayers read the residual stream as the layer got it.
+        removable: names of those that can be left out.
+        norms: modules that do nothing where all sublayers that use them are left out, with the names of these.
+        plain: whether the layer without both sublayers hands on its input as it is.
+        alone: whether the layer returns nothing else.
+        parallel: whether both sublayers read the residual stream as the layer got it.
     """
 
-    call: Call
-    parts: dict[str, SublayerPart]
+    call: ModuleCall
+    parts: dict[str, Sublayer]
     removable: frozenset[str] = frozenset()
     norms: dict[nn.Module, set[str]] = field(default_factory=dict)
     plain: bool = False
@@ -131,14 +137,15 @@ class Layer:
     def module(self) -> nn.Module:
         return self.call.module
 
-    def stubs(self, left_out: Iterable[str]) -> list[Stub]:
-        """Modules, and what stands in for their ``forward``, without these sublayers."""
+    def replacements(self, left_out: Iterable[str]) -> list[Replacement]:
+        """What has to be replaced to run the layer without these sublayers."""
         out = set(left_out)
         if self.plain and self.alone and len(out) == len(self.parts):
             call = self.call
             return [(self.module, lambda *args, **kwargs: call.returns(argument(call.key, args, kwargs)))]
-        stubs = [(call.module, self.parts[name].nothing(call)) for name in out for call in self.parts[name].calls]
-        return stubs + [(norm, _same) for norm, users in self.norms.items() if users <= out]
+        parts = [self.parts[name] for name in out]
+        replacements = [(call.module, part.nothing(call)) for part in parts for call in part.calls]
+        return replacements + [(norm, _same) for norm, users in self.norms.items() if users <= out]
 
 
 class Sublayers:
@@ -150,12 +157,12 @@ class Sublayers:
             how the layer uses it is not understood.
     """
 
-    def __init__(self, layers: list[Layer]) -> None:
+    def __init__(self, layers: list[DecoderLayer]) -> None:
         self.layers = layers
         self.attention, self.mlp = (
             frozenset(i for i, layer in enumerate(layers) if name in layer.removable) for name in (ATTENTION, MLP)
         )
-        self._plans: dict[tuple[frozenset[int], frozenset[int]], list[Stub]] = {}
+        self._plans: dict[tuple[frozenset[int], frozenset[int]], list[Replacement]] = {}
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -177,18 +184,18 @@ class Sublayers:
             self.check(attention, mlp)
             names = ({name for name, out in ((ATTENTION, attention), (MLP, mlp)) if i in out}
                      for i in range(len(self.layers)))
-            plan = [stub for layer, out in zip(self.layers, names) if out for stub in layer.stubs(out)]
+            plan = [stub for layer, out in zip(self.layers, names) if out for stub in layer.replacements(out)]
             self._plans = {(attention, mlp): plan}  # the last one: drafting asks for the same again and again
-        with replaced(plan):
+        with forwards_replaced(plan):
             yield
 
 
 @contextmanager
-def replaced(stubs: Iterable[Stub]) -> Iterator[None]:
-    """Other ``forward``s for a while."""
+def forwards_replaced(replacements: Iterable[Replacement]) -> Iterator[None]:
+    """Inside, these modules have another ``forward``."""
     before: list[tuple[nn.Module, Callable | None]] = []
     try:
-        for module, forward in stubs:
+        for module, forward in replacements:
             before.append((module, vars(module).get("forward")))
             module.forward = forward
         yield
@@ -206,7 +213,7 @@ def argument(key: Key, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def first(output: Any) -> torch.Tensor:
-    """The tensor that a module returns, alone or before others."""
+    """The tensor [..., width] that a module returns, alone or before other things."""
     return output[0] if isinstance(output, tuple) else output
 
 

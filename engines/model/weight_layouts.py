@@ -7,6 +7,10 @@ Packed: oneDNN's own layout for several rows; the fastest from two rows on, 8 ro
 are private to torch, so they are probed, and what is missing is not offered.
 Both: transposed for one row and packed for more, where there is memory for the weights to lie there twice.
 Each changes float32 logits by rounding only (about 2e-6).
+
+Layers that read the same input become one (``fuse``): queries, keys and values; gate and up. The model's own modules
+keep their names and become slices of the fused layer, so that the module of transformers (audits, other forwards,
+everything that is checked against it) computes what it did, from the same weights in the same memory.
 """
 
 from __future__ import annotations
@@ -17,9 +21,12 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 from torch.nn import functional as F
+from transformers import PreTrainedModel
 
 _ROUNDING = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}  # of the largest output
 _ROWS_HINT = 8  # rows the packed layout is chosen for: one made for 1 row is no faster there, and half as fast from 4
+QKV, GATE_UP = "qkv_proj", "gate_up_proj"
+_GROUPS = {"self_attn": (QKV, ("q_proj", "k_proj", "v_proj")), "mlp": (GATE_UP, ("gate_proj", "up_proj"))}
 
 
 class TransposedLinear(nn.Module):
@@ -102,7 +109,7 @@ class BothLinear(TransposedLinear):
 
 
 class LinearSlice(nn.Module):
-    """Some outputs of a larger linear layer, in the place of the layer they were (``fused``)."""
+    """Some outputs of a larger linear layer, in the place of the layer they were (``fuse``)."""
 
     def __init__(self, owner: nn.Module, name: str, start: int, end: int) -> None:
         super().__init__()
@@ -199,3 +206,36 @@ def as_loaded(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in laid:
             del layer.forward
+
+
+def fusible(model: PreTrainedModel) -> bool:
+    """Whether the layers have plain linear layers by the names of Llama."""
+    return all(
+        type(getattr(getattr(layer, block, None), name, None)) is nn.Linear
+        for layer in model.model.layers for block, (_, names) in _GROUPS.items() for name in names
+    )
+
+
+@torch.no_grad()
+def fuse(model: PreTrainedModel) -> None:
+    """Join queries, keys and values, and gate and up, in place: one group after the other, so that only one of them is
+    in memory twice."""
+    for layer in model.model.layers:
+        for block, (name, names) in _GROUPS.items():
+            _join(getattr(layer, block), name, names)
+
+
+def _join(owner: nn.Module, name: str, names: tuple[str, ...]) -> None:
+    linears = [getattr(owner, part) for part in names]
+    weight = torch.cat([linear.weight for linear in linears])
+    biases = [linear.bias for linear in linears]
+    joined = nn.Linear(1, 1, bias=False, device="meta")
+    joined.in_features, joined.out_features = weight.shape[1], weight.shape[0]
+    joined.weight = nn.Parameter(weight, requires_grad=False)
+    if biases[0] is not None:
+        joined.bias = nn.Parameter(torch.cat(biases), requires_grad=False)
+    setattr(owner, name, joined)
+    start = 0
+    for part, linear in zip(names, linears):
+        setattr(owner, part, LinearSlice(owner, name, start, start + linear.out_features))
+        start += linear.out_features

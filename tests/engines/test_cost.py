@@ -174,7 +174,7 @@ def test_estimates_come_to_what_happens():
     for chance in (0.2, 0.6, 0.95):
         acceptance = drilled(Budget(curve(COSTS["flat"])), chance, 600).acceptance
         assert acceptance.chances(kind_of(DRAFT), copied=False)[0] == pytest.approx(chance, abs=0.15)
-        assert acceptance.honesty(kind_of(DRAFT))[0] == pytest.approx(chance / 0.9, abs=0.17)
+        assert acceptance.calibration(kind_of(DRAFT))[0] == pytest.approx(chance / 0.9, abs=0.17)
 
 
 def test_a_long_match_is_trusted_more_than_a_short_one_before_anything_is_seen():

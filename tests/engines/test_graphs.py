@@ -15,9 +15,9 @@ from engines.model import cuda_graphs as graphs
 from engines.model import loading
 from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import ROWS, CudaGraphForward
-from engines.model.fused import fuse
 from engines.model.lean_forward import LeanForward
 from engines.model.selftest import selftest
+from engines.model.weight_layouts import fuse
 from tests.conftest import make_llama
 from tests.engines.families import make
 from tests.engines.recorder import Recorder

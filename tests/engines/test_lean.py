@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.model import fused, loading, tuning
+from engines.model import loading, tuning, weight_layouts
 from engines.model.causal_model import CausalModel
 from engines.model.generic_forward import GenericForward
 from engines.model.lean_forward import LeanForward, fits
@@ -144,7 +144,7 @@ def test_in_every_layout_the_module_still_computes_the_same(name, layout):
     if layout != "plain" and not available(layout):
         pytest.skip("this torch has no such layout")
     model, untouched = make(*FAMILIES[name]), CausalModel(make(*FAMILIES[name]), "untouched")
-    fused.fuse(model)
+    weight_layouts.fuse(model)
     if layout != "plain":
         assert lay_out(model, layout) == 4 * 2 + 1, "qkv, o, gate and up, down of two layers, and the head"
     for ours in (CausalModel(model, "ours", compute=LeanForward(model)), CausalModel(model, "module")):
@@ -160,7 +160,7 @@ def test_weights_are_counted_as_they_lie_in_memory(layout, times):
     model = make_llama(1)
     plain = sum(p.nbytes for p in model.parameters())
     linears = sum(m.weight.nbytes for m in model.modules() if isinstance(m, torch.nn.Linear))
-    fused.fuse(model)
+    weight_layouts.fuse(model)
     assert CausalModel(model, "fused").weight_bytes == plain
     if layout != "plain":
         lay_out(model, layout)

@@ -102,10 +102,10 @@ def test_what_was_measured_on_a_busy_machine_is_measured_again(cache, model, mon
 
 def test_under_dice_the_first_price_stays(cache, model):
     first, later = CostCurve(((1, 1.0),)), CostCurve(((1, 0.5),))
-    assert pricing.price_for_dice(model, first) == first
+    assert pricing.fixed_price(model, first) == first
     model.layout = "packed" if model.layout == "plain" else "plain"
-    assert pricing.price_for_dice(model, later) == first
-    assert pricing.price_for_dice(model, later, fresh=True) == later == pricing.price_for_dice(model, first)
+    assert pricing.fixed_price(model, later) == first
+    assert pricing.fixed_price(model, later, fresh=True) == later == pricing.fixed_price(model, first)
 
 
 def test_where_nothing_can_be_written_it_is_measured_each_time(cache, model, measured):

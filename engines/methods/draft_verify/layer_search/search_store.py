@@ -45,7 +45,7 @@ class Identity:
     """Which model on which machine: what a set of sublayers was searched for.
 
     Attributes:
-        fingerprint: of the weights (``engines.model.weights_fingerprint``).
+        fingerprint: of the weights (``engines.model.loading.weights_fingerprint``).
         layers: how many the model has.
     """
 

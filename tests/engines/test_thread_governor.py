@@ -17,7 +17,7 @@ class Machine:
 
     def __init__(self, busy, threads: int = 2, times: float = 1.0, price: CostCurve = PRICE) -> None:
         self.now, self.busy, self.threads, self.times, self.price = 0.0, busy, threads, times, price
-        self.crowd = ThreadGovernor(price, threads, self.use, lambda: self.now)
+        self.governor = ThreadGovernor(price.at, threads, self.use, lambda: self.now)
 
     def use(self, threads: int) -> None:
         self.threads = threads
@@ -25,7 +25,7 @@ class Machine:
     def forward(self, rows: int = 1) -> None:
         seconds = self.price.at(rows) * (1.4 if self.threads == 1 else 2.5 if self.busy(self.now) else 1.0) * self.times
         self.now += seconds
-        self.crowd.told(rows, seconds)
+        self.governor.record(rows, seconds)
 
     def until(self, moment: float, rows: int = 1) -> None:
         while self.now < moment:
@@ -45,7 +45,7 @@ def test_a_neighbour_comes_and_goes(rows):
         spent[machine.threads] += 1
     assert spent[1] > 5 * spent[2], "it looks whether the neighbour is still there, but rarely"
     machine.until(9, rows)
-    assert machine.threads == 2 == machine.crowd.using
+    assert machine.threads == 2 == machine.governor.threads
 
 
 def test_a_hiccup_changes_nothing():
@@ -70,7 +70,7 @@ def test_where_everything_is_slow_all_threads_stay():
     machine = Machine(lambda now: False)
     for _ in range(300):
         machine.now += 0.05
-        machine.crowd.told(1, 0.05 if machine.threads == 2 else 0.09)
+        machine.governor.record(1, 0.05 if machine.threads == 2 else 0.09)
     assert machine.threads == 2
 
 
@@ -78,8 +78,8 @@ def test_the_end_of_a_run_gives_the_threads_back():
     machine = Machine(lambda now: True)
     machine.until(1)
     assert machine.threads == 1
-    machine.crowd.leave()
-    assert machine.threads == 2 == machine.crowd.using
+    machine.governor.restore()
+    assert machine.threads == 2 == machine.governor.threads
 
 
 @given(st.lists(st.floats(1e-4, 10), max_size=60))
@@ -87,7 +87,7 @@ def test_one_thread_is_never_touched(times):
     def use(threads):
         raise AssertionError
 
-    crowd = ThreadGovernor(PRICE, 1, use)
+    governor = ThreadGovernor(PRICE.at, 1, use)
     for seconds in times:
-        crowd.told(1, seconds)
-    crowd.leave()
+        governor.record(1, seconds)
+    governor.restore()
