@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from engines.errors import UsageProblem
@@ -74,18 +74,6 @@ class Request:
         _within("max-new-tokens", self.max_new_tokens, 1, None)
         if self.law not in LAWS:
             raise UsageProblem(f"there is no law {self.law!r}", "laws are: " + ", ".join(map(law_mark, LAWS)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Request:
-        """The inverse of ``to_dict`` after a trip through JSON."""
-        turns = tuple((str(role), str(content)) for role, content in data["conversation"])
-        stores = tuple(str(name) for name in data.get("datastores", ()))
-        begun = tuple(int(token) for token in data.get("continued", ()))
-        return cls(**{**data, "conversation": turns, "datastores": stores, "continued": begun})
 
 
 def _within(

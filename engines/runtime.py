@@ -41,7 +41,7 @@ from engines.model.model_pair import ModelNames, load_models
 from engines.model.thread_governor import ThreadGovernor
 from engines.prompt import encode
 from engines.report.answer import Answer
-from engines.report.events import Audited, Event, Loading, Ready, Round, Started
+from engines.report.events import Audited, Loading, Ready, Round, RunEvent, Started
 from engines.request import Request
 
 _REMEMBERED = 64  # engines with options whose acceptance is kept
@@ -128,7 +128,7 @@ class Runtime:
         request.check()
         return len(encode(self.tokenizer, request, self.target.vocab_size)[0])
 
-    def run(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Event]:
+    def run(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[RunEvent]:
         """One run as events: Started, Prefilled, Round..., Finished.
 
         Raises:
@@ -166,7 +166,7 @@ class Runtime:
             self.forget()
             raise RunFailed(f"the model failed: {first_line(error)}", "try a shorter text") from error
 
-    def _paced(self, events: Iterator[Event]) -> Iterator[Event]:
+    def _paced(self, events: Iterator[RunEvent]) -> Iterator[RunEvent]:
         """The same events; the number of threads follows what else uses the machine meanwhile. Rounds that ran on
         fewer than ``ready`` says note it. A strict model keeps its threads: others may give other bits."""
         if self.target.device.type == "cpu" and torch.get_num_threads() != self.ready.threads:

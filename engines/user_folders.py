@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from pathlib import Path
+from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any
 
 
@@ -38,3 +38,9 @@ def write_json(file: Path, value: Any) -> None:
         if name is not None:
             Path(name).unlink(missing_ok=True)
         raise
+
+
+def model_label(name: str) -> str:
+    """A model's name for people: of a folder the last two parts, a hub's id as it is."""
+    folder = PureWindowsPath(name) if "\\" in name else PurePath(name)
+    return "/".join(folder.parts[-2:]) if folder.is_absolute() else name

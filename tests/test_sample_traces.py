@@ -12,8 +12,8 @@ from engines.errors import UsageProblem
 from engines.methods.registry import specs
 from engines.report.events import Audited, Finished
 from engines.report.run_state import fold_all
-from engines.report.traces import read_trace
 from engines.request import Request
+from engines.wire import read_trace
 from spec_tui.session.sample_traces import names, trace_path
 
 ROOT = Path(__file__).parent.parent

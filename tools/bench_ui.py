@@ -20,8 +20,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from textual.drivers.headless_driver import HeadlessDriver
 
-from engines.report.events import Event, Round
+from engines.report.events import Round
 from engines.request import Request
+from engines.wire import Event
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui
 from tests.tui.fakes import ANSWER, FakeClient, script

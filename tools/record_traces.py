@@ -17,8 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from engines.report.answer import Answer  # noqa: E402
-from engines.report.traces import TraceWriter, read_trace  # noqa: E402
+from engines.report.traces import TraceWriter  # noqa: E402
 from engines.request import Request  # noqa: E402
+from engines.wire import read_trace  # noqa: E402
 from spec_tui.tui.showcase import SHOWCASES  # noqa: E402
 
 if TYPE_CHECKING:

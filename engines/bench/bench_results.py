@@ -11,7 +11,7 @@ from engines.race.events import LaneFinished
 from engines.race.interval import MedianInterval
 from engines.race.lanes import Lane
 from engines.race.result import LaneFigures, LaneRun, Result
-from engines.report.events import Event, Round
+from engines.report.events import Round, RunEvent
 
 
 class BenchResults(Result):
@@ -36,7 +36,7 @@ class BenchResults(Result):
         self._settled: frozenset[int] | None = None  # both are folds over all runs, and asked for again and again
         self._standing: dict[str | None, list[LaneFigures]] = {}
 
-    def add(self, event: Event) -> None:
+    def add(self, event: RunEvent) -> None:
         """Take the next event."""
         super().add(event)
         self._settled = None

@@ -14,7 +14,7 @@ from engines.errors import SpecError, UsageProblem
 from engines.race.lanes import Lane
 from engines.race.runner import Racer
 from engines.report.answer import Answer
-from engines.report.events import Audited, Event, Finished, Prefilled, Ready, Round
+from engines.report.events import Audited, Finished, Prefilled, Ready, Round, RunEvent
 from engines.request import Request
 
 
@@ -31,7 +31,7 @@ class Others(Protocol):
 
     pace: TokenTimes | None
 
-    def run(self, request: Request, peer: Peer, cancelled: Callable[[], bool]) -> Iterator[Event]: ...
+    def run(self, request: Request, peer: Peer, cancelled: Callable[[], bool]) -> Iterator[RunEvent]: ...
 
     def memory(self, peer: Peer, rows: int) -> int: ...
 
@@ -49,7 +49,7 @@ class BenchRunner:
     others: Others | None = None
     pace: TokenTimes | None = None
 
-    def run(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Event]:
+    def run(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[RunEvent]:
         """A run of the engine, or the peer, that the request names. Raises as that does."""
         peer = Peer(request.engine)
         if self.others is not None and peer.known:

@@ -20,7 +20,7 @@ from engines.hub.model_files import TrustPolicy
 from engines.hub.model_source import locate
 from engines.model.loading import read_model, resolve_device, resolve_dtype
 from engines.prompt import encode
-from engines.report.events import Draft, Emitted, Event, Finished, Prefilled, Ready, Round, Started
+from engines.report.events import Draft, Emitted, Finished, Prefilled, Ready, Round, RunEvent, Started
 from engines.request import Request
 from engines.runtime import Runtime
 
@@ -62,7 +62,7 @@ class Generator:
             eos_token_id=sorted(self.runtime.end_tokens) or None,
         )
 
-    def run(self, request: Request, peer: Peer, cancelled: Callable[[], bool]) -> Iterator[Event]:
+    def run(self, request: Request, peer: Peer, cancelled: Callable[[], bool]) -> Iterator[RunEvent]:
         """A cold run, as events, all of which come when it is over. A round is what generate delivered at once; what
         came with the first token is a round that took no time.
 
@@ -126,7 +126,7 @@ class Generator:
             ready.device, tuple(prompt), conversation=request.conversation, draft_model=ready.draft_model,
         )
 
-    def _told(self, length: int, delivered: list[list[int]], times: list[float]) -> Iterator[Event]:
+    def _told(self, length: int, delivered: list[list[int]], times: list[float]) -> Iterator[RunEvent]:
         """Prefill and rounds; neither fates nor probabilities are known."""
         (first, *more), *rounds = [[self._emitted(token) for token in tokens] for tokens in delivered]
         yield Prefilled(length, 0, times[0], first, length)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engines import codec
 from engines.errors import UsageProblem
 from engines.methods import registry
 from engines.request import Request
@@ -98,15 +97,6 @@ class Race:
     def labels(self) -> tuple[str, ...]:
         """A name for each lane; those of lanes that are the same are numbered."""
         return labels(self.lanes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        return codec.plain(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Race:
-        """The inverse of ``to_dict`` after a trip through JSON. Raises ValueError."""
-        return codec.build(cls, data)
 
 
 def labels(lanes: Sequence[Lane]) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING
 
 from engines.errors import SpecError
-from engines.race.events import Compared, LaneEvents
+from engines.race.events import Compared, LaneEvents, RaceEvent
 from engines.race.lanes import Race
 from engines.report.answer import Answer
-from engines.report.events import Audited, Auditing, Event
+from engines.report.events import Audited, Auditing, RunEvent
 
 if TYPE_CHECKING:
     from engines.race.runner import Racer
@@ -22,7 +22,7 @@ Key = tuple[int, int, int]
 
 def compare(
     racer: Racer, answers: Mapping[Key, Answer], asked: Race, cancelled: Callable[[], bool]
-) -> Iterator[Event]:
+) -> Iterator[RunEvent | RaceEvent]:
     """``Audited`` for the answers that have to be (or shall be) checked, then ``Compared`` for each pair of lanes that
     ran on a prompt. Equal answers are read once."""
     pairs = [pair for prompt in sorted({key[2] for key in answers}) for pair in _pairs(answers, prompt)]

@@ -17,7 +17,7 @@ from engines.race.events import (
     RaceStarted,
 )
 from engines.race.interval import MedianInterval
-from engines.report.events import Audited, Event, Failed, Finished, Prefilled, Round, Started
+from engines.report.events import Audited, Failed, Finished, Prefilled, Round, RunEvent, Started
 from engines.report.metrics import Metrics, together
 
 OTHERS, WAITED = 0.1, 0.02  # share of the cores that others kept busy, of the time without a core: said from here on
@@ -38,7 +38,7 @@ class LaneRun:
     lane: int
     repeat: int
     prompt: int
-    events: list[Event] = field(default_factory=list)
+    events: list[RunEvent | RaceEvent] = field(default_factory=list)
     finished: LaneFinished | None = None
     started: Started | None = None
     end: Finished | None = None
@@ -52,7 +52,7 @@ class LaneRun:
         """It came to its own end, and its events are here."""
         return self.finished is not None and not self.finished.failed and self.end is not None
 
-    def add(self, event: Event, keep: bool = True) -> None:
+    def add(self, event: RunEvent | RaceEvent, keep: bool = True) -> None:
         """Take the next event of the run; ``keep`` it too."""
         if keep:
             self.events.append(event)
@@ -133,7 +133,7 @@ class Result:
         self.finished: RaceFinished | None = None
         self._whose: LaneRun | None = None
 
-    def add(self, event: Event) -> None:
+    def add(self, event: RunEvent | RaceEvent) -> None:
         """Take the next event."""
         if isinstance(event, RaceEvent):
             self._add_race(event)
@@ -223,7 +223,7 @@ class Result:
         )
 
 
-def timeline(events: Iterable[Event]) -> list[tuple[float, int]]:
+def timeline(events: Iterable[RunEvent | RaceEvent]) -> list[tuple[float, int]]:
     """(seconds since the start of a run, new tokens so far) at every moment that brought some, by the run's own clock;
     what was drawn meanwhile is in none of it. For lanes on one clock."""
     clock, tokens, points = 0.0, 0, []

@@ -27,7 +27,7 @@ from engines.race.lanes import Race, order
 from engines.race.output_compare import Key, compare
 from engines.race.system_load import LoadWatch
 from engines.report.answer import Answer
-from engines.report.events import Audited, Auditing, Event, Failed, Finished, Round
+from engines.report.events import Audited, Auditing, Failed, Finished, Round, RunEvent
 from engines.report.metrics import measure
 from engines.request import Request
 
@@ -37,7 +37,7 @@ WARM_UP = 32  # tokens: libraries, memory and the processor are awake after some
 class Racer(Protocol):
     """What a race needs of a loaded model: ``engines.runtime.Runtime``, or a stand-in of the tests."""
 
-    def run(self, request: Request, cancelled: Callable[[], bool] = ...) -> Iterator[Event]: ...
+    def run(self, request: Request, cancelled: Callable[[], bool] = ...) -> Iterator[RunEvent | RaceEvent]: ...
 
     def audit(
         self, answer: Answer, cancelled: Callable[[], bool] = ..., progress: Callable[[float], None] = ...
@@ -50,7 +50,7 @@ class Racer(Protocol):
     def memory(self, engine: str, rows: int) -> int: ...
 
 
-def race(racer: Racer, asked: Race, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Event]:
+def race(racer: Racer, asked: Race, cancelled: Callable[[], bool] = lambda: False) -> Iterator[RunEvent | RaceEvent]:
     """The race as events (``engines.race.events``); ``cancelled`` is asked between rounds. What is cut off is left out,
     and a race without audits ends where it was cancelled.
 
@@ -62,10 +62,10 @@ def race(racer: Racer, asked: Race, cancelled: Callable[[], bool] = lambda: Fals
     yield from _Runner(racer, asked, cancelled).events()
 
 
-def defer_events(events: Iterable[Event]) -> Iterator[Event]:
+def defer_events(events: Iterable[RunEvent | RaceEvent]) -> Iterator[RunEvent | RaceEvent]:
     """The same race with the events of its runs behind the last of them: for a reader in another process, whose work on
     them would take time from the lanes that follow. A live race passes as it is."""
-    kept: list[Event] = []
+    kept: list[RunEvent | RaceEvent] = []
     of_run = over = False
     try:
         for event in events:
@@ -96,7 +96,7 @@ class _Runner:
         self.step = 0
         self.steps = len(asked.lanes) * (1 + asked.repeats * len(self.turns))
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[RunEvent | RaceEvent]:
         asked = self.asked
         yield RaceStarted(asked.lanes, len(self.turns), asked.repeats, asked.baseline, asked.live)
         yield from self._warm_up()
@@ -108,7 +108,7 @@ class _Runner:
         yield from compare(self.racer, self.answers, asked, self.cancelled)
         yield RaceFinished("cancelled" if self.cancelled() else "done")
 
-    def _warm_up(self) -> Iterator[Event]:
+    def _warm_up(self) -> Iterator[RunEvent | RaceEvent]:
         for lane in order(len(self.asked.lanes), 0, self.asked.request.seed):
             if self.cancelled():
                 return
@@ -122,14 +122,14 @@ class _Runner:
             except SpecError as error:
                 raise type(error)(f"{self.asked.labels[lane]}: {error.message}", error.hint) from error
 
-    def _run(self, lane: int, repeat: int, prompt: int) -> Iterator[Event]:
+    def _run(self, lane: int, repeat: int, prompt: int) -> Iterator[RunEvent | RaceEvent]:
         whose, request = LaneEvents(lane, repeat, prompt), self._request(lane, prompt)
         yield self._next(lane, repeat, prompt)
         self._cool()
         gc.collect()  # what earlier lanes left behind is not swept up on this one's time
         if self.asked.live:
             yield whose
-        events: list[Event] = []
+        events: list[RunEvent | RaceEvent] = []
         watch = LoadWatch()
         try:
             for event in self.racer.run(request, self.cancelled):
@@ -170,7 +170,7 @@ class _Runner:
         return self.asked.lanes[lane].of(replace(base, conversation=conversation))
 
     def _finished(
-        self, whose: LaneEvents, events: list[Event], seconds: float, others: float | None, waited: float | None
+        self, whose: LaneEvents, events: list[RunEvent], seconds: float, others: float | None, waited: float | None
     ) -> LaneFinished | None:
         """Note the run, and say what was measured; None for one that was cut off."""
         lane, repeat, prompt = whose.lane, whose.repeat, whose.prompt

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from engines import codec
 from engines.errors import UsageProblem
-from engines.report.events import Emitted, Event, Prefilled, Round, Started
+from engines.report.events import Emitted, Prefilled, Round, RunEvent, Started
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class Answer:
         )
 
     @classmethod
-    def from_events(cls, events: Iterable[Event]) -> Answer:
+    def from_events(cls, events: Iterable[RunEvent]) -> Answer:
         """The answer of a run from its events, the last run of several. Raises UsageProblem where there is none."""
         started, emitted = None, []
         for event in events:
@@ -58,12 +56,3 @@ class Answer:
         if started is None:
             raise UsageProblem("there is no run among these events", "give all events of a run, Started first")
         return cls.of(started, emitted)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        return codec.plain(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Answer:
-        """The inverse of ``to_dict``. Raises ValueError."""
-        return codec.build(cls, data)

@@ -1,25 +1,19 @@
 """What a run says about itself: frozen events, the one stream that screens, traces, metrics and tests read.
 
 A trace is ``Started, Prefilled, Round*, Finished`` (or ``Failed`` where the run broke), then ``Audited`` where the
-answer was checked. ``Loading``, ``Ready``, ``Auditing`` and what ``engines.datastores.events`` has come from the engine
-process outside a run; a race has events of its own around those of its runs (``engines.race.events``). Every event is
-JSON both
-ways: ``to_json`` / ``from_json``.
+answer was checked. ``Loading``, ``Ready`` and ``Auditing`` come from the engine process outside a run. Datastores and
+races have events of their own (``engines.datastores.events``, ``engines.race.events``). ``engines.wire`` writes and
+reads all of them as JSON.
 
 Importing this module imports neither torch nor transformers.
 """
 
 from __future__ import annotations
 
-import json
-import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
-from engines import codec
-from engines.datastores.events import StockEvent
 from engines.progress import Loading
-from engines.race.events import RaceEvent
 from engines.report.event_types import (
     LOCAL,
     Capabilities,
@@ -40,9 +34,9 @@ from engines.report.event_types import (
 SCHEMA = 1
 
 __all__ = [
-    "SCHEMA", "Audited", "Auditing", "Capabilities", "Choice", "Draft", "Emitted", "Event", "Failed", "Finding",
-    "Finished", "Kind", "Layers", "Loading", "Origin", "Passage", "Prefilled", "Ready", "Reason", "Retrieval", "Round",
-    "Rule", "Source", "Started", "Trial", "Verified", "from_json", "to_json",
+    "SCHEMA", "Audited", "Auditing", "Capabilities", "Choice", "Draft", "Emitted", "Failed", "Finding", "Finished",
+    "Kind", "Layers", "Loading", "Origin", "Passage", "Prefilled", "Ready", "Reason", "Retrieval", "Round", "Rule",
+    "RunEvent", "Source", "Started", "Trial", "Verified",
 ]
 
 Reason = Literal["stop", "length", "cancelled"]
@@ -242,24 +236,5 @@ class Failed:
     kind: str = "failed"
 
 
-Event = Union[Loading, Ready, Started, Prefilled, Round, Finished, Auditing, Audited, Failed, StockEvent, RaceEvent]
-_CLASSES: dict[str, type] = {c.__name__: c for c in typing.get_args(Event)}
-
-
-def to_json(event: Event) -> str:
-    """One line of JSON; ``"event"`` names the class. Non-finite numbers become null, and come back as nan."""
-    return codec.text(event, event=type(event).__name__)
-
-
-def from_json(line: str) -> Event:
-    """The event of one line.
-
-    Raises:
-        ValueError: not JSON, an unknown event, or a field missing or of the wrong shape. Unknown fields are ignored,
-            so traces of a newer minor version stay readable.
-    """
-    record = json.loads(line)
-    name = record.get("event") if isinstance(record, dict) else None
-    if not isinstance(name, str) or name not in _CLASSES:
-        raise ValueError("not an event")
-    return codec.build(_CLASSES[name], record)
+RunEvent = Union[Loading, Ready, Started, Prefilled, Round, Finished, Auditing, Audited, Failed]
+"""What an engine says of its models and its runs. Datastores and races have events of their own (``engines.wire``)."""

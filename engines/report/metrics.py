@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from engines.core.tree import depths
 from engines.cost.curve import BreakEven, CostCurve
-from engines.report.events import Event, Prefilled, Round, Started
+from engines.report.events import Prefilled, Round, RunEvent, Started
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Metrics:
     bias_total: float = 0.0
     biased_rounds: int = 0
 
-    def add(self, event: Event) -> Metrics:
+    def add(self, event: RunEvent) -> Metrics:
         """These totals with one more event."""
         if isinstance(event, Started) and event.price:
             return replace(self, price=CostCurve(event.price))
@@ -162,7 +162,7 @@ class Metrics:
         }
 
 
-def measure(events: Iterable[Event]) -> Metrics:
+def measure(events: Iterable[RunEvent]) -> Metrics:
     """The metrics of a whole run."""
     metrics = Metrics()
     for event in events:

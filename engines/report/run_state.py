@@ -13,18 +13,7 @@ from typing import Generic, TypeVar
 
 from engines.core.tree import children
 from engines.report.answer import Answer
-from engines.report.events import (
-    Audited,
-    Draft,
-    Emitted,
-    Event,
-    Failed,
-    Finished,
-    Origin,
-    Prefilled,
-    Round,
-    Started,
-)
+from engines.report.events import Audited, Draft, Emitted, Failed, Finished, Origin, Prefilled, Round, RunEvent, Started
 from engines.report.metrics import Metrics, measure
 
 T = TypeVar("T")
@@ -190,7 +179,7 @@ class RunState:
         return self.tokens[start - 1] if start else None
 
 
-def fold(state: RunState, event: Event) -> RunState:
+def fold(state: RunState, event: RunEvent) -> RunState:
     """The state after one more event. ``Started`` begins anew; events outside of a run change nothing."""
     if isinstance(event, Started):
         return RunState(started=event, metrics=Metrics().add(event))
@@ -210,7 +199,7 @@ def fold(state: RunState, event: Event) -> RunState:
     return state
 
 
-def fold_all(events: Iterable[Event], state: RunState | None = None) -> RunState:
+def fold_all(events: Iterable[RunEvent], state: RunState | None = None) -> RunState:
     """The state after all of these."""
     state = state or RunState()
     for event in events:

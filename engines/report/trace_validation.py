@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from engines.errors import UsageProblem
-from engines.methods.registry import specs
-from engines.report.events import Audited, Draft, Emitted, Event, Failed, Finished, Layers, Prefilled, Round, Started
+from engines.report.events import Audited, Draft, Emitted, Failed, Finished, Layers, Prefilled, Round, RunEvent, Started
 
 _MOST_SECONDS = 1e9
 _LARGEST = 1 << 53
@@ -16,20 +14,34 @@ _LONGEST_MATCH = 1 << 16  # tokens; screens count matches by length
 _END = Finished | Failed
 
 
-class TraceValidator:
-    """Judges the events of a file in their order; a ``Started`` begins anew."""
+OptionCheck = Callable[[Started], Collection[str]]
+"""Names of the options of a run whose values the method cannot have."""
 
-    def __init__(self) -> None:
+
+def no_check(started: Started) -> Collection[str]:
+    """Nothing is known of the options."""
+    return ()
+
+
+class TraceValidator:
+    """Judges the events of a file in their order; a ``Started`` begins anew.
+
+    Args:
+        wrong_options: knows the methods, which this module does not.
+    """
+
+    def __init__(self, wrong_options: OptionCheck = no_check) -> None:
+        self._wrong_options = wrong_options
         self._begin()
 
     def _begin(self) -> None:
         self._prefilled, self._ended, self._tokens, self._index = False, False, 0, 0
 
-    def judge(self, event: Event) -> tuple[Event | None, str]:
+    def judge(self, event: RunEvent) -> tuple[RunEvent | None, str]:
         """The event as it can be used, None if it cannot; and what is wrong with it in words, "" if nothing."""
         if isinstance(event, Started):
             self._begin()
-            return _started(event)
+            return self._start(event)
         if isinstance(event, _END):
             found = "comes after the end of the run" if self._ended else ""
             self._ended = True
@@ -40,6 +52,19 @@ class TraceValidator:
         else:
             found = _audited(event, self._tokens) if isinstance(event, Audited) else ""
         return (None if found else event), found
+
+    def _start(self, event: Started) -> tuple[Started, str]:
+        """A run without its prices, or an option, is still a run."""
+        left_out = []
+        if not (_curve(event.price) and _curve(event.draft_price)):
+            event = replace(event, price=(), draft_price=())
+            left_out.append("prices")
+        wrong = {name for name, value in event.options.items() if not isinstance(value, str | int | float)}
+        wrong |= set(self._wrong_options(event))
+        if wrong:
+            event = replace(event, options={name: event.options[name] for name in event.options if name not in wrong})
+            left_out.append(f"options ({', '.join(sorted(wrong))})")
+        return event, f"is the start of a run; of it are left out: {' and '.join(left_out)}" if left_out else ""
 
     def _prefill(self, event: Prefilled) -> str:
         if self._prefilled or self._index or self._ended:
@@ -63,30 +88,6 @@ class TraceValidator:
             return replace(event, note={}), "is a round whose remarks are damaged: they are left out"
         missing = f"is round {event.index}, and what comes between it and round {before} is missing" if gap else ""
         return event, missing
-
-
-def _started(event: Started) -> tuple[Started, str]:
-    """A run without its prices, or an option, is still a run."""
-    wrong = []
-    if not (_curve(event.price) and _curve(event.draft_price)):
-        event = replace(event, price=(), draft_price=())
-        wrong.append("prices")
-    if kept := _options(event):
-        event = replace(event, options={name: event.options[name] for name in event.options if name not in kept})
-        wrong.append(f"options ({', '.join(sorted(kept))})")
-    return event, f"is the start of a run; of it are left out: {' and '.join(wrong)}" if wrong else ""
-
-
-def _options(event: Started) -> set[str]:
-    """Names of the options whose values cannot be."""
-    known = {option.name: option for spec in specs() if spec.id == event.engine for option in spec.options}
-    wrong = {name for name, value in event.options.items() if not isinstance(value, str | int | float)}
-    for name in known.keys() & event.options.keys() - wrong:
-        try:
-            known[name].parse(event.options[name])
-        except UsageProblem:
-            wrong.add(name)
-    return wrong
 
 
 def _curve(points: tuple[tuple[int, float], ...]) -> bool:

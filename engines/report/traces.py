@@ -1,7 +1,7 @@
 """Traces: a run's events, one JSON object a line, as they happened, and a checksum of them. An interrupted run leaves a
 readable prefix without one. Files with one run behind the other (``cat``) are traces too.
 
-What a file says is believed only where a fold can rely on it (``soundness``).
+What a file says is believed only where a fold can rely on it (``trace_validation``).
 """
 
 from __future__ import annotations
@@ -17,40 +17,31 @@ from types import TracebackType
 from typing import IO
 
 from engines.errors import RunFailed, UsageProblem
-from engines.report.events import (
-    SCHEMA,
-    Audited,
-    Event,
-    Failed,
-    Finished,
-    Prefilled,
-    Round,
-    Started,
-    from_json,
-    to_json,
-)
+from engines.report.encoding import from_json, to_json, union_classes
+from engines.report.events import SCHEMA, Audited, Failed, Finished, Prefilled, Round, RunEvent, Started
 from engines.report.run_state import RunState
-from engines.report.trace_validation import TraceValidator
-from spec_tui.present.text import model_label
+from engines.report.trace_validation import OptionCheck, TraceValidator, no_check
+from engines.user_folders import model_label
 
 _LONGEST_LINE = 64 << 20  # bytes; a round with a tree of 256 nodes is some tens of kilobytes
 _MOST_PROBLEMS = 20
 _LAST = Finished | Failed | Audited
+_CLASSES = union_classes(RunEvent)
 _SEAL = b'{"event":"Sealed",'
 
 
-def encode(event: Event) -> bytes:
-    """One line of UTF-8; lone surrogates, which UTF-8 cannot hold, as JSON escapes."""
-    return to_json(event).encode("utf-8", "backslashreplace") + b"\n"
+def encode(event: RunEvent) -> bytes:
+    """One line of a trace, with its end."""
+    return to_json(event) + b"\n"
 
 
-def recorded(run: RunState) -> tuple[Event, ...]:
+def recorded(run: RunState) -> tuple[RunEvent, ...]:
     """The events that a state was folded from."""
     either = (run.started, run.prefilled, *run.rounds, run.finished, run.failed, run.audited)
     return tuple(event for event in either if event is not None)
 
 
-def written(events: Iterable[Event]) -> bytes:
+def written(events: Iterable[RunEvent]) -> bytes:
     """A trace of these, as ``TraceWriter`` writes it."""
     seal, out, ended = _Seal(), [], False
     for event in events:
@@ -78,7 +69,7 @@ class TraceWriter:
         self._ended = False
         _check_target(path)
 
-    def write(self, event: Event) -> None:
+    def write(self, event: RunEvent) -> None:
         """Append one event. Raises RunFailed where the disk is full or gone."""
         line = encode(_portable(event))
         self._seal.add(line)
@@ -136,7 +127,7 @@ class _Seal:
         return f"the checksum does not match, so the file was damaged or changed{many}"
 
 
-def _portable(event: Event) -> Event:
+def _portable(event: RunEvent) -> RunEvent:
     """A start without this machine's folders."""
     if not isinstance(event, Started):
         return event
@@ -183,7 +174,7 @@ class Trace:
         sealed: every run has its checksum, and it is right.
     """
 
-    events: tuple[Event, ...]
+    events: tuple[RunEvent, ...]
     problems: tuple[str, ...] = ()
     sealed: bool = False
 
@@ -192,9 +183,9 @@ class Trace:
         return bool(self.events) and isinstance(self.events[-1], _LAST)
 
     @property
-    def runs(self) -> tuple[tuple[Event, ...], ...]:
+    def runs(self) -> tuple[tuple[RunEvent, ...], ...]:
         """The events of each run. A run whose start is missing gets one that says so."""
-        runs: list[list[Event]] = []
+        runs: list[list[RunEvent]] = []
         for event in self.events:
             if isinstance(event, Started):
                 runs.append([event])
@@ -210,15 +201,17 @@ UNKNOWN = Started("unknown", {}, "unknown", 0.0, 1.0, 0, 0, 0, "unknown", "unkno
 """Stands for a start that cannot be read."""
 
 
-def read_trace(path: Path) -> Trace:
+def parse_trace(path: Path, wrong_options: OptionCheck = no_check) -> Trace:
     """Read what is readable; damaged lines are left out and named in ``problems``.
+
+    ``engines.wire.read_trace`` calls this with a check that knows the options of the methods.
 
     Raises:
         UsageProblem: there is no such file, it cannot be opened, or nothing in it is an event.
     """
     try:
         with open(path, "rb") as file:
-            trace = _read(iter(lambda: file.readline(_LONGEST_LINE), b""))
+            trace = _read(iter(lambda: file.readline(_LONGEST_LINE), b""), wrong_options)
     except OSError as error:
         raise UsageProblem(f"the trace {path} cannot be read: {error.strerror}", "check the path") from None
     if not trace.events:
@@ -227,10 +220,10 @@ def read_trace(path: Path) -> Trace:
     return trace
 
 
-def _read(lines: Iterable[bytes]) -> Trace:
-    events: list[Event] = []
+def _read(lines: Iterable[bytes], wrong_options: OptionCheck) -> Trace:
+    events: list[RunEvent] = []
     problems: list[str] = []
-    sound, seal, sealed = TraceValidator(), _Seal(), True
+    validator, seal, sealed = TraceValidator(wrong_options), _Seal(), True
     for number, line in enumerate(lines, 1):
         if b'"Sealed"' in line[:32]:
             wrong, seal = seal.differs(line), _Seal()
@@ -238,7 +231,7 @@ def _read(lines: Iterable[bytes]) -> Trace:
             problems += [wrong] if wrong else []
             continue
         seal.add(line)
-        event, wrong = _decode(line, sound)
+        event, wrong = _decode(line, validator)
         if wrong:
             torn = event is None and not line.endswith(b"\n")
             problems.append(f"line {number} {'is cut off' if torn else wrong}")
@@ -248,19 +241,19 @@ def _read(lines: Iterable[bytes]) -> Trace:
     return Trace(tuple(events), (*_shorten(problems), *_inconsistencies(events, seal.lines)), sealed)
 
 
-def _decode(line: bytes, sound: TraceValidator) -> tuple[Event | None, str]:
+def _decode(line: bytes, validator: TraceValidator) -> tuple[RunEvent | None, str]:
     """The event of a line, None for a blank line or a damaged one; and what is wrong with it."""
     if not line.strip():
         return None, ""
     try:
-        return sound.judge(from_json(line.decode("utf-8")))
+        return validator.judge(from_json(line, _CLASSES))
     except UnicodeDecodeError:
         return None, "is not text"
-    except (ValueError, TypeError, RecursionError) as error:
+    except ValueError as error:
         return None, f"is not an event of this version ({error})"
 
 
-def _inconsistencies(events: list[Event], unsealed: int) -> list[str]:
+def _inconsistencies(events: list[RunEvent], unsealed: int) -> list[str]:
     """What is wrong with the whole; ``unsealed`` lines have no checksum behind them."""
     found = []
     starts = [event for event in events if isinstance(event, Started)]

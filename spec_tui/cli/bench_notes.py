@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from engines.bench import published
 from engines.bench.hf_generate import METHODS, method_of
 from engines.hub.download_progress import in_bytes
+from engines.user_folders import model_label
 from spec_tui.present.race_text import MEMORY, disturbance_sentence, interval_meaning, pairs_summary, remarks
-from spec_tui.present.text import model_label
 
 if TYPE_CHECKING:
     from spec_tui.cli.bench_output import Report

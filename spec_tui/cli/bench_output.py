@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from engines import codec
 from engines.bench import published
 from engines.bench.bench_results import BenchResults
 from engines.bench.hf_generate import METHODS, Peer
@@ -19,6 +18,8 @@ from engines.bench.suite import Case
 from engines.race.interval import METHOD, MedianInterval
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun
+from engines.report import encoding
+from engines.user_folders import model_label
 from spec_tui.cli.bench_notes import captions, notes
 from spec_tui.cli.race_output import (
     WIDTH,
@@ -35,7 +36,7 @@ from spec_tui.cli.race_output import (
     speed_rows,
 )
 from spec_tui.present.race_text import MEMORY, interval
-from spec_tui.present.text import model_label, one_line
+from spec_tui.present.text import one_line
 
 SCHEMA = "spec-tui bench 1"
 _TASK = 24  # columns for the name of a task
@@ -211,7 +212,7 @@ def as_object(report: Report) -> dict[str, Any]:
         "waited": disturbed.waited,
         "rounds_on_fewer_threads": s.crowded / s.rounds if s.rounds else None,
         "published": {"note": published.CAPTION, "figures": [
-            codec.plain(figure) | {"here": _here(report, figure)} for figure in
+            encoding.plain(figure) | {"here": _here(report, figure)} for figure in
             published.of(lane.engine for lane in asked.lanes)
         ]},
         "notes": notes(report),
@@ -264,14 +265,14 @@ def _in_task(report: Report, lane: int, peer: int | None, task: str) -> dict[str
     figures = s.standing(task)[lane]
     known = {name: getattr(figures.metrics, name) for name in ("acceptance_rate", "path_acceptance")}
     return {
-        "tokens_per_second": codec.plain(figures.rate), "speed_up": codec.plain(figures.speed_up),
+        "tokens_per_second": encoding.plain(figures.rate), "speed_up": encoding.plain(figures.speed_up),
         **_over(report, lane, peer, task), "mean_generated_length": s.length(lane, task), **known,
     }
 
 
 def _over(report: Report, lane: int, peer: int | None, task: str | None) -> dict[str, Any]:
     ratios = (report.standings.ratio(lane, peer, task, whole) for whole in (False, True))
-    return dict(zip(("over_generate", "over_generate_whole_run"), map(codec.plain, ratios)))
+    return dict(zip(("over_generate", "over_generate_whole_run"), map(encoding.plain, ratios)))
 
 
 def _portable(facts: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
-from engines.report.traces import read_trace
+from engines.wire import read_trace
 from spec_tui.cli.application import draw_picture
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import complete_trace

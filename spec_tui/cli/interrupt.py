@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 
-from engines.report.events import Event
+from engines.wire import Event
 
 
 class Interrupt:

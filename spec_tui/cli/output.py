@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from engines import codec
-from engines.report.events import Audited, Emitted, Event, Failed, Finished, Loading, Prefilled, Round, Started
+from engines.report import encoding
+from engines.report.events import Audited, Emitted, Failed, Finished, Loading, Prefilled, Round, Started
 from engines.report.metrics import Metrics
+from engines.wire import Event
 from spec_tui.cli.failures import narrate
 from spec_tui.present.ansi import FateStyle
 from spec_tui.present.audit_words import sentence
@@ -64,7 +65,7 @@ class Record:
     def to_dict(self) -> dict[str, Any]:
         """The object of ``--format json``."""
         made = run_object(self.started, self.metrics, self.tokens, "".join(self.texts), self.reason)
-        return made | ({"audit": codec.plain(self.audited) if self.audited else None} if self.audit else {})
+        return made | ({"audit": encoding.plain(self.audited) if self.audited else None} if self.audit else {})
 
     def summary(self) -> str:
         """The numbers in three lines, for people."""

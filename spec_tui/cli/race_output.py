@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from textwrap import fill
 from typing import Any
 
-from engines import codec
 from engines.hub.download_progress import in_bytes
 from engines.race.interval import METHOD, MedianInterval
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun, Result
+from engines.report import encoding
 from spec_tui.cli.output import run_object
 from spec_tui.present.race_text import MEMORY, disturbance_sentence, interval, interval_meaning, pairs_summary, remarks
 from spec_tui.present.text import one_line, sanitise
@@ -160,7 +160,7 @@ def pair_objects(result: Result, asked: Race) -> list[dict[str, Any]]:
     """The texts of each pair of lanes, by label."""
     names = asked.labels
     return [
-        {**codec.plain(p), "first": names[p.first], "second": names[p.second], "bugs": [names[n] for n in p.bugs]}
+        {**encoding.plain(p), "first": names[p.first], "second": names[p.second], "bugs": [names[n] for n in p.bugs]}
         for p in result.pairs
     ]
 
@@ -173,8 +173,8 @@ def lane_object(figures: LaneFigures, asked: Race) -> dict[str, Any]:
         "engine": lane.engine,
         "options": lane.options,
         "datastores": list(lane.datastores),
-        "tokens_per_second": codec.plain(figures.rate),
-        "speed_up": codec.plain(figures.speed_up),
+        "tokens_per_second": encoding.plain(figures.rate),
+        "speed_up": encoding.plain(figures.speed_up),
         "acceptance_rate": m.acceptance_rate,
         "path_acceptance": m.path_acceptance,
         "mean_generated_length": m.mean_generated_length,
@@ -187,7 +187,7 @@ def lane_object(figures: LaneFigures, asked: Race) -> dict[str, Any]:
 def _run(run: LaneRun, asked: Race) -> dict[str, Any]:
     made = run_object(run.started, run.metrics, run.end.tokens, run.end.text, run.end.reason)
     if asked.audit or run.audited:
-        made["audit"] = codec.plain(run.audited) if run.audited else None
+        made["audit"] = encoding.plain(run.audited) if run.audited else None
     return {**_place(run, asked), **_around(run), "run": made}
 
 

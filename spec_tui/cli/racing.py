@@ -12,8 +12,9 @@ from engines.race.events import LaneFinished, LaneStarted
 from engines.race.lanes import Lane, Race
 from engines.race.result import LaneRun, Result
 from engines.race.runner import Racer, race
-from engines.report.events import Auditing, Event, Loading
+from engines.report.events import Auditing, Loading
 from engines.report.traces import TraceWriter
+from engines.wire import Event
 from spec_tui.cli.failures import FAILED, INTERRUPTED, narrate
 from spec_tui.cli.interrupt import Interrupt
 from spec_tui.cli.options import GenerationOptions, PromptOptions

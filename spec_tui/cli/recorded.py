@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from engines.errors import UsageProblem
-from engines.report.traces import read_trace
+from engines.wire import read_trace
 from spec_tui.session.recorded_race import MOST, RecordedRace, RecordedRun
 from spec_tui.session.sample_traces import trace_path
 

@@ -13,9 +13,10 @@ from typing import Annotated
 from typer import Argument, Option
 
 from engines.errors import UsageProblem
-from engines.report.events import Audited, Event
+from engines.report.events import Audited
 from engines.report.run_state import fold_all
-from engines.report.traces import Trace, read_trace
+from engines.report.traces import Trace
+from engines.wire import Event, read_trace
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import Presenter, Theme, complete_trace
 from spec_tui.cli.output import JsonOutput, Record

@@ -12,9 +12,10 @@ from typer import Option
 from engines.errors import SpecError, UsageProblem
 from engines.methods import registry
 from engines.report.answer import Answer
-from engines.report.events import Event, Failed, Finished, Loading, Started
+from engines.report.events import Failed, Finished, Loading, Started
 from engines.report.traces import TraceWriter
 from engines.request import Request
+from engines.wire import Event
 from spec_tui.cli.failures import FAILED, INTERRUPTED, narrate
 from spec_tui.cli.interrupt import Interrupt
 from spec_tui.cli.options import (

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from engines import codec
 from engines.model.skipped_layers import SkippedLayers
+from engines.report import encoding
 from engines.report.events import Loading
 from spec_tui.cli.datastore_progress import in_time
 from spec_tui.cli.failures import INTERRUPTED, narrate
@@ -125,11 +125,11 @@ def facts_of(search: Search) -> dict[str, Any]:
     """The object of ``--format json``: speeds in tokens/s, speed-ups over autoregressive decoding."""
     identity, settings, best = search.identity, search.settings, search.best
     return {
-        "id": identity.id, "model": search.model, "dtype": identity.dtype, "machine": codec.plain(identity.machine),
+        "id": identity.id, "model": search.model, "dtype": identity.dtype, "machine": encoding.plain(identity.machine),
         "layers": identity.layers, "prompts": settings.prompts, "tokens": settings.tokens, "seed": settings.seed,
-        "best": None if best is None else codec.plain(best)
-        | codec.plain(SkippedLayers.parse(best.skipped, identity.layers)) | {"confirmed": search.found is not None},
-        "slow_trials": search.slow, "trials": [codec.plain(trial) for trial in search.trials],
+        "best": None if best is None else encoding.plain(best)
+        | encoding.plain(SkippedLayers.parse(best.skipped, identity.layers)) | {"confirmed": search.found is not None},
+        "slow_trials": search.slow, "trials": [encoding.plain(trial) for trial in search.trials],
     }
 
 

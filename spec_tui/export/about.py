@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from engines.report.events import Started
 from engines.report.run_state import RunState
+from engines.user_folders import model_label
 from spec_tui.present.audit_words import sentence
 from spec_tui.present.narration import REASONS, asked
-from spec_tui.present.text import lossy, model_label, one_line
+from spec_tui.present.text import lossy, one_line
 
 
 def title(run: RunState) -> str:

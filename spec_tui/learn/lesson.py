@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engines.errors import UsageProblem
 from engines.report.run_state import RunState, fold_all
-from engines.report.traces import read_trace
+from engines.wire import read_trace
 from spec_tui.session.sample_traces import trace_path
 
 FOLDER = Path(__file__).parent / "lessons"

@@ -9,10 +9,12 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from engines.report.events import Audited, Emitted, Event, Failed, Finished, Prefilled, Round, Started
+from engines.report.events import Audited, Emitted, Failed, Finished, Prefilled, Round, Started
 from engines.report.metrics import Metrics
+from engines.user_folders import model_label
+from engines.wire import Event
 from spec_tui.present.audit_words import sentence
-from spec_tui.present.text import lossy, model_label, one_line, sanitise
+from spec_tui.present.text import lossy, one_line, sanitise
 
 REASONS = {"stop": "ended by the model", "length": "cut at the limit", "cancelled": "interrupted"}
 _SAID = ("accepted", "corrected", "bonus")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath, PureWindowsPath
-
 # C0 (except newline and tab), DEL and C1 become pictures; bidirectional overrides and other invisible steering
 # characters become a replacement mark, so that what is read is what was written; so do lone surrogates, which no
 # terminal can be sent.
@@ -28,12 +26,6 @@ def one_line(text: str, width: int | None = None) -> str:
     """A label: control characters and line breaks as visible marks, cut to ``width`` characters with an ellipsis."""
     text = sanitise(text).replace("\n", "↵").replace("\t", "→")
     return text if width is None or len(text) <= width else text[: max(0, width - 1)] + "…"
-
-
-def model_label(name: str) -> str:
-    """A model's name for people: of a folder the last two parts, a hub's id as it is."""
-    folder = PureWindowsPath(name) if "\\" in name else PurePath(name)
-    return "/".join(folder.parts[-2:]) if folder.is_absolute() else name
 
 
 def visible(piece: str) -> str:

@@ -1,59 +1,25 @@
-"""Three ways to an engine behind one face: its own process, this process, a recorded trace."""
+"""How screens reach an engine: the protocol of all clients, and what those of a live engine share."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 from engines.methods import registry
 from engines.methods.registry import EngineSpec
 from engines.race.lanes import Race
 from engines.report.answer import Answer
-from engines.report.events import Capabilities, Event, Failed, Ready
+from engines.report.events import Capabilities, Failed, Ready
 from engines.request import Request
+from engines.wire import Event
+from spec_tui.session.commands import Audit, Cancel, Command, DatastoreCommand, Load, LoadRequest, Run, StartRace
+
+__all__ = ["AGAIN", "EngineClient", "LoadRequest", "QueuedClient", "local_specs"]
 
 AGAIN = "start the engine again to go on"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadRequest:
-    """Models to load: folders or hub ids; None takes the shipped ones. dtype and device "auto" or a name. The other
-    fields are those of ``engines.runtime.Runtime.load``."""
-
-    model: str | None = None
-    draft_model: str | None = None
-    dtype: str = "auto"
-    device: str = "auto"
-    revision: str | None = None
-    draft_revision: str | None = None
-    allow_pickle: bool = False
-    trust_remote_code: bool = False
-    strict: bool = False
-    threads: int | None = None
-
-
-def load_command(request: LoadRequest) -> dict[str, Any]:
-    """The command that loads models."""
-    return {"do": "load", **asdict(request)}
-
-
-def run_command(request: Request) -> dict[str, Any]:
-    """The command that starts a run."""
-    return {"do": "run", "request": request.to_dict()}
-
-
-def audit_command(answer: Answer) -> dict[str, Any]:
-    """The command that checks an answer."""
-    return {"do": "audit", "answer": answer.to_dict()}
-
-
-def race_command(race: Race) -> dict[str, Any]:
-    """The command that starts a race."""
-    return {"do": "race", "race": race.to_dict()}
 
 
 @cache
@@ -78,13 +44,13 @@ class EngineClient(Protocol):
         """Start a race: ``RaceStarted``, ..., ``RaceFinished`` (``engines.race.events``), or ``Failed`` where it cannot
         go on. The events of its runs come when the last of them is over, unless it is live."""
 
-    def tell(self, command: dict[str, Any]) -> None:
-        """Send a command about datastores (``session.datastores``)."""
+    def tell(self, command: DatastoreCommand) -> None:
+        """Send a command about datastores; ``spec_tui.session.commands`` says what answers."""
 
     def cancel(self) -> None:
         """Stop the run in progress after the round under way (``Finished`` with reason "cancelled"), or the race
-        (``RaceFinished`` so, behind what is complete), or the audit
-        (``Failed`` of kind "cancelled"), or the build (``Refused`` of kind "cancelled")."""
+        (``RaceFinished`` with reason "cancelled", after what is complete), or the audit (``Failed`` of kind
+        "cancelled"), or the build (``Refused`` of kind "cancelled")."""
 
     def events(self) -> list[Event]:
         """What has arrived since the last call, in order; empty if nothing."""
@@ -109,7 +75,7 @@ class EngineClient(Protocol):
 
 
 class QueuedClient:
-    """What clients with a live engine share: commands go out as records, events wait in a queue, a restart repeats the
+    """What clients with a live engine share: commands go out, events wait in a queue, a restart repeats the
     last load. Subclasses say how an engine is started, reached and stopped."""
 
     def __init__(self) -> None:
@@ -128,24 +94,24 @@ class QueuedClient:
 
     def load(self, request: LoadRequest) -> None:
         self._last_load = request
-        self._send(load_command(request))
+        self._send(Load(request))
 
     def run(self, request: Request) -> None:
-        self._send(run_command(request))
+        self._send(Run(request))
 
     def audit(self, answer: Answer) -> None:
-        self._send(audit_command(answer))
+        self._send(Audit(answer))
 
     def race(self, race: Race) -> None:
-        self._send(race_command(race))
+        self._send(StartRace(race))
 
-    def tell(self, command: dict[str, Any]) -> None:
+    def tell(self, command: DatastoreCommand) -> None:
         if self.alive:  # else the screen says what there is to say
             self._deliver(command)
 
     def cancel(self) -> None:
         if self.alive:
-            self._deliver({"do": "cancel"})
+            self._deliver(Cancel())
 
     def events(self) -> list[Event]:
         arrived: list[Event] = []
@@ -160,7 +126,7 @@ class QueuedClient:
         self.close()
         self._start()
         if self._last_load is not None:
-            self._send(load_command(self._last_load))
+            self._send(Load(self._last_load))
 
     @property
     def alive(self) -> bool:
@@ -172,12 +138,12 @@ class QueuedClient:
     def _start(self) -> None:
         raise NotImplementedError
 
-    def _deliver(self, record: dict[str, Any]) -> None:
+    def _deliver(self, command: Command) -> None:
         """Hand a command to a living engine."""
         raise NotImplementedError
 
-    def _send(self, record: dict[str, Any]) -> None:
+    def _send(self, command: Command) -> None:
         if self.alive:
-            self._deliver(record)
+            self._deliver(command)
         else:
             self._inbox.append(Failed("the engine is not running", AGAIN, "crashed"))

@@ -8,7 +8,6 @@ the screen; and nothing is unpickled.
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import signal
@@ -17,10 +16,11 @@ import sys
 import threading
 from collections import deque
 from dataclasses import replace
-from typing import Any
 
-from engines.report.events import Event, Failed, from_json
+from engines.report.events import Failed
+from engines.wire import Event, from_json
 from spec_tui.session.client import AGAIN, LoadRequest, QueuedClient
+from spec_tui.session.commands import Close, Command, command_line
 from spec_tui.session.environment import engine_environment
 from spec_tui.session.log import log_path, open_log
 
@@ -59,9 +59,9 @@ class ProcessClient(QueuedClient):
         if child is not None:
             child.close(self._patience)
 
-    def _deliver(self, record: dict[str, Any]) -> None:
+    def _deliver(self, command: Command) -> None:
         assert self._child is not None
-        self._child.send(record)
+        self._child.send(command)
 
     def _start(self) -> None:
         try:
@@ -90,20 +90,20 @@ class _Child:
         self.alive = True
         self._closing = False
         self._inbox = inbox
-        self._outbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._threads = [threading.Thread(target=target, daemon=True) for target in (self._read, self._write)]
         for thread in self._threads:
             thread.start()
 
-    def send(self, record: dict[str, Any]) -> None:
-        """Queue a command. A thread of its own writes it: a long prompt may fill the pipe of a busy
-        engine."""
-        self._outbox.put(record)
+    def send(self, command: Command | None) -> None:
+        """Queue a command, or None to end the thread that writes. That is a thread of its own because a long prompt may
+        fill the pipe of a busy engine."""
+        self._outbox.put(command)
 
     def close(self, patience: float) -> None:
         """Ask the process to end, then make it; returns when it has."""
         self._closing = True
-        self.send({"do": "close"})
+        self.send(Close())
         try:
             self.process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -117,8 +117,8 @@ class _Child:
     def _write(self) -> None:
         pipe = self.process.stdin
         try:
-            while (record := self._outbox.get()) is not None:
-                pipe.write(json.dumps(record).encode() + b"\n")
+            while (command := self._outbox.get()) is not None:
+                pipe.write(command_line(command))
                 pipe.flush()
             pipe.close()
         except OSError:  # the process is gone; the reading thread says so

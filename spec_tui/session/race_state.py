@@ -8,8 +8,9 @@ from typing import Literal
 from engines.race.events import LaneStarted
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun, Result
-from engines.report.events import Auditing, Event, Failed
+from engines.report.events import Auditing, Failed
 from engines.report.run_state import RunState, fold
+from engines.wire import Event
 
 Standing = Literal["waiting", "running", "ran", "failed"]
 

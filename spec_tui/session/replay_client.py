@@ -10,16 +10,17 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
-from typing import Any
 
 from engines.methods.registry import EngineSpec
 from engines.race.lanes import Race
 from engines.report.answer import Answer
 from engines.report.event_types import REPLAY
-from engines.report.events import Capabilities, Event, Failed, Prefilled, Ready, Round, Started
+from engines.report.events import Capabilities, Failed, Prefilled, Ready, Round, Started
 from engines.report.traces import Trace
 from engines.request import Request
+from engines.wire import Event
 from spec_tui.session.client import LoadRequest, local_specs
+from spec_tui.session.commands import DatastoreCommand
 
 SPEEDS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """The steps of ``faster`` and ``slower``; 1 is as fast as it was."""
@@ -156,7 +157,7 @@ class ReplayClient:
     def race(self, race: Race) -> None:
         self._said.append(Failed("a replay has no model to race", "start the application without a trace", "usage"))
 
-    def tell(self, command: dict[str, Any]) -> None:
+    def tell(self, command: DatastoreCommand) -> None:
         """There are no datastores to tell anything."""
 
     def cancel(self) -> None:

@@ -7,21 +7,39 @@ import gc
 import queue
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engines.errors import ModelUnavailable, SpecError
-from engines.race.lanes import Race
+from engines.datastores.events import Building, Refused
+from engines.errors import ModelUnavailable, SpecError, UsageProblem
 from engines.race.runner import Racer, defer_events, race
+from engines.report import encoding
 from engines.report.answer import Answer
-from engines.report.events import Auditing, Event, Failed, Loading, Ready
-from engines.request import Request
-from spec_tui.session import datastore_commands as datastores
-from spec_tui.session.client import LoadRequest
+from engines.report.events import Auditing, Failed, Loading, Ready
+from engines.wire import Event
+from spec_tui.session.commands import (
+    Audit,
+    BuildDatastore,
+    Cancel,
+    Close,
+    Command,
+    DatastoreCommand,
+    EstimateDatastore,
+    ListDatastores,
+    Load,
+    LoadRequest,
+    ProbeDatastore,
+    RemoveDatastore,
+    Run,
+    StartRace,
+)
 
 if TYPE_CHECKING:
+    from engines.datastores.building.build_spec import BuildSpec
     from engines.datastores.building.datastore_service import DatastoreService
+    from engines.datastores.building.progress import BuildProgress
 
 
 class Decoder(Racer, Protocol):
@@ -40,9 +58,18 @@ class _LoadingStopped(BaseException):
     own."""
 
 
+class _BuildStopped(BaseException):
+    """Leaves a build by way of its progress report; not an Exception for the same reason."""
+
+
+_AT_ONCE = ListDatastores | ProbeDatastore | RemoveDatastore
+"""Commands that take so little time that there is nothing to stop."""
+_EVERY = 0.1  # seconds between two events of progress in one stage
+
+
 @dataclass(eq=False, slots=True)
 class _Job:
-    record: dict[str, Any]
+    command: Command
     stop: threading.Event = field(default_factory=threading.Event)
 
 
@@ -62,19 +89,19 @@ class Service:
         self._pending: list[_Job] = []  # waiting or under way; guarded by the lock
         self._lock = threading.Lock()
 
-    def command(self, record: dict[str, Any]) -> None:
-        """Take a command: load, run, race, audit, cancel, close, or one of ``datastores``. Any thread; returns at once.
+    def command(self, command: Command) -> None:
+        """Take a command from any thread; returns at once.
 
-        ``cancel`` stops the runs, races, audits and builds under way and waiting; without any, the loading (at its next
+        ``Cancel`` stops the runs, races, audits and builds under way and waiting; without any, the loading (at its next
         progress report).
         """
-        if record["do"] == "cancel":
+        if isinstance(command, Cancel):
             self._stop(only_runs=True)
-        elif record["do"] == "close":
+        elif isinstance(command, Close):
             self._stop(only_runs=False)
             self._queue.put(None)
         else:
-            job = _Job(record)
+            job = _Job(command)
             with self._lock:
                 self._pending.append(job)
             self._queue.put(job)
@@ -97,23 +124,26 @@ class Service:
 
     def _stop(self, only_runs: bool) -> None:
         with self._lock:
-            runs = [job for job in self._pending if job.record["do"] not in ("load", *datastores.AT_ONCE)]
+            runs = [job for job in self._pending if not isinstance(job.command, Load | _AT_ONCE)]
             for job in runs if runs and only_runs else self._pending:
                 job.stop.set()
 
     def _execute(self, job: _Job) -> None:
-        if job.record["do"] == "load":
-            self._load(LoadRequest(**{k: v for k, v in job.record.items() if k != "do"}), job.stop)
-        elif job.record["do"] == "run":
-            for event in self._loaded().run(Request.from_dict(job.record["request"]), cancelled=job.stop.is_set):
-                self._emit(event)
-        elif job.record["do"] == "race":
-            for event in defer_events(race(self._loaded(), Race.from_dict(job.record["race"]), job.stop.is_set)):
-                self._emit(event)
-        elif job.record["do"] in datastores.COMMANDS:
-            datastores.execute(job.record, lambda: self._loaded().workshop, self._emit, job.stop.is_set)
-        else:
-            self._audit(Answer.from_dict(job.record["answer"]), job.stop)
+        match job.command:
+            case Load(request):
+                self._load(request, job.stop)
+            case Run(request):
+                self._emit_all(self._loaded().run(request, cancelled=job.stop.is_set))
+            case StartRace(asked):
+                self._emit_all(defer_events(race(self._loaded(), asked, job.stop.is_set)))
+            case Audit(answer):
+                self._audit(answer, job.stop)
+            case command:
+                self._execute_on_datastores(command, job.stop.is_set)
+
+    def _emit_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._emit(event)
 
     def _load(self, request: LoadRequest, stop: threading.Event) -> None:
         def progress(event: Loading) -> None:
@@ -131,10 +161,62 @@ class Service:
         found = self._loaded().audit(answer, stop.is_set, lambda done: self._emit(Auditing(done)))
         self._emit(found or Failed("the audit was stopped", "start it again to see what it finds", "cancelled"))
 
+    def _execute_on_datastores(self, command: DatastoreCommand, stopped: Callable[[], bool]) -> None:
+        """Every end of the command is an event. Failures are ``Refused``, never ``Failed``, which would be taken for
+        those of a run."""
+        do, name = command.__struct_config__.tag, ""
+        try:
+            datastores = self._loaded().workshop
+            if isinstance(command, ListDatastores):
+                self._emit(datastores.stocked())
+            elif isinstance(command, EstimateDatastore | BuildDatastore):
+                spec = _build_spec(command.spec)
+                name, progress = spec.name, _ProgressEvents(spec.name, self._emit, stopped)
+                if isinstance(command, EstimateDatastore):
+                    self._emit(datastores.estimate(spec, progress))
+                else:
+                    self._emit(datastores.build(spec, progress, command.fresh))
+                    self._emit(datastores.stocked())
+            else:
+                name = command.name
+                found = datastores.remove(name) if isinstance(command, RemoveDatastore) else datastores.probe(
+                    name, command.text, command.prompt)
+                self._emit(found)
+        except SpecError as error:
+            self._emit(Refused(do, name, error.message, error.hint, error.kind))
+        except _BuildStopped:
+            built = isinstance(command, BuildDatastore)
+            what, hint = (name, "what is done stays, and can be gone on with") if built else ("the estimate", "")
+            self._emit(Refused(do, name, f"{what} was stopped", hint, "cancelled"))
+
     def _loaded(self) -> Decoder:
         if self._decoder is None:
             raise ModelUnavailable("no model is loaded", "load a model first")
         return self._decoder
+
+
+class _ProgressEvents:
+    """Emits some of the progress of a build, and leaves the build once it is stopped."""
+
+    def __init__(self, name: str, emit: Callable[[Event], None], stopped: Callable[[], bool]) -> None:
+        self._name, self._emit, self._stopped = name, emit, stopped
+        self._stage, self._at = "", 0.0
+
+    def __call__(self, step: BuildProgress) -> None:
+        if self._stopped():
+            raise _BuildStopped
+        if step.stage != self._stage or monotonic() - self._at >= _EVERY or step.done == step.total:
+            self._stage, self._at = step.stage, monotonic()
+            self._emit(Building(self._name, step.stage, step.done, step.total, step.unit, step.rate, step.left))
+
+
+def _build_spec(data: Any) -> BuildSpec:
+    from engines.datastores.building.build_spec import BuildSpec
+
+    try:
+        return encoding.build(BuildSpec, encoding.plain(data))
+    except ValueError as error:
+        raise UsageProblem(f"this is no order of a datastore: {error}", "fill in the form again") from None
 
 
 def _unexpected(error: Exception) -> Failed:

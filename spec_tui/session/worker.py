@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
 import signal
 import sys
@@ -19,8 +18,9 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
-from engines.report.events import Event
 from engines.report.traces import encode
+from engines.wire import Event
+from spec_tui.session.commands import Close, read_command
 from spec_tui.session.service import Loader, Service
 
 _PATIENCE = 1.0  # seconds a run gets to end by itself once the parent has closed or died
@@ -76,12 +76,12 @@ def _writer(events: IO[bytes]) -> Callable[[Event], None]:
 def _read(commands: IO[bytes], service: Service) -> None:
     try:
         for line in commands:
-            record = json.loads(line)
-            if record["do"] == "close":
+            command = read_command(line)
+            if isinstance(command, Close):
                 break
-            service.command(record)
+            service.command(command)
     finally:  # however this thread ends, the process must not outlive its parent
-        service.command({"do": "close"})
+        service.command(Close())
         threading.Timer(_PATIENCE, os._exit, (0,)).start()
 
 

@@ -10,9 +10,10 @@ from typing import Literal
 
 from engines.datastores.events import Building, Probed, Stocked, StockEvent
 from engines.errors import SpecError
-from engines.report.events import Audited, Auditing, Event, Failed, Finished, Layers, Loading, Prefilled, Ready, Started
+from engines.report.events import Audited, Auditing, Failed, Finished, Layers, Loading, Prefilled, Ready, Started
 from engines.report.run_state import BaselineKey, RunState, first_difference, fold
 from engines.request import Request
+from engines.wire import Event
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.tui.datastore_jobs import DatastoreJobs
 from spec_tui.tui.settings import ChatSettings

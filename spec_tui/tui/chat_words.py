@@ -7,10 +7,11 @@ from engines.errors import SpecError
 from engines.hub.download_progress import in_bytes
 from engines.methods.registry import find
 from engines.request import LAWS, Request
+from engines.user_folders import model_label
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import progress
 from spec_tui.present import token_styles as marks
-from spec_tui.present.text import LOSSY, lossy, model_label, one_line
+from spec_tui.present.text import LOSSY, lossy, one_line
 from spec_tui.tui.chat_session import ChatSession, Turn
 from spec_tui.tui.datastore_jobs import DatastoreJob
 from spec_tui.tui.settings import changed, sampling_words

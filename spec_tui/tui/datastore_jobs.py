@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from engines.datastores.events import Building, Built, Estimated, Probed, Refused, Stocked, StockEvent
-from spec_tui.session import datastore_commands as commands
+from spec_tui.session import commands
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
@@ -38,7 +38,7 @@ class DatastoreJobs:
         ended: how the last build, estimate or removal ended, None while one goes on.
     """
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, tell: Callable[[commands.DatastoreCommand], None]) -> None:
         self._tell = tell
         self.work: DatastoreJob | None = None
         self.estimated: Estimated | None = None
@@ -56,28 +56,28 @@ class DatastoreJobs:
 
     def look(self) -> None:
         """Ask which datastores fit now."""
-        self._tell(commands.LOOK)
+        self._tell(commands.ListDatastores())
 
     def estimate(self, order: BuildSpec) -> None:
         """Ask what a build will take."""
         self._begin(DatastoreJob("estimate", order))
-        self._tell(commands.estimate_command(order))
+        self._tell(commands.EstimateDatastore(order))
 
     def build(self, order: BuildSpec, fresh: bool = False) -> None:
         """Build, or go on with, what was ordered."""
         self._begin(DatastoreJob("build", order))
-        self._tell(commands.build_command(order, fresh))
+        self._tell(commands.BuildDatastore(order, fresh))
 
     def remove(self, name: str) -> None:
         """Delete a datastore."""
         self.ended = None
-        self._tell(commands.remove_command(name))
+        self._tell(commands.RemoveDatastore(name))
 
     def probe(self, question: Question) -> None:
         """Look something up; of questions that come faster than answers the last one is asked."""
         if self._asked is None:
             self._asked, self._next = question, None
-            self._tell(commands.probe_command(*question))
+            self._tell(commands.ProbeDatastore(*question))
         else:
             self._next = question
 

@@ -12,6 +12,7 @@ from engines.race.result import LaneFigures
 from engines.report.events import Failed
 from engines.report.run_state import RunState
 from engines.request import LAWS, law_mark
+from engines.user_folders import model_label
 from spec_tui.present.race_text import (
     MEMORY,
     NOT_COMPARABLE,
@@ -22,7 +23,7 @@ from spec_tui.present.race_text import (
     pairs_summary,
     remarks,
 )
-from spec_tui.present.text import model_label, one_line, visible
+from spec_tui.present.text import one_line, visible
 from spec_tui.present.token_styles import spans
 from spec_tui.session.recorded_race import RecordedRace
 from spec_tui.tui import chat_words as words

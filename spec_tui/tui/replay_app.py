@@ -10,8 +10,9 @@ from textual.app import SystemCommand
 from textual.binding import Binding
 from textual.screen import Screen
 
-from engines.report.events import Audited, Event, Failed, Finished, Ready, Started
+from engines.report.events import Audited, Failed, Finished, Ready, Started
 from engines.report.run_state import RunState, fold
+from engines.wire import Event
 from spec_tui.present.narration import question
 from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest

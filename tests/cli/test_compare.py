@@ -18,7 +18,7 @@ from engines.race import runner
 from engines.race.events import LaneFinished
 from engines.race.result import Result
 from engines.report.events import Round
-from engines.report.traces import read_trace
+from engines.wire import read_trace
 from tests.cli.test_run import STATS
 from tests.session.fake_runtime import FakeRuntime
 

@@ -16,7 +16,7 @@ import pytest
 
 from engines.report.events import Finished, Prefilled, Round, Started
 from engines.report.run_state import RunState, fold_all
-from engines.report.traces import read_trace
+from engines.wire import read_trace
 from spec_tui.cli.export import FORMATS
 from spec_tui.export.cast import cast
 from spec_tui.export.markdown import markdown

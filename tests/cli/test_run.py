@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from engines.report.events import Audited, Failed, Finished, Round, Started, to_json
-from engines.report.traces import read_trace
+from engines.report.events import Audited, Failed, Finished, Round, Started
+from engines.wire import read_trace, to_json
 from spec_tui.cli import failures
 from spec_tui.cli.output import Record, Status
 from spec_tui.session.log import log_path

@@ -12,8 +12,8 @@ import sys
 
 import pytest
 
-from engines.report.traces import read_trace
 from engines.samples import sample_model
+from engines.wire import read_trace
 from spec_tui.cli import call
 from tests.e2e.terminal import Terminal
 

@@ -18,6 +18,7 @@ from engines.audit.tie_distance import ScoredRow
 from engines.core.sampling import Sampling
 from engines.model.loading import wrap
 from engines.model.sublayer_discovery import layer_lists
+from engines.report import encoding
 from engines.report.events import Prefilled, Started
 from engines.runtime import Runtime
 from tests.conftest import make_llama, make_tokenizer
@@ -360,10 +361,9 @@ def test_whatever_breaks_an_audit_is_told_in_a_sentence(error, tiny, monkeypatch
 
 
 def test_answers_survive_json(tiny):
-    import json
 
     answer = write(tiny, temperature=0.5, law="rejection", new=5)
-    assert Answer.from_dict(json.loads(json.dumps(answer.to_dict()))) == answer
+    assert encoding.build(Answer, encoding.plain(answer)) == answer
     assert Answer.from_events([Started, *tiny.run(Request(TURNS["code"], max_new_tokens=2))]).law == "exact"
 
 

@@ -6,7 +6,9 @@ import pytest
 
 from engines import Answer, Request, UsageProblem, specs
 from engines.core.tree import depths
-from engines.report.events import Prefilled, Round, Started, from_json, to_json
+from engines.report import encoding
+from engines.report.events import Prefilled, Round, Started
+from engines.wire import from_json, to_json
 
 TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
 ENGINES = [spec.id for spec in specs()]
@@ -94,9 +96,8 @@ def test_detail_agrees_with_what_the_walk_saw(tiny, law, temperature):
 
 
 def test_a_request_survives_json(tiny):
-    import json
 
     request = Request(TURN, "pld", continued=(3, 4), detail=True)
-    assert Request.from_dict(json.loads(json.dumps(request.to_dict()))) == request
+    assert encoding.build(Request, encoding.plain(request)) == request
     events = run(tiny, "pld", continued=(5, 6), new=3)
     assert isinstance(events[0], Started) and isinstance(events[1], Prefilled)

@@ -10,7 +10,7 @@ import pytest
 from engines.errors import UsageProblem
 from engines.report.events import Audited, Round
 from engines.report.run_state import RunState, fold_all
-from engines.report.traces import read_trace
+from engines.wire import read_trace
 from spec_tui.learn import round_selectors as picks
 from spec_tui.learn.lesson import find, names, recorded, terms
 from spec_tui.learn.lesson_facts import of_round, of_run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from engines import specs
 from engines.errors import UsageProblem
 from engines.race.lanes import Lane, Race, make_lane, order, parse_lane, parse_lanes
+from engines.report import encoding
 from engines.request import Request
 
 HELLO = Request((("user", "hello"),))
@@ -44,7 +44,7 @@ def test_a_label_is_what_makes_the_lane(lane):
 def test_a_list_is_its_lanes(some):
     assert parse_lanes([",".join(lane.label for lane in some)]) == tuple(some)
     race = Race(tuple(some), HELLO, (("a", "b"),), 3, audit=True)
-    assert Race.from_dict(json.loads(json.dumps(race.to_dict()))) == race
+    assert encoding.build(Race, encoding.plain(race)) == race
     assert len(set(race.labels)) == len(some)
 
 

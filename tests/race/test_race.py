@@ -18,8 +18,9 @@ from engines.race.lanes import Race, parse_lanes
 from engines.race.result import Result, timeline
 from engines.race.runner import defer_events, race
 from engines.race.system_load import LoadWatch
-from engines.report.events import Auditing, Prefilled, Started, from_json, to_json
+from engines.report.events import Auditing, Prefilled, Started
 from engines.request import Request
+from engines.wire import from_json, to_json
 from spec_tui.present.race_text import disturbance_sentence
 from tests.race.fakes import TOKENS, VirtualRacer
 

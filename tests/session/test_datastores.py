@@ -18,8 +18,9 @@ from engines.datastores.events import (
     Stocked,
 )
 from engines.datastores.search.reduce import Recipe
-from engines.report.events import Failed, Finished, Loading, Ready, from_json, to_json
-from spec_tui.session import datastore_commands as commands
+from engines.report.events import Failed, Finished, Loading, Ready
+from engines.wire import from_json, to_json
+from spec_tui.session import commands
 from spec_tui.session.client import LoadRequest
 from tests.session.test_process import ask, client, either, until  # noqa: F401 (fixtures)
 
@@ -31,14 +32,14 @@ def loaded(engine):
 
 
 def test_a_build_is_told_and_what_fits_after_it(either):  # noqa: F811
-    loaded(either).tell(commands.build_command(BuildSpec("short", ("x",), "both", recipe=Recipe(8))))
+    loaded(either).tell(commands.BuildDatastore(BuildSpec("short", ("x",), "both", recipe=Recipe(8))))
     seen = until(either, Stocked)
     assert {type(event) for event in seen[:-2]} == {Building} and isinstance(seen[-2], Built)
     assert (seen[-2].kind, seen[-1].datastores) == ("both", ("a (sparse)",))
 
 
 def test_an_endless_build_tells_some_of_its_steps_and_stops(either):  # noqa: F811
-    loaded(either).tell(commands.build_command(BuildSpec("endless", ("x",))))
+    loaded(either).tell(commands.BuildDatastore(BuildSpec("endless", ("x",))))
     seen = until(either, Building)
     while seen[-1].done < 300:
         seen += until(either, Building)
@@ -52,13 +53,13 @@ def test_an_endless_build_tells_some_of_its_steps_and_stops(either):  # noqa: F8
 
 
 def test_failures_are_refusals_and_bugs_end_nothing(either):  # noqa: F811
-    either.tell(commands.LOOK)
+    either.tell(commands.ListDatastores())
     assert until(either, Refused)[-1].message == "no model is loaded"
-    loaded(either).tell(commands.remove_command("nothing"))
+    loaded(either).tell(commands.RemoveDatastore("nothing"))
     assert until(either, Refused)[-1].do == "remove"
-    either.tell({"do": "build", "order": {"name": 7, "sources": "x"}, "fresh": False})
+    either.tell(commands.BuildDatastore({"name": 7, "sources": "x"}))
     assert "no order of a datastore" in until(either, Refused)[-1].message
-    either.tell(commands.build_command(BuildSpec("bug", ("x",))))
+    either.tell(commands.BuildDatastore(BuildSpec("bug", ("x",))))
     assert until(either, Failed)[-1].kind == "bug"
     either.run(ask("hello", max_new_tokens=3))
     assert until(either, Finished)
@@ -67,7 +68,7 @@ def test_failures_are_refusals_and_bugs_end_nothing(either):  # noqa: F811
 def test_a_question_that_waits_does_not_shield_the_loading_from_a_stop(either):  # noqa: F811
     either.load(LoadRequest(model="endless"))
     until(either, Loading)
-    either.tell(commands.LOOK)
+    either.tell(commands.ListDatastores())
     either.cancel()
     assert next(e for e in until(either, Failed) if isinstance(e, Failed)).kind == "cancelled"
 

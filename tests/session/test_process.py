@@ -16,9 +16,9 @@ from engines.report.answer import Answer
 from engines.report.events import Audited, Auditing, Failed, Finished, Loading, Prefilled, Ready, Round, Started
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
-from spec_tui.session.inprocess import InProcessClient
 from spec_tui.session.process import ProcessClient
 from tests.session import fake_runtime
+from tests.session.inprocess import InProcessClient
 
 FACTORY = "tests.session.fake_runtime:load"
 
@@ -307,7 +307,7 @@ def test_requests_survive_the_trip():
 
 def test_the_engine_process_leaves_a_core_to_the_screen_unless_told_otherwise(monkeypatch):
     sent = []
-    monkeypatch.setattr(ProcessClient, "_send", lambda client, record: sent.append(record["threads"]))
+    monkeypatch.setattr(ProcessClient, "_send", lambda client, command: sent.append(command.request.threads))
     client = ProcessClient.__new__(ProcessClient)
     client.load(LoadRequest())
     client.load(LoadRequest(threads=2))

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from engines.report.answer import Answer
 from engines.report.events import Failed, Prefilled, Ready, Round
 from engines.report.run_state import RunState, fold, fold_all
-from engines.report.traces import Trace, TraceWriter, read_trace
+from engines.report.traces import Trace, TraceWriter
 from engines.request import Request
+from engines.wire import read_trace
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.replay_client import SPEEDS, ReplayClient, ReplayClock
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from engines.errors import RunFailed, UsageProblem
 from engines.report.answer import Answer
-from engines.report.events import Event, Failed, Finished, Loading, from_json, to_json
+from engines.report.events import Failed, Finished, Loading
 from engines.report.run_state import best_path, fold_all, ghosts, rate_now, rates
-from engines.report.traces import Trace, TraceWriter, encode, read_trace
+from engines.report.traces import Trace, TraceWriter, encode
 from engines.request import Request
+from engines.wire import Event, from_json, read_trace, to_json
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.phases import StepPosition, phases_of
 from spec_tui.session.sample_traces import trace_path
@@ -60,7 +61,7 @@ EVENTS = st.one_of(*map(some, typing.get_args(Event)))
 @settings(deadline=None)
 def test_every_event_survives_json(event):
     line = to_json(event)
-    assert "\n" not in line and from_json(line) == event
+    assert b"\n" not in line and from_json(line) == event
     assert from_json(encode(event)) == event
 
 

@@ -10,7 +10,7 @@ import pytest
 from engines import Request, specs
 from engines.report.events import Draft, Layers, Origin, Retrieval
 from engines.report.run_state import fold_all
-from engines.report.traces import read_trace
+from engines.wire import read_trace
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of
 from spec_tui.present.step.wording import ms, p3, quoted

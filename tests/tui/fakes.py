@@ -20,7 +20,6 @@ from engines.report.events import (
     Choice,
     Draft,
     Emitted,
-    Event,
     Failed,
     Finished,
     Layers,
@@ -36,7 +35,9 @@ from engines.report.events import (
     Verified,
 )
 from engines.request import LAWS, Request
+from engines.wire import Event
 from spec_tui.session.client import LoadRequest, local_specs
+from spec_tui.session.commands import DatastoreCommand
 
 ANSWER = (
     "def merge(a, b):\n    out = []\n    i = j = 0\n    while i < len(a) and j < len(b):\n"
@@ -240,7 +241,7 @@ class FakeClient:
         self.text, self.ready, self.auto = text, ready, auto
         self.requests: list[Request] = []
         self.audits: list[Answer] = []
-        self.told: list[dict] = []  # commands about datastores
+        self.told: list[DatastoreCommand] = []  # commands about datastores
         self.finds: tuple = ("identical",)  # what an audit finds, and where
         self.loads = self.restarts = self.cancels = 0
         self.closed = False
@@ -262,7 +263,7 @@ class FakeClient:
         self.audits.append(answer)
         self._script = deque([Auditing(0.25), Auditing(0.75), finding(answer, *self.finds)])
 
-    def tell(self, command: dict) -> None:
+    def tell(self, command: DatastoreCommand) -> None:
         self.told.append(command)
 
     def cancel(self) -> None:

@@ -12,9 +12,11 @@ from engines.errors import RunFailed
 from engines.race.events import LaneFinished, LaneStarted
 from engines.race.lanes import Lane, Race
 from engines.race.runner import defer_events, race
+from engines.report import encoding
 from engines.report.answer import Answer
-from engines.report.events import Event, Failed, Finished
+from engines.report.events import Failed, Finished
 from engines.request import Request
+from engines.wire import Event
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.race import RaceScreen
@@ -63,7 +65,7 @@ class RacingClient(FakeClient):
         self._race: Iterator[Event] = iter(())
 
     def race(self, asked: Race) -> None:
-        self.races.append(Race.from_dict(asked.to_dict()))
+        self.races.append(encoding.build(Race, encoding.plain(asked)))
         self._stop = False
         self._race = self._told(asked)
 

@@ -9,7 +9,7 @@ import pytest
 from engines.methods.registry import specs
 from engines.report.events import Failed, Finished, Loading
 from engines.report.run_state import fold_all
-from engines.report.traces import read_trace
+from engines.wire import read_trace
 from spec_tui.present.token_styles import VIEWS
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.export import CHOICES

@@ -32,10 +32,11 @@ from engines.datastores.storage import manifest
 from engines.report.events import Failed
 from spec_tui.present import shell_lines as command
 from spec_tui.session.client import LoadRequest
-from spec_tui.session.inprocess import InProcessClient
+from spec_tui.session.commands import BuildDatastore, EstimateDatastore
 from spec_tui.tui.datastore_jobs import DatastoreJobs
 from spec_tui.tui.datastore_rows import DatastoreRow, about, source_words
 from spec_tui.tui.probe_view import lines
+from tests.session.inprocess import InProcessClient
 from tests.tui.fakes import READY, FakeClient
 
 HOSTILE = "a\x1b]0;owned\x07b\x1b[31mc\x9b2Jd\u202ee"
@@ -271,7 +272,7 @@ async def test_the_form_grows_for_model_answers_and_forgets_an_estimate_of_somet
         fill(form, name="notes", **{"from": texts})
         await s.pilot.press("enter")
         await s.pilot.pause()
-        assert client.told[-1]["do"] == "estimate" and client.told[-1]["order"]["name"] == "notes"
+        assert isinstance(client.told[-1], EstimateDatastore) and client.told[-1].spec.name == "notes"
         client.say(Estimated("notes", 100, 600, 600, 3.0, False, 50, {"binary": 2}))
         await s.settle()
         await s.pilot.pause(0.15)
@@ -288,7 +289,8 @@ async def test_the_form_grows_for_model_answers_and_forgets_an_estimate_of_somet
         await s.pilot.pause()
         assert form.query_one("#prompts").display and "enter: what it will take" in said(s, "#takes")
         await s.pilot.press("enter")
-        assert [c["do"] for c in client.told].count("build") == 0 and "needs questions" in said(s, "#takes")
+        assert not any(isinstance(command, BuildDatastore) for command in client.told)
+        assert "needs questions" in said(s, "#takes")
 
 
 async def test_an_engine_that_dies_during_a_build_says_so_and_can_be_restarted(session, monkeypatch):

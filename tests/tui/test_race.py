@@ -12,16 +12,16 @@ from engines.race.events import LaneFinished, LaneStarted, RaceFinished
 from engines.race.lanes import Lane
 from engines.report.events import Failed
 from engines.report.run_state import fold_all
-from engines.report.traces import read_trace
 from engines.request import Request
+from engines.wire import read_trace
 from spec_tui.present import shell_lines as command
 from spec_tui.present.race_text import NOT_COMPARABLE
 from spec_tui.session.client import LoadRequest
-from spec_tui.session.inprocess import InProcessClient
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.race import RaceScreen
 from spec_tui.tui.widgets.race_lanes import RaceLanes
+from tests.session.inprocess import InProcessClient
 from tests.tui.fakes import ANSWER
 from tests.tui.racing import LANES, RacingClient, racing
 from tests.tui.test_hostile import BAD, HOSTILE, screen_text

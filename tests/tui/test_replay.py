@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 
 from engines.report.events import Finished, Round, Started
-from engines.report.traces import Trace, TraceWriter, read_trace
+from engines.report.traces import Trace, TraceWriter
 from engines.request import Request
+from engines.wire import read_trace
 from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.replay_app import ReplayApp, ReplayScreen

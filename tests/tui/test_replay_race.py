@@ -11,7 +11,8 @@ import pytest
 from engines.errors import UsageProblem
 from engines.report.events import Finished, Round, Started
 from engines.report.run_state import fold_all
-from engines.report.traces import Trace, read_trace
+from engines.report.traces import Trace
+from engines.wire import read_trace
 from spec_tui.session.recorded_race import ELSEWHERE, SITTINGS, RecordedRace, RecordedRun
 from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.replay_race_app import RaceReplayApp

@@ -13,9 +13,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from engines.report.events import Event, Failed, Finished, Prefilled, Ready, Round
+from engines.report import encoding
+from engines.report.events import Failed, Finished, Prefilled, Ready, Round
 from engines.report.metrics import Metrics
 from engines.request import Request
+from engines.wire import Event
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.process import ProcessClient
 
@@ -48,7 +50,7 @@ class Witness(ProcessClient):
             names = ("seconds", "screen_cpu", "engine_cpu")
             spent = {name: b - a for name, a, b in zip(names, self._first, self._last)}
             self._say({
-                "request": self._request.to_dict(), "tokens": self._metrics.new_tokens - 1,
+                "request": encoding.plain(self._request), "tokens": self._metrics.new_tokens - 1,
                 "own_seconds": self._metrics.decode_seconds, **spent,
             })
         elif isinstance(event, Failed):

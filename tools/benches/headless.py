@@ -27,11 +27,12 @@ def load_alike(**wanted):
 def main() -> None:
     prepare_this_process()
     from engines import Request
+    from engines.report import encoding
 
     runtime = load_alike(threads=-1)  # as the application loads
     print(json.dumps({"threads": runtime.ready.threads, "backend": runtime.ready.backend}), flush=True)
     for line in sys.stdin:
-        print(json.dumps(answer(runtime, Request.from_dict(json.loads(line)))), flush=True)
+        print(json.dumps(answer(runtime, encoding.build(Request, json.loads(line)))), flush=True)
 
 
 def answer(runtime, request) -> dict:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engines import codec
 from engines.datastores.building.corpus import Corpus, Encoder, Joined
 from engines.datastores.building.progress import Progress, no_progress
 from engines.datastores.search.ann import choose
 from engines.datastores.search.reduce import Recipe
 from engines.datastores.storage import catalog as places
 from engines.errors import UsageProblem
+from engines.report import encoding
 
 if TYPE_CHECKING:
     from engines.datastores.storage.datastore import Store
@@ -113,7 +113,7 @@ def begun(name: str) -> BuildSpec | None:
     from engines.datastores.building.build_journal import begun_with
 
     try:
-        return codec.build(BuildSpec, begun_with(name))
+        return encoding.build(BuildSpec, begun_with(name))
     except (ValueError, UsageProblem):
         return None
 
@@ -221,7 +221,7 @@ def build(
     """
     from engines.datastores.building.sparse_build import build_sparse
 
-    told = codec.plain(order.anywhere())
+    told = encoding.plain(order.anywhere())
     if order.kind == "sparse":
         return build_sparse(order.name, corpus, tokenizer, limit=order.limit, progress=progress, fresh=fresh,
                             replace=replace, order=told)  # fmt: skip

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from engines import codec
 from engines.errors import DatastoreProblem
+from engines.report import encoding
 
 FILE = "manifest.json"
 FORMAT = 1
@@ -127,7 +127,7 @@ class Manifest:
 
 def write(folder: Path, manifest: Manifest) -> None:
     """Put the manifest into the folder. Raises OSError, and TypeError for parameters that are no JSON."""
-    record = codec.plain(manifest)
+    record = encoding.plain(manifest)
     text = json.dumps(record | {"checksum": _checksum(record)}, indent=1, sort_keys=True, allow_nan=False)
     (folder / FILE).write_text(text + "\n", "utf-8")
 
@@ -150,7 +150,7 @@ def read(folder: Path) -> Manifest:
     try:
         if version != FORMAT or found != _checksum(record | {"format": version}):
             raise ValueError("its checksum does not fit")
-        return codec.build(Manifest, record)
+        return encoding.build(Manifest, record)
     except (ValueError, RecursionError) as error:
         raise damaged(name, f"{FILE} is damaged ({error})") from None
 

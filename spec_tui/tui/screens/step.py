@@ -12,8 +12,8 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Digits, Footer, Static
 
-from engines.report.events import Event
 from engines.report.run_state import RunState, fold_all
+from engines.wire import Event
 from spec_tui.present.step.phases import StepPosition, event_of
 from spec_tui.present.step.player import SPEEDS, StepPlayer
 from spec_tui.present.text import one_line

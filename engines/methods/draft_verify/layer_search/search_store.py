@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from engines import codec
 from engines import user_folders as folders
 from engines.errors import UsageProblem
 from engines.machine import processor
 from engines.model.skipped_layers import SkippedLayers
+from engines.report import encoding
 
 if TYPE_CHECKING:
     from engines.model.causal_model import CausalModel
@@ -57,7 +57,7 @@ class Identity:
     @property
     def id(self) -> str:
         """12 hexadecimal digits, the name of the search."""
-        return hashlib.sha256(json.dumps(codec.plain(self), sort_keys=True).encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps(encoding.plain(self), sort_keys=True).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def elsewhere(identity: Identity) -> list[Search]:
 def save(search: Search) -> None:
     """Keep a search as it is now. Raises UsageProblem where it cannot be written."""
     try:
-        folders.write_json(_file(search.identity.id), codec.plain(search))
+        folders.write_json(_file(search.identity.id), encoding.plain(search))
     except OSError as error:
         raise UsageProblem(
             f"the search cannot be kept ({error.strerror})", "make room, or set SPEC_TUI_DATA_DIR to another place"
@@ -237,7 +237,7 @@ def _read(file: Path) -> Search:
             content = stream.read(_LARGEST + 1)
         if len(content) > _LARGEST:
             raise ValueError("too long")
-        search = codec.build(Search, json.loads(content.decode("utf-8")))
+        search = encoding.build(Search, json.loads(content.decode("utf-8")))
         if search.identity.id != file.stem:
             raise ValueError("of another model")
         return search

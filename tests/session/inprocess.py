@@ -1,13 +1,12 @@
-"""The engine in this process, on a thread: for headless commands and tests. Decoding and the caller share a
-core's time here, so numbers taken while drawing are not honest ones; screens use ``ProcessClient``."""
+"""The engine in this process, on a thread, so that a test sees both sides of a client."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import engines
 from spec_tui.session.client import QueuedClient
+from spec_tui.session.commands import Close, Command
 from spec_tui.session.environment import prepare_this_process
 from spec_tui.session.service import Loader, Service
 
@@ -30,7 +29,7 @@ class InProcessClient(QueuedClient):
 
     def close(self) -> None:
         """Ends after the round under way; a thread cannot be killed."""
-        self._service.command({"do": "close"})
+        self._service.command(Close())
         self._thread.join()
 
     def _start(self) -> None:
@@ -38,5 +37,5 @@ class InProcessClient(QueuedClient):
         self._thread = threading.Thread(target=self._service.serve, daemon=True)
         self._thread.start()
 
-    def _deliver(self, record: dict[str, Any]) -> None:
-        self._service.command(record)
+    def _deliver(self, command: Command) -> None:
+        self._service.command(command)

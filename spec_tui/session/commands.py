@@ -1,0 +1,111 @@
+"""What a client asks of an engine, as data: a command is one line of JSON, in which ``"do"`` names it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Union
+
+import msgspec
+
+from engines.race.lanes import Race
+from engines.report import encoding
+from engines.report.answer import Answer
+from engines.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """Models to load: folders or hub ids; None takes the shipped ones. dtype and device "auto" or a name. The other
+    fields are those of ``engines.runtime.Runtime.load``."""
+
+    model: str | None = None
+    draft_model: str | None = None
+    dtype: str = "auto"
+    device: str = "auto"
+    revision: str | None = None
+    draft_revision: str | None = None
+    allow_pickle: bool = False
+    trust_remote_code: bool = False
+    strict: bool = False
+    threads: int | None = None
+
+
+class Load(msgspec.Struct, frozen=True, tag_field="do", tag="load"):
+    """Load models."""
+
+    request: LoadRequest
+
+
+class Run(msgspec.Struct, frozen=True, tag_field="do", tag="run"):
+    """Start a run."""
+
+    request: Request
+
+
+class Audit(msgspec.Struct, frozen=True, tag_field="do", tag="audit"):
+    """Check an answer."""
+
+    answer: Answer
+
+
+class StartRace(msgspec.Struct, frozen=True, tag_field="do", tag="race"):
+    """Start a race."""
+
+    race: Race
+
+
+class ListDatastores(msgspec.Struct, frozen=True, tag_field="do", tag="stores"):
+    """Which datastores fit? ``Stocked`` answers."""
+
+
+class EstimateDatastore(msgspec.Struct, frozen=True, tag_field="do", tag="estimate"):
+    """What will this build take? ``Building``..., then ``Estimated`` or ``Refused``.
+
+    ``spec`` is a ``BuildSpec``, or the JSON data of one: its module is heavy, and a screen does without it.
+    """
+
+    spec: Any
+
+
+class BuildDatastore(msgspec.Struct, frozen=True, tag_field="do", tag="build"):
+    """Build this (``spec`` as in ``EstimateDatastore``); ``fresh`` drops an unfinished build. ``Building``..., then
+    ``Built`` and ``Stocked``, or ``Refused``."""
+
+    spec: Any
+    fresh: bool = False
+
+
+class ProbeDatastore(msgspec.Struct, frozen=True, tag_field="do", tag="probe"):
+    """What would be drafted after this text? ``Probed`` or ``Refused``."""
+
+    name: str
+    text: str
+    prompt: str | None = None
+
+
+class RemoveDatastore(msgspec.Struct, frozen=True, tag_field="do", tag="remove"):
+    """Delete this datastore. ``Stocked`` or ``Refused``."""
+
+    name: str
+
+
+class Cancel(msgspec.Struct, frozen=True, tag_field="do", tag="cancel"):
+    """Stop the run, race, audit or build under way; without any, the loading."""
+
+
+class Close(msgspec.Struct, frozen=True, tag_field="do", tag="close"):
+    """End the engine."""
+
+
+DatastoreCommand = Union[ListDatastores, EstimateDatastore, BuildDatastore, ProbeDatastore, RemoveDatastore]
+Command = Union[Load, Run, Audit, StartRace, DatastoreCommand, Cancel, Close]
+
+
+def command_line(command: Command) -> bytes:
+    """One line, with its end."""
+    return encoding.encode(command) + b"\n"
+
+
+def read_command(line: bytes) -> Command:
+    """The command of a line. Raises ValueError where it is none."""
+    return encoding.decode(Command, line)
