@@ -359,11 +359,11 @@ def test_of_questions_that_come_faster_than_answers_the_last_is_asked():
     stock = DatastoreJobs(told.append)
     for text in ("a", "ab", "abc"):
         stock.probe(("notes", text, None))
-    assert [c["text"] for c in told] == ["a"]
+    assert [command.text for command in told] == ["a"]
     stock.take(Refused("probe", "notes", "no"))
-    assert [c["text"] for c in told] == ["a", "abc"]
+    assert [command.text for command in told] == ["a", "abc"]
     stock.take(Probed("notes", "abc", None, 3))
-    assert [c["text"] for c in told] == ["a", "abc"] and stock.probed.text == "abc"
+    assert [command.text for command in told] == ["a", "abc"] and stock.probed.text == "abc"
 
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8),
