@@ -60,15 +60,15 @@ def audit(
     more = min(len(answer.prompt) - 1, max(0, _MEASURED - len(answer.tokens)))
     rows = len(answer.tokens) + more
     judge = _Judge(answer, target.vocab_size)
-    watch = AuditProgress(work(target, len(read), rows) + rows, cancelled, progress)
+    work_done = AuditProgress(work(target, len(read), rows) + rows, cancelled, progress)
     try:
         position = -more
-        for table in without_cache(target, read, rows, watch):
+        for table in without_cache(target, read, rows, work_done):
             for row in table:
-                judge.see(position, row)
-                watch.add(1)  # a row of a large vocabulary takes as long as reading a token
+                judge.add(position, row)
+                work_done.add(1)  # a row of a large vocabulary takes as long as reading a token
                 position += 1
-        noise = _noise(judge, stepwise(target, read, rows, watch))
+        noise = _noise(judge, stepwise(target, read, rows, work_done))
     except AuditStopped:
         return None
     return _finding(answer, judge, noise, _bounds(judge, target.dtype), label, perf_counter() - clock)
@@ -89,8 +89,16 @@ def _check(target: CausalModel, answer: Answer) -> None:
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What a row said: the law's choice there, how far the answer's token is from it, scores to compare again."""
+class _JudgedRow:
+    """A row of the first reading.
+
+    Attributes:
+        choice, prob: the law's token there and its probability.
+        lead: how far its score is above the second best, None where scores are not compared.
+        gap: how far scores must move to make the answer's token the choice.
+        differs: whether the answer has another token.
+        contenders, logits: ids of tokens whose scores are compared again, and their logits over the temperature.
+    """
 
     choice: int = 0
     prob: float = 0.0
@@ -107,18 +115,22 @@ class _Judge:
     def __init__(self, answer: Answer, vocab_size: int) -> None:
         self.answer = answer
         self.sampling = Sampling(answer.temperature, answer.top_p, answer.top_k)
-        self.chooses = self.sampling.greedy or answer.law == "exact"  # else dice decide, which drafts throw too
+        self.chooses = self.sampling.greedy or answer.law == "exact"  # else random draws decide, those of drafts too
         self.heat = answer.temperature or 1.0
         self._noise = GumbelNoise(answer.seed, vocab_size) if self.chooses and not self.sampling.greedy else None
         self.added = _GUMBEL if self._noise else 0.0
-        self.seen: list[_Seen] = []
+        self.rows: list[_JudgedRow] = []
         self.largest = 0.0  # size of the logits compared, divided by the temperature
 
-    def see(self, position: int, logits: np.ndarray) -> None:
-        """Take the row of float32 logits [vocabulary] that decides a position (negative: in the prompt)."""
+    def add(self, position: int, logits: np.ndarray) -> None:
+        """Judge the row of float32 logits [vocabulary] that decides a position (negative: in the prompt).
+
+        Raises:
+            RunFailed: the logits are not numbers.
+        """
         if not np.isfinite(logits.max()):
             raise RunFailed("the model's logits are not numbers", "the dtype is too narrow for it: use --dtype float32")
-        seen = _Seen()
+        seen = _JudgedRow()
         noise = self._noise.at(len(self.answer.prompt) + position) if self._noise else None
         heated = logits / np.float32(self.heat)
         ids = _best(heated if noise is None else heated + noise, _CONTENDERS)
@@ -128,16 +140,18 @@ class _Judge:
             ids = np.union1d(ids, [token, seen.choice])
         seen.contenders, seen.logits = ids, heated[ids]
         self.largest = max(self.largest, float(np.abs(seen.logits).max()))
-        self.seen.append(seen)
+        self.rows.append(seen)
 
-    def again(self, seen: _Seen, logits: np.ndarray) -> float:
-        """The largest change of a difference between two contenders, in another reading of the same row."""
-        change = logits[seen.contenders] / np.float32(self.heat) - seen.logits
-        return float(change.max() - change.min())
+    def change(self, row: _JudgedRow, logits: np.ndarray) -> float:
+        """The largest change of a difference between two contenders in another reading, logits [vocabulary]."""
+        moved = logits[row.contenders] / np.float32(self.heat) - row.logits
+        return float(moved.max() - moved.min())
 
     def _decide(
-        self, seen: _Seen, position: int, token: int, logits: np.ndarray, heated: np.ndarray, noise: np.ndarray | None
+        self, seen: _JudgedRow, position: int, token: int, logits: np.ndarray, heated: np.ndarray,
+        noise: np.ndarray | None,
     ) -> None:
+        """Fill in what the law makes of a row of logits [vocabulary], with the answer's token."""
         row = self.sampling.row(logits)
         if self.chooses:
             scores = row if noise is None else row + noise
@@ -171,7 +185,7 @@ def _best(scores: np.ndarray, count: int) -> np.ndarray:
 def _noise(judge: _Judge, tables) -> float:
     """The largest change that another reading of the same rows makes to a difference of two scores."""
     rows = (row for table in tables for row in table)
-    return max(judge.again(seen, row) for seen, row in zip(judge.seen, rows, strict=True))
+    return max(judge.change(seen, row) for seen, row in zip(judge.rows, rows, strict=True))
 
 
 def _bounds(judge: _Judge, dtype: torch.dtype) -> tuple[float, float]:
@@ -193,7 +207,7 @@ def _finding(
     seconds: float,
 ) -> Audited:
     floor, ceiling = bounds
-    seen = judge.seen[-len(answer.tokens) :]
+    seen = judge.rows[-len(answer.tokens) :]
     tolerance = min(max(SAFETY * noise, floor), ceiling)
     bugs = [i for i, s in enumerate(seen) if s.gap > tolerance]
     differing = [i for i, s in enumerate(seen) if s.differs]
@@ -206,8 +220,8 @@ def _finding(
     elif differing and judge.chooses:
         verdict, at = "tie", differing[0]
     return Audited(
-        verdict, at, None if at is None else seen[at].gap, tolerance, noise, len(seen),
-        sum(seen[i].gap <= tolerance for i in differing), len(differing),
-        tuple(Choice(s.choice, label(s.choice), s.prob) for s in seen), tuple(s.gap for s in seen),
-        tuple(s.lead for s in seen), seconds,
+        verdict=verdict, at=at, gap=None if at is None else seen[at].gap, tolerance=tolerance, noise=noise,
+        checked=len(seen), ties=sum(seen[i].gap <= tolerance for i in differing), differences=len(differing),
+        choices=tuple(Choice(s.choice, label(s.choice), s.prob) for s in seen), gaps=tuple(s.gap for s in seen),
+        leads=tuple(s.lead for s in seen), seconds=seconds,
     )

@@ -1,7 +1,7 @@
 """The plain module of transformers, teacher-forced: its own masks, its own cache or none, nothing of the decoding path.
 
 What is decoded here is checked against this: the KV buffer, tree masks, positions and accepted rows of the loop play no
-part. Only the weights are shared, and how they lie in memory (``layouts``).
+part. Only the weights are shared, and how they lie in memory (``weight_layouts``).
 """
 
 from __future__ import annotations
@@ -42,16 +42,20 @@ class AuditProgress:
     def __init__(self, total: float, cancelled: Callable[[], bool], progress: Callable[[float], None]) -> None:
         self._total, self._cancelled, self._progress = total, cancelled, progress
         self._done = 0.0
-        self._told = perf_counter()
+        self._reported = perf_counter()
 
     def add(self, work: float) -> None:
-        """Some of it is done. Raises Stopped."""
+        """Count work that is done.
+
+        Raises:
+            AuditStopped: the caller asked for an end.
+        """
         self._done += work
         if self._cancelled():
             raise AuditStopped
         now = perf_counter()
-        if now - self._told >= _REPORT_SECONDS:
-            self._told = now
+        if now - self._reported >= _REPORT_SECONDS:
+            self._reported = now
             self._progress(min(1.0, self._done / self._total))
 
 
@@ -68,7 +72,9 @@ def spans(model: CausalModel, rows: int) -> list[int]:
 
 
 @torch.inference_mode()
-def without_cache(model: CausalModel, tokens: Sequence[int], rows: int, watch: AuditProgress) -> Iterator[np.ndarray]:
+def without_cache(
+    model: CausalModel, tokens: Sequence[int], rows: int, progress: AuditProgress
+) -> Iterator[np.ndarray]:
     """Read a text in one forward (see ``spans``), without any cache.
 
     Args:
@@ -79,12 +85,12 @@ def without_cache(model: CausalModel, tokens: Sequence[int], rows: int, watch: A
         float32 logits [n, vocabulary], the ``rows`` in order.
 
     Raises:
-        Stopped: by ``watch``.
+        AuditStopped: the caller of ``progress`` asked for an end.
     """
     end = len(tokens) - rows
     for span in spans(model, rows):
         end += span
-        with _layers_watched(model.model, watch, cost(end)):
+        with _counting_layers(model.model, progress, cost(end)):
             logits = _logits(model, tokens[:end], span, use_cache=False)
         yield logits
 
@@ -106,7 +112,7 @@ def steps(rows: int, most: int) -> list[int]:
 
 
 @torch.inference_mode()
-def stepwise(model: CausalModel, tokens: Sequence[int], rows: int, watch: AuditProgress) -> Iterator[np.ndarray]:
+def stepwise(model: CausalModel, tokens: Sequence[int], rows: int, progress: AuditProgress) -> Iterator[np.ndarray]:
     """The same as ``without_cache`` by other sums: the text before the rows in one forward, then a few rows at a time,
     over a cache of transformers' own."""
     cache, done = DynamicCache(), 0  # of no configuration: one that names a window may have none, and drop rows
@@ -114,7 +120,7 @@ def stepwise(model: CausalModel, tokens: Sequence[int], rows: int, watch: AuditP
     for size in (*((before,) if before else ()), *steps(rows, spans(model, rows)[0])):
         where = torch.arange(done, done + size, device=model.device)[None]
         wanted = 1 if done < before else size
-        with _layers_watched(model.model, watch, cost(size)):
+        with _counting_layers(model.model, progress, cost(size)):
             logits = _logits(
                 model, tokens[done : done + size], wanted, position_ids=where, past_key_values=cache, use_cache=True
             )
@@ -146,14 +152,14 @@ def _split(count: int, most: int) -> list[int]:
 
 
 @contextmanager
-def _layers_watched(module: PreTrainedModel, watch: AuditProgress, work: float) -> Iterator[None]:
-    """Tell ``watch`` at every decoder layer: one forward of a large model over a long text may take minutes."""
+def _counting_layers(module: PreTrainedModel, progress: AuditProgress, work: float) -> Iterator[None]:
+    """Tell ``progress`` at every decoder layer: one forward of a large model over a long text may take minutes."""
     layers = next(iter(layer_lists(module)), [])
     share = work / (len(layers) + 1)
-    hooks = [layer.register_forward_pre_hook(lambda *_: watch.add(share)) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(lambda *_: progress.add(share)) for layer in layers]
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
-    watch.add(share)
+    progress.add(share)

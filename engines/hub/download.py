@@ -2,9 +2,9 @@
 report.
 
 Bytes go through plain HTTP into ``blobs/DIGEST.incomplete``; what lies there is continued with a Range request, by this
-or a later process. huggingface_hub's own download (2.4, with and without hf_xet) keeps no partial file when it is
-interrupted, can't be stopped between two reports, and believes the digest that an answer names; the layout of its cache
-is kept, so that it and transformers read what lies there.
+or a later process. huggingface_hub's own download (2.4, with and without hf_xet) writes into a file of a random name,
+deletes it when it is interrupted, can't be stopped between two reports, and believes the digest that an answer names.
+The layout of its cache is kept, so that it and transformers read what lies there.
 """
 
 from __future__ import annotations

@@ -120,9 +120,11 @@ def _listing(name: str, revision: str | None) -> Listing:
         raise ModelUnavailable(f"the hub names no commit of {name}", "check HF_ENDPOINT")
     card = found.card_data.to_dict() if found.card_data else {}
     counted = found.safetensors.parameters if found.safetensors else {}
+    files = [file for sibling in found.siblings or () if (file := _file(sibling)) is not None]
     return Listing(
-        name, revision or "main", found.sha, {f.name: f for f in map(_file, found.siblings or ()) if f is not None},
-        bool(found.gated), _licence(card), {str(k): v for k, v in counted.items() if is_count(v)},
+        name=name, revision=revision or "main", commit=found.sha, files={file.name: file for file in files},
+        gated=bool(found.gated), licence=_licence(card),
+        parameters={str(dtype): count for dtype, count in counted.items() if is_count(count)},
     )
 
 

@@ -1,4 +1,4 @@
-"""Models at hand, looked at without loading them: the ones that ship and the ones in the hub's cache."""
+"""Models on this machine, inspected without loading them: the ones that ship and the ones in the hub's cache."""
 
 from __future__ import annotations
 

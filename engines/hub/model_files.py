@@ -1,4 +1,5 @@
-"""Which files of a model are needed: configuration, tokenizer, one kind of weights; and what a folder lacks of them."""
+"""Which files of a model are needed: configuration, tokenizer, one kind of weights; what a folder lacks of them; and
+what its configuration says."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from engines.errors import ModelUnavailable
 from engines.hub.untrusted_json import object_in, read_object
@@ -19,6 +21,8 @@ _TOKENIZER = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
     "*.model", "*.tiktoken", "tekken.json",
 )
+_MOST = 10_000  # the deepest models have some hundred layers, the widest some hundred heads and experts
+_COUNTED = re.compile(r"(layers?|heads?|experts?|blocks|labels|depth)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,25 @@ def names_in(folder: Path) -> set[str]:
     """Names of the files of a model folder, as on the hub: subfolders with a slash. Dead links are no files."""
     found = {p.name for p in folder.iterdir() if p.is_file()}
     return found | {f"{p.parent.name}/{p.name}" for p in folder.glob("additional_chat_templates/*") if p.is_file()}
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration as it stands in config.json, before transformers builds anything of the sizes in it.
+
+    Raises:
+        OSError: unreadable.
+        ValueError: no JSON object, or it counts more layers, heads, experts or labels than any model has: to build, or
+            to list, so many would take for ever.
+    """
+    found = read_object(folder / "config.json")
+    waiting: list[Any] = [found]
+    while waiting:
+        part = waiting.pop()
+        for key, value in part.items() if isinstance(part, dict) else ():
+            if type(value) is int and value > _MOST and _COUNTED.search(key):
+                raise ValueError(f"config.json is damaged: no model has as many {key}")
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return found
 
 
 def auto_map(folder: Path) -> dict[str, str]:

@@ -105,7 +105,8 @@ def locate(
     download = Download(listing, (*choice.small, *choice.weights), _WORDS[role], ahead)
     if announce:
         download.announce(progress)
-    source = ModelSource(name, download.fetch(choice.small, progress), terms, choice, listing, download)
+    folder = download.fetch(choice.small, progress)
+    source = ModelSource(name=name, folder=folder, terms=terms, choice=choice, listing=listing, download=download)
     _check_index(source)
     return source
 

@@ -1,4 +1,8 @@
-"""Headers of safetensors files: what is stored, without reading it; on this machine or by range from the hub."""
+"""Headers of safetensors files: what is stored, without reading it; on this machine or by range from the hub.
+
+huggingface_hub (2.4) has functions for this, which trust the file: they read the whole answer of a server that ignores
+the range, accept any shape and any place of a tensor, and do not compare the header with the size of the file.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,51 @@ from transformers.utils import logging as transformers_logging
 from engines import machine
 from engines.errors import SpecError, first_line
 from engines.hub.draft_candidates import Candidate, candidates
-from engines.hub.model_files import TrustPolicy, auto_map
+from engines.hub.model_files import TrustPolicy, auto_map, read_config
 from engines.hub.model_source import ModelSource, Progress, locate
 from engines.hub.safetensors_headers import stored_in
-from engines.hub.untrusted_json import read_object
+from engines.hub.untrusted_json import is_count, object_in, read_object, words_in
 from engines.model.causal_model import usable_context
-from engines.model.configuration import read_config
 from engines.model.loading import load_config
-from engines.model.model_sizes import Memory, ModelSizes, drafts, memory, shape_of
+from engines.model.masks import FULL, spans
 from engines.progress import Loading
 
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSizes:
+    """The sizes in a configuration, None where it does not say.
+
+    Attributes:
+        attention: numbers of layers by what they see, e.g. ``{"full": 6, "window 512": 20}``.
+        rows: numbers that the KV cache holds of a token.
+    """
+
+    type: str
+    architecture: str | None = None
+    layers: int | None = None
+    hidden: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_size: int | None = None
+    vocabulary: int | None = None
+    context: int | None = None
+    attention: dict[str, int] = field(default_factory=dict)
+    rows: int | None = None
+    quantised: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes at a dtype: weights, KV cache for the whole context and for 1000 tokens of it; and where it fits."""
+
+    dtype: str
+    weights: int
+    cache: int | None
+    cache_per_1000: int | None
+    fits: dict[str, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +167,12 @@ def _facts(source: ModelSource, terms: TrustPolicy) -> _Facts:
     config, problem, hint = _config(source, terms)
     try:
         remarks = usable_context(config, source.name)[1] if config is not None else ()
-        return _Facts(config, shape_of(source.folder, config), drafts(config), remarks, problem, hint)
+        sizes, verified = sizes_of(source.folder, config), drafts(config)
     except Exception as error:  # transformers takes much that no model could be made of
         problem = problem or f"its configuration makes no sense: {first_line(error)}"
-        return _Facts(None, shape_of(source.folder, None), None, (), problem, hint or "choose another model")
+        config, sizes, verified, remarks = None, sizes_of(source.folder, None), None, ()
+        hint = hint or "choose another model"
+    return _Facts(config=config, shape=sizes, drafts=verified, remarks=remarks, problem=problem, hint=hint)
 
 
 def _sizes(source: ModelSource) -> dict[str, int]:
@@ -199,3 +236,102 @@ def _machine() -> dict[str, Any]:
         "ram": total, "ram_free": free,
         "gpus": [{"device": d, "name": n, "memory": t, "free": f} for d, n, t, f in machine.gpus()],
     }
+
+
+def sizes_of(folder: Path, config: PreTrainedConfig | None) -> ModelSizes:
+    """The sizes of a decoder; without a configuration that transformers understands, what its file calls itself.
+
+    Raises:
+        Exception: transformers took a configuration that makes no sense, of whatever kind; not without one.
+    """
+    try:
+        raw = read_config(folder)
+    except (OSError, ValueError):
+        raw = {"model_type": "unknown"}
+    architecture = next(iter(words_in(raw, "architectures")), None)
+    if config is None:
+        return ModelSizes(str(raw.get("model_type")), architecture)
+    layers, quantised = _number(config, "num_hidden_layers"), object_in(raw, "quantization_config")
+    context = usable_context(config, "")[0]
+    first = _layer_configs(config, layers)[0]
+    heads, kv_heads, size = _heads(first)
+    return ModelSizes(
+        type=config.model_type, architecture=architecture, layers=layers, hidden=_number(config, "hidden_size"),
+        heads=heads, kv_heads=kv_heads, head_size=size, vocabulary=_number(config, "vocab_size"),
+        context=context if is_count(context) else None, attention=_attention(config, layers),
+        rows=_rows(config, layers), quantised=str(quantised.get("quant_method", "yes")) if quantised else None,
+    )
+
+
+def _number(config: PreTrainedConfig, name: str) -> int | None:
+    value = getattr(config, name, None)
+    return value if is_count(value) and value > 0 else None
+
+
+def _layer_configs(config: PreTrainedConfig, layers: int | None) -> list[PreTrainedConfig]:
+    """The configuration of each layer that keeps rows of its own; at least one, the same one where all are alike."""
+    kept = max((layers or 1) - (_number(config, "num_kv_shared_layers") or 0), 1)
+    if getattr(config, "is_heterogeneous", False):
+        return list(config.per_layer_config)[:kept]
+    return [config] * kept
+
+
+def _heads(config: PreTrainedConfig) -> tuple[int | None, int | None, int | None]:
+    """Heads, heads for keys and values, and the size of one."""
+    heads, hidden = _number(config, "num_attention_heads"), _number(config, "hidden_size")
+    size = _number(config, "head_dim") or (hidden // heads if heads and hidden else None)
+    kv_heads = 1 if getattr(config, "multi_query", False) else _number(config, "num_key_value_heads") or heads
+    return heads, kv_heads, size
+
+
+def _rows(config: PreTrainedConfig, layers: int | None) -> int | None:
+    """Numbers kept of a token: keys and values of every layer, windows or not (the buffer is one length for all)."""
+    if not layers:
+        return None
+    if latent := _number(config, "kv_lora_rank"):
+        return layers * (latent + (_number(config, "qk_rope_head_dim") or 0))
+    found = 0
+    for layer in _layer_configs(config, layers):
+        _, kv_heads, size = _heads(layer)
+        if not kv_heads or not size:
+            return None
+        found += 2 * kv_heads * size
+    return found
+
+
+def _attention(config: PreTrainedConfig, layers: int | None) -> dict[str, int]:
+    kinds, sizes = getattr(config, "layer_types", None), spans(config)
+    counts = Counter(kinds or {next(iter(sizes or {"unknown": None})): layers or 0})
+    words = {}
+    for kind, count in counts.items():
+        size = (sizes or {}).get(kind)
+        word = "full" if kind == FULL else kind.removesuffix("_attention").replace("sliding", "window")
+        words[f"{word} {size:,}" if size else word] = count
+    return words
+
+
+def drafts(config: PreTrainedConfig | None) -> str | None:
+    """Whether whole trees of drafts can be verified on such a model, or chains only; the test at loading may say
+    otherwise. None where nothing is known."""
+    if config is None:
+        return None
+    return "chains" if spans(config) is None else "trees"
+
+
+def memory(shape: ModelSizes, parameters: int | None, room: dict[str, Any]) -> tuple[Memory, ...]:
+    """What the weights and the KV cache take at each dtype; nothing for quantised weights, which are not what their
+    count says. ``room``: {"ram": bytes, "gpus": [{"device", "memory"}]}."""
+    if not parameters or shape.quantised:
+        return ()
+    places = {"ram": room["ram"]} | {gpu["device"]: gpu["memory"] for gpu in room["gpus"]}
+    found = []
+    for dtype, size in BYTES.items():
+        weights, cache = parameters * size, None
+        if shape.rows and shape.context:
+            cache = shape.rows * shape.context * size
+        fits = {place: weights + (cache or 0) <= memory for place, memory in places.items() if memory}
+        found.append(Memory(
+            dtype=dtype, weights=weights, cache=cache, fits=fits,
+            cache_per_1000=shape.rows * 1000 * size if shape.rows else None,
+        ))
+    return tuple(found)

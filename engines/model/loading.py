@@ -17,11 +17,10 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from engines.errors import ModelUnavailable, UsageProblem, first_line
-from engines.hub.model_files import auto_map
+from engines.hub.model_files import auto_map, read_config
 from engines.hub.model_source import ModelSource, locate
 from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
-from engines.model.configuration import read_config
 from engines.model.cuda_graphs import CudaGraphForward
 from engines.model.generic_forward import GenericForward
 from engines.model.kv_buffer import KVBuffer

@@ -79,10 +79,13 @@ def additive(
 def _hidden(kind: str, size: int, columns: np.ndarray, positions: np.ndarray, rows: int) -> np.ndarray:
     """bool [rows, columns]: the column's position is outside what a layer of this kind sees from the row's."""
     columns[len(columns) - len(positions) :] = positions
-    own = positions[-rows:, None]
-    if kind == "chunked_attention":
-        return columns // size != own // size
-    return columns <= own - size
+    return _outside(kind, size, columns, positions[-rows:, None])
+
+
+def _outside(kind: str, size: int, columns: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """bool [rows, columns]: what a layer of this kind hides from rows at positions ``own`` [rows, 1], of the tokens at
+    positions ``columns`` before them."""
+    return columns // size != own // size if kind == "chunked_attention" else columns <= own - size
 
 
 def by_position(
@@ -93,10 +96,7 @@ def by_position(
     later = columns > own
     masks = {}
     for kind, size in sizes.items():
-        hidden = later
-        if size is not None:
-            outside = columns // size != own // size if kind == "chunked_attention" else columns <= own - size
-            hidden = later | outside
+        hidden = later if size is None else later | _outside(kind, size, columns, own)
         mask = torch.zeros(1, 1, *hidden.shape, dtype=dtype)
         masks[kind] = mask.masked_fill_(torch.from_numpy(hidden), torch.finfo(dtype).min).to(device)
     return masks if len(masks) > 1 else next(iter(masks.values()))

@@ -1,4 +1,4 @@
-"""The models of a sitting: target, tokenizer, and a draft model where its vocabulary is the target's.
+"""The models of a session: target, tokenizer, and a draft model where its vocabulary is the target's.
 
 What can be refused from configurations and tokenizers is refused before weights are downloaded or read.
 """
@@ -40,9 +40,8 @@ class ModelPair:
 
 
 def load_models(
-    names: ModelNames, terms: TrustPolicy, dtype: torch.dtype, device: torch.device, threads: int | None, progress:
-        Progress,
-    strict: bool = False,
+    names: ModelNames, terms: TrustPolicy, dtype: torch.dtype, device: torch.device, threads: int | None,
+    progress: Progress, strict: bool = False,
 ) -> ModelPair:
     """Find, download and load; the target ``strict`` or not: of drafts nothing depends on the last bit.
 

@@ -1,5 +1,5 @@
-"""Removed of a model in plain data and in a word: ``a3,a5-7,m4`` is the attention of layers 3, 5, 6 and 7 and the MLP
-of layer 4, counted from 1."""
+"""Which sublayers drafting leaves out, as data and as a word: ``a3,a5-7,m4`` is the attention of layers 3, 5, 6 and 7
+and the MLP of layer 4, counted from 1."""
 
 from __future__ import annotations
 

@@ -9,10 +9,9 @@ import torch
 from transformers import AutoTokenizer, DynamicCache
 
 from engines.errors import ModelUnavailable, UsageProblem
+from engines.hub.draft_candidates import difference, vocabulary
 from engines.hub.model_files import TrustPolicy
-from engines.hub.vocabulary import difference, vocabulary
-from engines.model.description import describe
-from engines.model.model_sizes import ModelSizes, memory, shape_of
+from engines.model.description import ModelSizes, describe, memory, sizes_of
 from engines.samples import sample_model
 from tests.conftest import make_llama, make_tokenizer
 from tests.engines import families
@@ -42,7 +41,7 @@ def test_the_kv_cache_is_as_large_as_said(family, tmp_path):
     layers = [layer for layer in cache.layers if getattr(layer, "keys", None) is not None]
     kept = sum(layer.keys.numel() + layer.values.numel() for layer in layers)
     model.config.save_pretrained(tmp_path)
-    assert shape_of(tmp_path, model.config.get_text_config(decoder=True)).rows * 7 == kept
+    assert sizes_of(tmp_path, model.config.get_text_config(decoder=True)).rows * 7 == kept
 
 
 def test_memory_at_each_dtype_and_where_it_fits():
