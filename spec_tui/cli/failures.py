@@ -1,18 +1,22 @@
-"""How a command ends badly: one sentence, a way out, an exit code; never a traceback."""
+"""How a command ends badly: one sentence, a way out, an exit code, never a traceback; and ctrl+c during a run."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import TypeVar
 
 from engines.errors import SpecError
 from spec_tui.present.text import sanitise
 
+T = TypeVar("T")
 FAILED, INTERRUPTED = 1, 130
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
@@ -98,3 +102,41 @@ def _bug_report() -> str:
     with log:
         log.write(traceback.format_exc().encode("utf-8", "backslashreplace") + b"\n")
     return f"this is a bug; the details are in {log_path('spec-tui')}"
+
+
+class Interrupt:
+    """While entered, the first ctrl+c asks for an end (calling this says True from then on), the second
+    raises KeyboardInterrupt, though only while the next event is awaited, so that none is half dealt with."""
+
+    def __init__(self) -> None:
+        self._times = 0
+        self._awaiting = False
+
+    def __call__(self) -> bool:
+        return self._times > 0
+
+    def over(self, events: Iterator[T]) -> Iterator[T]:
+        """The events. Raises KeyboardInterrupt after the second ctrl+c."""
+        while True:
+            self._awaiting = True
+            try:
+                if self._times > 1:
+                    raise KeyboardInterrupt
+                event = next(events, None)
+            finally:
+                self._awaiting = False
+            if event is None:
+                return
+            yield event
+
+    def __enter__(self) -> Interrupt:
+        self._before = signal.signal(signal.SIGINT, self._heard)
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        self._times += 1
+        if self._times > 1 and self._awaiting:
+            raise KeyboardInterrupt

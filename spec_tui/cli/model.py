@@ -11,6 +11,7 @@ from typer import Argument, Context, Typer
 from engines.errors import UsageProblem
 from engines.hub.download_progress import in_bytes
 from spec_tui.cli.options import Format, ModelOptions, OutputFormat, Without, command, complete_model
+from spec_tui.cli.output import Status, console, table
 from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
 
@@ -61,15 +62,12 @@ def list_(format: OutputFormat = Format.text) -> int:
     if format is Format.json:
         print(json.dumps(models, indent=2))
         return 0
-    from rich.console import Console
-
     words = [(m["name"], m["problem"] or f"{m['type']}, {in_number(m['parameters'])}, {m['dtype']}") for m in models]
-    Console(highlight=False).print(_table(words))
+    console().print(table(words))
     return 0
 
 
 def _describe(load: LoadRequest) -> ModelDescription:
-    from spec_tui.cli.output import Status
     from spec_tui.session.environment import prepare_this_process
 
     prepare_this_process()
@@ -84,31 +82,18 @@ def _describe(load: LoadRequest) -> ModelDescription:
 
 
 def _print(found: ModelDescription) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
-    console.print(Text(one_line(found.name), style="bold"))
-    console.print(_table([(f"  {name}", value) for name, value in _facts(found)]))
+    out = console()
+    out.print(Text(one_line(found.name), style="bold"))
+    out.print(table([(f"  {name}", value) for name, value in _facts(found)]))
     if found.memory:
-        console.print()
-        console.print(_memory(found))
-    console.print()
-    console.print(Text("draft models at hand", style="bold"))
+        out.print()
+        out.print(_memory(found))
+    out.print()
+    out.print(Text("draft models at hand", style="bold"))
     rows = [(f"  {_mark(c.fits)} {one_line(c.name, 34)}", _candidate(c)) for c in found.draft_models]
-    console.print(_table(rows) if rows else Text("  none"))
-
-
-def _table(rows: Rows) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(Text(name), Text(one_line(value)))
-    return table
+    out.print(table(rows) if rows else Text("  none"))
 
 
 def _facts(found: ModelDescription) -> Rows:

@@ -6,99 +6,64 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engines.report import encoding
-from engines.report.events import Audited, Emitted, Failed, Finished, Loading, Prefilled, Round, Started
+from engines.report.events import Emitted, Loading, Prefilled, Round, Started
 from engines.report.metrics import Metrics
+from engines.report.run_state import RunState
 from engines.wire import Event
 from spec_tui.cli.failures import narrate
 from spec_tui.present.ansi import FateStyle
 from spec_tui.present.audit_words import sentence
-from spec_tui.present.narration import REASONS, Narrator
+from spec_tui.present.narration import REASONS, narration
 from spec_tui.present.text import lossy, one_line, sanitise
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
-@dataclass(slots=True)
-class Record:
-    """A run as it comes in; complete in itself at any moment, so that an interrupted run can be reported. ``audit``:
-    one was asked for."""
+_UNAUDITED = "stopped before it found anything"
 
-    started: Started | None = None
-    metrics: Metrics = field(default_factory=Metrics)
-    tokens: list[int] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    end: Finished | Failed | None = None
-    audit: bool = False
-    audited: Audited | None = None
+def emitted(event: Event) -> tuple[Emitted, ...]:
+    """The tokens that an event brought."""
+    return (event.first,) if isinstance(event, Prefilled) else event.emitted if isinstance(event, Round) else ()
 
-    @property
-    def reason(self) -> str | None:
-        """Why it ended, None if it did not."""
-        return self.end.reason if isinstance(self.end, Finished) else None
 
-    def add(self, event: Event) -> tuple[Emitted, ...]:
-        """Take the next event; returns the tokens it brought."""
-        self.metrics = self.metrics.add(event)
-        new: tuple[Emitted, ...] = ()
-        if isinstance(event, Started):
-            self.started = event
-            for warning in event.warnings:
-                narrate(f"note: {warning}")
-            if not event.lossless:
-                narrate(f"LOSSY: the law {event.law} changes the target's distribution")
-        elif isinstance(event, Prefilled):
-            new = (event.first,)
-        elif isinstance(event, Round):
-            new = event.emitted
-        elif isinstance(event, Finished | Failed):
-            self.end = event
-        elif isinstance(event, Audited):
-            self.audited = event
-        self.tokens += [token.token for token in new]
-        self.texts += [token.text for token in new]
-        return new
+def remark(started: Started) -> None:
+    """Say on stderr what is to be known before the answer: warnings, and that it is not lossless."""
+    for warning in started.warnings:
+        narrate(f"note: {warning}")
+    if not started.lossless:
+        narrate(f"LOSSY: the law {started.law} changes the target's distribution")
 
-    def to_dict(self) -> dict[str, Any]:
-        """The object of ``--format json``."""
-        made = run_object(self.started, self.metrics, self.tokens, "".join(self.texts), self.reason)
-        return made | ({"audit": encoding.plain(self.audited) if self.audited else None} if self.audit else {})
 
-    def summary(self) -> str:
-        """The numbers in three lines, for people."""
-        m, name = self.metrics, self.started.engine if self.started else "run"
-        speed = f", {m.tokens_per_second:.1f} tokens/s" if m.tokens_per_second is not None else ""
-        length = f" ({m.mean_generated_length:.2f} tokens each)" if m.mean_generated_length is not None else ""
-        rate = f" ({m.acceptance_rate:.0%})" if m.acceptance_rate is not None else ""
-        return (
-            f"{name}: {m.new_tokens} tokens{speed}, {REASONS.get(self.reason, 'unfinished')}\n"
-            f"forwards {m.target_forwards}{length}, drafted {m.drafted}, accepted {m.accepted}{rate}\n"
-            f"{self._break_even()}"
-            f"seconds: prefill {m.prefill_seconds:.3f}, draft {m.draft_seconds:.3f},"
-            f" verify {m.verify_seconds:.3f}, other {m.other_seconds:.3f}"
-        ) + self._matches() + self._lossy()
-
-    def _break_even(self) -> str:
-        """The line that says whether drafting paid; nothing where nothing was drafted."""
-        even = self.metrics.break_even
-        if even is None or not self.metrics.drafted:
-            return ""
-        verdict = "pays" if even.pays else "does not pay"
-        return f"{verdict}: a round needs {even.needs:.2f} tokens and makes {even.makes:.2f} (x{even.speed_up:.2f})\n"
-
-    def _matches(self) -> str:
-        """The line with how long the matches were, of retrieval by exact match."""
-        lengths = ", ".join(f"{length}: {rounds}" for length, rounds in sorted(self.metrics.matches.items()))
-        return f"\nrounds by matched length: {lengths}" if lengths else ""
-
-    def _lossy(self) -> str:
-        """The line that marks a run that is not lossless."""
-        if self.started is None or self.started.lossless:
-            return ""
-        return f"\n{lossy(self.metrics.bias)}"
+def summary(run: RunState) -> str:
+    """The numbers of a run in a few lines, for people."""
+    m, name = run.metrics, run.started.engine if run.started else "run"
+    speed = f", {m.tokens_per_second:.1f} tokens/s" if m.tokens_per_second is not None else ""
+    length = f" ({m.mean_generated_length:.2f} tokens each)" if m.mean_generated_length is not None else ""
+    rate = f" ({m.acceptance_rate:.0%})" if m.acceptance_rate is not None else ""
+    ended = REASONS[run.finished.reason] if run.finished else "unfinished"
+    lines = [
+        f"{name}: {m.new_tokens} tokens{speed}, {ended}",
+        f"forwards {m.target_forwards}{length}, drafted {m.drafted}, accepted {m.accepted}{rate}",
+    ]
+    if (even := m.break_even) is not None and m.drafted:
+        pays = "pays" if even.pays else "does not pay"
+        lines.append(
+            f"{pays}: a round needs {even.needs:.2f} tokens and makes {even.makes:.2f} (x{even.speed_up:.2f})"
+        )
+    lines.append(f"seconds: prefill {m.prefill_seconds:.3f}, draft {m.draft_seconds:.3f},"
+                 f" verify {m.verify_seconds:.3f}, other {m.other_seconds:.3f}")
+    if m.matches:
+        lengths = ", ".join(f"{length}: {rounds}" for length, rounds in sorted(m.matches.items()))
+        lines.append(f"rounds by matched length: {lengths}")
+    if run.started is not None and not run.started.lossless:
+        lines.append(lossy(m.bias))
+    return "\n".join(lines)
 
 
 def run_object(
@@ -150,70 +115,96 @@ class Status:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
-class TextOutput:
+class Output:
+    """Writes a run as it comes in."""
+
+    def show(self, event: Event, run: RunState) -> None:
+        """What an event brought; ``run`` is the run with it."""
+
+    def abandon(self) -> None:
+        """No more text: what was written stays, and messages begin on a line of their own."""
+
+    def finish(self, run: RunState, audit: bool) -> None:
+        """The end of a run; ``audit``: one was asked for."""
+
+
+class TextOutput(Output):
     """Streams the answer: marked on a terminal, exact in a pipe."""
 
     def __init__(self) -> None:
-        self._ink = FateStyle.of(sys.stdout, os.environ)
+        self._style = FateStyle.of(sys.stdout, os.environ)
         self._open_line = False
-        if self._ink.exact:
+        if self._style.exact:
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         else:
             sys.stdout.reconfigure(errors="replace")
 
-    def show(self, event: Event, tokens: tuple[Emitted, ...]) -> None:
-        """What an event brought."""
-        if not tokens:
+    def show(self, event: Event, run: RunState) -> None:
+        if not (tokens := emitted(event)):
             return
-        sys.stdout.write(self._ink.text(tokens))
+        sys.stdout.write(self._style.text(tokens))
         sys.stdout.flush()
         written = "".join(token.text for token in tokens)
         self._open_line = not written.endswith("\n") if written else self._open_line
 
     def abandon(self) -> None:
-        """No more text: what was written stays, and messages begin on a line of their own."""
         if self._open_line and sys.stdout.isatty():
             print(flush=True)
         self._open_line = False
 
-    def finish(self, record: Record) -> None:
+    def finish(self, run: RunState, audit: bool) -> None:
         self.abandon()
-        ink = FateStyle.of(sys.stderr, os.environ)
-        if self._ink.marks and ink.marks:
-            print(f"\n{ink.legend()}", file=sys.stderr)
-        narrate(record.summary())
-        if record.audit:
-            narrate("audit: " + (sentence(record.audited) if record.audited else "stopped before it found anything"))
+        style = FateStyle.of(sys.stderr, os.environ)
+        if self._style.marks and style.marks:
+            print(f"\n{style.legend()}", file=sys.stderr)
+        narrate(summary(run))
+        if audit:
+            narrate(f"audit: {sentence(run.audited) if run.audited else _UNAUDITED}")
 
 
-class NarratedOutput:
+class NarratedOutput(Output):
     """Tells the run line by line, for those who hear the terminal."""
 
     def __init__(self) -> None:
-        self._narrator = Narrator()
         sys.stdout.reconfigure(errors="replace")
 
-    def show(self, event: Event, tokens: tuple[Emitted, ...]) -> None:
-        for line in self._narrator.tell(event):
+    def show(self, event: Event, run: RunState) -> None:
+        for line in narration(event, run):
             print(sanitise(line), flush=True)
 
-    def abandon(self) -> None:
-        pass
-
-    def finish(self, record: Record) -> None:
-        if record.audit and record.audited is None:
-            print("audit: stopped before it found anything", flush=True)
+    def finish(self, run: RunState, audit: bool) -> None:
+        if audit and run.audited is None:
+            print(f"audit: {_UNAUDITED}", flush=True)
 
 
-class JsonOutput:
+class JsonOutput(Output):
     """One object at the end. Non-ASCII is escaped, so nothing in it can steer a terminal."""
 
-    def show(self, event: Event, tokens: tuple[Emitted, ...]) -> None:
-        pass
+    def finish(self, run: RunState, audit: bool) -> None:
+        if run.started is None:
+            return
+        tokens, reason = [token.emitted.token for token in run.tokens], run.finished.reason if run.finished else None
+        found = run_object(run.started, run.metrics, tokens, run.text, reason)
+        if audit:
+            found["audit"] = encoding.plain(run.audited) if run.audited else None
+        print(json.dumps(found), flush=True)
 
-    def abandon(self) -> None:
-        pass
 
-    def finish(self, record: Record) -> None:
-        if record.started is not None:
-            print(json.dumps(record.to_dict()), flush=True)
+def table(rows: Iterable[tuple[str, str]]) -> Table:
+    """Two columns, names and values; a value is folded where the terminal is narrow."""
+    from rich.table import Table
+    from rich.text import Text
+
+    found = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    found.add_column(no_wrap=True)
+    found.add_column(overflow="fold")
+    for name, value in rows:
+        found.add_row(Text(one_line(name)), Text(one_line(value)))
+    return found
+
+
+def console() -> Console:
+    """Where tables are printed."""
+    from rich.console import Console
+
+    return Console(highlight=False)

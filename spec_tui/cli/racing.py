@@ -15,8 +15,7 @@ from engines.race.runner import Racer, race
 from engines.report.events import Auditing, Loading
 from engines.report.traces import TraceWriter
 from engines.wire import Event
-from spec_tui.cli.failures import FAILED, INTERRUPTED, narrate
-from spec_tui.cli.interrupt import Interrupt
+from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
 from spec_tui.cli.options import GenerationOptions, PromptOptions
 from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import read_prompts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Iterator
 from enum import StrEnum
@@ -13,15 +12,14 @@ from typing import Annotated
 from typer import Argument, Option
 
 from engines.errors import UsageProblem
-from engines.report.events import Audited
-from engines.report.run_state import fold_all
+from engines.report.run_state import RunState, fold, fold_all
 from engines.report.traces import Trace
 from engines.wire import Event, read_trace
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import Presenter, Theme, complete_trace
-from spec_tui.cli.output import JsonOutput, Record
-from spec_tui.present.narration import Narrator, question
-from spec_tui.present.text import one_line, sanitise
+from spec_tui.cli.output import JsonOutput, NarratedOutput, remark
+from spec_tui.present.narration import question
+from spec_tui.present.text import one_line
 from spec_tui.session.replay_client import ReplayClock
 from spec_tui.session.sample_traces import names, trace_path
 
@@ -120,19 +118,19 @@ def _list() -> int:
 
 
 def _narrate(trace: Trace, speed: float) -> None:
-    narrator = Narrator()
-    sys.stdout.reconfigure(errors="replace")
-    for number, run in enumerate(trace.runs):
+    output = NarratedOutput()
+    for number, events in enumerate(trace.runs):
         if number:
             print()
-        for event in _paced(run, speed):
-            for line in narrator.tell(event):
-                print(sanitise(line), flush=True)
+        run = RunState()
+        for event in _paced(events, speed):
+            run = fold(run, event)
+            output.show(event, run)
 
 
-def _paced(run: tuple[Event, ...], speed: float) -> Iterator[Event]:
+def _paced(events: tuple[Event, ...], speed: float) -> Iterator[Event]:
     """The events of a run, each at its time."""
-    player = ReplayClock(run, speed)
+    player = ReplayClock(events, speed)
     while not player.over:
         due = player.due()
         yield from due
@@ -142,8 +140,7 @@ def _paced(run: tuple[Event, ...], speed: float) -> Iterator[Event]:
 
 def _summarise(trace: Trace) -> None:
     """One object for each run, as ``run --format json`` writes it."""
-    for run in trace.runs:
-        record = Record(audit=any(isinstance(event, Audited) for event in run))
-        for event in run:
-            record.add(event)
-        JsonOutput().finish(record)
+    for run in map(fold_all, trace.runs):
+        if run.started is not None:
+            remark(run.started)
+        JsonOutput().finish(run, audit=run.audited is not None)

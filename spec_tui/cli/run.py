@@ -13,11 +13,11 @@ from engines.errors import SpecError, UsageProblem
 from engines.methods import registry
 from engines.report.answer import Answer
 from engines.report.events import Failed, Finished, Loading, Started
+from engines.report.run_state import RunState, fold
 from engines.report.traces import TraceWriter
 from engines.request import Request
 from engines.wire import Event
-from spec_tui.cli.failures import FAILED, INTERRUPTED, narrate
-from spec_tui.cli.interrupt import Interrupt
+from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
 from spec_tui.cli.options import (
     EngineSettings,
     Format,
@@ -27,12 +27,11 @@ from spec_tui.cli.options import (
     PromptOptions,
     engine_settings,
 )
-from spec_tui.cli.output import JsonOutput, NarratedOutput, Record, Status, TextOutput
+from spec_tui.cli.output import JsonOutput, NarratedOutput, Output, Status, TextOutput, remark
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.environment import prepare_this_process
 from spec_tui.session.service import Decoder
 
-Output = TextOutput | NarratedOutput | JsonOutput
 _ENGINE = "How to decode; see spec-tui engines. Default: draft where a draft model fits, else pld."
 _NARRATE = "Tell the run round by round, a line each, for screen readers."
 _TRACE = "Write the run's events as lines of JSON. Overwrites nothing but a trace."
@@ -91,59 +90,62 @@ def engine_options(engine: str, given: dict[str, str]) -> dict[str, str]:
 
 
 def _decode(decoder: Decoder, request: Request, trace: TraceWriter | None, output: Output, audit: bool) -> int:
-    record = Record(audit=audit)
+    run = RunState()
     try:
         with Interrupt() as interrupted:
-            for event in interrupted.over(_events(decoder, request, output, audit, interrupted)):
+            found = _events(decoder, request, output, audit, interrupted, lambda: run.answer)
+            for event in interrupted.over(found):
                 if trace is not None:
                     trace.write(event)
-                output.show(event, record.add(event))
-                if isinstance(event, Started) and request.datastores and not event.datastores:
-                    narrate(f"note: {event.engine} searches no datastore with these options; --engine rest does")
+                run = fold(run, event)
+                if isinstance(event, Started):
+                    remark(event)
+                    if request.datastores and not event.datastores:
+                        searching = next(spec.id for spec in registry.specs() if "datastore" in spec.needs)
+                        narrate(f"note: {event.engine} searches no datastore with these options; "
+                                f"--engine {searching} does")
+                output.show(event, run)
     except KeyboardInterrupt:  # the second one: it does not wait for the round
-        _end(record, trace, Finished("cancelled", tuple(record.tokens), "".join(record.texts)))
+        tokens = tuple(token.emitted.token for token in run.tokens)
+        run = _ended(run, trace, Finished("cancelled", tokens, run.text))
     except BaseException as error:
         if isinstance(error, SpecError):
-            _end(record, trace, Failed(error.message, error.hint, error.kind))
-        if record.reason:  # only the audit broke
-            output.finish(record)
+            run = _ended(run, trace, Failed(error.message, error.hint, error.kind))
+        if run.finished is not None:  # only the audit broke
+            output.finish(run, audit)
         output.abandon()
         raise
     finally:
         if trace is not None:
             trace.close()
-    output.finish(record)
-    return _exit_code(record)
+    output.finish(run, audit)
+    if (run.finished is not None and run.finished.reason == "cancelled") or (audit and run.audited is None):
+        return INTERRUPTED
+    return FAILED if run.audited is not None and run.audited.verdict == "BUG" else 0
 
 
 def _events(
-    decoder: Decoder, request: Request, output: Output, audit: bool, cancelled: Callable[[], bool]
+    decoder: Decoder,
+    request: Request,
+    output: Output,
+    audit: bool,
+    cancelled: Callable[[], bool],
+    answer: Callable[[], Answer | None],
 ) -> Iterator[Event]:
     """The run's events, and ``Audited`` where the answer is to be checked and nothing was interrupted."""
-    seen = []
-    for event in decoder.run(request, cancelled=cancelled):
-        if audit:
-            seen.append(event)
-        yield event
+    yield from decoder.run(request, cancelled=cancelled)
     if audit and not cancelled():
         output.abandon()
         with Status() as status:
-            answer = Answer.from_events(seen)
-            found = decoder.audit(answer, cancelled, lambda done: status.show(Loading("auditing", done)))
+            found = decoder.audit(answer(), cancelled, lambda done: status.show(Loading("auditing", done)))
         if found is not None:
             yield found
 
 
-def _exit_code(record: Record) -> int:
-    if record.reason == "cancelled" or (record.audit and record.audited is None):
-        return INTERRUPTED
-    return FAILED if record.audited is not None and record.audited.verdict == "BUG" else 0
-
-
-def _end(record: Record, trace: TraceWriter | None, last: Finished | Failed) -> None:
-    """Close a run that did not come to its own end."""
-    if record.end is not None:
-        return
-    record.end = last
-    if trace is not None and record.started is not None:
+def _ended(run: RunState, trace: TraceWriter | None, last: Finished | Failed) -> RunState:
+    """The run with an end, if it did not come to its own."""
+    if run.finished is not None or run.failed is not None:
+        return run
+    if trace is not None and run.started is not None:
         trace.write(last)
+    return fold(run, last)

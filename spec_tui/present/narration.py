@@ -11,46 +11,38 @@ from collections.abc import Iterator
 
 from engines.report.events import Audited, Emitted, Failed, Finished, Prefilled, Round, Started
 from engines.report.metrics import Metrics
+from engines.report.run_state import RunState
 from engines.user_folders import model_label
 from engines.wire import Event
 from spec_tui.present.audit_words import sentence
 from spec_tui.present.text import lossy, one_line, sanitise
 
 REASONS = {"stop": "ended by the model", "length": "cut at the limit", "cancelled": "interrupted"}
-_SAID = ("accepted", "corrected", "bonus")
+_NAMED_FATES = ("accepted", "corrected", "bonus")
 
 
-class Narrator:
-    """Takes the events of a run in order and tells of each."""
+def narration(event: Event, run: RunState) -> Iterator[str]:
+    """The lines about an event, none about what does not belong to a run; ``run`` is the run with it."""
+    if isinstance(event, Started):
+        yield from _start(event)
+    elif isinstance(event, Prefilled):
+        kept = f", {event.reused} of them kept from before" if event.reused else ""
+        milliseconds = f"{event.seconds * 1000:.0f} ms"
+        yield f"prefill: {counted(event.prompt_tokens, 'token')}{kept}, {milliseconds}, wrote {quoted(event.first)}"
+    elif isinstance(event, Round):
+        yield round_words(event)
+    elif isinstance(event, Finished):
+        yield f"end: {REASONS[event.reason]}, {_totals(run.metrics)}"
+    elif isinstance(event, Failed):
+        yield f"failed: {one_line(event.message)}"
+    elif isinstance(event, Audited):
+        yield f"audit: {sentence(event, run.metrics.bias)}"
 
-    def __init__(self) -> None:
-        self._metrics = Metrics()
 
-    def tell(self, event: Event) -> Iterator[str]:
-        """The lines about an event; none about what does not belong to a run."""
-        if isinstance(event, Started):
-            self._metrics = Metrics()
-        self._metrics = self._metrics.add(event)
-        if isinstance(event, Started):
-            yield from _start(event)
-        elif isinstance(event, Prefilled):
-            kept = f", {event.reused} of them kept from before" if event.reused else ""
-            milliseconds = f"{event.seconds * 1000:.0f} ms"
-            yield f"prefill: {counted(event.prompt_tokens, 'token')}{kept}, {milliseconds}, wrote {quoted(event.first)}"
-        elif isinstance(event, Round):
-            yield round_words(event)
-        elif isinstance(event, Finished):
-            yield f"end: {REASONS[event.reason]}, {self._totals()}"
-        elif isinstance(event, Failed):
-            yield f"failed: {one_line(event.message)}"
-        elif isinstance(event, Audited):
-            yield f"audit: {sentence(event, self._metrics.bias)}"
-
-    def _totals(self) -> str:
-        m = self._metrics
-        speed = f", {m.tokens_per_second:.1f} tokens/s" if m.tokens_per_second is not None else ""
-        rate = f", {m.acceptance_rate:.0%} of {m.drafted} drafted accepted" if m.acceptance_rate is not None else ""
-        return f"{counted(m.new_tokens, 'token')} in {counted(m.target_forwards, 'forward')}{speed}{rate}"
+def _totals(m: Metrics) -> str:
+    speed = f", {m.tokens_per_second:.1f} tokens/s" if m.tokens_per_second is not None else ""
+    rate = f", {m.acceptance_rate:.0%} of {m.drafted} drafted accepted" if m.acceptance_rate is not None else ""
+    return f"{counted(m.new_tokens, 'token')} in {counted(m.target_forwards, 'forward')}{speed}{rate}"
 
 
 def round_words(event: Round) -> str:
@@ -58,18 +50,18 @@ def round_words(event: Round) -> str:
     fates = Counter(token.kind for token in event.emitted)
     drafted = len(event.draft.tokens)
     parts = [f"drafted {drafted}" if drafted else "nothing drafted"]
-    parts += [f"{kind} {fates[kind]}" for kind in _SAID if fates[kind] or (kind == "accepted" and drafted)]
+    parts += [f"{kind} {fates[kind]}" for kind in _NAMED_FATES if fates[kind] or (kind == "accepted" and drafted)]
     if event.bias is not None:
         parts.append(lossy(event.bias).removesuffix(" a round"))
     return f"round {event.index}: {', '.join(parts)}, wrote {quoted(*event.emitted)}"
 
 
 def asked(started: Started) -> str:
-    """How a run was asked for, in a line: engine, what it was told, sampling."""
-    heat = "greedy" if started.temperature == 0 else f"temperature {started.temperature:g}, seed {started.seed}"
-    told = "".join(f", {one_line(str(k))} {one_line(str(v), 40)}" for k, v in started.options.items())
-    mark = "" if started.lossless else f"{lossy(None)} "
-    return f"{one_line(started.engine)}{told}; {mark}law {one_line(started.law)}, {heat}"
+    """How a run was asked for, in a line: engine, its options, sampling."""
+    sampling = "greedy" if started.temperature == 0 else f"temperature {started.temperature:g}, seed {started.seed}"
+    options = "".join(f", {one_line(str(k))} {one_line(str(v), 40)}" for k, v in started.options.items())
+    lossy_mark = "" if started.lossless else f"{lossy(None)} "
+    return f"{one_line(started.engine)}{options}; {lossy_mark}law {one_line(started.law)}, {sampling}"
 
 
 def question(started: Started) -> str:

@@ -21,7 +21,7 @@ from spec_tui.cli.export import FORMATS
 from spec_tui.export.cast import cast
 from spec_tui.export.markdown import markdown
 from spec_tui.export.page import page
-from spec_tui.present.narration import Narrator
+from spec_tui.present.narration import narration
 from spec_tui.present.styles import DARK_TOKENS, LIGHT_TOKENS
 from spec_tui.session.sample_traces import names, trace_path
 
@@ -181,7 +181,7 @@ def test_what_came_before_the_question_is_in_every_document():
     run = run_of("pld")
     before = (("system", "be brief"), ("user", "one?"), ("assistant", "1"), ("raw", "two?"))
     run = replace(run, started=replace(run.started, conversation=before))
-    told = "\n".join(Narrator().tell(run.started))
+    told = "\n".join(narration(run.started, run))
     for text in (markdown([run]), page([run]), told):
         assert all(words in text for words in ("be brief", "one?", "two?"))
     assert "without the chat template" in markdown([run])

@@ -11,9 +11,10 @@ import sys
 import pytest
 
 from engines.report.events import Audited, Failed, Finished, Round, Started
+from engines.report.run_state import fold
 from engines.wire import read_trace, to_json
 from spec_tui.cli import failures
-from spec_tui.cli.output import Record, Status
+from spec_tui.cli.output import Status
 from spec_tui.session.log import log_path
 from tests.session.fake_runtime import HOSTILE, FakeRuntime
 
@@ -272,15 +273,15 @@ def test_a_full_disk(cli):
 
 def interrupt_after(monkeypatch, rounds: int, times: int = 1) -> None:
     """Ctrl+c, once or twice, when this many rounds were shown."""
-    add, seen = Record.add, []
+    seen = []
 
-    def counting(self, event):
+    def counting(state, event):
         seen.append(event)
         for _ in range(times if len(seen) == rounds + 2 else 0):
             os.kill(os.getpid(), signal.SIGINT)
-        return add(self, event)
+        return fold(state, event)
 
-    monkeypatch.setattr(Record, "add", counting)
+    monkeypatch.setattr("spec_tui.cli.run.fold", counting)
 
 
 @pytest.mark.parametrize("times", [1, 2])
