@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from pathlib import Path
 
 
 def processor() -> str:
-    """Name of the processor; "" where the system does not say."""
+    """Name of the processor, which only Linux tells in full; "" where the system does not say."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
@@ -18,15 +17,13 @@ def processor() -> str:
 
 def ram() -> tuple[int | None, int | None]:
     """Bytes of main memory, and how many of them programs could still take; None where the system does not say."""
-    total = free = None
+    import psutil
+
     try:
-        page = os.sysconf("SC_PAGE_SIZE")
-        total, free = os.sysconf("SC_PHYS_PAGES") * page, os.sysconf("SC_AVPHYS_PAGES") * page
-        lines = Path("/proc/meminfo").read_text().splitlines()  # also counts what the system only caches
-        free = next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")), free)
-    except (AttributeError, ValueError, OSError):
-        pass
-    return total, free
+        memory = psutil.virtual_memory()
+    except (psutil.Error, OSError, NotImplementedError):
+        return None, None
+    return memory.total, memory.available
 
 
 def gpus() -> list[tuple[str, str, int, int]]:

@@ -1,4 +1,4 @@
-"""What else the machine does while a lane runs. Where the system does not say, nothing is claimed."""
+"""What else the machine does while a lane runs. Where the system does not say, the values are None."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import os
 from pathlib import Path
 from time import perf_counter
 
-_STAT = Path("/proc/stat")
 _SCHEDULED = Path("/proc/thread-self/schedstat")
-_IDLE = (3, 4)  # columns of /proc/stat: idle, iowait
-_GUESTS = 8  # the columns from here on are counted in the ones before
+_NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # guests' time is in user and nice already
 
 
 class LoadWatch:
-    """Measures from its making to ``stop``. Linux: /proc/stat has the time of all cores in hundredths of a second, so
-    ``other_seconds`` of a very short run is rough; elsewhere both are None."""
+    """Measures from its construction to ``stop``. Systems count the time of all cores in steps of some 10 ms, so
+    ``other_seconds`` of a very short run is rough. ``waited_seconds`` is known on Linux only."""
 
     def __init__(self) -> None:
         self._busy, self._waited = _busy_seconds(), _waited_seconds()
@@ -40,16 +38,17 @@ def _own_seconds() -> float:
 
 def _busy_seconds() -> float | None:
     """Time that all cores were at work, time stolen by a hypervisor included."""
+    import psutil
+
     try:
-        columns = _STAT.read_text().split("\n", 1)[0].split()[1:]
-        ticks = [int(column) for column in columns[:_GUESTS]]
-        return sum(t for i, t in enumerate(ticks) if i not in _IDLE) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, AttributeError):
+        times = psutil.cpu_times()._asdict()
+    except (psutil.Error, OSError, NotImplementedError):
         return None
+    return sum(seconds for state, seconds in times.items() if state not in _NOT_BUSY)
 
 
 def _waited_seconds() -> float | None:
-    """How long this thread was ready to run, and another was on its core."""
+    """How long this thread was ready to run while another was on its core."""
     try:
         return int(_SCHEDULED.read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):

@@ -37,9 +37,9 @@ class Answer:
         """The answer of a run from its start and its tokens."""
         emitted = tuple(emitted)
         return cls(
-            started.model, started.dtype, started.prompt, tuple(e.token for e in emitted), started.law,
-            started.temperature, started.top_p, started.top_k, started.seed, started.lossless,
-            tuple(e.prob for e in emitted),
+            model=started.model, dtype=started.dtype, prompt=started.prompt, tokens=tuple(e.token for e in emitted),
+            law=started.law, temperature=started.temperature, top_p=started.top_p, top_k=started.top_k,
+            seed=started.seed, lossless=started.lossless, probs=tuple(e.prob for e in emitted),
         )
 
     @classmethod

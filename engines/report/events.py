@@ -50,17 +50,18 @@ lossy: law or engine changes the target's distribution by design."""
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A model is loaded. ``draft_model`` is None where there is none that fits; ``warnings`` says why. ``price`` is
-    t(n) of the target as (rows, seconds), ``draft_price`` that of the draft model (``engines.cost.curve.CostCurve``).
+    """A model is loaded; its sizes are None where they are not known. ``draft_model`` is None where there is none that
+    fits; ``warnings`` says why. ``price`` is t(n) of the target as (rows, seconds), ``draft_price`` that of the draft
+    model (``engines.cost.curve.CostCurve``).
     ``datastores`` are those at hand that fit the model, as "name" or "name (dense)"; ``capabilities`` says what the
     engine can do."""
 
     model: str
     dtype: str
     device: str
-    parameters: int
-    vocab_size: int
-    context_limit: int
+    parameters: int | None
+    vocab_size: int | None
+    context_limit: int | None
     chat_template: bool
     draft_model: str | None = None
     draft_parameters: int | None = None

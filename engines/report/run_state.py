@@ -149,7 +149,10 @@ class RunState:
         s = self.started
         if s is None:
             return None
-        return BaselineKey(s.model, s.dtype, s.device, s.law, s.temperature, s.top_p, s.top_k)
+        return BaselineKey(
+            model=s.model, dtype=s.dtype, device=s.device, law=s.law, temperature=s.temperature, top_p=s.top_p,
+            top_k=s.top_k,
+        )
 
     @property
     def answer(self) -> Answer | None:
@@ -162,10 +165,11 @@ class RunState:
         """The state after the first so many rounds: what a fold from the start would give, without folding."""
         rounds = max(0, min(rounds, len(self.rounds)))
         before = measure(event for event in (self.started, self.prefilled) if event is not None)
+        tokens = self.starts[rounds] if rounds < len(self.starts) else len(self.tokens)
         return RunState(
-            self.started, self.prefilled, self.rounds.first(rounds), self.starts.first(rounds),
-            self.tokens.first(self.starts[rounds] if rounds < len(self.starts) else len(self.tokens)),
-            self.clock.first(rounds), self.history[rounds - 1] if rounds else before, self.history.first(rounds),
+            started=self.started, prefilled=self.prefilled, rounds=self.rounds.first(rounds),
+            starts=self.starts.first(rounds), tokens=self.tokens.first(tokens), clock=self.clock.first(rounds),
+            metrics=self.history[rounds - 1] if rounds else before, history=self.history.first(rounds),
         )
 
     def tokens_of(self, index: int) -> list[TokenState]:
@@ -222,7 +226,10 @@ def _fold_round(state: RunState, event: Round) -> RunState:
 
 
 def _token(e: Emitted, draft: Draft, round_index: int) -> TokenState:
-    return TokenState(e.text, e.piece, e.kind, origin_of(draft, e.node).source, e.prob, round_index, e)
+    return TokenState(
+        text=e.text, piece=e.piece, kind=e.kind, source=origin_of(draft, e.node).source, prob=e.prob,
+        round=round_index, emitted=e,
+    )
 
 
 def origin_of(draft: Draft, node: int) -> Origin:

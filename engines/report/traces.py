@@ -1,5 +1,5 @@
 """Traces: a run's events, one JSON object a line, as they happened, and a checksum of them. An interrupted run leaves a
-readable prefix without one. Files with one run behind the other (``cat``) are traces too.
+readable prefix without one. Several traces in one file (``cat``) are a trace too.
 
 What a file says is believed only where a fold can rely on it (``trace_validation``).
 """
@@ -52,11 +52,11 @@ def written(events: Iterable[RunEvent]) -> bytes:
 
 
 class TraceWriter:
-    """Writes a trace line by line, and when it is closed behind the end of a run the checksum. The file is checked at
-    once and opened with the first event, so that a run that never starts leaves an older trace as it was. An existing
-    file is overwritten if it is a trace (or empty) and ``replace`` allows it.
+    """Writes a trace line by line; when it is closed after the end of a run, it adds the checksum. The path is checked
+    at once, but the file is opened with the first event: a run that never starts leaves an older trace as it was. An
+    existing file is overwritten if it is a trace (or empty) and ``replace`` allows it.
 
-    Folders of models are named by their last two parts: a trace is for others too.
+    Folders of models are named by their last two parts, since a trace may be given to other people.
 
     Raises:
         UsageProblem: the path cannot be written, or holds something that is not a trace.
@@ -101,7 +101,7 @@ class TraceWriter:
 
 
 class _Seal:
-    """The checksum over the lines since the last one: SHA-256, line ends as ``\\n`` whatever a copy made of them."""
+    """The checksum of the lines since the last checksum: SHA-256, with ``\\n`` as line end whatever the file has."""
 
     def __init__(self) -> None:
         self._sum, self.lines = hashlib.sha256(), 0
@@ -111,11 +111,11 @@ class _Seal:
         self.lines += 1
 
     def line(self) -> bytes:
-        """The line that says it."""
+        """The line that holds it."""
         return _SEAL + f'"lines":{self.lines},"sha256":"{self._sum.hexdigest()}"}}\n'.encode()
 
     def differs(self, line: bytes) -> str:
-        """What is wrong, by a line read, "" if nothing."""
+        """What is wrong according to a checksum line that was read; "" if nothing."""
         try:
             said = json.loads(line)
             lines, checksum = said["lines"], said["sha256"]
@@ -197,7 +197,10 @@ class Trace:
 
 
 IN_RUN = Prefilled | Round | Finished | Failed | Audited
-UNKNOWN = Started("unknown", {}, "unknown", 0.0, 1.0, 0, 0, 0, "unknown", "unknown", "unknown", ())
+UNKNOWN = Started(
+    engine="unknown", options={}, law="unknown", temperature=0.0, top_p=1.0, top_k=0, seed=0, max_new_tokens=0,
+    model="unknown", dtype="unknown", device="unknown", prompt=(),
+)
 """Stands for a start that cannot be read."""
 
 
@@ -254,7 +257,7 @@ def _decode(line: bytes, validator: TraceValidator) -> tuple[RunEvent | None, st
 
 
 def _inconsistencies(events: list[RunEvent], unsealed: int) -> list[str]:
-    """What is wrong with the whole; ``unsealed`` lines have no checksum behind them."""
+    """What is wrong with the whole; ``unsealed`` lines have no checksum after them."""
     found = []
     starts = [event for event in events if isinstance(event, Started)]
     if events and not isinstance(events[0], Started):

@@ -236,11 +236,11 @@ class ReplayClient:
 
 
 def ready_of(started: Started) -> Ready:
-    """What a trace knows of the model that wrote it; what it does not know is 0."""
+    """What a trace knows of the model that wrote it; what it does not know is None."""
     return Ready(
-        model=started.model, dtype=started.dtype, device=started.device, parameters=0, vocab_size=0, context_limit=0,
-        chat_template=True, draft_model=started.draft_model, price=started.price, draft_price=started.draft_price,
-        datastores=started.datastores, capabilities=REPLAY,
+        model=started.model, dtype=started.dtype, device=started.device, parameters=None, vocab_size=None,
+        context_limit=None, chat_template=True, draft_model=started.draft_model, price=started.price,
+        draft_price=started.draft_price, capabilities=REPLAY,
     )
 
 
@@ -248,7 +248,7 @@ def request_of(started: Started) -> Request:
     """What was asked, as the run says it."""
     turns = started.conversation or (("user", ""),)
     return Request(
-        turns, started.engine, dict(started.options), law=started.law, temperature=started.temperature,
-        top_p=started.top_p, top_k=started.top_k, seed=started.seed, max_new_tokens=started.max_new_tokens,
-        raw=turns[-1][0] == "raw", datastores=started.datastores,
+        conversation=turns, engine=started.engine, options=dict(started.options), law=started.law,
+        temperature=started.temperature, top_p=started.top_p, top_k=started.top_k, seed=started.seed,
+        max_new_tokens=started.max_new_tokens, raw=turns[-1][0] == "raw", datastores=started.datastores,
     )
