@@ -48,11 +48,13 @@ class AcceptanceCounts:
     used: int = 0
 
     def fade(self) -> None:
+        """Let every count weigh a little less: a round has passed."""
         used = self.used
         for column in (self.tried, self.kept, self.predicted):
             column[:used] = [count * _MEMORY for count in column[:used]]
 
     def add(self, column: int, kept: bool, prob: float | None) -> None:
+        """Count a judgement on a node to which the drafter gave the probability ``prob``, or none."""
         self.used = max(self.used, column + 1)
         self.tried[column] += 1
         self.kept[column] += kept

@@ -99,6 +99,7 @@ class BreakEven:
 
     @property
     def pays(self) -> bool:
+        """Whether rounds make at least as many tokens as they need."""
         return self.makes >= self.needs
 
     @property

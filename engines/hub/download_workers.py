@@ -30,14 +30,17 @@ class Blob:
 
     @property
     def size(self) -> int:
+        """Bytes of the whole content."""
         return self.files[0].size
 
     @property
     def complete(self) -> bool:
+        """Whether all of it is here."""
         return _size(self.path) == self.size
 
     @property
     def partial(self) -> Path:
+        """Where it lies until it is complete."""
         return self.path.with_name(f"{self.path.name}.incomplete")
 
     @property
@@ -62,6 +65,7 @@ class Workers:
             Thread(target=self._work, daemon=True).start()
 
     def stop(self) -> None:
+        """Let no thread write anything from now on."""
         with self._lock:
             self._stop.set()
 
@@ -69,7 +73,7 @@ class Workers:
         try:
             while not self._stop.is_set() and (blob := self._next()) is not None:
                 self._fetch(blob)
-        except Exception as error:  # told by the thread that waits
+        except Exception as error:  # raised by the thread that waits
             with self._lock:
                 self.error = self.error or error
                 self._stop.set()

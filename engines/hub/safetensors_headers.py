@@ -110,6 +110,7 @@ class _Beginning:
         self._here, self._at = b"", 0
 
     def read(self, count: int) -> bytes:
+        """The next bytes, fewer at the end of the file."""
         if self._at + count > len(self._here):
             self._here = self._ask(max(_FIRST, self._at + count))
         self._at += count

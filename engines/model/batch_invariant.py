@@ -87,7 +87,7 @@ class BatchInvariantModel(CausalModel):
 
     @torch.inference_mode()
     def _fed(self, tokens: Sequence[int], positions: np.ndarray, last_only: bool = False) -> torch.Tensor:
-        """Logits of rows in as many forwards as they take.
+        """Logits [rows, vocabulary] of rows in as many forwards as they take.
 
         Args:
             positions: of all pending rows, these the last of them.
@@ -199,7 +199,8 @@ class BatchInvariantModel(CausalModel):
         return not self.trees or torch.equal(single[0], self._tree_trial(tokens))
 
     def _trial(self, tokens: list[int], sizes: Sequence[int]) -> list[torch.Tensor]:
-        """Logits of all tokens and the rows they leave in the cache, fed so many at a time."""
+        """Logits [tokens, vocabulary] of all tokens, fed so many at a time, and the keys and values that they leave in
+        the cache, [1, heads, tokens, dim] each."""
         self.truncate(0)
         logits, at = [], 0
         for size in sizes:
@@ -212,7 +213,7 @@ class BatchInvariantModel(CausalModel):
         return [torch.cat(logits), *rows]
 
     def _tree_trial(self, tokens: list[int]) -> torch.Tensor:
-        """The same logits of rows that lie among rows of other branches."""
+        """The same logits [tokens, vocabulary] of rows that lie among rows of other branches."""
         self.truncate(0)
         fed, parents, own = [], [], []
         for i, token in enumerate(tokens):

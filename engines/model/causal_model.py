@@ -240,11 +240,11 @@ class CausalModel:
             torch.cuda.synchronize(self.device)
 
     def _read(self, tokens: Sequence[int], positions: range) -> torch.Tensor:
-        """Logits of real tokens, of the last one at least; their rows are neither pending nor committed."""
+        """Logits [1, vocabulary] of the last of some real tokens; their rows are neither pending nor committed."""
         return self._run(tokens, positions, self._text_mask(positions), last_only=True)
 
     def _verify(self, tokens: Sequence[int], positions: np.ndarray) -> torch.Tensor:
-        """Logits of the last pending rows; ``positions`` are of all of them."""
+        """Logits [tokens, vocabulary] of the last pending rows; ``positions`` are of all pending rows."""
         first = len(positions) - len(tokens)
         return self._run(tokens, positions[first:].tolist(), self._mask(self._seen[first:], positions))
 
@@ -252,7 +252,8 @@ class CausalModel:
     def _run(
         self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, last_only: bool = False
     ) -> torch.Tensor:
-        """One forward; without trees the model makes masks and positions itself, from the number of cached rows."""
+        """Logits [rows, vocabulary] of one forward. Without trees the model makes masks and positions itself, from the
+        number of cached rows."""
         logits = self.compute.run(tokens, positions if self.trees else None, mask, self.cache, last_only)
         if self.features.active:
             self.features.take(len(tokens), last_only)

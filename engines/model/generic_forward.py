@@ -122,6 +122,7 @@ class _ObserverHooks:
         return module.register_forward_hook(lambda m, args, output: None if self.paused else tell(first(output)))
 
     def _note(self, name: str, tensor: torch.Tensor) -> None:
+        """Keep what goes by, [1, rows, width] or [rows, width], until the layer is left."""
         if not self.paused:
             self._seen[name] = tensor
 

@@ -40,6 +40,7 @@ class BufferLayer(CacheLayerMixin):
         self.owner, self.index = owner, index
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Take a place in the buffer for keys and values of these shapes, [1, heads, rows, dim] each."""
         self.owner.allocate(self, key_states, value_states)
         self.is_initialized = True
 

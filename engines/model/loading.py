@@ -181,7 +181,8 @@ def weights_fingerprint(model: PreTrainedModel) -> str:
 
 
 def _row(model: PreTrainedModel) -> Callable[[], torch.Tensor] | None:
-    """One row through the lean forward, to time it; None where it fails, which the self-test will find too."""
+    """A function that sends one row through the lean forward, to time it, and returns logits [1, vocabulary]; None
+    where that fails, which the self-test will find too."""
     forward, cache = LeanForward(model), KVBuffer(model.config.num_hidden_layers)
     cache.reserve(1)
 

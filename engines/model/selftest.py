@@ -69,6 +69,7 @@ def selftest(model: CausalModel) -> str | None:
 
 
 def _chains(model: CausalModel, tokens: list[int], expected: torch.Tensor) -> str | None:
+    """Why not even chains can be verified, None where they can; ``expected`` are logits [3, length, vocabulary]."""
     try:
         errors = _trial(model, tokens, expected, _DEEP)
     except Exception as error:
@@ -80,7 +81,8 @@ def _chains(model: CausalModel, tokens: list[int], expected: torch.Tensor) -> st
 
 
 def _trial(model: CausalModel, tokens: list[int], expected: torch.Tensor, rows) -> list[torch.Tensor]:
-    """Prompt, these rows of the tree at once, a part of the deep branch kept and another token: the errors of each."""
+    """The errors [n] of each step: the prompt, these rows of the tree at once, another token after a part of the deep
+    branch was kept. ``expected``: logits [3, length, vocabulary]."""
     model.truncate(0)
     cached = model.extend(tokens[:_PROMPT])
     at = {row: i for i, row in enumerate(rows)}
@@ -117,15 +119,16 @@ def _tokens(model: CausalModel) -> list[int]:
 
 
 def _errors(logits: torch.Tensor, expected: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
-    """The root mean square difference of each row, relative to the standard deviation of ``spread``."""
+    """The root mean square difference of each row of logits [..., vocabulary], relative to the standard deviation of
+    the logits ``spread`` [..., vocabulary]: [rows]."""
     used = (spread > -1e9).flatten(0, -2).all(0)  # some families bar ids by the lowest number
     rows = (logits.float() - expected)[..., used].square().mean(-1).sqrt().flatten()
     return rows / (spread[..., used].std() + 1e-9)
 
 
 def _same(model: CausalModel, errors: list[torch.Tensor]) -> bool:
-    """Whether rounding explains the errors. All rows count together: in half precision a router of experts that falls
-    the other way moves one of them far."""
+    """Whether rounding explains the errors [rows] of each step. All rows count together: in half precision a router of
+    experts that falls the other way moves one of them far."""
     tolerance = _TOLERANCE if model.dtype in (torch.float32, torch.float64) else _HALF_TOLERANCE
     return bool(torch.cat(errors).square().mean().sqrt() <= tolerance)
 

@@ -192,11 +192,13 @@ def _can_go(layer: DecoderLayer, names: set[str]) -> bool:
 
 
 def _replay(layer: DecoderLayer, replacements: list[Replacement]) -> torch.Tensor:
+    """What the layer gives, [1, rows, width], called as it was observed but with these replacements."""
     with forwards_replaced(replacements):
         return first(layer.module.forward(*layer.call.args, **layer.call.kwargs))
 
 
 def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether rounding explains the difference of two outputs [1, rows, width] of a layer."""
     if a.shape != b.shape:
         return False
     tolerance = _TOLERANCE if b.dtype in (torch.float32, torch.float64) else _HALF_TOLERANCE
@@ -205,5 +207,5 @@ def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _passes(rest: torch.Tensor, stream: torch.Tensor) -> bool:
-    """Whether the residual stream comes through a layer without its sublayers."""
+    """Whether the residual stream [1, rows, width] comes through a layer without its sublayers, as ``rest``."""
     return bool(torch.cosine_similarity(rest.float(), stream.float(), dim=-1).mean() > _PASSES)

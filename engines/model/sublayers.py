@@ -59,7 +59,7 @@ class ModuleCall:
         return any(given is tensor for given in tensors(self.args, self.kwargs).values())
 
     def returns(self, tensor: torch.Tensor):
-        """What its module would return with another first tensor."""
+        """What the module would return with another first tensor [1, rows, width]."""
         return tensor if self.more is None else (tensor, *(None,) * self.more)
 
     def forget(self) -> None:
@@ -218,10 +218,11 @@ def first(output: Any) -> torch.Tensor:
 
 
 def tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Key, torch.Tensor]:
-    """The arguments that are tensors of numbers, by position or name."""
+    """The arguments that are tensors of floating-point numbers, of any shape, by position or name."""
     given = [*enumerate(args), *kwargs.items()]
     return {key: value for key, value in given if isinstance(value, torch.Tensor) and value.is_floating_point()}
 
 
 def _same(stream: torch.Tensor, *args, **kwargs) -> torch.Tensor:
+    """The residual stream [1, rows, width] as it is."""
     return stream

@@ -30,7 +30,8 @@ _GROUPS = {"self_attn": (QKV, ("q_proj", "k_proj", "v_proj")), "mlp": (GATE_UP, 
 
 
 class TransposedLinear(nn.Module):
-    """An ``nn.Linear`` with its weight stored as [in, out]."""
+    """An ``nn.Linear`` with its weight stored as [in, out]. As of all layouts, ``forward`` takes x [..., in] and gives
+    [..., out]."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -48,6 +49,7 @@ class TransposedLinear(nn.Module):
         return out if self.bias is None else out + self.bias
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
+        """x [..., in] times the weight: [..., out]."""
         threads = torch.get_num_threads()
         if x.numel() > self.in_features or threads == 1 or self.in_features % threads:
             return x @ self.transposed
@@ -55,7 +57,7 @@ class TransposedLinear(nn.Module):
         return torch.bmm(x.reshape(threads, 1, -1), parts).sum(0).view(*x.shape[:-1], self.out_features)
 
     def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
-        """Some of the outputs."""
+        """Outputs ``start`` to ``end`` of x [..., in]: [..., end - start]."""
         out = x @ self.transposed[:, start:end]
         return out if self.bias is None else out + self.bias[start:end]
 
@@ -85,7 +87,7 @@ class PackedLinear(nn.Module):
         return torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "none", [], "")
 
     def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
-        """Some of the outputs; all of them are computed."""
+        """Outputs ``start`` to ``end`` of x [..., in]: [..., end - start]; all are computed."""
         return self(x)[..., start:end]
 
     def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -130,6 +132,7 @@ class LinearSlice(nn.Module):
 
     @property
     def bias(self) -> torch.Tensor | None:
+        """The bias [out], None without."""
         bias = self.whole.bias
         return None if bias is None else bias[self.start : self.end]
 
@@ -147,7 +150,8 @@ def plain_call(linear: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def adding(linear: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """The same as a function of (stream, x): the sum of ``stream`` and what the layer makes of x."""
+    """The same as a function of (stream, x): the sum of ``stream`` [rows, out] and what the layer makes of x
+    [rows, in]."""
     if isinstance(linear, (TransposedLinear, PackedLinear)):
         return linear.add
     call = plain_call(linear)
