@@ -1,8 +1,13 @@
-"""Progress of work that takes a while, for whoever waits."""
+"""Progress of work that takes a while: loading, builds, searches, measurements."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
+
+_WINDOW = 5.0  # seconds that the rate is averaged over
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +18,48 @@ class Loading:
     stage: str
     done: float | None = None
     bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuildProgress:
+    """Progress of one stage.
+
+    Attributes:
+        stage: in words.
+        done, total, unit: how much of it is done, out of how much (None if unknown), in which unit.
+        rate: units a second lately; None at first.
+        seconds_left: at this rate; None if unknown.
+    """
+
+    stage: str
+    done: int
+    total: int | None
+    unit: str
+    rate: float | None = None
+    seconds_left: float | None = None
+
+
+Progress = Callable[[BuildProgress], None]
+
+
+def no_progress(_: BuildProgress) -> None:
+    """Ignores progress."""
+
+
+class ProgressReporter:
+    """Reports one stage to ``progress``, with its rate and the time left; ``done`` is where this run takes it up."""
+
+    def __init__(self, stage: str, unit: str, progress: Progress, done: int = 0) -> None:
+        self._stage, self._unit, self._progress = stage, unit, progress
+        self._history: deque[tuple[float, int]] = deque([(monotonic(), done)])
+
+    def report(self, done: int, total: int | None) -> None:
+        """Say how much is done. Whatever ``progress`` raises leaves this method."""
+        now = monotonic()
+        self._history.append((now, done))
+        while now - self._history[0][0] > _WINDOW and len(self._history) > 2:
+            self._history.popleft()
+        begun, before = self._history[0]
+        rate = (done - before) / (now - begun) if now > begun and done > before else None
+        left = (total - done) / rate if rate and total is not None else None
+        self._progress(BuildProgress(self._stage, done, total, self._unit, rate, left))

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -23,17 +23,17 @@ from engines.core.stop import Stop
 from engines.cost.budget import Acceptance, Budget
 from engines.cost.curve import CostCurve, Points
 from engines.cost.pricing import fixed_price, price
-from engines.datastores.building.build_spec import STANDARD_LIBRARY, offered
-from engines.datastores.building.datastore_service import DatastoreService
+from engines.datastores.building.build_spec import STANDARD_LIBRARY, open_standard_library
 from engines.datastores.search.open_datastores import OpenDatastores
-from engines.datastores.storage.manifest import ModelIdentity
-from engines.datastores.storage.tokenizer_fingerprint import of_tokenizer
+from engines.datastores.service import DatastoreService
+from engines.datastores.storage.manifest import ModelIdentity, tokenizer_fingerprint
 from engines.detokenizer import Detokenizer
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
 from engines.hub.model_files import TrustPolicy
 from engines.laws import make_law
 from engines.methods import registry
 from engines.methods.drafter import Resources
+from engines.methods.shared.probe import probe
 from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
 from engines.model.loading import resolve_device, resolve_dtype
@@ -65,11 +65,11 @@ class Runtime:
         self._set_prices()
         self._acceptance: dict[str, Acceptance] = {}
         self._memory: dict[Any, Any] = {}
-        self.mark = ModelIdentity(
-            Path(target.name).name, target.fingerprint, target.model.config.get_text_config(decoder=True).hidden_size
-        )
-        self.shelf = OpenDatastores(of_tokenizer(tokenizer), self.mark, {STANDARD_LIBRARY: lambda: offered(tokenizer)})
-        self.workshop = DatastoreService(self)
+        width = target.model.config.get_text_config(decoder=True).hidden_size
+        self.identity = ModelIdentity(Path(target.name).name, target.fingerprint, width)
+        offered = {STANDARD_LIBRARY: lambda: open_standard_library(tokenizer)}
+        self.shelf = OpenDatastores(tokenizer_fingerprint(tokenizer), self.identity, offered)
+        self.workshop = DatastoreService(self, self.shelf, partial(probe, self))
         self.end_tokens = _end_tokens(target, tokenizer)
         for model, words in ((target, "drafts are cut to their first path"), (draft, "it drafts chains")):
             if model is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Union
 
-from engines.datastores.events import StockEvent
+from engines.datastores.events import DatastoreEvent
 from engines.errors import UsageProblem
 from engines.methods.options import Option
 from engines.methods.registry import specs
@@ -17,7 +17,7 @@ from engines.report.traces import Trace, parse_trace
 
 __all__ = ["Event", "from_json", "read_trace", "to_json"]
 
-Event = Union[RunEvent, StockEvent, RaceEvent]
+Event = Union[RunEvent, DatastoreEvent, RaceEvent]
 _CLASSES = encoding.union_classes(Event)
 
 

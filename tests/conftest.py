@@ -87,14 +87,15 @@ def stock(name: str, runtime) -> None:
     from dataclasses import replace
 
     from engines import Request
-    from engines.datastores.building.hidden_states import ModelReader
-    from engines.datastores.building.hidden_windows import build_dense
+    from engines.datastores.building.dense_build import build_dense
+    from engines.datastores.building.hidden_states import HiddenStates
     from engines.datastores.storage import catalog as places
 
     if all(entry.name != name for entry in places.listing()):
         started, *_, finished = runtime.run(Request(TURN, "autoregressive", max_new_tokens=80))
         corpus = Texts([*started.prompt, *finished.tokens])
-        build_dense(name, corpus, runtime.tokenizer, ModelReader(runtime), kind="both", index="exact")
+        reader = HiddenStates(runtime.target, runtime.identity)
+        build_dense(name, corpus, runtime.tokenizer, reader, kind="both", index="exact")
     runtime.ready = replace(runtime.ready, datastores=runtime.shelf.titles())
 
 

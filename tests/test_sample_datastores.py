@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from engines.datastores.building.model_answers import Sampled
-from engines.datastores.search.dense import DenseStore
-from engines.datastores.search.recall import recall
+from engines.datastores.building.build_spec import ANSWERS, BuildSpec
+from engines.datastores.search.dense import DenseStore, recall
 from engines.datastores.search.sparse import SparseStore
 from engines.datastores.storage.datastore import Store
-from engines.datastores.storage.tokenizer_fingerprint import of_tokenizer
+from engines.datastores.storage.manifest import tokenizer_fingerprint
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -64,8 +63,8 @@ def test_the_tool_refuses_prompts_that_are_too_near(monkeypatch, capsys):
 
 def test_it_is_whole_small_and_of_the_sample_model(store, sample):
     store.verify()
-    store.check_tokenizer(of_tokenizer(sample.tokenizer))
-    store.check_model(sample.mark)
+    store.check_tokenizer(tokenizer_fingerprint(sample.tokenizer))
+    store.check_model(sample.identity)
     assert store.manifest.kind == "both" and 50_000 <= store.manifest.tokens <= 120_000
     shipped = (ROOT / "sample_datastores").rglob("*")
     assert sum(p.stat().st_size for p in shipped if p.is_file()) <= 40e6
@@ -76,6 +75,6 @@ def test_it_is_whole_small_and_of_the_sample_model(store, sample):
 def test_an_answer_is_what_the_model_says_alone(store, sample, number):
     part = DenseStore(store)
     begin, end = part.documents.bounds(number)
-    sampled = Sampled(max_new_tokens=tool.MAX_NEW_TOKENS, engine="autoregressive")
-    *_, last = sample.run(sampled.request(shipped_prompts(store)[number]))
+    spec = BuildSpec(tool.NAME, (ANSWERS,), max_new_tokens=tool.MAX_NEW_TOKENS, engine="autoregressive")
+    *_, last = sample.run(spec.request(shipped_prompts(store)[number]))
     assert list(last.tokens) == part.tokens[begin:end].tolist()

@@ -54,7 +54,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 def bench_showcase(repeats: int) -> list[Row]:
     """Tokens a second over those of autoregressive decoding, all prompts of a kind together, interleaved."""
     from engines import load
-    from engines.methods.draft_verify.layer_search import search_store as kept
+    from engines.methods.draft_verify.layer_search import search_store
     from engines.report.metrics import Metrics
     from spec_tui.tui.showcase import SHOWCASES
 
@@ -69,7 +69,7 @@ def bench_showcase(repeats: int) -> list[Row]:
         "rest, paper": ("rest", {"budget": "paper"}), "dresd, paper": ("dresd", {"budget": "paper"}),
         "rasd, paper": ("rasd", {"budget": "paper"}), "admg, paper": ("admg", {"preset": "paper"}),
     }
-    if kept.find(kept.identify(runtime.target)):  # spec-tui search-layers made it
+    if search_store.find(search_store.identify(runtime.target)):  # spec-tui search-layers made it
         contenders["draft-verify"] = ("draft-verify", {})
     runs: dict[tuple[str, str], list[list[Metrics]]] = {}
     for repeat in range(repeats):

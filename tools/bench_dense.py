@@ -25,11 +25,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import numpy as np
 
 from engines.datastores.building.corpus import Document, Encoder
-from engines.datastores.building.hidden_windows import build_dense
+from engines.datastores.building.dense_build import build_dense
 from engines.datastores.search.ann import BACKENDS, ExactIndex, Index, installed
-from engines.datastores.search.dense import DenseStore
+from engines.datastores.search.dense import DenseStore, mean_reciprocal_rank, recall
 from engines.datastores.search.indexing import build_index, checksum, open_index
-from engines.datastores.search.recall import mean_reciprocal_rank, recall
 from engines.datastores.storage.manifest import File, ModelIdentity
 
 WINDOW = 512  # tokens that the model reads together
@@ -42,11 +41,11 @@ def read(folder: Path, rows: int) -> None:
     if (folder / "files.npy").exists() and len(np.load(folder / "files.npy", mmap_mode="r")) >= rows:
         return
     from engines import load
-    from engines.datastores.building.hidden_states import ModelReader
+    from engines.datastores.building.hidden_states import HiddenStates
     from engines.datastores.building.text_files import standard_library
 
     runtime, corpus = load(), standard_library()
-    reader, encoder = ModelReader(runtime, WINDOW), Encoder(runtime.tokenizer)
+    reader, encoder = HiddenStates(runtime.target, runtime.identity, WINDOW), Encoder(runtime.tokenizer)
     order = np.random.default_rng(0).permutation(len(corpus.files))
     states, tokens, files, done, batch = None, np.zeros(rows, np.int32), np.zeros(rows, np.int32), 0, []
     for at, number in enumerate(order):
@@ -80,7 +79,7 @@ class Read:
     def __init__(self, folder: Path, keys: int) -> None:
         self.states = np.load(folder / "hidden.npy", mmap_mode="r")
         self.ids, self.files = np.load(folder / "ids.npy"), np.load(folder / "files.npy")
-        self.identity, self.mark = {"keys": keys}, ModelIdentity("sample", "0" * 64, self.states.shape[1])
+        self.identity, self.identity = {"keys": keys}, ModelIdentity("sample", "0" * 64, self.states.shape[1])
         begins = np.flatnonzero(np.diff(self.files, prepend=-1)).tolist()
         ends = [*begins[1:], len(self.ids)]
         parts = [(i, min(i + WINDOW, e)) for b, e in zip(begins, ends) for i in range(b, e, WINDOW)]

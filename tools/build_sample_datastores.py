@@ -41,17 +41,18 @@ def too_near(also: list[Path]) -> int:
 
 def build(runtime: Runtime, work: Path) -> Path:
     """Build in the folder ``work``, then put the result in its place. Returns that."""
-    from engines.datastores.building import build_spec as orders
-    from engines.datastores.building.model_answers import Answers
-    from engines.datastores.storage import catalog as places
-    from spec_tui.cli.datastore_progress import BuildProgressLine
+    from engines.datastores.building.build_spec import ANSWERS, BuildSpec
+    from engines.datastores.building.build_spec import build as build_datastore
+    from engines.datastores.building.model_answers import ModelAnswers
+    from engines.datastores.storage import catalog
+    from spec_tui.cli.stage_progress import StageProgress
 
     os.environ["SPEC_TUI_DATA_DIR"] = str(work)
-    places.sample_datastores = lambda: None  # the one that is there must not be in the way of the new one
-    order = orders.BuildSpec(NAME, (orders.ANSWERS,), "both", max_new_tokens=MAX_NEW_TOKENS)
-    corpus = Answers(runtime, sample_prompts.prompts(), order.sampled(), runtime.mark.fingerprint)
-    with BuildProgressLine() as pace:
-        store = orders.build(order, corpus, runtime.tokenizer, runtime, pace.show, replace=True)
+    catalog.sample_datastores = lambda: None  # the one that is there must not be in the way of the new one
+    spec = BuildSpec(NAME, (ANSWERS,), "both", max_new_tokens=MAX_NEW_TOKENS)
+    corpus = ModelAnswers(runtime, sample_prompts.prompts(), spec)
+    with StageProgress() as progress:
+        store = build_datastore(spec, corpus, runtime.tokenizer, runtime, progress.show, replace=True)
     target = ROOT / "sample_datastores" / NAME
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(store.folder, target)

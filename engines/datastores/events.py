@@ -1,15 +1,20 @@
-"""What the engine process says about datastores: which fit, how a build goes, what a lookup finds. Plain data, part of
-``events.Event``; all text in it is untrusted."""
+"""What the engine process reports about datastores: which fit, how a build goes, what a probe drafts.
+
+Plain data, part of the union of all events. All text in it is untrusted.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from engines.progress import BuildProgress
+from engines.report.event_types import Draft, Retrieval
+
 
 @dataclass(frozen=True, slots=True)
-class Stocked:
-    """The datastores at hand that fit the model now, as in ``Ready.datastores``. ``removed`` names the one that was
-    just deleted, "" for none."""
+class DatastoreList:
+    """The datastores that fit the model now, as in ``Ready.datastores``. ``removed`` names the one that was just
+    deleted, "" for none."""
 
     datastores: tuple[str, ...]
     removed: str = ""
@@ -17,41 +22,45 @@ class Stocked:
 
 @dataclass(frozen=True, slots=True)
 class Building:
-    """How far an estimate or a build has come; the other fields are those of ``datastores.pace.Step``."""
+    """How far an estimate or a build of the datastore ``name`` has come."""
 
     name: str
-    stage: str
-    done: int
-    total: int | None
-    unit: str
-    rate: float | None = None
-    left: float | None = None
+    step: BuildProgress
+
+
+@dataclass(frozen=True, slots=True)
+class BuildEstimate:
+    """What a build will take; None for what is not known.
+
+    Attributes:
+        tokens: of the datastore.
+        size: bytes of the datastore.
+        building: bytes on the disk while it is built.
+        seconds: in all.
+        upper_bound: the other numbers are the most that it can be.
+    """
+
+    tokens: int | None
+    size: int | None = None
+    building: int | None = None
+    seconds: float | None = None
+    upper_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """What a build will take, None where that is not known (``datastores.order.Outlook``).
-
-    Attributes:
-        name: of the datastore.
-        tokens, size, building, seconds, most: as in ``Outlook``.
-        free: bytes that the disk has left.
-        skipped: how many files are left out, by reason.
-    """
+    """The estimate of the build of ``name``; ``free`` bytes are left on the disk, and ``skipped`` counts the files that
+    are left out, by reason."""
 
     name: str
-    tokens: int | None
-    size: int | None
-    building: int | None
-    seconds: float | None
-    most: bool
+    estimate: BuildEstimate
     free: int
     skipped: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A datastore is complete: what it holds, bytes, and the seconds that this part of its building took."""
+    """A datastore is complete. ``size`` in bytes; ``seconds`` of this part of its building."""
 
     name: str
     kind: str
@@ -64,8 +73,8 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What was asked about a datastore could not be done. ``do``: estimate, build, probe or remove; ``kind`` as in
-    ``Failed``, "cancelled" where somebody stopped it."""
+    """A command about a datastore failed. ``do``: estimate, build, probe or remove; ``kind`` as in ``Failed``, or
+    "cancelled" if the user stopped it."""
 
     do: str
     name: str
@@ -75,82 +84,38 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundPassage:
-    """Where something stands.
+class ProbeDraft:
+    """What a method would draft from one datastore.
 
     Attributes:
-        source: file, prompt, or what else the document came from.
-        line: of the source, None where it has no lines.
-        before, after: the text around.
+        method, title: of the method: its id and its title.
+        remark: why the index that was built could not be searched; "" if it was.
     """
 
-    source: str
-    line: int | None
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeNode:
-    """A node of the trie, depth first: token and text, index of its parent (-1: the root), how many continuations go
-    through it, its share of its parent's, and one of the places."""
-
-    token: int
-    text: str
-    parent: int
-    count: int
-    prob: float
-    found: FoundPassage
-
-
-@dataclass(frozen=True, slots=True)
-class SparseProbe:
-    """What ``rest`` would draft: the matched suffix, tokens and text; its occurrences; the heaviest nodes; seconds of
-    the lookup."""
-
-    matched: int
-    suffix: str
-    occurrences: int
-    nodes: tuple[ProbeNode, ...]
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """One continuation: dot product of the keys, distance between them (where they have unit length, 0 to 2), how many
-    neighbours go on so, tokens and text, and the place."""
-
-    score: float
-    distance: float
-    count: int
-    tokens: tuple[int, ...]
-    text: str
-    found: FoundPassage
-
-
-@dataclass(frozen=True, slots=True)
-class DenseProbe:
-    """What ``dresd`` would draft: neighbours looked at, how many begin with the last token, the nearest of those;
-    seconds of the lookup. ``remark``: why not the index that was built answered; "" if it did."""
-
-    candidates: int
-    matching: int
-    neighbours: tuple[Neighbour, ...]
-    remark: str
-    seconds: float
+    method: str
+    title: str
+    draft: Draft
+    retrieval: Retrieval
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What a datastore has to say after a text, or after it as the beginning of the answer to ``prompt``; None for a
-    part that it has not. ``tokens`` counts what was read."""
+    """What would be drafted from the datastore ``name`` after a text, or after it as the beginning of the answer to
+    ``prompt``.
+
+    Attributes:
+        tokens: how many tokens the text, or the prompt with the text, has.
+        pieces: labels of the last tokens that the drafts follow, the root last.
+        drafts: one for each part of the datastore that fits the model.
+    """
 
     name: str
     text: str
     prompt: str | None
     tokens: int
-    sparse: SparseProbe | None = None
-    dense: DenseProbe | None = None
+    pieces: tuple[str, ...] = ()
+    drafts: tuple[ProbeDraft, ...] = ()
 
 
-StockEvent = Stocked | Building | Estimated | Built | Refused | Probed
+DatastoreEvent = DatastoreList | Building | Estimated | Built | Refused | Probed

@@ -12,13 +12,12 @@ from engines.errors import DatastoreProblem, UsageProblem
 from engines.hub.download_progress import in_bytes
 from spec_tui.cli.datastore_build import build
 from spec_tui.cli.datastore_probe import probe
-from spec_tui.cli.datastore_progress import BuildProgressLine
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import Format, OutputFormat, command, complete_datastore
+from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
-    from engines.datastores.storage.catalog import CatalogEntry
     from engines.datastores.storage.datastore import Store
 
 _STANDARD_LIBRARY = "python-stdlib"  # offered, though not there until it is used
@@ -53,7 +52,7 @@ def list_(format: OutputFormat = Format.text) -> int:
 @command
 def info(name: Name, format: OutputFormat = Format.text) -> int:
     """Describe a datastore: kind, sizes, model, sources, how its dense part was made."""
-    from engines.datastores.storage.datastore import open_store
+    from engines.datastores.storage.catalog import open_store
 
     store = open_store(name)
     if format is Format.json:
@@ -77,9 +76,9 @@ def verify(
     --recall and --mrr measure the index of a dense part: what share of the nearest keys it finds, and the paper's mean
     reciprocal rank.
     """
-    from engines.datastores.storage import catalog as places
+    from engines.datastores.storage import catalog
 
-    chosen = names or [e.name for e in places.listing() if not e.unfinished]
+    chosen = names or [e.name for e in catalog.listing() if not e.unfinished]
     if not chosen:
         raise UsageProblem("there are no datastores to verify", "spec-tui datastore build makes one")
     results = [_verified(name, recall, mrr, sample) for name in dict.fromkeys(chosen)]
@@ -100,16 +99,16 @@ def remove(
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> int:
     """Delete a datastore of yours. It asks first, unless --yes is given."""
-    from engines.datastores.storage import catalog as places
+    from engines.datastores.storage import catalog
 
-    places.check_name(name)
-    found = [e for e in places.listing() if e.name == name and not e.shipped]
+    catalog.check_name(name)
+    found = [e for e in catalog.listing() if e.name == name and not e.shipped]
     if not found:
-        places.remove(name)  # which says why not
-    if not yes and not _confirmed(name, sum(_size(e) for e in found)):
+        catalog.remove(name)  # which says why not
+    if not yes and not _confirmed(name, sum(e.size for e in found)):
         narrate("nothing was removed")
         return 1
-    places.remove(name)
+    catalog.remove(name)
     narrate(f"removed {name}")
     return 0
 
@@ -120,13 +119,6 @@ def _confirmed(name: str, size: int) -> bool:
         raise UsageProblem(f"removing {name} needs a yes, and nobody can be asked", "give --yes")
     print(f"remove datastore {name} ({in_bytes(size)})? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def _size(entry: CatalogEntry) -> int:
-    try:
-        return sum(p.stat().st_size for p in entry.folder.rglob("*") if p.is_file())
-    except OSError:
-        return 0
 
 
 def summary(store: Store) -> dict[str, Any]:
@@ -142,10 +134,10 @@ def summary(store: Store) -> dict[str, Any]:
 
 
 def _list(format: Format) -> int:
-    from engines.datastores.storage import catalog as places
+    from engines.datastores.storage import catalog
     from engines.datastores.storage.datastore import Store
 
-    entries = places.listing()
+    entries = catalog.listing()
     rows = []
     for entry in entries:
         facts = summary(Store(entry.folder)) if entry.manifest is not None else {"name": entry.name}
@@ -189,17 +181,17 @@ def _facts(store: Store) -> list[tuple[str, str]]:
 
 def _verified(name: str, recall: bool, mrr: bool, sample: int) -> dict[str, Any]:
     """The result for one datastore; what is wrong with it is part of that. Raises UsageProblem: there is none."""
-    from engines.datastores.building.progress import Reporter
-    from engines.datastores.storage.datastore import open_store
+    from engines.datastores.storage.catalog import open_store
+    from engines.progress import ProgressReporter
 
     result: dict[str, Any] = {"name": name, "problem": ""}
     try:
-        with BuildProgressLine() as pace:
+        with StageProgress() as progress:
             store = open_store(name)
-            store.verify(Reporter(f"checksums of {name}", "bytes", pace.show).at)
+            store.verify(ProgressReporter(f"checksums of {name}", "bytes", progress.show).report)
             result |= {"files": len(store.manifest.files), "bytes": store.manifest.size}
             if (recall or mrr) and store.manifest.kind != "sparse":
-                result |= _measured(store, recall, mrr, sample, pace)
+                result |= _measured(store, recall, mrr, sample, progress)
             elif recall or mrr:
                 result["remark"] = "no dense part to measure"
     except DatastoreProblem as error:
@@ -208,17 +200,16 @@ def _verified(name: str, recall: bool, mrr: bool, sample: int) -> dict[str, Any]
     return result
 
 
-def _measured(store: Store, recall: bool, mrr: bool, sample: int, pace: BuildProgressLine) -> dict[str, Any]:
-    from engines.datastores.search import recall as measures
-    from engines.datastores.search.dense import DenseStore
+def _measured(store: Store, recall: bool, mrr: bool, sample: int, progress: StageProgress) -> dict[str, Any]:
+    from engines.datastores.search import dense as measures
 
-    dense = DenseStore(store)
+    dense = measures.DenseStore(store)
     found: dict[str, Any] = {"index": dense.index.backend, "remark": dense.remark}
     if recall:
-        share = measures.recall(dense, progress=pace.show)
+        share = measures.recall(dense, progress=progress.show)
         found["recall"] = None if share is None else {"value": share.value, "k": share.k, "queries": share.queries}
     if mrr:
-        found["mrr"] = measures.mean_reciprocal_rank(dense, sample, progress=pace.show)
+        found["mrr"] = measures.mean_reciprocal_rank(dense, sample, progress=progress.show)
     return found
 
 

@@ -9,14 +9,15 @@ from typer import Argument, Option
 
 from engines.errors import UsageProblem
 from engines.hub.download_progress import in_bytes
-from spec_tui.cli.datastore_progress import BuildProgressLine
 from spec_tui.cli.failures import INTERRUPTED, narrate
 from spec_tui.cli.options import Format, ModelOptions, OutputFormat
-from spec_tui.present.progress import left_out, takes
+from spec_tui.cli.stage_progress import StageProgress
+from spec_tui.present.progress import estimate_parts, skipped_files
 from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
-    from engines.datastores.building.build_spec import BuildEstimate, BuildSpec
+    from engines.datastores.building.build_spec import BuildSpec
+    from engines.datastores.events import BuildEstimate
     from engines.datastores.storage.datastore import Store
 
 _FROM = "Files, folders, python-stdlib, hf:DATASET[:SPLIT][:COLUMN] or model-answers; repeatable."
@@ -61,47 +62,48 @@ def build(
     files and files of more than 4 MB are left out and counted.
     """
     from engines.datastores.building.build_spec import BuildSpec
-    from engines.datastores.search.reduce import Recipe
+    from engines.datastores.search.reduction import Recipe
 
     sources = (*(from_ or ()), *(more or ()))
-    order = BuildSpec(
-        name, sources, kind, prompts, answers, temperature, max_new_tokens, engine, system, limit,
-        Recipe(dims, z_norm, unit_norm), index, sample, window,
+    spec = BuildSpec(
+        name=name, sources=sources, kind=kind, prompts=prompts, answers=answers, temperature=temperature,
+        max_new_tokens=max_new_tokens, engine=engine, system=system, limit=limit,
+        recipe=Recipe(dims, z_norm, unit_norm), index=index, sample=sample, window=window,
     )
-    order.check()
+    spec.check()
     if not fresh and not replace:
         _check_free(name)
     try:
-        store = _build(order, models.load, fresh, replace)
+        store = _build(spec, models.load, fresh, replace)
     except KeyboardInterrupt:
-        narrate(f"\nspec-tui: interrupted; {_left(name)}")
+        narrate(f"\nspec-tui: interrupted; {_what_is_left(name)}")
         return INTERRUPTED
-    _tell(store, format)
+    _print_store(store, format)
     return 0
 
 
 def _check_free(name: str) -> None:
     """Say that the name is taken before anything is loaded. Raises UsageProblem."""
-    from engines.datastores.storage import catalog as places
+    from engines.datastores.storage import catalog
 
-    if any(e.name == name and not e.unfinished for e in places.listing()):
+    if any(e.name == name and not e.unfinished for e in catalog.listing()):
         raise UsageProblem(f"there is a datastore {name}", "choose another name, remove it first, or use --replace")
 
 
-def _build(order: BuildSpec, load: LoadRequest, fresh: bool, replace: bool) -> Store:
+def _build(spec: BuildSpec, load: LoadRequest, fresh: bool, replace: bool) -> Store:
     from spec_tui.cli.run import load_decoder
 
-    runtime = load_decoder(load) if order.needs_model else None
+    runtime = load_decoder(load) if spec.needs_model else None
     tokenizer = runtime.tokenizer if runtime is not None else tokenizer_of(load)
-    from engines.datastores.building import build_spec as orders
+    from engines.datastores.building.build_spec import build, estimate_build, open_corpus
 
-    with BuildProgressLine() as pace:
-        corpus = orders.corpus_of(order, runtime, pace.show)
-    if words := left_out(getattr(corpus, "skipped", {})):
+    with StageProgress() as progress:
+        corpus = open_corpus(spec, runtime, progress.show)
+    if words := skipped_files(getattr(corpus, "skipped", {})):
         narrate(words)
-    _say_what_it_takes(orders.outlook(order, corpus, tokenizer, runtime))
-    with BuildProgressLine() as pace:
-        return orders.build(order, corpus, tokenizer, runtime, pace.show, fresh, replace)
+    _print_estimate(estimate_build(spec, corpus, tokenizer, runtime))
+    with StageProgress() as progress:
+        return build(spec, corpus, tokenizer, runtime, progress.show, fresh, replace)
 
 
 def tokenizer_of(load: LoadRequest) -> Any:
@@ -111,32 +113,32 @@ def tokenizer_of(load: LoadRequest) -> Any:
 
     prepare_this_process()
     with Status() as status:
-        from engines.datastores.building.build_spec import tokenizer_of as found
+        from engines.datastores.building.build_spec import load_tokenizer_of
         from engines.hub.model_files import TrustPolicy
 
         terms = TrustPolicy(load.allow_pickle, load.trust_remote_code)
-        return found(load.model, load.revision, terms, status.show)
+        return load_tokenizer_of(load.model, load.revision, terms, status.show)
 
 
-def _say_what_it_takes(found: BuildEstimate) -> None:
-    """The estimate, and whether the disk has room for it."""
-    from engines.datastores.building.datastore_service import free
+def _print_estimate(estimate: BuildEstimate) -> None:
+    """The estimate, and a note if the disk has too little space for it."""
+    from engines.datastores.storage.catalog import free_bytes
 
-    narrate(", ".join(takes(found.tokens, found.size, found.building, found.seconds, found.most)))
-    left = free()
-    if found.building and found.building > left:
-        narrate(f"note: the disk has {in_bytes(left)} left; SPEC_TUI_DATA_DIR chooses another place for datastores")
+    narrate(", ".join(estimate_parts(estimate)))
+    free = free_bytes()
+    if estimate.building and estimate.building > free:
+        narrate(f"note: the disk has {in_bytes(free)} left; SPEC_TUI_DATA_DIR chooses another place for datastores")
 
 
-def _left(name: str) -> str:
-    from engines.datastores.storage import catalog as places
+def _what_is_left(name: str) -> str:
+    from engines.datastores.storage import catalog
 
-    if any(e.name == name and e.unfinished for e in places.listing()):
+    if any(e.name == name and e.unfinished for e in catalog.listing()):
         return "what is done stays: the same command goes on from there"
     return "nothing had been done yet"
 
 
-def _tell(store: Store, format: Format) -> None:
+def _print_store(store: Store, format: Format) -> None:
     from spec_tui.cli.datastore import summary
 
     facts = summary(store)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 from typer import Argument, Option
 
 from engines.errors import SpecError, UsageProblem
@@ -16,8 +16,9 @@ from spec_tui.present.text import one_line, visible
 from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
-    from engines.datastores.events import DenseProbe, FoundPassage, SparseProbe
-    from engines.datastores.storage.datastore import Store
+    from engines.datastores.events import ProbeDraft
+    from engines.datastores.search.open_datastores import OpenDatastores
+    from engines.detokenizer import Detokenizer
 
 _TEXT = "What the draft would follow: the end of a context."
 _PROMPT = "Take TEXT as the beginning of the answer to this."
@@ -37,131 +38,131 @@ def probe(
     *,
     models: TargetOptions,
 ) -> int:
-    """Look up what would be drafted after a text: the matched suffix, the trie with its weights, the passages; of dense
-    parts the nearest neighbours with their distances."""
+    """Show what would be drafted after a text: the matched suffix, the tree with its counts, the places; for dense
+    parts the similarities of the nearest neighbours."""
     if kind not in ("sparse", "dense", "both"):
         raise UsageProblem(f"there is no kind {kind!r}", "look into sparse, dense or both")
-    facts = _probed(text, prompt, datastore or [], kind, (nodes, drafts, length), models.load)
+    sizes = {"c": nodes, "drafts": drafts, "length": length}
+    facts = _probe(text, prompt, datastore or [], kind, sizes, models.load)
     if format is Format.json:
-        print(json.dumps(_plain(facts), indent=2))
+        print(json.dumps(msgspec.to_builtins(facts), indent=2))
     else:
         print("\n".join(line for found in facts["datastores"] for line in _lines(found)))
     return 0
 
 
-def _probed(text: str, prompt: str | None, names: list[str], kind: str, sizes: tuple, load: LoadRequest) -> dict:
-    """Everything that was found: the context's tokens, and a part for each datastore."""
+def _probe(
+    text: str, prompt: str | None, names: list[str], kind: str, sizes: dict[str, int], load: LoadRequest
+) -> dict[str, Any]:
+    """The context's tokens, and the drafts of each datastore. Raises UsageProblem, DatastoreProblem."""
+    from engines.datastores.search.open_datastores import OpenDatastores
+    from engines.datastores.storage.manifest import tokenizer_fingerprint, vocabulary_size
+    from engines.detokenizer import Detokenizer
+    from engines.methods.shared import probe as probes
     from spec_tui.cli.datastore_build import tokenizer_of
 
-    nodes, drafts, length = sizes
     tokenizer = tokenizer_of(load)
-    stores = _stores(names, tokenizer, kind)
-    runtime = None
-    if kind != "sparse" and any(store.manifest.kind != "sparse" for store in stores):
+    datastores = OpenDatastores(tokenizer_fingerprint(tokenizer), offered=_offered(tokenizer))
+    parts = _parts(datastores, names, kind)
+    model = None
+    if any("dense" in kinds for kinds in parts.values()):
         from spec_tui.cli.run import load_decoder
 
-        runtime = load_decoder(load)
-    from engines.datastores.search import probe as probes
-    from engines.datastores.search.dense import DenseStore
-    from engines.datastores.search.sparse import SparseStore
-    from engines.detokenizer import Detokenizer
-
-    piece = Detokenizer(tokenizer).piece
-    context, begun = probes.context_of(tokenizer, text, prompt, runtime.target.vocab_size if runtime else 1 << 31)
-    hidden = None
-    facts: dict[str, Any] = {"tokens": context, "datastores": []}
-    for store in stores:
-        found: dict[str, Any] = {"name": store.name, "sparse": None, "dense": None, "problem": ""}
-        if kind != "dense" and store.manifest.kind != "dense":
-            found["sparse"] = probes.probe_sparse(SparseStore(store), context, piece, nodes, length)
-        if kind != "sparse" and store.manifest.kind != "sparse":
+        model = load_decoder(load)
+        datastores.model = model.identity
+    vocab_size = vocabulary_size(tokenizer) if model is None else model.target.vocab_size
+    context = probes.context_of(tokenizer, text, prompt, vocab_size)
+    detokenizer = Detokenizer(tokenizer)
+    results, state = [], None
+    for name, kinds in parts.items():
+        result: dict[str, Any] = {"name": name, "sparse": None, "dense": None, "problem": ""}
+        if "sparse" in kinds:
+            draft = probes.probe_part("sparse", name, context, datastores, detokenizer, vocab_size, sizes=sizes)
+            result["sparse"] = _facts(draft, context, detokenizer)
+        if "dense" in kinds:
             try:
-                store.check_model(runtime.mark)
-                hidden = probes.last_state(runtime, context, begun) if hidden is None else hidden
-                emitted = context[-1] if begun else None
-                found["dense"] = probes.probe_dense(DenseStore(store), hidden, emitted, piece, drafts, length)
+                datastores.open(name).check_model(model.identity)
+                state = state or probes.last_hidden_state(model, context, None if text else prompt)
+                draft = probes.probe_part("dense", name, state[0], datastores, detokenizer, vocab_size, state[1], sizes)
+                result["dense"] = _facts(draft, context, detokenizer)
             except SpecError as error:
                 if names:
                     raise
-                found["problem"] = error.message
-        facts["datastores"].append(found)
-    return facts
+                result["problem"] = error.message
+        results.append(result)
+    return {"tokens": context, "datastores": results}
 
 
-def _stores(names: list[str], tokenizer: Any, kind: str) -> list[Store]:
-    """Those named, or all that fit this tokenizer. Raises UsageProblem, DatastoreProblem."""
-    from engines.datastores.building.build_spec import STANDARD_LIBRARY, offered
-    from engines.datastores.storage import catalog as places
-    from engines.datastores.storage.datastore import open_store
-    from engines.datastores.storage.tokenizer_fingerprint import of_tokenizer
-    from spec_tui.cli.datastore_progress import BuildProgressLine
+def _facts(draft: ProbeDraft, context: list[int], detokenizer: Detokenizer) -> dict[str, Any]:
+    """A draft with the text of the suffix that matched."""
+    matched = context[len(context) - (draft.retrieval.match or 0) :]
+    return {"suffix": "".join(map(detokenizer.piece, matched)), "probe": draft}
 
-    mark, found = of_tokenizer(tokenizer), []
-    for name in dict.fromkeys(names):
-        if name == STANDARD_LIBRARY:
-            with BuildProgressLine() as pace:
-                found.append(offered(tokenizer, pace.show))
-        else:
-            found.append(open_store(name, mark))
-        if kind not in (found[-1].manifest.kind, "both") and found[-1].manifest.kind != "both":
+
+def _offered(tokenizer: Any) -> dict[str, Callable]:
+    """The datastore that is built when it is used, with a progress bar."""
+    from engines.datastores.building.build_spec import STANDARD_LIBRARY, open_standard_library
+    from spec_tui.cli.stage_progress import StageProgress
+
+    def open_with_progress() -> Any:
+        with StageProgress() as progress:
+            return open_standard_library(tokenizer, progress.show)
+
+    return {STANDARD_LIBRARY: open_with_progress}
+
+
+def _parts(datastores: OpenDatastores, names: list[str], kind: str) -> dict[str, tuple[str, ...]]:
+    """The parts to search, by datastore: those named, or all that fit this tokenizer. Raises UsageProblem,
+    DatastoreProblem."""
+    from engines.datastores.storage import catalog
+
+    wanted = ("sparse", "dense") if kind == "both" else (kind,)
+    fitting = [e.name for e in catalog.listing() if e.manifest and e.manifest.tokenizer == datastores.tokenizer]
+    parts = {}
+    for name in names or fitting:
+        present = datastores.open(name).manifest.kind
+        parts[name] = tuple(part for part in wanted if present in (part, "both"))
+        if names and not parts[name]:
             raise UsageProblem(f"datastore {name} has no {kind} part", "leave out --kind")
-    if not names:
-        kinds = {"both": ("sparse", "dense", "both"), "sparse": ("sparse", "both"), "dense": ("dense", "both")}[kind]
-        fitting = (e for e in places.listing() if e.manifest and e.manifest.tokenizer == mark)
-        found = [open_store(e.name, mark) for e in fitting if e.manifest.kind in kinds]
-    if not found:
+    if not any(parts.values()):
         raise UsageProblem(
-            "no datastore at hand fits this model", "spec-tui datastore build makes one; --datastore python-stdlib too"
+            "no datastore fits this model", "spec-tui datastore build makes one; --datastore python-stdlib too"
         )
-    return found
+    return {name: kinds for name, kinds in parts.items() if kinds}
 
 
-def _plain(facts: dict[str, Any]) -> dict[str, Any]:
-    stores = [
-        found | {part: asdict(found[part]) if found[part] is not None else None for part in ("sparse", "dense")}
-        for found in facts["datastores"]
-    ]
-    return facts | {"datastores": stores}
+def _lines(result: dict[str, Any]) -> Iterator[str]:
+    for part in ("sparse", "dense"):
+        if result[part] is not None:
+            yield _head(f"{result['name']}, {part}", **result[part])
+            yield from _tree_lines(result[part]["probe"])
+    if result["problem"]:
+        narrate(f"note: {result['problem']}")
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    if found["sparse"] is not None:
-        yield from _sparse_lines(found["name"], found["sparse"])
-    if found["dense"] is not None:
-        yield from _dense_lines(found["name"], found["dense"])
-    if found["problem"]:
-        narrate(f"note: {found['problem']}")
+def _head(title: str, suffix: str, probe: ProbeDraft) -> str:
+    found = probe.retrieval
+    time = f"({found.seconds * 1000:.2f} ms)"
+    if found.match is None:
+        cosines = " ".join(f"{score:.3f}" for score in found.scores) or "none"
+        remark = f"; {one_line(probe.remark)}" if probe.remark else ""
+        return f"{title}: {found.hits:,} neighbours begin as the text ends {time}; cosines {cosines}{remark}"
+    if not found.match:
+        return f"{title}: no suffix of the text with two or more tokens occurs {time}"
+    plural = "occurrence" if found.hits == 1 else "occurrences"
+    return f"{title}: {found.match} tokens match, {found.hits:,} {plural}: {one_line(suffix)} {time}"
 
 
-def _sparse_lines(name: str, found: SparseProbe) -> Iterator[str]:
-    if not found.matched:
-        yield f"{name}, sparse: no suffix of two tokens or more occurs"
-        return
-    plural = "occurrence" if found.occurrences == 1 else "occurrences"
-    yield (f"{name}, sparse: {found.matched} tokens match, {found.occurrences:,} {plural}: "
-           f"{one_line(found.suffix)} ({found.seconds * 1000:.2f} ms)")  # fmt: skip
-    depths: list[int] = []
-    told: FoundPassage | None = None
-    for node in found.nodes:
-        depths.append(0 if node.parent < 0 else depths[node.parent] + 1)
-        same = told is not None and (told.source, told.line, told.before) == (
-            node.found.source, node.found.line, node.found.before)  # fmt: skip
-        told = node.found
-        words = f"  {node.count:>6,}  {'  ' * depths[-1]}{visible(node.text)}"
-        yield words if same else f"{words:<46}  {_place(node.found)}"
-
-
-def _dense_lines(name: str, found: DenseProbe) -> Iterator[str]:
-    note = f"; {one_line(found.remark)}" if found.remark else ""
-    yield (f"{name}, dense: {found.candidates:,} neighbours looked at, {found.matching:,} begin as the text ends "
-           f"({found.seconds * 1000:.2f} ms){note}")  # fmt: skip
-    if found.neighbours:
-        yield "  cosine  distance"
-    for row in found.neighbours:
-        words = f"  {row.score:>6.3f}  {row.distance:>8.3f}  {one_line(row.text, 44)}"
-        yield f"{words:<66}  {_place(row.found)}"
-
-
-def _place(found: FoundPassage) -> str:
-    line = f":{found.line}" if found.line else ""
-    return f"{one_line(found.source, 60)}{line}"
+def _tree_lines(probe: ProbeDraft) -> Iterator[str]:
+    """A line a node: how often it follows (dense: its share), its text, and its place where that changes."""
+    draft, depths, shares, shown = probe.draft, [], [], None
+    for node, parent in enumerate(draft.parents):
+        depths.append(0 if parent < 0 else depths[parent] + 1)
+        shares.append((draft.probs[node] or 0.0) * (shares[parent] if parent >= 0 else 1.0))
+        exact = probe.retrieval.match is not None
+        weight = f"{shares[node] * probe.retrieval.used:,.0f}" if exact else f"{shares[node]:.2f}"
+        words = f"  {weight:>6}  {'  ' * depths[-1]}{visible(draft.pieces[node])}"
+        origin = draft.origins[draft.origin[node]]
+        place = f"{one_line(origin.document or '?', 60)}{f':{origin.line}' if origin.line else ''}"
+        yield words if origin == shown else f"{words:<46}  {place}"
+        shown = origin

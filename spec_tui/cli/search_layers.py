@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
 from engines.model.skipped_layers import SkippedLayers
+from engines.progress import BuildProgress
 from engines.report import encoding
-from engines.report.events import Loading
-from spec_tui.cli.datastore_progress import in_time
 from spec_tui.cli.failures import INTERRUPTED, narrate
 from spec_tui.cli.options import Format, ModelOptions, OutputFormat, Without
-from spec_tui.cli.output import Status
 from spec_tui.cli.run import load_decoder
+from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 _PROMPTS = "Prompts to measure on, one a line, or lines of JSON with a prompt. Default: eight of the showcase."
 _TRIALS = "Sets to try in all, those of earlier runs included."
 _TOKENS = "Tokens of each answer."
-_OF_A_KIND = 2  # showcases; eight in all, as many prompts as the paper took
+_SHOWCASES_EACH = 2  # of every kind; eight prompts in all, as in the paper
 
 # A search does not say which threads or which forwards it was measured with, so it takes the usual ones.
 SearchedModel = Annotated[ModelOptions, Without("draft_model", "draft_revision", "strict", "threads")]
@@ -38,7 +36,7 @@ def search_layers(
     tokens: Annotated[int, Option(metavar="N", help=_TOKENS)] = 32,
     seed: Annotated[int, Option(metavar="S", help="Same seed and same measurements, same sets.")] = 0,
     fresh: Annotated[bool, Option("--fresh", help="Begin anew, whatever was searched before.")] = False,
-    show: Annotated[bool, Option("--show", help="List the searches at hand, and search nothing.")] = False,
+    show: Annotated[bool, Option("--show", help="List the searches, and search nothing.")] = False,
     remove: Annotated[str | None, Option(metavar="ID", help="Delete a search; --show has the ids.")] = None,
     format: OutputFormat = Format.text,
     *,
@@ -51,18 +49,18 @@ def search_layers(
     goes on.
     """
     if show or remove is not None:
-        return _look(remove, format)
-    from engines.methods.draft_verify.layer_search import search_spec as orders
+        return _list_or_remove(remove, format)
+    from engines.methods.draft_verify.layer_search.search import SearchSpec, run_search
 
-    order = orders.SearchSpec(_prompts(prompts), trials, tokens, seed, fresh)
-    order.check()
+    spec = SearchSpec(_prompts(prompts), trials, tokens, seed, fresh)
+    spec.check()
     runtime = load_decoder(models.load)
-    shown = Shown()
+    display = SearchDisplay()
     try:
-        with shown:
-            found = orders.run(order, runtime, shown.show)
+        with display:
+            found = run_search(spec, runtime, display.show)
     except KeyboardInterrupt:
-        narrate(f"\nspec-tui: interrupted; {shown.left(fresh)}")
+        narrate(f"\nspec-tui: interrupted; {display.what_is_left(fresh)}")
         return INTERRUPTED
     print(json.dumps(facts_of(found), indent=2) if format is Format.json else "\n".join(lines(found)))
     return 0
@@ -73,63 +71,55 @@ def _prompts(file: Path | None) -> tuple[str, ...]:
         from spec_tui.tui.showcase import SHOWCASES
 
         kinds = dict.fromkeys(showcase.kind for showcase in SHOWCASES)
-        return tuple(s.prompt for kind in kinds for s in [s for s in SHOWCASES if s.kind == kind][:_OF_A_KIND])
+        return tuple(s.prompt for kind in kinds for s in [s for s in SHOWCASES if s.kind == kind][:_SHOWCASES_EACH])
     from engines.datastores.building.model_answers import read_prompts
 
     return tuple(read_prompts(file))
 
 
-class Shown:
-    """While entered, how far a search is: on a terminal a line that replaces itself, in a pipe one for each better
-    set."""
+class SearchDisplay:
+    """Shows a search while it is entered: a bar on a terminal, in a pipe one line for each better set."""
 
     def __init__(self) -> None:
-        self._status, self._terminal = Status(), sys.stderr.isatty()
+        self._stages = StageProgress()
         self._best: SearchTrial | None = None
         self._trials = 0
 
-    def __enter__(self) -> Shown:
-        self._status.show(Loading("measuring autoregressive decoding", None))
+    def __enter__(self) -> SearchDisplay:
+        self._stages.__enter__()
+        self._stages.show(BuildProgress("measuring autoregressive decoding", 0, None, "trials"))
         return self
 
-    def __exit__(self, *left: Any) -> None:
-        self._status.__exit__(None, None, None)
+    def __exit__(self, *error: Any) -> None:
+        self._stages.__exit__(*error)
 
     def show(self, progress: SearchProgress) -> None:
         """The next step."""
         if progress.step.unit == "trials":
             self._trials = progress.step.done
-        if progress.best != self._best:
-            self._best = progress.best
-            if not self._terminal:
-                narrate(f"{self._trials} trials: best x{self._best.speed_up:.2f} without {self._best.skipped}")
-        self._status.show(Loading(line(progress), None))
+        best = progress.best
+        if best != self._best and not self._stages.terminal:
+            narrate(f"{self._trials} trials: best x{best.speed_up:.2f} without {best.skipped}")
+        self._best = best
+        self._stages.show(progress.step, f"; best x{best.speed_up:.2f} without {best.skipped}" if best else "")
 
-    def left(self, fresh: bool = False) -> str:
+    def what_is_left(self, fresh: bool = False) -> str:
         """What an interruption leaves; ``fresh``: the command begins anew."""
         if not self._trials:
             return "what earlier runs measured is kept"
         return f"{self._trials} trials are kept: the same command{' without --fresh' * fresh} goes on from there"
 
 
-def line(progress: SearchProgress) -> str:
-    """A step in words: "trials: 12 of 100, 0.8 s each, 70 s left; best x1.21 without a3,m5"."""
-    step, best = progress.step, progress.best
-    each = f", {1 / step.rate:.2g} s each" if step.rate else ""
-    left = f", {in_time(step.left)} left" if step.left else ""
-    found = f"; best x{best.speed_up:.2f} without {best.skipped}" if best else ""
-    return f"{step.stage}: {step.done} of {step.total}{each}{left}{found}"
-
-
 def facts_of(search: Search) -> dict[str, Any]:
     """The object of ``--format json``: speeds in tokens/s, speed-ups over autoregressive decoding."""
     identity, settings, best = search.identity, search.settings, search.best
+    plain = encoding.plain
     return {
-        "id": identity.id, "model": search.model, "dtype": identity.dtype, "machine": encoding.plain(identity.machine),
+        "id": identity.id, "model": search.model, "dtype": identity.dtype, "machine": plain(identity.machine),
         "layers": identity.layers, "prompts": settings.prompts, "tokens": settings.tokens, "seed": settings.seed,
-        "best": None if best is None else encoding.plain(best)
-        | encoding.plain(SkippedLayers.parse(best.skipped, identity.layers)) | {"confirmed": search.found is not None},
-        "slow_trials": search.slow, "trials": [encoding.plain(trial) for trial in search.trials],
+        "best": None if best is None else plain(best)
+        | plain(SkippedLayers.parse(best.skipped, identity.layers)) | {"confirmed": search.found is not None},
+        "slow_trials": search.busy_trials, "trials": [plain(trial) for trial in search.trials],
     }
 
 
@@ -146,19 +136,20 @@ def lines(search: Search) -> list[str]:
     ]
     if best.speed_up <= 1:
         out.append("No set pays here: drafting takes more time than it saves.")
-    if search.slow:
-        out.append(f"note: the machine was busy during {search.slow} of {len(search.trials)} trials: they prove little")
+    if search.busy_trials:
+        out.append(f"note: the machine was busy during {search.busy_trials} of {len(search.trials)} trials: "
+                   "they prove little")
     return [*out, "--engine draft-verify drafts with it."]
 
 
-def _look(remove: str | None, format: Format) -> int:
-    from engines.methods.draft_verify.layer_search import search_store as kept
+def _list_or_remove(remove: str | None, format: Format) -> int:
+    from engines.methods.draft_verify.layer_search import search_store
 
     if remove is not None:
-        kept.remove(remove)
+        search_store.remove(remove)
         narrate(f"removed {remove}")
         return 0
-    entries = kept.listing()
+    entries = search_store.listing()
     if format is Format.json:
         print(json.dumps([_entry(entry) for entry in entries], indent=2))
         return 0

@@ -1,36 +1,25 @@
-"""Progress and what a build takes, in words: for the command line and the screens."""
+"""Progress and the estimate of a build in words, for the command line and the screens."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from engines.hub.download_progress import in_bytes
-
-
-class ProgressLike(Protocol):
-    """``engines.datastores.building.progress.BuildProgress``, or the event that tells it."""
-
-    stage: str
-    done: int
-    total: int | None
-    unit: str
-    rate: float | None
-    left: float | None
+from engines.datastores.events import BuildEstimate
+from engines.hub.download_progress import in_bytes, in_time
+from engines.progress import BuildProgress
 
 
-def line(step: ProgressLike) -> str:
+def progress_line(step: BuildProgress) -> str:
     """A step in words: "tokens: 3.2 MB of 10.0 MB, 1.1 MB/s, 6 s left"."""
-    return f"{step.stage}: {done(step)}{pace(step)}"
+    return f"{step.stage}: {amount_done(step)}{rate_and_time_left(step)}"
 
 
-def short(step: ProgressLike) -> str:
-    """The same in few words: "tokens 32 %, 6 s left"."""
+def short_progress(step: BuildProgress) -> str:
+    """A step in few words: "tokens 32 %, 6 s left"."""
     how = f"{step.done / step.total * 100:.0f} %" if step.total else amount(step.done, step.unit)
-    return f"{step.stage} {how}" + (f", {in_time(step.left)} left" if step.left else "")
+    return f"{step.stage} {how}" + (f", {in_time(step.seconds_left)} left" if step.seconds_left else "")
 
 
-def done(step: ProgressLike) -> str:
-    """How much of it: "3.2 MB of 10.0 MB"."""
+def amount_done(step: BuildProgress) -> str:
+    """How much of it is done: "3.2 MB of 10.0 MB"."""
     if step.total is None:
         return amount(step.done, step.unit)
     if step.unit == "bytes":
@@ -38,36 +27,29 @@ def done(step: ProgressLike) -> str:
     return f"{step.done:,} of {amount(step.total, step.unit)}"
 
 
-def pace(step: ProgressLike) -> str:
-    """Rate and time left, as far as they are known: ", 1.1 MB/s, 6 s left"."""
+def rate_and_time_left(step: BuildProgress) -> str:
+    """The rate and the time left, as far as they are known: ", 1.1 MB/s, 6 s left"."""
     rate = f", {amount(step.rate, step.unit)}/s" if step.rate else ""
-    return rate + (f", {in_time(step.left)} left" if step.left else "")
+    return rate + (f", {in_time(step.seconds_left)} left" if step.seconds_left else "")
 
 
 def amount(number: float, unit: str) -> str:
-    """So much of a unit."""
+    """A number with its unit."""
     if unit == "bytes":
         return in_bytes(int(number))
     return f"{number:,.1f} {unit}" if number < 10 and number != int(number) else f"{number:,.0f} {unit}"
 
 
-def in_time(seconds: float) -> str:
-    """A time as people say it: "40 s", "12 min", "3.5 h"."""
-    if seconds < 100:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+def estimate_parts(estimate: BuildEstimate) -> list[str]:
+    """What a build will take, part by part."""
+    if estimate.tokens is None:
+        return ["the size is not known; a limit bounds it"]
+    parts = [f"{'at most' if estimate.upper_bound else 'about'} {estimate.tokens:,} tokens", in_bytes(estimate.size)]
+    if estimate.building and estimate.building > estimate.size:
+        parts.append(f"{in_bytes(estimate.building)} while it is built")
+    return parts + ([in_time(estimate.seconds)] if estimate.seconds else [])
 
 
-def takes(tokens: int | None, size: int | None, building: int | None, seconds: float | None, most: bool) -> list[str]:
-    """What a build will take, in parts; see ``engines.datastores.building.build_spec.BuildEstimate``."""
-    if tokens is None:
-        return ["how much this will be is not known: a limit bounds it"]
-    parts = [f"{'at most' if most else 'about'} {tokens:,} tokens", in_bytes(size)]
-    if building and building > size:
-        parts.append(f"{in_bytes(building)} while it is built")
-    return parts + ([in_time(seconds)] if seconds else [])
-
-
-def left_out(skipped: dict[str, int]) -> str:
-    """Files that are not read, by reason; "" without any."""
+def skipped_files(skipped: dict[str, int]) -> str:
+    """The files that are not read, by reason; "" without any."""
     return "left out: " + ", ".join(f"{n:,} {why}" for why, n in sorted(skipped.items())) if skipped else ""

@@ -55,7 +55,7 @@ class StartRace(msgspec.Struct, frozen=True, tag_field="do", tag="race"):
 
 
 class ListDatastores(msgspec.Struct, frozen=True, tag_field="do", tag="stores"):
-    """Which datastores fit? ``Stocked`` answers."""
+    """Which datastores fit? ``DatastoreList`` answers."""
 
 
 class EstimateDatastore(msgspec.Struct, frozen=True, tag_field="do", tag="estimate"):
@@ -69,7 +69,7 @@ class EstimateDatastore(msgspec.Struct, frozen=True, tag_field="do", tag="estima
 
 class BuildDatastore(msgspec.Struct, frozen=True, tag_field="do", tag="build"):
     """Build this (``spec`` as in ``EstimateDatastore``); ``fresh`` drops an unfinished build. ``Building``..., then
-    ``Built`` and ``Stocked``, or ``Refused``."""
+    ``Built`` and ``DatastoreList``, or ``Refused``."""
 
     spec: Any
     fresh: bool = False
@@ -84,7 +84,7 @@ class ProbeDatastore(msgspec.Struct, frozen=True, tag_field="do", tag="probe"):
 
 
 class RemoveDatastore(msgspec.Struct, frozen=True, tag_field="do", tag="remove"):
-    """Delete this datastore. ``Stocked`` or ``Refused``."""
+    """Delete this datastore. ``DatastoreList`` or ``Refused``."""
 
     name: str
 

@@ -38,8 +38,8 @@ from spec_tui.session.commands import (
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
-    from engines.datastores.building.datastore_service import DatastoreService
-    from engines.datastores.building.progress import BuildProgress
+    from engines.datastores.service import DatastoreService
+    from engines.progress import BuildProgress
 
 
 class Decoder(Racer, Protocol):
@@ -168,7 +168,7 @@ class Service:
         try:
             datastores = self._loaded().workshop
             if isinstance(command, ListDatastores):
-                self._emit(datastores.stocked())
+                self._emit(datastores.list_datastores())
             elif isinstance(command, EstimateDatastore | BuildDatastore):
                 spec = _build_spec(command.spec)
                 name, progress = spec.name, _ProgressEvents(spec.name, self._emit, stopped)
@@ -176,7 +176,7 @@ class Service:
                     self._emit(datastores.estimate(spec, progress))
                 else:
                     self._emit(datastores.build(spec, progress, command.fresh))
-                    self._emit(datastores.stocked())
+                    self._emit(datastores.list_datastores())
             else:
                 name = command.name
                 found = datastores.remove(name) if isinstance(command, RemoveDatastore) else datastores.probe(
@@ -207,7 +207,7 @@ class _ProgressEvents:
             raise _BuildStopped
         if step.stage != self._stage or monotonic() - self._at >= _EVERY or step.done == step.total:
             self._stage, self._at = step.stage, monotonic()
-            self._emit(Building(self._name, step.stage, step.done, step.total, step.unit, step.rate, step.left))
+            self._emit(Building(self._name, step))
 
 
 def _build_spec(data: Any) -> BuildSpec:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from engines.datastores.events import Building, Probed, Stocked, StockEvent
+from engines.datastores.events import Building, DatastoreEvent, DatastoreList, Probed
 from engines.errors import SpecError
 from engines.report.events import Audited, Auditing, Failed, Finished, Layers, Loading, Prefilled, Ready, Started
 from engines.report.run_state import BaselineKey, RunState, first_difference, fold
@@ -174,7 +174,7 @@ class ChatSession:
         """Why nothing new can begin, while the engine is at work."""
         if self.stock.work is not None:
             does = "building" if self.stock.work.do == "build" else "estimating"
-            return f"Still {does} {self.stock.work.order.name}: esc stops it, what is done stays."
+            return f"Still {does} {self.stock.work.spec.name}: esc stops it, what is done stays."
         what = "answering" if self.answering else "auditing" if self.measuring is None else f"measuring {self.measures}"
         return f"Still {what}: esc stops it."
 
@@ -241,7 +241,7 @@ class ChatSession:
             return "loading"
         if isinstance(event, Ready):
             return self._became_ready(event)
-        if isinstance(event, StockEvent):
+        if isinstance(event, DatastoreEvent):
             return self._heard_of_stock(event)
         if self.auditing is not None:
             return self._heard_of_audit(event)
@@ -280,8 +280,8 @@ class ChatSession:
             self.problem = event
         return "unaudited"
 
-    def _heard_of_stock(self, event: StockEvent) -> Happening:
-        if isinstance(event, Stocked) and self.ready is not None:
+    def _heard_of_stock(self, event: DatastoreEvent) -> Happening:
+        if isinstance(event, DatastoreList) and self.ready is not None:
             self.ready = replace(self.ready, datastores=event.datastores)
             left = tuple(name for name in self.settings.datastores if name != event.removed)
             self.settings = replace(self.settings, datastores=left)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from engines.datastores.events import Built, Refused, Stocked
+from engines.datastores.events import Built, DatastoreList, Refused
 from engines.errors import SpecError
 from engines.hub.download_progress import in_bytes
 from engines.methods.registry import find
 from engines.request import LAWS, Request
 from engines.user_folders import model_label
 from spec_tui.present import audit_words as verdict
-from spec_tui.present import progress
 from spec_tui.present import token_styles as marks
+from spec_tui.present.progress import short_progress
 from spec_tui.present.text import LOSSY, lossy, one_line
 from spec_tui.tui.chat_session import ChatSession, Turn
 from spec_tui.tui.datastore_jobs import DatastoreJob
@@ -148,19 +148,19 @@ def _auditing(sitting: ChatSession) -> Row:
 
 def _building(work: DatastoreJob) -> Row:
     does = "stopping" if work.stopping else "building" if work.do == "build" else "estimating"
-    row: list[Span] = [(" ◌ ", "warn"), (f"{does} {one_line(work.order.name, 30)}", "text")]
+    row: list[Span] = [(" ◌ ", "warn"), (f"{does} {one_line(work.spec.name, 30)}", "text")]
     if work.stages:
-        row.append((f"  {one_line(progress.short([*work.stages.values()][-1]), 40)}", "muted"))
+        row.append((f"  {one_line(short_progress([*work.stages.values()][-1]), 40)}", "muted"))
     return [*row, ("  esc stops, d shows it", "muted")]
 
 
-def stocked(ended: Built | Refused | Stocked | None) -> str:
+def stocked(ended: Built | Refused | DatastoreList | None) -> str:
     """How a build or a removal ended; "" for nothing that the chat need tell."""
     if isinstance(ended, Built):
         return f"{ended.name} is built: {ended.tokens:,} tokens, {in_bytes(ended.size)}; d chooses it"
     if isinstance(ended, Refused) and ended.do == "build":
         return f"{ended.message}: {ended.hint}"
-    return f"removed {ended.removed}" if isinstance(ended, Stocked) else ""
+    return f"removed {ended.removed}" if isinstance(ended, DatastoreList) else ""
 
 
 def _loading(sitting: ChatSession) -> Row:

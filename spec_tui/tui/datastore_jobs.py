@@ -1,6 +1,7 @@
-"""Datastores in a sitting: what is being built or asked, and what came of it; folded from what the engine says.
+"""The datastore jobs of a chat session: what is estimated, built or probed, and what came of it.
 
-Screens look at it a few times a second; ``changes`` grows with everything that can be seen.
+Folded from the engine's events. Screens look at it a few times a second; ``changes`` grows with everything that can be
+seen.
 """
 
 from __future__ import annotations
@@ -9,108 +10,109 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from engines.datastores.events import Building, Built, Estimated, Probed, Refused, Stocked, StockEvent
+from engines.datastores.events import Building, Built, DatastoreEvent, DatastoreList, Estimated, Probed, Refused
+from engines.progress import BuildProgress
 from spec_tui.session import commands
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
 
 Question = tuple[str, str, str | None]
-"""What is probed: name of a datastore, text, and the prompt that it is the beginning of the answer to."""
+"""A probe: name of a datastore, text, and the prompt that the text begins to answer."""
 
 
 @dataclass(slots=True)
 class DatastoreJob:
-    """An estimate or a build under way: its stages so far, the last one running."""
+    """A running estimate or build: its stages so far, the last one still going on."""
 
     do: Literal["estimate", "build"]
-    order: BuildSpec
-    stages: dict[str, Building] = field(default_factory=dict)
+    spec: BuildSpec
+    stages: dict[str, BuildProgress] = field(default_factory=dict)
     stopping: bool = False
 
 
 class DatastoreJobs:
-    """Asks the engine through ``tell``.
+    """Sends commands to the engine through ``send``.
 
     Attributes:
-        work: the estimate or build under way, None without one.
+        work: the running estimate or build, None without one.
         estimated, probed: the last answers, None while one is awaited.
-        ended: how the last build, estimate or removal ended, None while one goes on.
+        ended: how the last build, estimate or removal ended, None while one is running.
     """
 
-    def __init__(self, tell: Callable[[commands.DatastoreCommand], None]) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[commands.DatastoreCommand], None]) -> None:
+        self._send = send
         self.work: DatastoreJob | None = None
         self.estimated: Estimated | None = None
         self.probed: Probed | Refused | None = None
-        self.ended: Built | Refused | Stocked | None = None
+        self.ended: Built | Refused | DatastoreList | None = None
         self.changes = 0
-        self._news: Built | Refused | Stocked | None = None
+        self._news: Built | Refused | DatastoreList | None = None
         self._asked: Question | None = None
         self._next: Question | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether the engine is at work on a datastore, and so on nothing else."""
+        """Whether the engine is working on a datastore, and so on nothing else."""
         return self.work is not None
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Ask which datastores fit now."""
-        self._tell(commands.ListDatastores())
+        self._send(commands.ListDatastores())
 
-    def estimate(self, order: BuildSpec) -> None:
+    def estimate(self, spec: BuildSpec) -> None:
         """Ask what a build will take."""
-        self._begin(DatastoreJob("estimate", order))
-        self._tell(commands.EstimateDatastore(order))
+        self._begin(DatastoreJob("estimate", spec))
+        self._send(commands.EstimateDatastore(spec))
 
-    def build(self, order: BuildSpec, fresh: bool = False) -> None:
-        """Build, or go on with, what was ordered."""
-        self._begin(DatastoreJob("build", order))
-        self._tell(commands.BuildDatastore(order, fresh))
+    def build(self, spec: BuildSpec, fresh: bool = False) -> None:
+        """Build a datastore, or continue its unfinished build."""
+        self._begin(DatastoreJob("build", spec))
+        self._send(commands.BuildDatastore(spec, fresh))
 
     def remove(self, name: str) -> None:
         """Delete a datastore."""
         self.ended = None
-        self._tell(commands.RemoveDatastore(name))
+        self._send(commands.RemoveDatastore(name))
 
     def probe(self, question: Question) -> None:
-        """Look something up; of questions that come faster than answers the last one is asked."""
+        """Probe a datastore. If questions come faster than answers, only the last one is asked."""
         if self._asked is None:
             self._asked, self._next = question, None
-            self._tell(commands.ProbeDatastore(*question))
+            self._send(commands.ProbeDatastore(*question))
         else:
             self._next = question
 
     def stopping(self) -> None:
-        """The engine was told to stop."""
+        """The user asked the engine to stop."""
         if self.work is not None:
             self.work.stopping = True
             self.changes += 1
 
     def lost(self, message: str, hint: str = "") -> None:
-        """The engine ended, or broke at this."""
+        """The engine process ended or broke."""
         self._asked = self._next = None
         if self.work is not None:
-            self.take(Refused(self.work.do, self.work.order.name, message, hint))
+            self.take(Refused(self.work.do, self.work.spec.name, message, hint))
 
-    def take(self, event: StockEvent) -> None:
-        """What the engine says."""
+    def take(self, event: DatastoreEvent) -> None:
+        """Fold the next event of the engine."""
         self.changes += 1
         if isinstance(event, Building):
             if self.work is not None:
-                self.work.stages[event.stage] = event
+                self.work.stages[event.step.stage] = event.step
         elif isinstance(event, Probed) or (isinstance(event, Refused) and event.do == "probe"):
             self._answered(event)
         elif isinstance(event, Estimated):
             self.estimated, self.work = event, None
-        elif isinstance(event, Stocked):
+        elif isinstance(event, DatastoreList):
             if event.removed:
                 self.ended = self._news = event
         else:
             self.ended, self._news, self.work = event, event, None
 
-    def news(self) -> Built | Refused | Stocked | None:
-        """How something ended, once."""
+    def news(self) -> Built | Refused | DatastoreList | None:
+        """How a job ended, once."""
         news, self._news = self._news, None
         return news
 

@@ -1,4 +1,4 @@
-"""What the Data screen says of datastores: its rows, what is known of each, how far a build is."""
+"""The Data screen in words: its rows, what is known of each datastore, how far a build has come."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from textual.content import Content
 
 from engines.hub.download_progress import in_bytes
 from engines.report.events import Ready
-from spec_tui.present import progress
-from spec_tui.present.progress import in_time
+from spec_tui.present.progress import amount, amount_done, rate_and_time_left
 from spec_tui.present.text import one_line
 from spec_tui.tui.settings import stores
 from spec_tui.tui.widgets.strip_panel import bar
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from engines.datastores.storage.catalog import CatalogEntry
     from spec_tui.tui.chat_session import ChatSession
     from spec_tui.tui.datastore_jobs import DatastoreJobs
-
-__all__ = ["NONE", "DatastoreRow", "about", "in_time", "keys", "label", "rows", "size", "state", "unfinished_id"]
 
 NONE = """There are no datastores yet.
 
@@ -35,44 +32,50 @@ class DatastoreRow:
     """A line of the list.
 
     Attributes:
-        entry: what lies on the disk; None for one that is built when it is used, or whose build has just begun.
-        unfinished: a build, under way or interrupted; order: what it was begun with, None where that is not known.
+        entry: None for a datastore that is built when it is used, or whose build has just begun.
+        unfinished: a build that is running or was interrupted.
+        spec: of an unfinished build, None if it is not known.
     """
 
     name: str
     entry: CatalogEntry | None = None
     unfinished: bool = False
-    order: BuildSpec | None = None
+    spec: BuildSpec | None = None
 
     @property
     def id(self) -> str:
         return unfinished_id(self.name) if self.unfinished else self.name
 
-    def building(self, stock: DatastoreJobs) -> bool:
-        """Whether this is the build under way."""
-        work = stock.work
-        return self.unfinished and work is not None and work.do == "build" and work.order.name == self.name
+    def is_running(self, jobs: DatastoreJobs) -> bool:
+        """Whether this is the running build."""
+        work = jobs.work
+        return self.unfinished and work is not None and work.do == "build" and work.spec.name == self.name
+
+    @property
+    def size(self) -> int:
+        """Bytes on the disk."""
+        return self.entry.size if self.entry is not None else 0
 
 
 def unfinished_id(name: str) -> str:
-    """Id of the row of a build; no datastore is called so."""
+    """Id of the row of a build; no datastore can have this name."""
     return f"{name}.partial"
 
 
 def rows(sitting: ChatSession) -> dict[str, DatastoreRow]:
-    """Those that can be searched first, as the engine names them; then damaged and foreign ones; then builds."""
-    from engines.datastores.building import build_spec as order
-    from engines.datastores.storage import catalog as places
+    """The rows by id: datastores that can be searched, in the engine's order; then all others; then builds."""
+    from engines.datastores.building.build_spec import STANDARD_LIBRARY, unfinished_build
+    from engines.datastores.storage import catalog
 
-    listed = places.listing()
-    builds = {e.name: DatastoreRow(e.name, e, True, order.begun(e.name)) for e in listed if e.unfinished}
+    listed = catalog.listing()
+    builds = {e.name: DatastoreRow(e.name, e, True, unfinished_build(e.name)) for e in listed if e.unfinished}
     work = sitting.stock.work
     if work is not None and work.do == "build":
-        builds[work.order.name] = DatastoreRow(work.order.name, None, True, work.order)
-    at_hand = {e.name: DatastoreRow(e.name, e) for e in listed if not e.unfinished}
-    offered = {order.STANDARD_LIBRARY} - set(builds)  # it is built when it is searched
-    found = {name: DatastoreRow(name) for name in stores(sitting.ready) if name in offered or name in at_hand} | at_hand
-    return {row.id: row for row in (*found.values(), *builds.values())}
+        builds[work.spec.name] = DatastoreRow(work.spec.name, None, True, work.spec)
+    complete = {e.name: DatastoreRow(e.name, e) for e in listed if not e.unfinished}
+    offered = {STANDARD_LIBRARY} - set(builds)  # it is built when it is searched
+    fitting = {name: DatastoreRow(name) for name in stores(sitting.ready) if name in offered or name in complete}
+    return {row.id: row for row in (*(fitting | complete).values(), *builds.values())}
 
 
 def label(row: DatastoreRow, chosen: bool, sitting: ChatSession) -> Content:
@@ -85,9 +88,9 @@ def label(row: DatastoreRow, chosen: bool, sitting: ChatSession) -> Content:
 
 
 def state(row: DatastoreRow, sitting: ChatSession) -> tuple[str, str]:
-    """What keeps a datastore from being searched, in a word or two, "" for nothing; and its style."""
+    """Why a datastore cannot be searched, in a word or two ("" if it can), and the style of that."""
     if row.unfinished:
-        if row.building(sitting.stock):
+        if row.is_running(sitting.stock):
             return _share(sitting.stock), "$primary"
         return "unfinished", "$warning"
     if row.entry is not None and row.entry.problem:
@@ -102,16 +105,6 @@ def _share(stock: DatastoreJobs) -> str:
         return "stopping"
     steps = [step for step in stock.work.stages.values() if step.total]
     return f"building {steps[-1].done / steps[-1].total * 100:.0f} %" if steps else "building"
-
-
-def size(row: DatastoreRow) -> int:
-    """Bytes on the disk; none for a build that has just begun."""
-    if row.entry is None:
-        return 0
-    try:
-        return sum(p.stat().st_size for p in row.entry.folder.rglob("*") if p.is_file())
-    except OSError:
-        return 0
 
 
 def keys(row: DatastoreRow | None, sitting: ChatSession) -> str:
@@ -130,27 +123,26 @@ def keys(row: DatastoreRow | None, sitting: ChatSession) -> str:
 
 
 def about(row: DatastoreRow, sitting: ChatSession, width: int) -> Content:
-    """What is known of a row, in so many columns."""
+    """What is known of a row, folded to a width in columns."""
     lines = [Content.assemble((one_line(row.name), "bold")), Content("")]
-    if row.building(sitting.stock):
-        lines, told = [*lines, *_stages(sitting.stock, width), Content("")], _order(row.order)
+    if row.is_running(sitting.stock):
+        lines, known = [*lines, *_stages(sitting.stock, width), Content("")], _spec_facts(row.spec)
     else:
-        told = _unfinished(row) if row.unfinished else facts(row.name, row.entry, sitting.ready)
-    return Content("\n").join([*lines, *[_fact(title, words, width) for title, words in told]])
+        known = _unfinished(row) if row.unfinished else facts(row.name, row.entry, sitting.ready)
+    return Content("\n").join([*lines, *[_fact(title, words, width) for title, words in known]])
 
 
 def _fact(title: str, words: str, width: int) -> Content:
-    room = max(12, width - TITLE)
-    folded = wrap(one_line(words), room, break_on_hyphens=False) or [""]
+    folded = wrap(one_line(words), max(12, width - TITLE), break_on_hyphens=False) or [""]
     return Content.assemble((f"{title:<{TITLE}}", "$tok-prompt"), f"\n{'':{TITLE}}".join(folded))
 
 
 def _stages(stock: DatastoreJobs, width: int) -> list[Content]:
     """The stages of a build so far; the last one with its bar, rate and time left."""
     lines = []
-    *over, last = [*stock.work.stages.values()] or [None]
+    *ended, last = [*stock.work.stages.values()] or [None]
     lines += [Content.assemble(("✓ ", "$success"), (f"{one_line(step.stage)}: ", "$tok-prompt"),
-                               progress.amount(step.done, step.unit)) for step in over]  # fmt: skip
+                               amount(step.done, step.unit)) for step in ended]  # fmt: skip
     if last is None:
         return [*lines, Content("the engine begins")]
     lines.append(Content.assemble(("● ", "$primary"), one_line(last.stage)))
@@ -158,27 +150,27 @@ def _stages(stock: DatastoreJobs, width: int) -> list[Content]:
         filled = bar(last.done / last.total, BAR)
         track = "·" * (BAR - len(filled))
         lines.append(Content.assemble("  ", (filled, "$primary"), (track, "$border")))
-    told = [progress.done(last), *filter(None, progress.pace(last).split(", "))]
-    return lines + [Content(line) for words in told for line in wrap(
+    parts = [amount_done(last), *filter(None, rate_and_time_left(last).split(", "))]
+    return lines + [Content(line) for words in parts for line in wrap(
         one_line(words), max(12, width), initial_indent="  ", subsequent_indent="  ")]  # fmt: skip
 
 
 def _unfinished(row: DatastoreRow) -> list[tuple[str, str]]:
-    told = [("unfinished", f"{in_bytes(size(row))} are done, and stay")]
-    if row.order is None:
-        return [*told, ("way out", "repeat the command line it was begun with, or x removes it")]
-    return [*told, *_order(row.order), ("way out", "r goes on from there; x removes it")]
+    done = ("unfinished", f"{in_bytes(row.size)} are done, and stay")
+    if row.spec is None:
+        return [done, ("way out", "repeat the command line it was begun with, or x removes it")]
+    return [done, *_spec_facts(row.spec), ("way out", "r goes on from there; x removes it")]
 
 
-def _order(order: BuildSpec) -> list[tuple[str, str]]:
-    """What was ordered."""
-    told = [("from", ", ".join(order.sources)), ("kind", order.kind)]
-    told += [("prompts", order.prompts)] if order.prompts else []
-    return told + ([("limit", f"{order.limit:,} tokens")] if order.limit else [])
+def _spec_facts(spec: BuildSpec) -> list[tuple[str, str]]:
+    """What is built."""
+    known = [("from", ", ".join(spec.sources)), ("kind", spec.kind)]
+    known += [("prompts", spec.prompts)] if spec.prompts else []
+    return known + ([("limit", f"{spec.limit:,} tokens")] if spec.limit else [])
 
 
 def facts(name: str, entry: CatalogEntry | None, ready: Ready | None) -> list[tuple[str, str]]:
-    """Name and value of what is known of a datastore; without an entry it is offered and not built yet."""
+    """Name and value of what is known of a datastore; without an entry it is offered but not built yet."""
     kind = stores(ready).get(name)
     fits = "not known before the model is loaded" if ready is None else (
         f"yes: {kind}" if kind else "no: it was built for another tokenizer or model")
@@ -189,19 +181,19 @@ def facts(name: str, entry: CatalogEntry | None, ready: Ready | None) -> list[tu
         return [("damaged", entry.problem or "it cannot be read"),
                 ("way out", "" if entry.shipped else "x removes it; then build it again")]
     m = entry.manifest
-    told = [
+    known = [
         ("kind", m.kind), ("tokens", f"{m.tokens:,} in {m.documents:,} documents"), ("size", in_bytes(m.size)),
         ("vocabulary", f"{m.vocab_size:,} tokens"), ("fits", fits), ("built", m.created[:16].replace("T", " ")),
         ("whose", "ships with the program" if entry.shipped else "yours"),
     ]
     if m.model is not None:
-        told[2:2] = [("keys", f"{m.keys:,}, hidden states of {m.model.name}")]
+        known[2:2] = [("keys", f"{m.keys:,}, hidden states of {m.model.name}")]
     sources = source_words(m.parameters.get("sources"))
-    return told + ([("from", sources)] if sources else [])
+    return known + ([("from", sources)] if sources else [])
 
 
 def source_words(sources: object) -> str:
-    """Where the text of a datastore came from; the manifest may say anything."""
+    """Where the text of a datastore came from; the manifest may contain anything."""
     if not isinstance(sources, dict):
         return ""
     kind, parts, roots = sources.get("kind"), sources.get("parts"), sources.get("roots")
@@ -213,5 +205,5 @@ def source_words(sources: object) -> str:
         how = "greedy" if not sources.get("temperature") else f"temperature {sources['temperature']}"
         return f"the model's answers to {sources.get('prompts')} prompts, {how}"
     hidden = ("digest", "model", "kind")
-    said = [f"{key} {value}" for key, value in sources.items() if key not in hidden and value not in ("", [], {}, None)]
-    return ", ".join([str(kind), *said])
+    words = [f"{k} {value}" for k, value in sources.items() if k not in hidden and value not in ("", [], {}, None)]
+    return ", ".join([str(kind), *words])

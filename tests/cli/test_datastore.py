@@ -9,10 +9,10 @@ import os
 import pytest
 
 import engines
-from engines.datastores.building import hidden_windows as hidden
+from engines.datastores.building import dense_build as hidden
 from engines.datastores.building import model_answers as answers
 from engines.datastores.building import sparse_build as build
-from engines.datastores.storage import catalog as places
+from engines.datastores.storage import catalog
 from spec_tui.cli import datastore_build
 from tests.conftest import make_llama, make_tokenizer
 
@@ -26,7 +26,7 @@ TEXTS = {
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr(places, "sample_datastores", lambda: tmp_path / "shipped")
+    monkeypatch.setattr(catalog, "sample_datastores", lambda: tmp_path / "shipped")
     monkeypatch.setattr(os, "fsync", lambda _: None)
     (tmp_path / "shipped").mkdir()
     return tmp_path / "data" / "datastores"
@@ -72,12 +72,14 @@ def test_a_store_is_built_listed_described_probed_verified_and_removed(cli, text
     assert facts["parameters"]["sources"]["roots"] == ["texts"]
 
     found = json.loads(cli("datastore", "probe", "The fox", "--format", "json").out)["datastores"][0]["sparse"]
-    assert found["occurrences"] == 30 and found["suffix"] == "The fox"  # those that begin a line
-    assert sum(node["count"] for node in found["nodes"] if node["parent"] == -1) == 30
-    assert found["nodes"][0]["found"]["source"] == "texts/b.md" and found["nodes"][0]["found"]["line"] >= 3
+    draft, retrieval = found["probe"]["draft"], found["probe"]["retrieval"]
+    assert retrieval["hits"] == 30 and found["suffix"] == "The fox"  # those that begin a line
+    assert sum(prob for prob, parent in zip(draft["probs"], draft["parents"]) if parent == -1) == pytest.approx(1)
+    origin = draft["origins"][draft["origin"][0]]
+    assert origin["document"] == "texts/b.md" == retrieval["passages"][0]["document"] and origin["line"] >= 3
     words = cli("datastore", "probe", "The fox").out
     assert "30 occurrences: The fox" in words and "texts/b.md:" in words
-    assert "no suffix of two tokens" in cli("datastore", "probe", "zqzqzq").out
+    assert "no suffix of the text with two or more tokens occurs" in cli("datastore", "probe", "zqzqzq").out
 
     assert "sound: 7 files" in cli("datastore", "verify", "notes").out
     refused = cli("datastore", "remove", "notes")
@@ -166,9 +168,9 @@ def test_hidden_states_of_an_interrupted_build_give_the_same_bytes(model, cli, t
     monkeypatch.setattr("engines.datastores.building.dense_build._EVERY", -1.0)
     command = ("--from", str(texts), "--kind", "dense", "--window", "64", "--dims", "8")
     assert cli("datastore", "build", "whole", *command).code == 0
-    from engines.datastores.building.hidden_states import ModelReader
+    from engines.datastores.building.hidden_states import HiddenStates
 
-    read, calls = ModelReader.__call__, []
+    read, calls = HiddenStates.__call__, []
 
     def interrupted(self, batch):
         calls.append(len(batch))
@@ -176,7 +178,7 @@ def test_hidden_states_of_an_interrupted_build_give_the_same_bytes(model, cli, t
             raise Unplugged
         return read(self, batch)
 
-    monkeypatch.setattr(ModelReader, "__call__", interrupted)
+    monkeypatch.setattr(HiddenStates, "__call__", interrupted)
     assert cli("datastore", "build", "parts", *command).code == 130
     before = len(calls)
     assert cli("datastore", "build", "parts", *command).code == 0
@@ -185,7 +187,7 @@ def test_hidden_states_of_an_interrupted_build_give_the_same_bytes(model, cli, t
 
 def test_another_command_does_not_take_up_an_unfinished_build(model, cli, tmp_path, monkeypatch):
     command = ["datastore", "build", "x", "--from", "model-answers", "--prompts", prompts(tmp_path), "--max-new-tokens"]
-    whole = answers.Answers.documents
+    whole = answers.ModelAnswers.documents
 
     def one(self, resume=None):
         yield next(whole(self, resume))
@@ -193,7 +195,7 @@ def test_another_command_does_not_take_up_an_unfinished_build(model, cli, tmp_pa
 
     with monkeypatch.context() as patch:
         patch.setattr(build, "_EVERY", -1.0)
-        patch.setattr(answers.Answers, "documents", one)
+        patch.setattr(answers.ModelAnswers, "documents", one)
         assert cli(*command, "9").code == 130
     refused = cli(*command, "8")
     assert refused.code == 2 and "--fresh" in refused.err
@@ -204,7 +206,7 @@ def test_a_store_of_another_tokenizer_or_model_is_refused(model, cli, texts, tmp
     assert cli("datastore", "build", "mine", "--from", str(texts), "--kind", "both", "--dims", "8").code == 0
     shown = cli("datastore", "probe", TEXTS["b.md"][:90], "--datastore", "mine", "--format", "json")
     dense = json.loads(shown.out)["datastores"][0]["dense"]
-    assert dense["neighbours"][0]["distance"] < 0.02 and dense["neighbours"][0]["score"] > 0.999
+    assert dense["probe"]["retrieval"]["scores"][0] > 0.999 and dense["probe"]["draft"]["tokens"]
     assert "cosine" in cli("datastore", "probe", "The fox sleeps").out
 
     from engines.model.loading import wrap

@@ -7,8 +7,8 @@ import json
 import pytest
 
 import engines
-from engines.methods.draft_verify.layer_search import measuring
-from engines.methods.draft_verify.layer_search import search_store as kept
+from engines.methods.draft_verify.layer_search import search as layer_search
+from engines.methods.draft_verify.layer_search import search_store
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_it_searches_saves_and_goes_on(searcher, tiny):
     assert best["confirmed"] and best["skipped"] in [trial["skipped"] for trial in facts["trials"]]
     assert best["speed_up"] == pytest.approx(best["tokens_per_second"] / best["baseline"])
     assert best["low"] <= best["speed_up"] <= best["high"] and len(best["attention"]) + len(best["mlp"]) > 0
-    assert kept.find(kept.identify(tiny.target)).found.skipped == best["skipped"]
+    assert search_store.find(search_store.identify(tiny.target)).found.skipped == best["skipped"]
 
     more = json.loads(searcher("--trials", "5", "--format", "json").out)
     assert more["trials"][:3] == facts["trials"] and len(more["trials"]) == 5
@@ -50,14 +50,14 @@ def test_other_settings_do_not_go_on_with_it(searcher):
 
 
 def test_ctrl_c_keeps_the_trials(searcher, monkeypatch):
-    trial = measuring.Bench.__call__
+    trial = layer_search.TrialRunner.__call__
 
     def interrupted(self, removed):
         if self._trials == 2:
             raise KeyboardInterrupt
         return trial(self, removed)
 
-    monkeypatch.setattr(measuring.Bench, "__call__", interrupted)
+    monkeypatch.setattr(layer_search.TrialRunner, "__call__", interrupted)
     stopped = searcher("--trials", "4")
     assert stopped.code == 130 and "2 trials are kept: the same command goes on" in stopped.err and not stopped.out
     unfinished = searcher("--show")

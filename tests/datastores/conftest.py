@@ -9,14 +9,14 @@ import pytest
 from engines.datastores.building.corpus import Document
 from engines.datastores.building.sparse_build import build_sparse
 from engines.datastores.search.sparse import SparseStore
-from engines.datastores.storage import catalog as places
+from engines.datastores.storage import catalog
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     """The user's datastores, none yet, beside an empty folder of shipped ones; the disk is not waited for."""
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr(places, "sample_datastores", lambda: tmp_path / "shipped")
+    monkeypatch.setattr(catalog, "sample_datastores", lambda: tmp_path / "shipped")
     monkeypatch.setattr(os, "fsync", lambda _: None)
     (tmp_path / "shipped").mkdir()
     return tmp_path / "data" / "datastores"

@@ -17,15 +17,13 @@ import pytest
 
 from engines.datastores.building import build_spec as orders
 from engines.datastores.building import sparse_build as building
-from engines.datastores.building.build_spec import BuildSpec
-from engines.datastores.building.corpus import Document, Encoder, Joined
-from engines.datastores.building.size_estimate import estimate
+from engines.datastores.building.build_spec import BuildSpec, estimate_sparse
+from engines.datastores.building.corpus import Document, Encoder, JoinedCorpus
 from engines.datastores.building.sparse_build import build_sparse, suffix_array
-from engines.datastores.building.text_files import files
+from engines.datastores.building.text_files import text_files
 from engines.datastores.search.sparse import SparseStore
-from engines.datastores.storage import catalog as places
-from engines.datastores.storage import manifest
-from engines.datastores.storage.datastore import open_store
+from engines.datastores.storage import catalog, manifest
+from engines.datastores.storage.catalog import open_store
 from engines.errors import DatastoreProblem, UsageProblem
 from tests.datastores.conftest import Ids, Vocabulary
 
@@ -61,7 +59,7 @@ def often(monkeypatch):
 def content(folder):
     """Every file of a datastore, and its manifest but for the time."""
     data = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.name != manifest.FILE}
-    return data, dataclasses.replace(manifest.read(folder), created="", name="")
+    return data, dataclasses.replace(manifest.read_manifest(folder), created="", name="")
 
 
 def stopping(at):
@@ -82,25 +80,25 @@ def interrupted(name, corpus, tokenizer, at, **options):
             build_sparse(name, corpus, tokenizer, progress=stopping(at + attempt // 3), **options)
             return attempt
         except Stop:
-            assert all(e.unfinished for e in places.listing() if e.name == name)
+            assert all(e.unfinished for e in catalog.listing() if e.name == name)
     raise AssertionError("never done")
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 5, 8])
 def test_interrupted_builds_give_the_same_bytes(folder, tokenizer, often, at):
-    corpus = files([folder])
+    corpus = text_files([folder])
     whole = content(build_sparse("whole", corpus, tokenizer).folder)
     assert interrupted("cut", corpus, tokenizer, at) > 2
-    assert content(places.find("cut")) == whole
+    assert content(catalog.find("cut")) == whole
     open_store("cut", Encoder(tokenizer).fingerprint).verify()
 
 
 def test_the_same_bytes_where_little_was_committed_and_in_other_batches(folder, tokenizer, monkeypatch):
-    corpus = files([folder])
+    corpus = text_files([folder])
     whole = content(build_sparse("whole", corpus, tokenizer).folder)
     monkeypatch.setattr(building, "_BATCH", 30)
     assert interrupted("cut", corpus, tokenizer, 4)
-    assert content(places.find("cut")) == whole
+    assert content(catalog.find("cut")) == whole
 
 
 KILLED = """
@@ -120,20 +118,20 @@ def test_a_build_that_was_killed_is_taken_up(often):
     whole = content(build_sparse("whole", corpus, tokenizer).folder)
     for steps in (5, 11):
         assert subprocess.run([sys.executable, "-c", KILLED % steps], cwd=ROOT).returncode == 9
-        assert places.listing()[0].unfinished
+        assert catalog.listing()[0].unfinished
     seen = []
     build_sparse("cut", corpus, tokenizer, progress=seen.append)
     assert seen[0].done > 10
-    assert content(places.find("cut")) == whole
+    assert content(catalog.find("cut")) == whole
 
 
 def test_joined_corpora_are_taken_up_inside_any_of_them(tmp_path, folder, tokenizer, often):
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "z.txt").write_text("more\n" * 20)
-    corpus = Joined([files([folder]), Ids([[1, 2, 3], [4] * 40]), files([tmp_path / "more"])])
+    corpus = JoinedCorpus([text_files([folder]), Ids([[1, 2, 3], [4] * 40]), text_files([tmp_path / "more"])])
     store = build_sparse("whole", corpus, tokenizer)
     interrupted("cut", corpus, tokenizer, 2)
-    assert content(places.find("cut")) == content(store.folder)
+    assert content(catalog.find("cut")) == content(store.folder)
     documents = SparseStore(store).documents
     sources = [documents.place(documents.bounds(n)[0]).source for n in range(len(documents))]
     assert sources[-3:] == ["document 0", "document 1", "more/z.txt"] and corpus.total is None
@@ -141,7 +139,7 @@ def test_joined_corpora_are_taken_up_inside_any_of_them(tmp_path, folder, tokeni
 
 @pytest.mark.parametrize("limit", [1, 7, 50, 100, 10**6])
 def test_a_limit_is_kept_to_the_token(folder, tokenizer, often, limit):
-    corpus = files([folder])
+    corpus = text_files([folder])
     all_ = build_sparse("all", corpus, tokenizer).array("tokens")
     store = build_sparse("some", corpus, tokenizer, limit=limit)
     kept = all_[all_ != 0xFFFF][:limit]
@@ -150,11 +148,11 @@ def test_a_limit_is_kept_to_the_token(folder, tokenizer, often, limit):
     assert tokens[tokens != 0xFFFF].tolist() == kept.tolist() and tokens[-1] == 0xFFFF
     assert all(store.array("lines") < len(tokens))
     interrupted("cut", corpus, tokenizer, 1, limit=limit)
-    assert content(places.find("cut")) == content(store.folder)
+    assert content(catalog.find("cut")) == content(store.folder)
 
 
 def test_every_token_has_its_document_and_line(folder, tokenizer):
-    store = SparseStore(build_sparse("mine", files([folder]), tokenizer))
+    store = SparseStore(build_sparse("mine", text_files([folder]), tokenizer))
     sizes = []
     for n, text in enumerate(TEXTS):
         text = text.replace("\r\n", "\n")
@@ -181,7 +179,7 @@ def test_lines_of_tokens_that_span_lines(tmp_path):
     bpe.train_from_iterator([text] * 9, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet))
     (tmp_path / "a.py").write_text(text)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe)
-    store = SparseStore(build_sparse("mine", files([tmp_path / "a.py"]), tokenizer))
+    store = SparseStore(build_sparse("mine", text_files([tmp_path / "a.py"]), tokenizer))
     begins = [begin for begin, _ in bpe.encode(text).offsets]
     lines = [store.documents.place(i).line for i in range(len(store))]
     assert lines == [1 + text[:b].count("\n") for b in begins] and len(store) < len(text) / 3
@@ -206,22 +204,22 @@ def test_the_suffix_array_is_in_order():
 
 def test_progress_tells_rate_and_time_left(folder, tokenizer, often):
     seen = []
-    corpus = files([folder], progress=seen.append)
+    corpus = text_files([folder], progress=seen.append)
     assert seen[-1].stage == "reading" and seen[-1].done == len(TEXTS)
     build_sparse("mine", corpus, tokenizer, progress=seen.append)
     assert list(dict.fromkeys(s.stage for s in seen)) == ["reading", "tokens", "suffix array", "checksums"]
     tokens = [s for s in seen if s.stage == "tokens"]
     assert tokens[0].done == 0 and tokens[-1].done == tokens[-1].total == sum(len(t.encode()) for t in TEXTS)
-    assert tokens[-1].rate > 0 and tokens[-1].left == 0
+    assert tokens[-1].rate > 0 and tokens[-1].seconds_left == 0
     assert all(a.done <= b.done for a, b in pairwise(tokens))
 
 
 def test_an_estimate_is_near_what_comes_out(folder, tokenizer):
-    corpus, encoder = files([folder]), Encoder(tokenizer)
-    guess, store = estimate(corpus, encoder), build_sparse("mine", corpus, tokenizer)
+    corpus, encoder = text_files([folder]), Encoder(tokenizer)
+    guess, store = estimate_sparse(corpus, encoder), build_sparse("mine", corpus, tokenizer)
     assert abs(guess.tokens / store.manifest.tokens - 1) < 0.1
-    assert 0.5 < guess.size / store.manifest.size < 1.5 and guess.seconds > 0 and guess.memory > guess.size
-    half = estimate(corpus, encoder, limit=guess.tokens // 2)
+    assert 0.5 < guess.size / store.manifest.size < 1.5 and guess.seconds > 0
+    half = estimate_sparse(corpus, encoder, limit=guess.tokens // 2)
     assert abs(half.tokens / guess.tokens - 0.5) < 0.01 and half.size < guess.size
 
 
@@ -245,7 +243,7 @@ def test_what_cannot_be_built(folder, tokenizer, monkeypatch):
 
 
 def test_a_full_disk_is_said_and_the_build_taken_up_afterwards(folder, tokenizer, often, monkeypatch):
-    corpus = files([folder])
+    corpus = text_files([folder])
     whole = content(build_sparse("whole", corpus, tokenizer).folder)
     room = iter(range(20))
 
@@ -262,33 +260,34 @@ def test_a_full_disk_is_said_and_the_build_taken_up_afterwards(folder, tokenizer
 
 
 def test_changed_sources_are_not_mixed(folder, tokenizer, often):
-    corpus = files([folder])
+    corpus = text_files([folder])
     with pytest.raises(Stop):
         build_sparse("mine", corpus, tokenizer, progress=stopping(3))
     (folder / "11.txt").write_text("other")
     with pytest.raises(DatastoreProblem, match=r"11\.txt has changed"):
         build_sparse("mine", corpus, tokenizer)
     with pytest.raises(UsageProblem, match="other sources") as caught:
-        build_sparse("mine", files([folder]), tokenizer)
+        build_sparse("mine", text_files([folder]), tokenizer)
     assert "--fresh" in caught.value.hint
-    store = build_sparse("mine", files([folder]), tokenizer, fresh=True)
-    assert content(store.folder) == content(build_sparse("again", files([folder]), tokenizer).folder)
+    store = build_sparse("mine", text_files([folder]), tokenizer, fresh=True)
+    assert content(store.folder) == content(build_sparse("again", text_files([folder]), tokenizer).folder)
 
 
 def test_an_unfinished_build_knows_what_it_was_begun_with(tokenizer, folder, monkeypatch):
     order = BuildSpec("cut", (folder.name, "python-stdlib"), limit=900)
     monkeypatch.chdir(folder.parent)
     with pytest.raises(Stop):
-        orders.build(order, files([Path(folder.name)]), tokenizer, progress=stopping(1))
-    assert orders.begun("cut") is None, "nothing was done"
+        orders.build(order, text_files([Path(folder.name)]), tokenizer, progress=stopping(1))
+    assert orders.unfinished_build("cut") is None, "nothing was done"
     monkeypatch.setattr(building, "_EVERY", -1.0)
     with pytest.raises(Stop):
-        orders.build(order, files([Path(folder.name)]), tokenizer, progress=stopping(1))
-    kept = orders.begun("cut")
+        orders.build(order, text_files([Path(folder.name)]), tokenizer, progress=stopping(1))
+    kept = orders.unfinished_build("cut")
     assert kept == BuildSpec("cut", (str(folder), "python-stdlib"), limit=900)
     monkeypatch.chdir("/")
-    assert orders.corpus_of(dataclasses.replace(kept, sources=kept.sources[:1])).identity == files([folder]).identity
-    assert orders.build(kept, files([folder]), tokenizer).manifest.tokens and orders.begun("cut") is None
+    corpus = text_files([folder])
+    assert orders.open_corpus(dataclasses.replace(kept, sources=kept.sources[:1])).identity == corpus.identity
+    assert orders.build(kept, corpus, tokenizer).manifest.tokens and orders.unfinished_build("cut") is None
 
 
 @pytest.mark.parametrize("told", [
@@ -300,4 +299,4 @@ def test_an_order_that_cannot_be_read_is_none(home, told):
         (home / "odd.partial").mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256(text.encode()).hexdigest()
         (home / "odd.partial" / "journal").write_text(f"{digest}\n{text}")
-        assert orders.begun("odd") is None
+        assert orders.unfinished_build("odd") is None

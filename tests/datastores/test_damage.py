@@ -23,7 +23,7 @@ NAMES = ["tokens.bin", "suffixes.bin", "documents.bin", "places.bin", "lines.bin
 def sound(tmp_path_factory):
     """A datastore in which all is well: documents with and without lines, many matches."""
     from engines.datastores.building.corpus import Document
-    from engines.datastores.storage import catalog as places
+    from engines.datastores.storage import catalog
 
     rng = np.random.default_rng(0)
 
@@ -34,7 +34,7 @@ def sound(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path_factory.mktemp("sound")))
-        patch.setattr(places, "sample_datastores", lambda: None)
+        patch.setattr(catalog, "sample_datastores", lambda: None)
         return build_sparse("sound", Mixed(rng.integers(0, 4, (8, 30)).tolist()), Vocabulary(4)).folder
 
 
@@ -117,7 +117,7 @@ def test_arrays_that_don_t_fit_each_other_are_refused(sound, tmp_path):
     for changes in ({"tokens": 5}, {"documents": 3}, {"vocab_size": 70_000}, {"documents": 0, "tokens": 0}):
         folder = tmp_path / str(changes)[:12].strip("{'")
         shutil.copytree(sound, folder)
-        manifest.write(folder, dataclasses.replace(manifest.read(folder), **changes))
+        manifest.write_manifest(folder, dataclasses.replace(manifest.read_manifest(folder), **changes))
         with pytest.raises(DatastoreProblem):
             SparseStore(Store(folder))
         shutil.rmtree(folder)

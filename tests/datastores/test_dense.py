@@ -10,16 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.datastores.building.dense_build import estimate
-from engines.datastores.building.hidden_windows import build_dense, windows
+from engines.datastores.building.dense_build import build_dense, estimate_dense, windows
 from engines.datastores.search.ann import ExactIndex
 from engines.datastores.search.continuations import END
-from engines.datastores.search.dense import DenseStore
-from engines.datastores.search.recall import mean_reciprocal_rank, recall
-from engines.datastores.search.reduce import Recipe, fit
+from engines.datastores.search.dense import DenseStore, mean_reciprocal_rank, recall
+from engines.datastores.search.reduction import Recipe, fit
 from engines.datastores.search.sparse import SparseStore
 from engines.datastores.storage import manifest as manifests
-from engines.datastores.storage.datastore import Store, open_store
+from engines.datastores.storage.catalog import open_store
+from engines.datastores.storage.datastore import Store
 from engines.datastores.storage.manifest import ModelIdentity
 from engines.errors import DatastoreProblem, RunFailed, UsageProblem
 from tests.datastores.conftest import Ids, Vocabulary
@@ -31,7 +30,7 @@ class Toy:
     """A model whose hidden state says the last three tokens, and when it was called with what."""
 
     def __init__(self, vocab_size=50, context=16, width=WIDTH):
-        self.mark, self.context = ModelIdentity("toy", "a" * 64, width), context
+        self.identity, self.context = ModelIdentity("toy", "a" * 64, width), context
         self._rows = np.random.default_rng(3).normal(size=(3, vocab_size, width)).astype(np.float32)
         self.read = []
 
@@ -189,10 +188,10 @@ def stopping(after):
 
 
 def test_an_interrupted_build_gives_the_same_bytes(monkeypatch):
-    for module in ("dense_build", "build"):
-        monkeypatch.setattr(f"engines.datastores.{module}._EVERY", 0)
-    monkeypatch.setattr("engines.datastores.building.hidden_windows._BATCH", 40)
-    monkeypatch.setattr("engines.datastores.search.reduce.BLOCK", 64)
+    for module in ("dense_build", "sparse_build"):
+        monkeypatch.setattr(f"engines.datastores.building.{module}._EVERY", 0)
+    monkeypatch.setattr("engines.datastores.building.dense_build._BATCH", 40)
+    monkeypatch.setattr("engines.datastores.search.reduction.BLOCK", 64)
     monkeypatch.setattr("engines.datastores.building.dense_build.BLOCK", 64)
     documents = corpus(60)
     whole = Toy()
@@ -331,9 +330,9 @@ def test_a_damaged_store_is_refused_or_answers_within_bounds(name, at, value):
 
 def fuzzed():
     """A store to spoil, built once a test."""
-    from engines.datastores.storage import catalog as places
+    from engines.datastores.storage import catalog
 
-    if not (places.home() / "fuzzed").exists():
+    if not (catalog.home() / "fuzzed").exists():
         dense(corpus(120), name="fuzzed")
     return True
 
@@ -372,7 +371,7 @@ def test_the_estimate_holds():
     documents = corpus(300)
     for recipe in (Recipe(8), Recipe(0)):
         store = dense(documents, recipe=recipe)
-        told = estimate(sum(len(d) - 1 for d in documents), WIDTH, recipe)
+        told = estimate_dense(sum(len(d) - 1 for d in documents), WIDTH, recipe)
         sparse = {"tokens", "documents", "places", "lines", "names", "name_ends"}
         made = sum(f.size for f in store.store.manifest.files if f.path.removesuffix(".bin") not in sparse)
         assert 0.9 * made <= told.size <= 1.5 * made and told.building > told.size
@@ -388,7 +387,7 @@ def test_many_keys_get_an_index_and_its_remark_is_kept(monkeypatch):
     assert store.index.backend == "exact" and "no index today" in store.remark
 
 
-@pytest.mark.skipif("not __import__('engines.datastores.search.ann').datastores.ann.installed('scann')")
+@pytest.mark.skipif("not __import__('engines.datastores.search.ann').datastores.search.ann.installed('scann')")
 def test_a_store_with_a_damaged_index_says_so_and_goes_on(tmp_path):
     documents = corpus(120)
     store = dense(documents, index="scann")

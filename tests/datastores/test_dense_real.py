@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 
 from engines.datastores.building.corpus import Document
-from engines.datastores.building.hidden_states import ModelReader
-from engines.datastores.building.hidden_windows import build_dense
+from engines.datastores.building.dense_build import build_dense
+from engines.datastores.building.hidden_states import HiddenStates
 from engines.datastores.search import ann
 from engines.datastores.search.ann import ExactIndex
-from engines.datastores.search.dense import DenseStore
+from engines.datastores.search.dense import DenseStore, mean_reciprocal_rank, recall
 from engines.datastores.search.indexing import build_index, checksum, open_index
-from engines.datastores.search.recall import mean_reciprocal_rank, recall
 from engines.datastores.storage.manifest import File
 
 ROOT = Path(__file__).resolve().parents[2] / "engines"
-TEXTS = ("tree.py", "cost.py", "options.py")
-OTHER = "answer.py"
+TEXTS = ("core/tree.py", "cost/curve.py", "methods/options.py")
+OTHER = "report/answer.py"
 
 
 class Texts:
@@ -37,7 +36,7 @@ def real(sample, tmp_path_factory):
     """A store of real keys, and hidden states with the tokens after them, of a text that is not in it."""
     patch = pytest.MonkeyPatch()
     patch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path_factory.mktemp("real")))
-    reader = ModelReader(sample, 256)
+    reader = HiddenStates(sample.target, sample.identity, 256)
     store = DenseStore(build_dense("real", Texts(), sample.tokenizer, reader, index="exact"))
     ids = np.array(sample.tokenizer((ROOT / OTHER).read_text("utf-8"), add_special_tokens=False)["input_ids"][:257])
     [hidden] = reader([ids[:256]])
@@ -67,7 +66,7 @@ def test_the_hidden_state_of_a_token_leads_to_what_follows_it(real, sample):
     assert len(store) > 2000 and store.reduction.width == 64
     assert 0.5 < store.reduction.explained.sum() < 1
     ids = sample.tokenizer((ROOT / TEXTS[0]).read_text("utf-8"), add_special_tokens=False)["input_ids"][:128]
-    [hidden] = ModelReader(sample, 256)([np.array(ids)])
+    [hidden] = HiddenStates(sample.target, sample.identity, 256)([np.array(ids)])
     right = 0
     for i in range(40, 120):
         found = store.query(hidden[i], ids[i + 1], drafts=1, length=4)

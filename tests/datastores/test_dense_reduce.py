@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from engines.datastores.search.reduce import Recipe, Reduction, blocks, fit, moments, to_half
+from engines.datastores.search.reduction import Recipe, Reduction, blocks, fit, moments, to_half
 from engines.errors import RunFailed, UsageProblem
 
 

@@ -15,11 +15,12 @@ from engines.core.tree import DraftTree
 from engines.datastores.building import build_spec as order
 from engines.datastores.building import hub_dataset
 from engines.datastores.building.corpus import Document
-from engines.datastores.building.hidden_states import ModelReader, before
-from engines.datastores.building.hidden_windows import build_dense
-from engines.datastores.building.model_answers import Answers, Sampled, read_prompts
+from engines.datastores.building.dense_build import build_dense
+from engines.datastores.building.hidden_states import HiddenStates, tokens_before
+from engines.datastores.building.model_answers import ModelAnswers, read_prompts
 from engines.datastores.search.dense import DenseStore
-from engines.datastores.search.reduce import Recipe
+from engines.datastores.search.reduction import Recipe
+from engines.datastores.storage.manifest import ModelIdentity
 from engines.errors import DatastoreProblem, ModelUnavailable, UsageProblem
 from engines.laws import make_law
 from engines.methods.drafter import Drafter
@@ -27,6 +28,13 @@ from engines.model.weight_layouts import LAYOUTS, available, lay_out
 from engines.report.events import Origin
 from engines.request import Request
 from tests.conftest import make_llama
+
+
+def sampled_answers(answers=1, temperature=0.0, max_new_tokens=256, **options):
+    """A build of the model's answers."""
+    return order.BuildSpec("store", (order.ANSWERS,), answers=answers, temperature=temperature,
+                           max_new_tokens=max_new_tokens, **options)
+
 
 PROMPTS = ["What is a tree?", "Count to ten.", "Say something long, please.", "x"]
 
@@ -55,12 +63,12 @@ class Asking(Drafter):
         return DraftTree.chain(tokens, Origin("retrieval"))
 
 
-@pytest.mark.parametrize("sampled", [Sampled(1, 0.0, 24), Sampled(2, 0.8, 12)])
+@pytest.mark.parametrize("sampled", [sampled_answers(1, 0.0, 24), sampled_answers(2, 0.8, 12)])
 def test_a_query_of_the_loop_finds_its_own_key_first(tiny, sampled):
-    corpus = Answers(tiny, PROMPTS, sampled, tiny.mark.fingerprint)
-    recipe, reader = Recipe(0, z_norm=False), ModelReader(tiny, None)
+    corpus = ModelAnswers(tiny, PROMPTS, sampled)
+    recipe, reader = Recipe(0, z_norm=False), HiddenStates(tiny.target, tiny.identity, None)
     store = DenseStore(
-        build_dense("store", corpus, tiny.tokenizer, reader, recipe=recipe, before=before(corpus, None))
+        build_dense("store", corpus, tiny.tokenizer, reader, recipe=recipe, before=tokens_before(corpus, None))
     )
     found = [document for document, _ in corpus.documents()]
     facts = store.store.manifest
@@ -91,7 +99,7 @@ def test_a_query_of_the_loop_finds_its_own_key_first(tiny, sampled):
 
 
 def test_states_are_those_of_texts_read_alone(tiny):
-    reader = ModelReader(tiny)
+    reader = HiddenStates(tiny.target, tiny.identity)
     texts = [np.arange(n) % 250 for n in (3, 40, 1, 17, 40)]
     together = reader(texts)
     for text, states in zip(texts, together):
@@ -106,7 +114,7 @@ def test_states_are_the_same_to_the_last_bit_in_every_layout(layout):
         pytest.skip(f"this torch has no {layout} layout")
     model = make_llama(1, layers=2, hidden=256)
     target = types.SimpleNamespace(model=model, name="toy", context_limit=256, device=model.device)
-    reader = ModelReader(types.SimpleNamespace(target=target, mark=None))
+    reader = HiddenStates(target, None)
     texts = [np.arange(n) % 250 for n in (200, 30)]
     plain = reader(texts)
     assert lay_out(model, layout) == 2 * 7 + 1
@@ -115,10 +123,10 @@ def test_states_are_the_same_to_the_last_bit_in_every_layout(layout):
 
 
 def test_a_token_that_begins_every_text_is_read_before_a_document(tiny, tokenizer, monkeypatch):
-    assert list(before(types.SimpleNamespace(), tokenizer)(0)) == []
+    assert list(tokens_before(types.SimpleNamespace(), tokenizer)(0)) == []
     begins = types.SimpleNamespace(bos_token_id=7)
     both = type("T", (), {"bos_token_id": 7, "__call__": lambda self, text: {"input_ids": [7]}})()
-    assert list(before(begins, both)(3)) == [7]
+    assert list(tokens_before(begins, both)(3)) == [7]
 
 
 def test_prompts_are_lines_or_json_each_once(tmp_path):
@@ -141,18 +149,25 @@ def test_a_file_without_prompts_is_told(tmp_path, content, message):
 
 def test_a_prompt_that_cannot_be_asked_is_named_before_any_is_answered(tiny):
     with pytest.raises(UsageProblem, match="prompt 2 of 3 has"):
-        Answers(tiny, ["fine", "x" * 300, "fine too"], Sampled(), "m")
+        ModelAnswers(tiny, ["fine", "x" * 300, "fine too"], sampled_answers())
     with pytest.raises(UsageProblem, match="prompt 2 of 2"):
-        Answers(tiny, ["fine", "  "], Sampled(), "m")
+        ModelAnswers(tiny, ["fine", "  "], sampled_answers())
 
 
 def test_what_answers_depend_on_is_their_identity(tiny):
-    seen = {str(Answers(tiny, p, s, m).identity) for p, s, m in (
-        (["a"], Sampled(), "m"), (["b"], Sampled(), "m"), (["a"], Sampled(), "n"), (["a"], Sampled(2, 0.5), "m"),
-        (["a"], Sampled(system="Be kind."), "m"), (["a"], Sampled(max_new_tokens=3), "m"),
+    def identity(prompts, spec, fingerprint="m"):
+        model = types.SimpleNamespace(
+            tokenizer=tiny.tokenizer, target=tiny.target, identity=ModelIdentity("x", fingerprint, 1)
+        )
+        return ModelAnswers(model, prompts, spec).identity
+
+    seen = {str(identity(p, s, m)) for p, s, m in (
+        (["a"], sampled_answers(), "m"), (["b"], sampled_answers(), "m"), (["a"], sampled_answers(), "n"),
+        (["a"], sampled_answers(2, 0.5), "m"),
+        (["a"], sampled_answers(system="Be kind."), "m"), (["a"], sampled_answers(max_new_tokens=3), "m"),
     )}  # fmt: skip
     assert len(seen) == 6
-    assert Answers(tiny, ["a"], Sampled(engine="pld"), "m").identity == Answers(tiny, ["a"], Sampled(), "m").identity
+    assert identity(["a"], sampled_answers(engine="pld")) == identity(["a"], sampled_answers())
 
 
 # --- datasets of the hub --------------------------------------------------------------------------
@@ -229,21 +244,22 @@ def test_the_standard_library_is_built_once_for_a_tokenizer(tokenizer, monkeypat
     monkeypatch.setattr(sources.sysconfig, "get_path", lambda name: str(tmp_path / "lib"))
     built = []
     tell = lambda step: built.append(step.stage)  # noqa: E731
-    store = order.offered(tokenizer, tell)
+    store = order.open_standard_library(tokenizer, tell)
     assert store.name == "python-stdlib" and "suffix array" in built
     built.clear()
-    assert order.offered(tokenizer, tell).manifest == store.manifest and not built
+    assert order.open_standard_library(tokenizer, tell).manifest == store.manifest and not built
     monkeypatch.setattr(sources, "library_name", lambda: "python9.9")
-    assert order.offered(tokenizer, tell).manifest.parameters["sources"]["roots"] == ["python9.9"] and built
+    again = order.open_standard_library(tokenizer, tell)
+    assert again.manifest.parameters["sources"]["roots"] == ["python9.9"] and built
 
 
 def test_the_users_own_store_of_that_name_is_left_alone(tokenizer, tmp_path):
     from engines.datastores.building.sparse_build import build_sparse
-    from engines.datastores.building.text_files import files
+    from engines.datastores.building.text_files import text_files
 
     (tmp_path / "mine.txt").write_text("my own text")
-    mine = build_sparse("python-stdlib", files([tmp_path / "mine.txt"]), tokenizer)
-    assert order.offered(tokenizer).manifest == mine.manifest
+    mine = build_sparse("python-stdlib", text_files([tmp_path / "mine.txt"]), tokenizer)
+    assert order.open_standard_library(tokenizer).manifest == mine.manifest
 
 
 def test_a_run_uses_the_offered_store(tiny, monkeypatch, tmp_path):

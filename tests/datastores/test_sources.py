@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.datastores.building.text_files import files, standard_library
+from engines.datastores.building.text_files import standard_library, text_files
 from engines.errors import UsageProblem
 
 
@@ -19,15 +19,15 @@ def test_order_does_not_depend_on_the_file_system(tmp_path, monkeypatch):
     for name in ("b/z.txt", "b/a.txt", "a.txt", "c.txt", "b.txt", "B.txt"):
         (tmp_path / "t" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "t" / name).write_text(name)
-    first = files([tmp_path / "t"])
+    first = text_files([tmp_path / "t"])
     listdir = os.listdir
     monkeypatch.setattr(os, "listdir", lambda p: list(reversed(sorted(listdir(p)))))
-    second = files([tmp_path / "t"])
+    second = text_files([tmp_path / "t"])
     assert names(first) == names(second)
     assert names(first) == [f"t/{n}" for n in ("B.txt", "a.txt", "b/a.txt", "b/z.txt", "b.txt", "c.txt")]
     assert first.identity == second.identity
     (tmp_path / "t" / "c.txt").write_text("C.txt")
-    assert files([tmp_path / "t"]).identity != first.identity
+    assert text_files([tmp_path / "t"]).identity != first.identity
 
 
 def test_what_is_left_out_is_counted(tmp_path):
@@ -50,7 +50,7 @@ def test_what_is_left_out_is_counted(tmp_path):
     (root / "loop").symlink_to(root)
     (root / "dead-link").symlink_to(tmp_path / "nothing")
     os.mkfifo(root / "pipe")
-    found = files([root], largest=100)
+    found = text_files([root], largest=100)
     assert names(found) == ["t/a.txt", "t/mark.txt"]
     assert dict(found.skipped) == {
         "duplicate": 1, "binary": 1, "not UTF-8": 1, "too large": 1, "empty": 2, "hidden": 2, "link": 4,
@@ -66,9 +66,9 @@ def test_named_files_and_folders_in_the_order_given_without_what_was_there(tmp_p
     (tmp_path / "two.txt").write_text("2")
     (tmp_path / "link").symlink_to(tmp_path / "d")
     monkeypatch.chdir(tmp_path / "d")
-    assert names(files([tmp_path / "two.txt", Path("."), tmp_path / "link"])) == ["two.txt", "d/one.txt"]
-    assert names(files([tmp_path / "link"])) == ["link/one.txt"]
-    assert str(tmp_path) not in str(files([tmp_path / "d"]).identity)
+    assert names(text_files([tmp_path / "two.txt", Path("."), tmp_path / "link"])) == ["two.txt", "d/one.txt"]
+    assert names(text_files([tmp_path / "link"])) == ["link/one.txt"]
+    assert str(tmp_path) not in str(text_files([tmp_path / "d"]).identity)
 
 
 def test_unreadable_files_are_counted(tmp_path, monkeypatch):
@@ -82,21 +82,21 @@ def test_unreadable_files_are_counted(tmp_path, monkeypatch):
         return read(path)
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    found = files([tmp_path])
+    found = text_files([tmp_path])
     assert [f.path.name for f in found.files] == ["b.txt"] and found.skipped == {"unreadable": 1}
 
 
 def test_nothing_to_read_is_said(tmp_path):
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(UsageProblem, match="1 empty"):
-        files([tmp_path])
+        text_files([tmp_path])
     with pytest.raises(UsageProblem, match="does not exist"):
-        files([tmp_path / "missing"])
+        text_files([tmp_path / "missing"])
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageProblem, match="neither a file nor a folder"):
-        files([tmp_path / "pipe"])
+        text_files([tmp_path / "pipe"])
     with pytest.raises(UsageProblem, match="neither a file nor a folder"):
-        files([Path("/dev/null")])
+        text_files([Path("/dev/null")])
 
 
 def test_the_standard_library_is_modules_without_tests():

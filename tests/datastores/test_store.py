@@ -11,11 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.datastores.building.build_journal import build_journal
-from engines.datastores.storage import catalog as places
-from engines.datastores.storage import manifest
-from engines.datastores.storage import tokenizer_fingerprint as fingerprint
-from engines.datastores.storage.datastore import Store, open_store
-from engines.datastores.storage.manifest import File, Manifest, ModelIdentity
+from engines.datastores.storage import catalog, manifest
+from engines.datastores.storage.catalog import open_store
+from engines.datastores.storage.datastore import Store
+from engines.datastores.storage.manifest import (
+    File,
+    Manifest,
+    ModelIdentity,
+    tokenizer_fingerprint,
+    vocabulary_fingerprint,
+    vocabulary_size,
+)
 from engines.errors import DatastoreProblem, SpecError, UsageProblem
 
 PRINT = "f" * 64
@@ -41,9 +47,9 @@ def build(name, numbers=(1, 2, 3), replace=False, **changes):
 
 
 def test_what_was_built_is_listed_found_read_and_removed(home):
-    assert places.listing() == []
+    assert catalog.listing() == []
     folder = build("mine", parameters={"limit": 7})
-    [entry] = places.listing()
+    [entry] = catalog.listing()
     assert (entry.name, entry.folder, entry.problem, entry.shipped) == ("mine", home / "mine", "", False)
     store = open_store("mine", PRINT)
     assert store.array("numbers", "<i4").tolist() == [1, 2, 3] and store.bytes("part/notes.txt")[:] == b"hello"
@@ -51,8 +57,8 @@ def test_what_was_built_is_listed_found_read_and_removed(home):
     assert not store.array("numbers").flags.writeable
     store.verify()
     assert sorted(p.name for p in folder.iterdir()) == ["manifest.json", "numbers.bin", "part"]
-    places.remove("mine")
-    assert places.listing() == [] and not folder.exists()
+    catalog.remove("mine")
+    assert catalog.listing() == [] and not folder.exists()
 
 
 @pytest.mark.parametrize("name", [
@@ -60,7 +66,7 @@ def test_what_was_built_is_listed_found_read_and_removed(home):
     "x" * 65, "١", "~", "x.partial", "C:",
 ])  # fmt: skip
 def test_a_name_is_never_a_path(name):
-    for call in (places.check_name, places.find, places.remove, open_store, build):
+    for call in (catalog.check_name, catalog.find, catalog.remove, open_store, build):
         with pytest.raises(UsageProblem, match="cannot be the name"):
             call(name)
 
@@ -71,7 +77,7 @@ def test_names_that_are_not_at_hand(home):
     assert "none yet" in caught.value.hint
     build("other")
     with pytest.raises(UsageProblem) as caught:
-        places.remove("mine")
+        catalog.remove("mine")
     assert "other" in caught.value.hint
 
 
@@ -95,7 +101,7 @@ def test_a_newer_format_is_named_as_such(home):
     with pytest.raises(DatastoreProblem, match="has format 2") as caught:
         open_store("mine")
     assert "update" in caught.value.hint
-    assert "format 2" in places.listing()[0].problem
+    assert "format 2" in catalog.listing()[0].problem
 
 
 @pytest.mark.parametrize("text", [
@@ -112,7 +118,7 @@ def test_garbage_is_no_manifest(home, text):
 def test_every_change_of_the_manifest_is_noticed(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("m") / "mine"
     folder.mkdir()
-    manifest.write(folder, describe("mine", parameters={"a": [1, 2.5, None, "é"]})(()))
+    manifest.write_manifest(folder, describe("mine", parameters={"a": [1, 2.5, None, "é"]})(()))
     file = folder / "manifest.json"
     content = bytearray(file.read_bytes())
     at = data.draw(st.integers(0, len(content) - 1))
@@ -123,10 +129,10 @@ def test_every_change_of_the_manifest_is_noticed(tmp_path_factory, data):
         del content[at:]
     else:
         content.insert(at, data.draw(st.integers(0, 255)))
-    before = manifest.read(folder)
+    before = manifest.read_manifest(folder)
     file.write_bytes(content)
     try:
-        assert manifest.read(folder) == before  # white space
+        assert manifest.read_manifest(folder) == before  # white space
     except SpecError as error:
         assert error.hint
 
@@ -144,9 +150,9 @@ def test_damage_is_named(home, damage, complaint):
     with pytest.raises(DatastoreProblem, match=complaint) as caught:
         open_store("mine")
     assert caught.value.hint
-    assert complaint in places.listing()[0].problem
-    places.remove("mine")
-    assert places.listing() == []
+    assert complaint in catalog.listing()[0].problem
+    catalog.remove("mine")
+    assert catalog.listing() == []
 
 
 def test_verify_finds_what_sizes_don_t_show(home):
@@ -179,10 +185,10 @@ def test_an_array_is_what_it_has_to_be(home):
 
 def test_shipped_ones_are_found_and_stay(home, tmp_path):
     build("mine").rename(tmp_path / "shipped" / "theirs")
-    assert [(e.name, e.shipped) for e in places.listing()] == [("theirs", True)]
+    assert [(e.name, e.shipped) for e in catalog.listing()] == [("theirs", True)]
     open_store("theirs").verify()
     with pytest.raises(UsageProblem, match="ships with"):
-        places.remove("theirs")
+        catalog.remove("theirs")
     with pytest.raises(UsageProblem, match="ships with"):
         build("theirs")
 
@@ -190,24 +196,24 @@ def test_shipped_ones_are_found_and_stay(home, tmp_path):
 def test_a_build_under_way_is_not_taken_for_a_store_and_holds_its_name(home):
     with build_journal("mine", {}) as place:
         place.appending("numbers.bin").write(b"1")
-        [entry] = places.listing()
+        [entry] = catalog.listing()
         assert entry.unfinished and entry.manifest is None
         with pytest.raises(UsageProblem, match="no datastore"):
             open_store("mine")
-        for call in (places.remove, hold):
+        for call in (catalog.remove, hold):
             with pytest.raises(DatastoreProblem, match="being built"):
                 call("mine")
         place.commit("stage", 1)
-    assert places.listing()[0].unfinished
-    places.remove("mine")
-    assert places.listing() == []
+    assert catalog.listing()[0].unfinished
+    catalog.remove("mine")
+    assert catalog.listing() == []
 
 
 def test_a_build_that_came_to_nothing_leaves_nothing(home):
     with pytest.raises(ZeroDivisionError), build_journal("mine", {}) as place:
         place.appending("numbers.bin").write(b"1")
         raise ZeroDivisionError
-    assert places.listing() == []
+    assert catalog.listing() == []
 
 
 def test_an_existing_store_gives_way_only_when_told_and_when_the_new_one_is_complete(home):
@@ -289,20 +295,20 @@ def test_removing_a_link_leaves_what_it_leads_to(home, tmp_path):
     build("mine").rename(tmp_path / "elsewhere")
     (home / "mine").symlink_to(tmp_path / "elsewhere")
     open_store("mine").verify()
-    places.remove("mine")
+    catalog.remove("mine")
     assert not (home / "mine").exists() and Store(tmp_path / "elsewhere")
 
 
 def test_a_fingerprint_is_of_the_meaning_of_ids(tokenizer):
     from tests.conftest import make_tokenizer
 
-    mine = fingerprint.of_tokenizer(tokenizer)
-    assert mine == fingerprint.of_tokenizer(make_tokenizer(template=False))
+    mine = tokenizer_fingerprint(tokenizer)
+    assert mine == tokenizer_fingerprint(make_tokenizer(template=False))
     words = tokenizer.get_vocab()
-    assert mine == fingerprint.of_vocabulary(dict(reversed(words.items())))
+    assert mine == vocabulary_fingerprint(dict(reversed(words.items())))
     more = make_tokenizer()
     more.add_tokens(["<new>"])
-    assert fingerprint.of_tokenizer(more) != mine and fingerprint.vocab_size(more) == 261
+    assert tokenizer_fingerprint(more) != mine and vocabulary_size(more) == 261
     swapped = words | {"a": words["b"], "b": words["a"]}
-    assert fingerprint.of_vocabulary(swapped) != mine
-    assert fingerprint.of_vocabulary({"1 1 a": 1}) != fingerprint.of_vocabulary({"a": 1})
+    assert vocabulary_fingerprint(swapped) != mine
+    assert vocabulary_fingerprint({"1 1 a": 1}) != vocabulary_fingerprint({"a": 1})

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engines import Request, UsageProblem
-from engines.methods.draft_verify.layer_search import search_store as kept
+from engines.methods.draft_verify.layer_search import search_store
 from engines.methods.draft_verify.layer_search.search_store import Search, SearchSettings, SearchTrial
 from engines.model.skipped_layers import SkippedLayers
 from engines.report.events import Prefilled, Round, Started
@@ -26,7 +26,7 @@ def searched(tiny, *speed_ups: float, found: bool = True) -> Search:
     sets = ["a2", "a1-2,m3", "m1"]
     trials = tuple(SearchTrial(skipped, up, 100 * up, 100.0) for skipped, up in zip(sets, speed_ups))
     best = max(trials, key=lambda trial: trial.speed_up) if found else None
-    return Search("tiny", kept.identify(tiny.target), SearchSettings(2, "d", 8, 0), trials, best)
+    return Search("tiny", search_store.identify(tiny.target), SearchSettings(2, "d", 8, 0), trials, best)
 
 
 def run(tiny, **options):
@@ -40,7 +40,7 @@ def test_without_a_search_it_says_what_to_do(tiny, home):
 
 
 def test_what_was_searched_is_left_out(tiny, home):
-    kept.save(searched(tiny, 0.9, 1.2, 1.1))
+    search_store.save(searched(tiny, 0.9, 1.2, 1.1))
     started, prefilled, *_ = run(tiny)
     assert isinstance(started, Started) and started.warnings == () and started.lossless
     assert isinstance(prefilled, Prefilled)
@@ -72,20 +72,20 @@ def test_what_other_layers_need_stays(tiny, monkeypatch):
 
 
 def test_an_unfinished_search_serves_and_says_so(tiny, home):
-    kept.save(searched(tiny, 0.9, 1.2, found=False))
+    search_store.save(searched(tiny, 0.9, 1.2, found=False))
     started, prefilled, *_ = run(tiny)
     assert "best of 2 trials so far" in started.warnings[0] and prefilled.layers.mlp == ("", "", "search")
 
 
 def test_that_nothing_pays_is_said(tiny, home):
-    kept.save(searched(tiny, 0.7, 0.82, 0.6))
+    search_store.save(searched(tiny, 0.7, 0.82, 0.6))
     assert "the best set reached x0.82" in run(tiny)[0].warnings[0]
 
 
 def test_a_search_of_another_machine_is_told_and_not_taken(tiny, home):
     here = searched(tiny, 1.3)
     there = replace(here.identity, machine=replace(here.identity.machine, processor="another"))
-    kept.save(replace(here, identity=there))
+    search_store.save(replace(here, identity=there))
     with pytest.raises(UsageProblem, match="on this machine") as caught:
         run(tiny)
     assert "a2 was found for it" in caught.value.hint
@@ -93,7 +93,7 @@ def test_a_search_of_another_machine_is_told_and_not_taken(tiny, home):
 
 def test_a_damaged_search_is_not_believed(tiny, home):
     found = searched(tiny, 1.3)
-    kept.save(found)
+    search_store.save(found)
     (home / f"{found.identity.id}.json").write_text("{}")
     with pytest.raises(UsageProblem, match="cannot be used") as caught:
         run(tiny)
@@ -110,6 +110,6 @@ def test_less_left_out_agrees_more(tiny):
 
 
 def test_the_engine_counts_layers_as_the_search_does(tiny):
-    from engines.methods.draft_verify.layer_search.search_spec import removable_of
+    from engines.methods.draft_verify.layer_search.search import removable_of
 
     assert removable_of(tiny.target) == SkippedLayers((1, 2, 3), (1, 2, 3))

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.errors import RunFailed, UsageProblem
-from engines.methods.draft_verify.layer_search import search_store as kept
-from engines.methods.draft_verify.layer_search.measuring import Bench
-from engines.methods.draft_verify.layer_search.search import search
+from engines.methods.draft_verify.layer_search import search_store
+from engines.methods.draft_verify.layer_search.search import TrialRunner, extend_search
 from engines.methods.draft_verify.layer_search.search_store import (
     Identity,
     Machine,
@@ -82,7 +81,7 @@ def test_what_names_no_sublayer_of_the_model_is_refused(text):
 
 def test_a_small_space_is_searched_through_and_the_best_is_found():
     world = World({"a2", "m1"})
-    found = search(new(2), everything(2), 100, world, lambda _: None)
+    found = extend_search(new(2), everything(2), 100, world, lambda _: None)
     tried = [trial.skipped for trial in found.trials]
     names = ["a1", "a2", "m1", "m2"]
     sets = chain.from_iterable(combinations(names, size) for size in range(1, 5))
@@ -93,7 +92,7 @@ def test_a_small_space_is_searched_through_and_the_best_is_found():
 def test_of_a_large_space_it_finds_what_chance_would_not():
     costly = {"a1", "a2", "a8", "m1", "m3", "m5", "m8"}
     best = speed_up(SkippedLayers((3, 4, 5, 6, 7), (2, 4, 6, 7)), costly)
-    found = search(new(8), everything(8), 70, World(costly, noise=0.02), lambda _: None)
+    found = extend_search(new(8), everything(8), 70, World(costly, noise=0.02), lambda _: None)
     dice = random.Random(1)
     guesses = (SkippedLayers(*(tuple(n for n in range(1, 9) if dice.random() < 0.5) for _ in "am")) for _ in range(70))
     chance = max(speed_up(guess, costly) for guess in guesses if guess)
@@ -103,26 +102,27 @@ def test_of_a_large_space_it_finds_what_chance_would_not():
 
 
 def test_sublayers_that_cannot_be_left_out_never_are():
-    found = search(new(3), SkippedLayers((2,), (1, 3)), 50, World(set()), lambda _: None)
+    found = extend_search(new(3), SkippedLayers((2,), (1, 3)), 50, World(set()), lambda _: None)
     assert len(found.trials) == 7 and found.found.skipped == "a2,m1,m3"
 
 
 @pytest.mark.parametrize("stop", [0, 5, 16, 24, 27])
 def test_an_interrupted_search_goes_on_as_if_it_had_not_been(home, stop):
     whole = World({"a2", "m3", "m4"})
-    expected = search(new(4), everything(4), 25, whole, lambda _: None)
+    expected = extend_search(new(4), everything(4), 25, whole, lambda _: None)
     first = World(whole.costly, stop)
     with pytest.raises(KeyboardInterrupt):
-        search(new(4), everything(4), 25, first, kept.save)
-    halfway = kept.find(new(4).identity) or new(4)
+        extend_search(new(4), everything(4), 25, first, search_store.save)
+    halfway = search_store.find(new(4).identity) or new(4)
     assert [trial.skipped for trial in halfway.trials] == whole.asked[: min(stop, 25)]
     second = World(whole.costly)
-    assert search(halfway, everything(4), 25, second, kept.save) == expected == kept.find(new(4).identity)
-    assert search(expected, everything(4), 25, World(set(), stop=0), kept.save) == expected
+    assert extend_search(halfway, everything(4), 25, second, search_store.save) == expected
+    assert search_store.find(new(4).identity) == expected
+    assert extend_search(expected, everything(4), 25, World(set(), stop=0), search_store.save) == expected
 
 
 def test_another_seed_tries_other_sets():
-    tried = [search(new(6, seed), everything(6), 5, World(set()), lambda _: None).trials for seed in (1, 2)]
+    tried = [extend_search(new(6, seed), everything(6), 5, World(set()), lambda _: None).trials for seed in (1, 2)]
     assert tried[0] != tried[1]
 
 
@@ -137,13 +137,13 @@ def test_the_best_is_measured_again_before_it_is_believed():
         lucky.extend(["a1"] * (str(removed) == "a1"))
         return SearchTrial(str(removed), value, value, 1.0)
 
-    found = search(new(1), everything(1), 9, measure, lambda _: None).found
+    found = extend_search(new(1), everything(1), 9, measure, lambda _: None).found
     assert (found.skipped, found.speed_up, found.low, found.high) == ("m1", 1.2, 1.2, 1.2)
 
 
 def test_progress_tells_the_best_so_far_and_how_far_it_is():
     seen = []
-    search(new(3), everything(3), 20, World({"m2"}), lambda _: None, seen.append)
+    extend_search(new(3), everything(3), 20, World({"m2"}), lambda _: None, seen.append)
     trials = [p for p in seen if p.step.stage == "trials"]
     assert [p.step.done for p in trials] == list(range(1, 21)) and all(p.step.total == 20 for p in trials)
     best = [p.best.speed_up for p in trials]
@@ -152,22 +152,22 @@ def test_progress_tells_the_best_so_far_and_how_far_it_is():
 
 def test_a_busy_machine_is_told():
     trials = tuple(SearchTrial("a1", 1.0, 100.0, baseline) for baseline in (100.0, 99.0, 70.0, 101.0))
-    assert replace(new(2), trials=trials).slow == 1 and new(2).slow == 0
+    assert replace(new(2), trials=trials).busy_trials == 1 and new(2).busy_trials == 0
 
 
 def test_searches_are_kept_by_model_and_machine(home):
     here = new(4)
     other_model = replace(here, identity=replace(here.identity, fingerprint="0" * 32))
     other_machine = replace(here, identity=replace(here.identity, machine=replace(MACHINE, cpus=64)))
-    assert kept.find(here.identity) is None and kept.listing() == []
+    assert search_store.find(here.identity) is None and search_store.listing() == []
     for search_ in (other_model, other_machine):
-        kept.save(search_)
-    assert kept.find(here.identity) is None
-    assert kept.elsewhere(here.identity) == [other_machine]
-    kept.save(here)
-    assert kept.find(here.identity) == here and len(kept.listing()) == 3
-    kept.remove(here.identity.id)
-    assert kept.find(here.identity) is None and len(kept.listing()) == 2
+        search_store.save(search_)
+    assert search_store.find(here.identity) is None
+    assert search_store.searches_elsewhere(here.identity) == [other_machine]
+    search_store.save(here)
+    assert search_store.find(here.identity) == here and len(search_store.listing()) == 3
+    search_store.remove(here.identity.id)
+    assert search_store.find(here.identity) is None and len(search_store.listing()) == 2
 
 
 def damage(text: str, dice: random.Random) -> str:
@@ -186,37 +186,38 @@ def damage(text: str, dice: random.Random) -> str:
 
 
 def test_a_damaged_file_is_refused_and_listed_as_such(home):
-    found = search(new(3), everything(3), 2, World(set()), kept.save)
+    found = extend_search(new(3), everything(3), 2, World(set()), search_store.save)
     file = home / f"{found.identity.id}.json"
     sound, dice = file.read_text(), random.Random(0)
     for _ in range(40):
         file.write_text(damage(sound, dice), "latin-1")
         with pytest.raises(UsageProblem) as caught:
-            kept.find(found.identity)
+            search_store.find(found.identity)
         assert "--fresh" in caught.value.hint
-        (entry,) = kept.listing()
+        (entry,) = search_store.listing()
         assert entry.search is None and entry.problem
     file.write_text(sound)
-    assert kept.find(found.identity) == found
+    assert search_store.find(found.identity) == found
 
 
 @pytest.mark.parametrize("name", ["", "../../etc", "f" * 12, "*", "a" * 400])
 def test_only_searches_can_be_removed(home, name):
-    kept.save(new(3))
+    search_store.save(new(3))
     with pytest.raises(UsageProblem, match="no search"):
-        kept.remove(name)
-    assert len(kept.listing()) == 1
+        search_store.remove(name)
+    assert len(search_store.listing()) == 1
 
 
 def test_two_searches_of_one_model_do_not_mix(home):
-    with kept.held(new(3).identity.id), pytest.raises(UsageProblem, match="already"), kept.held(new(3).identity.id):
+    name = new(3).identity.id
+    with search_store.locked(name), pytest.raises(UsageProblem, match="already"), search_store.locked(name):
         pass
 
 
 def test_a_place_that_cannot_be_written_is_said(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "file"))
-    for attempt in (lambda: kept.save(new(3)), lambda: kept.held("x").__enter__()):
+    for attempt in (lambda: search_store.save(new(3)), lambda: search_store.locked("x").__enter__()):
         with pytest.raises(UsageProblem) as caught:
             attempt()
         assert "SPEC_TUI_DATA_DIR" in caught.value.hint
@@ -248,7 +249,7 @@ class Clockwork:
 
 
 def test_a_trial_is_tokens_a_second_over_those_without_a_draft():
-    bench = Bench(Clockwork(), ["one", "two"], 33, everything(2))
+    bench = TrialRunner(Clockwork(), ["one", "two"], 33, everything(2))
     trial = bench(SkippedLayers((2,), (1,)))
     assert (trial.skipped, trial.acceptance) == ("a2,m1", 0.5)
     assert (trial.speed_up, trial.tokens_per_second, trial.baseline) == pytest.approx((2.0, 20.0, 10.0))
@@ -256,7 +257,7 @@ def test_a_trial_is_tokens_a_second_over_those_without_a_draft():
 
 def test_both_ways_are_measured_in_turns_and_from_the_same_state():
     clockwork = Clockwork()
-    bench = Bench(clockwork, ["one", "two"], 9, everything(2))
+    bench = TrialRunner(clockwork, ["one", "two"], 9, everything(2))
     warm, clockwork.asked = clockwork.asked, []
     assert [engine for _, engine, _ in warm] == ["autoregressive", "autoregressive", "draft-verify"]
     for _ in range(2):
@@ -268,6 +269,6 @@ def test_both_ways_are_measured_in_turns_and_from_the_same_state():
 
 
 def test_a_model_with_nothing_to_say_is_told():
-    bench = Bench(Clockwork(), ["silent"], 9, everything(2))
+    bench = TrialRunner(Clockwork(), ["silent"], 9, everything(2))
     with pytest.raises(RunFailed, match="ends its answers at once"):
         bench(SkippedLayers((1,)))

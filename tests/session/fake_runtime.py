@@ -7,9 +7,9 @@ import signal
 import sys
 import time
 
-from engines.datastores.building.progress import BuildProgress
-from engines.datastores.events import Built, Stocked
+from engines.datastores.events import Built, DatastoreList
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
+from engines.progress import BuildProgress
 from engines.report.events import (
     Audited,
     Choice,
@@ -31,8 +31,8 @@ HOSTILE = "a\x1b]0;owned\x07b\x1b[31mc\x9b2Jd\u202ee\r"
 class FakeWorkshop:
     """Builds until it is stopped; the name of the datastore says otherwise."""
 
-    def stocked(self, removed=""):
-        return Stocked(("a (sparse)",), removed)
+    def list_datastores(self, removed=""):
+        return DatastoreList(("a (sparse)",), removed)
 
     def build(self, order, progress, fresh=False):
         if order.name == "bug":

@@ -5,19 +5,10 @@ from __future__ import annotations
 import pytest
 
 from engines.datastores.building.build_spec import BuildSpec
-from engines.datastores.events import (
-    Building,
-    Built,
-    DenseProbe,
-    FoundPassage,
-    Neighbour,
-    Probed,
-    ProbeNode,
-    Refused,
-    SparseProbe,
-    Stocked,
-)
-from engines.datastores.search.reduce import Recipe
+from engines.datastores.events import Building, Built, DatastoreList, Probed, ProbeDraft, Refused
+from engines.datastores.search.reduction import Recipe
+from engines.progress import BuildProgress
+from engines.report.event_types import Draft, Origin, Passage, Retrieval
 from engines.report.events import Failed, Finished, Loading, Ready
 from engines.wire import from_json, to_json
 from spec_tui.session import commands
@@ -33,7 +24,7 @@ def loaded(engine):
 
 def test_a_build_is_told_and_what_fits_after_it(either):  # noqa: F811
     loaded(either).tell(commands.BuildDatastore(BuildSpec("short", ("x",), "both", recipe=Recipe(8))))
-    seen = until(either, Stocked)
+    seen = until(either, DatastoreList)
     assert {type(event) for event in seen[:-2]} == {Building} and isinstance(seen[-2], Built)
     assert (seen[-2].kind, seen[-1].datastores) == ("both", ("a (sparse)",))
 
@@ -41,9 +32,9 @@ def test_a_build_is_told_and_what_fits_after_it(either):  # noqa: F811
 def test_an_endless_build_tells_some_of_its_steps_and_stops(either):  # noqa: F811
     loaded(either).tell(commands.BuildDatastore(BuildSpec("endless", ("x",))))
     seen = until(either, Building)
-    while seen[-1].done < 300:
+    while seen[-1].step.done < 300:
         seen += until(either, Building)
-    assert len(seen) * 3 < seen[-1].done, "not every step"
+    assert len(seen) * 3 < seen[-1].step.done, "not every step"
     either.run(ask("hello", max_new_tokens=3))  # waits
     either.cancel()
     seen = until(either, Finished)
@@ -75,9 +66,9 @@ def test_a_question_that_waits_does_not_shield_the_loading_from_a_stop(either): 
 
 @pytest.mark.parametrize("hostile", ["plain", "a\x1b]0;owned\x07\ud800\u202e\n"])
 def test_what_is_said_of_datastores_is_json_both_ways(hostile):
-    place = FoundPassage(hostile, None, hostile, hostile)
-    sparse = SparseProbe(2, hostile, 5, (ProbeNode(1, hostile, -1, 5, 0.5, place),), 0.1)
-    dense = DenseProbe(3, 1, (Neighbour(0.9, 0.1, 1, (1, 2), hostile, place),), "", 0.2)
-    for event in (Probed("n", hostile, hostile, 3, sparse, dense), Probed("n", "", None, 0), Stocked(("a",), "b"),
-                  Building("n", hostile, 1, None, "bytes", 0.5, None)):  # fmt: skip
+    draft = Draft((1,), (-1,), (hostile,), (0.5,), (0,), (Origin("retrieval", 0, hostile, 2, "n", None, 0),))
+    found = Retrieval(0.1, 2, 5, 5, (), (Passage("n", hostile, None, hostile, hostile, 5.0),))
+    probed = Probed("n", hostile, hostile, 3, (hostile,), (ProbeDraft("m", hostile, draft, found, hostile),))
+    for event in (probed, Probed("n", "", None, 0), DatastoreList(("a",), "b"),
+                  Building("n", BuildProgress(hostile, 1, None, "bytes", 0.5, None))):  # fmt: skip
         assert from_json(to_json(event)) == event

@@ -13,29 +13,30 @@ from hypothesis import strategies as st
 from textual.widgets import Static
 
 from engines.datastores.building import sparse_build as building
-from engines.datastores.building.build_spec import BuildSpec, begun
+from engines.datastores.building.build_spec import BuildSpec, unfinished_build
 from engines.datastores.building.sparse_build import build_sparse
-from engines.datastores.building.text_files import files
+from engines.datastores.building.text_files import text_files
 from engines.datastores.events import (
+    BuildEstimate,
     Building,
     Built,
+    DatastoreList,
     Estimated,
-    FoundPassage,
     Probed,
-    ProbeNode,
+    ProbeDraft,
     Refused,
-    SparseProbe,
-    Stocked,
 )
-from engines.datastores.storage import catalog as places
-from engines.datastores.storage import manifest
+from engines.datastores.storage import catalog, manifest
+from engines.progress import BuildProgress
+from engines.report.event_types import Draft, Origin, Passage, Retrieval
 from engines.report.events import Failed
 from spec_tui.present import shell_lines as command
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.commands import BuildDatastore, EstimateDatastore
 from spec_tui.tui.datastore_jobs import DatastoreJobs
 from spec_tui.tui.datastore_rows import DatastoreRow, about, source_words
-from spec_tui.tui.probe_view import lines
+from spec_tui.tui.screens.probe import ProbePanel
+from spec_tui.tui.widgets.wrap import cells
 from tests.session.inprocess import InProcessClient
 from tests.tui.fakes import READY, FakeClient
 
@@ -46,7 +47,7 @@ HOSTILE = "a\x1b]0;owned\x07b\x1b[31mc\x9b2Jd\u202ee"
 def home(tmp_path, monkeypatch):
     """The user's datastores, none yet; none ships; the disk is not waited for."""
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr(places, "sample_datastores", lambda: None)
+    monkeypatch.setattr(catalog, "sample_datastores", lambda: None)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     return tmp_path / "data" / "datastores"
 
@@ -129,7 +130,7 @@ async def test_a_datastore_built_elsewhere_is_known_when_the_screen_opens(sessio
         screen = await opened(s)
         assert "There are no datastores yet" not in said(s, "#about") and "other" not in screen.rows
         await s.pilot.press("escape")
-        build_sparse("other", files([tmp_path / "two.py"]), tiny.tokenizer)
+        build_sparse("other", text_files([tmp_path / "two.py"]), tiny.tokenizer)
         assert not any("other" in title for title in s.chat.sitting.ready.datastores)
         screen = await opened(s)
         await until(s, lambda: "other (sparse)" in s.chat.sitting.ready.datastores)
@@ -141,7 +142,7 @@ async def test_a_datastore_built_elsewhere_is_known_when_the_screen_opens(sessio
 def content(folder):
     """Every file of a datastore, and its manifest but for time and name."""
     data = {p.name: p.read_bytes() for p in folder.iterdir() if p.name != manifest.FILE}
-    return data, replace(manifest.read(folder), created="", name="")
+    return data, replace(manifest.read_manifest(folder), created="", name="")
 
 
 async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_path, monkeypatch):
@@ -151,8 +152,8 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
         (folder / f"{n:02}.txt").write_text(f"this is file number {n}\n" * 2)
     monkeypatch.setattr(building, "_BATCH", 20)
     monkeypatch.setattr(building, "_EVERY", -1.0)
-    whole = content(build_sparse("whole", files([folder]), tiny.tokenizer).folder)
-    commit, gate, commits = building.Workspace.commit, threading.Event(), iter(range(1000))
+    whole = content(build_sparse("whole", text_files([folder]), tiny.tokenizer).folder)
+    commit, gate, commits = building.BuildJournal.commit, threading.Event(), iter(range(1000))
 
     def slow(*args):
         commit(*args)
@@ -160,7 +161,7 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
         if next(commits) >= 10:
             gate.wait(30)  # the build waits for the test, whatever else the machine does
 
-    monkeypatch.setattr(building.Workspace, "commit", slow)
+    monkeypatch.setattr(building.BuildJournal, "commit", slow)
     async with session(client=engine) as s:
         screen = await opened(s)
         await s.pilot.press("n")
@@ -180,16 +181,16 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
         await until(s, lambda: "r goes on from there" in said(s))
         assert screen.row.unfinished and "r goes on" in said(s, "#about")
         assert str(folder) in "".join(said(s, "#about").split())
-        assert begun("cut") == BuildSpec("cut", (str(folder),))
+        assert unfinished_build("cut") == BuildSpec("cut", (str(folder),))
         await s.pilot.press("r")
         await until(s, lambda: isinstance(screen.stock.ended, Built))
-        assert content(places.find("cut")) == whole
+        assert content(catalog.find("cut")) == whole
         await until(s, lambda: "cut (sparse)" in s.chat.sitting.ready.datastores)
 
 
 async def test_removing_takes_a_second_press_and_is_at_once_known(session, engine, tiny, tmp_path, texts):
     for name in ("gone", "kept"):
-        build_sparse(name, files([tmp_path / "two.py"]), tiny.tokenizer)
+        build_sparse(name, text_files([tmp_path / "two.py"]), tiny.tokenizer)
     async with session(client=engine) as s:
         await until(s, lambda: s.chat.sitting.phase == "ready")
         s.chat.sitting.settings = replace(s.chat.sitting.settings, datastores=("gone", "kept"))
@@ -199,7 +200,7 @@ async def test_removing_takes_a_second_press_and_is_at_once_known(session, engin
         await s.pilot.press("x")
         assert "x again removes gone" in said(s)
         await s.pilot.press("down", "up", "x")
-        assert places.find("gone"), "another key takes the first press back"
+        assert catalog.find("gone"), "another key takes the first press back"
         await s.pilot.press("x")
         await until(s, lambda: said(s) == "removed gone")
         assert "gone" not in screen.rows and screen.chosen == ["kept"]
@@ -210,26 +211,34 @@ async def test_removing_takes_a_second_press_and_is_at_once_known(session, engin
         assert "not built yet" in said(s)
 
 
+def drafts(s):
+    """What the probe shows."""
+    return "\n".join(s.app.screen.query_one(ProbePanel).text_rows())
+
+
 async def test_a_probe_says_what_would_be_drafted_and_from_where(session, engine, tiny, tmp_path):
     (tmp_path / "bad.txt").write_text(f"before {HOSTILE} after\n")
     (tmp_path / "two.py").write_text("def add(a, b):\n    return a + b\n")
-    build_sparse("notes", files([tmp_path / "two.py", tmp_path / "bad.txt"]), tiny.tokenizer)
+    build_sparse("notes", text_files([tmp_path / "two.py", tmp_path / "bad.txt"]), tiny.tokenizer)
     async with session(client=engine, size=(80, 24)) as s:
         screen = await opened(s)
         await until(s, lambda: "notes" in screen.rows)
         await s.pilot.press("home", "p")
+        assert "Type a text" in drafts(s)
         await s.pilot.press(*"def add(")
-        await until(s, lambda: "return" in said(s, "#lines").replace(" ", "") or "two.py:1" in said(s, "#lines"))
-        found = said(s, "#lines")
-        assert "8 tokens match, at 1 place" in found and " ms" in found and "two.py:1" in found
+        await until(s, lambda: "two.py:1" in drafts(s))
+        found = drafts(s)
+        assert "match 8 ‹def add(›" in found and "1 hits, 1 used" in found and " ms" in found and "two.py:1" in found
+        assert "◌ (" in found and "○ a 1.0R" in found
         fill(s.app.screen, **{"probe-text": "before "})
-        await until(s, lambda: "bad.txt" in said(s, "#lines"))
-        found = said(s, "#lines")
+        await until(s, lambda: "bad.txt" in drafts(s))
+        found = drafts(s)
         assert "\u241b" in found and not any(c in found for c in "\x1b\x07\x9b\u202e")
         fill(s.app.screen, **{"probe-text": HOSTILE})
         await until(s, lambda: screen.stock.probed.text == HOSTILE)
         fill(s.app.screen, **{"probe-text": "zzz", "probe-prompt": "qqq"})
         await until(s, lambda: screen.stock.probed.prompt == "qqq")
+        await until(s, lambda: "no suffix of the text was found" in drafts(s))
         await s.pilot.press("ctrl+y")
         assert "spec-tui datastore probe --datastore notes --prompt=qqq" in said(s, "#hint")
         await s.pilot.press("escape")
@@ -249,7 +258,7 @@ WRONG = (
 
 async def test_the_form_says_what_is_wrong_and_builds_nothing(session, engine, tiny, tmp_path, home):
     (tmp_path / "x").write_text("some text")
-    build_sparse("taken", files([tmp_path / "x"]), tiny.tokenizer)
+    build_sparse("taken", text_files([tmp_path / "x"]), tiny.tokenizer)
     async with session(client=engine) as s:
         screen = await opened(s)
         await s.pilot.press("n")
@@ -273,7 +282,7 @@ async def test_the_form_grows_for_model_answers_and_forgets_an_estimate_of_somet
         await s.pilot.press("enter")
         await s.pilot.pause()
         assert isinstance(client.told[-1], EstimateDatastore) and client.told[-1].spec.name == "notes"
-        client.say(Estimated("notes", 100, 600, 600, 3.0, False, 50, {"binary": 2}))
+        client.say(Estimated("notes", BuildEstimate(100, 600, 600, 3.0), 50, {"binary": 2}))
         await s.settle()
         await s.pilot.pause(0.15)
         assert "about 100 tokens" in said(s, "#takes") and "2 binary" in said(s, "#takes")
@@ -299,7 +308,7 @@ async def test_an_engine_that_dies_during_a_build_says_so_and_can_be_restarted(s
         await s.pilot.press("escape", "d")
         screen = s.app.screen
         screen._build(BuildSpec("notes", ("/x",)), False)
-        client.say(Building("notes", "tokens", 10, 100, "bytes", 5.0, 18.0))
+        client.say(Building("notes", BuildProgress("tokens", 10, 100, "bytes", 5.0, 18.0)))
         await s.settle()
         await s.pilot.pause(0.15)
         assert "building 10 %" in str(screen.listed.get_option("notes.partial").prompt)
@@ -318,16 +327,16 @@ async def test_a_build_goes_on_behind_the_chat(session):
         await s.pilot.press("escape", "d")
         s.app.screen._build(BuildSpec("notes", ("/x",)), False)
         await s.pilot.press("d")
-        client.say(Building("notes", "tokens", 10, 100, "bytes"))
+        client.say(Building("notes", BuildProgress("tokens", 10, 100, "bytes")))
         await s.settle()
         assert s.app.screen is s.chat and "building notes" in s.status and "esc stops" in s.status
         await s.ask("hello", feed=0)
         assert not client.requests and "Still building notes" in s.status + s.notice
-        client.say(Built("notes", "sparse", 5, 1, 0, 30, 0.5), Stocked(("notes (sparse)",)))
+        client.say(Built("notes", "sparse", 5, 1, 0, 30, 0.5), DatastoreList(("notes (sparse)",)))
         await s.settle()
         assert "notes is built" in s.status
         s.chat.say("something else")
-        client.say(Stocked(("notes (sparse)",)))  # as when the screen opens
+        client.say(DatastoreList(("notes (sparse)",)))  # as when the screen opens
         await s.settle()
         assert "something else" in s.status and s.chat.sitting.ready.datastores == ("notes (sparse)",)
         await s.ask("hello")
@@ -379,21 +388,17 @@ def test_sources_are_told_whatever_a_manifest_says(found, kind):
 
 @given(st.text(max_size=40), st.text(max_size=40), st.integers(1, 60), st.integers(20, 200))
 def test_what_a_probe_shows_fits_and_is_harmless(text, source, count, width):
-    found = FoundPassage(source, 3, text, text)
-    nodes = tuple(ProbeNode(i, text, i - 1, count, 1.0, found) for i in range(4))
-    shown = lines(Probed("n", text, None, 3, SparseProbe(2, text, count, nodes, 0.001)), width)
-    assert len(shown) == 3, "a chain is one line"
-    for line in shown:
-        assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in str(line))
-        assert line.cell_length <= max(width, 60)
-
-
-def test_a_branching_indents_what_follows():
-    place = FoundPassage("x", 1, "", "")
-    tree = [(0, -1, 5), (1, 0, 5), (2, 1, 3), (3, 2, 3), (4, 1, 2)]
-    nodes = tuple(ProbeNode(i, f"t{i}", parent, count, 1.0, place) for i, parent, count in tree)
-    shown = lines(Probed("n", "", None, 3, SparseProbe(2, "s", 5, nodes, 0.0)), 90)
-    assert [str(line)[:20].rstrip() for line in shown[2:]] == ["     5 t0 t1", "     3   t2 t3", "     2   t4"]
+    passage = Passage("n", source, 3, text, text, float(count))
+    draft = Draft(
+        tokens=(0, 1, 2, 3), parents=(-1, 0, 1, 2), pieces=(text,) * 4, probs=(1.0,) * 4, origin=(0,) * 4,
+        origins=(Origin("retrieval", 0, source, 2, "n", 3, 0),),
+    )
+    panel = ProbePanel()
+    panel._probed = Probed("n", text, None, 3, (text,) * 3, (
+        ProbeDraft("m", "Method", draft, Retrieval(0.001, 2, count, count, (), (passage,)), text),))
+    for row in panel.rows(width, 0):
+        line = "".join(words for words, _ in row)
+        assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in line) and cells(line) <= max(width, 60)
 
 
 def test_a_hostile_manifest_is_told_in_one_line_each():
@@ -410,14 +415,14 @@ def replace_stock(sitting, order):
     """As while that order is built, at a stage of a hostile name."""
     made = sitting()
     made.stock.build(order)
-    made.stock.take(Building("n", HOSTILE, 1, 3, "bytes"))
+    made.stock.take(Building("n", BuildProgress(HOSTILE, 1, 3, "bytes")))
     return made
 
 
 def test_a_copied_command_line_orders_the_same(monkeypatch):
     import shlex
 
-    from engines.datastores.search.reduce import Recipe
+    from engines.datastores.search.reduction import Recipe
     from spec_tui.cli import call, datastore_build
 
     orders = []

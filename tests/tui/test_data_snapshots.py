@@ -2,44 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from engines.datastores.building import build_spec as orders
+from engines.datastores.building import build_spec
 from engines.datastores.building.build_spec import BuildSpec
 from engines.datastores.events import (
+    BuildEstimate,
     Building,
-    DenseProbe,
     Estimated,
-    FoundPassage,
-    Neighbour,
     Probed,
-    ProbeNode,
-    SparseProbe,
+    ProbeDraft,
 )
-from engines.datastores.storage import catalog as places
+from engines.datastores.storage import catalog
+from engines.progress import BuildProgress
+from engines.report.event_types import Draft, Origin, Passage, Retrieval
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui
 from tests.tui.fakes import RETRIEVING, FakeClient, entries
 from tests.tui.test_snapshots import SIZES, still
 
 NOTES = BuildSpec("notes", ("/home/me/notes", "/home/me/README.md"), "both", limit=2_000_000)
-PLACES = [
-    FoundPassage("merge.py", 12, "", ""), FoundPassage("a/long/way/down/to/the/sorting/of/lists.py", 3041, "", ""),
-]
-TREE = ((" a", -1, 41), (",", 0, 41), (" b", 1, 30), ("):\n", 2, 30), (" key", 1, 11), ("self", -1, 9))
-NODES = tuple(ProbeNode(i, text, parent, n, 1.0, PLACES[n < 30]) for i, (text, parent, n) in enumerate(TREE))
-NEAR = tuple(
-    Neighbour(score, 0.2, 1, (1, 2), text, PLACES[score < 0.9])
-    for score, text in ((0.964, " a, b):\n    return a + b"), (0.871, " first, second):\n    total = 0"))
+PASSAGES = (
+    Passage("sample", "merge.py", 12, "def add(", " a, b):\n    return a + b", 41.0),
+    Passage("sample", "a/long/way/down/to/the/sorting/of/lists.py", 3041, "def add(", "self, key", 9.0),
 )
-FOUND = Probed("sample", "def add(", None, 4, SparseProbe(3, "def add(", 50, NODES, 0.00004),
-               DenseProbe(150, 12, NEAR, "", 0.00017))  # fmt: skip
+NODES = ((" a", -1, 0.82), (",", 0, 1.0), (" b", 1, 0.73), ("):\n", 2, 1.0), (" key", 1, 0.27), ("self", -1, 0.18))
+
+
+def a_draft(source: str) -> Draft:
+    pieces, parents, probs = zip(*NODES)
+    origins = tuple(Origin(source, 0, p.document, 3, p.datastore, p.line, i) for i, p in enumerate(PASSAGES))
+    return Draft(tuple(range(6)), parents, pieces, probs, (0, 0, 0, 0, 1, 1), origins)
+
+
+NEAR = tuple(replace(passage, weight=score) for passage, score in zip(PASSAGES, (0.964, 0.871)))
+FOUND = Probed("sample", "def add(", None, 4, ("\n", "def", " add", "("), (
+    ProbeDraft("rest", "REST", a_draft("retrieval"), Retrieval(0.00004, 3, 50, 50, (), PASSAGES)),
+    ProbeDraft("dresd", "DReSD", a_draft("retrieval"), Retrieval(0.00017, None, 12, 2, (0.964, 0.871), NEAR)),
+))
 
 
 @pytest.fixture(autouse=True)
 def stores(monkeypatch):
-    monkeypatch.setattr(places, "listing", entries)
-    monkeypatch.setattr(orders, "begun", lambda name: BuildSpec("half", ("/home/me/mail",)))
+    monkeypatch.setattr(catalog, "listing", entries)
+    monkeypatch.setattr(build_spec, "unfinished_build", lambda name: BuildSpec("half", ("/home/me/mail",)))
 
 
 def pictured(snap_compare, size, steps, theme=None) -> bool:
@@ -71,9 +79,9 @@ def pictured(snap_compare, size, steps, theme=None) -> bool:
 def test_building(snap_compare, size):
     async def steps(pilot, client, settle):
         pilot.app.screen._build(NOTES, False)
-        client.say(Building("notes", "reading", 1204, None, "files", 3000.0),
-                   Building("notes", "tokens", 10_400_000, 10_400_000, "bytes"),
-                   Building("notes", "hidden states", 412_000, 1_980_000, "tokens", 9_210.0, 170.0))  # fmt: skip
+        client.say(Building("notes", BuildProgress("reading", 1204, None, "files", 3000.0)),
+                   Building("notes", BuildProgress("tokens", 10_400_000, 10_400_000, "bytes")),
+                   Building("notes", BuildProgress("hidden states", 412_000, 1_980_000, "tokens", 9_210.0, 170.0)))
         await settle()
 
     assert pictured(snap_compare, size, steps)
@@ -87,7 +95,7 @@ def test_form_with_an_estimate(snap_compare, size):
         for name, value in {"name": "answers", "from": "model-answers", "prompts": "/home/me/prompts.txt"}.items():
             form.query_one(f"#{name}").put(value)
         await pilot.press("enter")
-        client.say(Estimated("answers", 1_200_000, 7_300_000, 60_000_000, 1900.0, True, 10**11))
+        client.say(Estimated("answers", BuildEstimate(1_200_000, 7_300_000, 60_000_000, 1900.0, True), 10**11))
         await settle()
 
     assert pictured(snap_compare, size, steps)

@@ -132,7 +132,7 @@ def test_by_meaning_the_nearest_are_shown_and_misses_are_said():
     found = Retrieval(0.0002, None, 3, 3, (0.93, 0.81), (replace(PASSAGE, weight=0.93),))
     text = "\n".join(panel_rows(a_run(a_draft((-1,), (0.6,)), (), found)))
     assert "nearest 0.93 0.81" in text and "3 neighbours, 3 used" in text and "●" not in text
-    assert "no end of the text was found" in "\n".join(panel_rows(a_run(Draft(), (), Retrieval(0.0001, 0))))
+    assert "no suffix of the text was found" in "\n".join(panel_rows(a_run(Draft(), (), Retrieval(0.0001, 0))))
     assert "nothing was looked up" in "\n".join(panel_rows(a_run(Draft(), (), None)))
 
 

@@ -1,7 +1,7 @@
-"""A datastore to be built, as plain data: where its text comes from, and what is made of it.
+"""A datastore to build, as plain data: where its text comes from and what is made of it; its estimate and its build.
 
-Sources are files and folders, ``python-stdlib``, ``hf:DATASET[:SPLIT][:COLUMN]`` and ``model-answers``; a file that is
-called like one of these is meant by ``./NAME``.
+Sources are files and folders, ``python-stdlib``, ``hf:DATASET[:SPLIT][:COLUMN]`` and ``model-answers``; a file with one
+of these names is written ``./NAME``.
 """
 
 from __future__ import annotations
@@ -10,40 +10,50 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from engines.datastores.building.corpus import Corpus, Encoder, Joined
-from engines.datastores.building.progress import Progress, no_progress
+from engines.datastores.building.corpus import BuildModel, Corpus, Document, Encoder, JoinedCorpus
+from engines.datastores.events import BuildEstimate
 from engines.datastores.search.ann import choose
-from engines.datastores.search.reduce import Recipe
-from engines.datastores.storage import catalog as places
+from engines.datastores.search.reduction import Recipe
+from engines.datastores.storage import catalog
+from engines.datastores.storage.manifest import tokenizer_fingerprint
 from engines.errors import UsageProblem
+from engines.progress import Loading, Progress, no_progress
 from engines.report import encoding
+from engines.request import Request
 
 if TYPE_CHECKING:
+    from engines.datastores.building.text_files import TextFiles
     from engines.datastores.storage.datastore import Store
     from engines.hub.model_files import TrustPolicy
-    from engines.report.events import Loading
-    from engines.runtime import Runtime
 
 KINDS = ("sparse", "dense", "both")
 STANDARD_LIBRARY, ANSWERS, HUB = "python-stdlib", "model-answers", "hf:"
 _LIBRARY = re.compile(r"python\d+\.\d+", re.ASCII)
+_SAMPLED_FILES, _SAMPLED_CHARACTERS = 12, 1 << 15  # files for an estimate, and characters of each
+_SUFFIX_SECONDS = 3e-7  # a token: the suffix array and the checksums
+_UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class BuildSpec:
-    """What is wanted.
+    """What to build.
 
     Attributes:
         name: of the datastore.
-        sources: at least one; ``model-answers`` stands alone.
+        sources: at least one; ``model-answers`` must be the only one.
         kind: sparse, dense or both.
         prompts: file of prompts, for ``model-answers``.
-        answers, temperature, max_new_tokens, engine, system: see ``answers.Sampled``.
-        limit: tokens at most, None for all.
-        recipe, index, sample: of a dense part; see ``reduce.Recipe`` and ``dense_build.DenseBuilder``.
-        window: tokens of a text that are read together at most, None for the usual number.
+        answers: to each prompt; more than one needs a temperature.
+        temperature: of the answers. 0 is greedy; else answer i has the seed i.
+        max_new_tokens: of each answer.
+        engine: that decodes the answers, "" for the default; their text does not depend on it.
+        system: system prompt of the answers, "" for none.
+        limit: most tokens, None for all.
+        recipe, index, sample: of a dense part; see ``reduction.Recipe`` and ``dense_build.DenseBuilder``.
+        window: most tokens of a text that are read together, None for the default.
     """
 
     name: str
@@ -62,207 +72,202 @@ class BuildSpec:
     window: int | None = None
 
     @property
-    def answered(self) -> bool:
+    def from_answers(self) -> bool:
         """Whether the model writes the text."""
         return ANSWERS in self.sources
 
     @property
     def needs_model(self) -> bool:
         """Whether more than a tokenizer is needed."""
-        return self.answered or self.kind != "sparse"
+        return self.from_answers or self.kind != "sparse"
 
     def check(self) -> None:
-        """What can be said before anything is loaded. Raises UsageProblem."""
-        places.check_name(self.name)
+        """Raises UsageProblem for what is wrong whatever the model and the sources hold."""
+        catalog.check_name(self.name)
         if not self.sources:
             raise UsageProblem("nothing to build from", f"name files or folders, {STANDARD_LIBRARY}, {HUB}DATASET or "
                                f"{ANSWERS}: --from")  # fmt: skip
         if self.kind not in KINDS:
             raise UsageProblem(f"there is no kind {self.kind!r}", f"kinds are: {', '.join(KINDS)}")
-        if self.answered and len(self.sources) > 1:
-            raise UsageProblem(f"{ANSWERS} stands alone", "build two datastores and use them together")
-        if self.answered and self.prompts is None:
-            raise UsageProblem(f"{ANSWERS} needs questions to answer", "give a file of prompts: --prompts FILE")
-        if not self.answered and (self.prompts is not None or self.answers != 1 or self.temperature or self.system):
+        if self.from_answers:
+            self._check_answers()
+        elif self.prompts is not None or self.answers != 1 or self.temperature or self.system:
             raise UsageProblem(f"prompts, answers, temperature and system are for {ANSWERS}", f"--from {ANSWERS}")
         for name, value, least in (("limit", self.limit, 1), ("sample", self.sample, 1), ("window", self.window, 4)):
             if value is not None and value < least:
                 raise UsageProblem(f"{name} {value} is out of range", f"--{name} is at least {least}")
         choose(self.index, 0)
-        if self.answered:
-            self.sampled().request("x").check()
 
-    def anywhere(self) -> BuildSpec:
-        """The same with whole paths: what means the same from any folder."""
-        sources = tuple(s if s in (STANDARD_LIBRARY, ANSWERS) or s.startswith(HUB) else _whole(s) for s in self.sources)
-        return replace(self, sources=sources, prompts=self.prompts and _whole(self.prompts))
+    def _check_answers(self) -> None:
+        if len(self.sources) > 1:
+            raise UsageProblem(f"{ANSWERS} stands alone", "build two datastores and use them together")
+        if self.prompts is None:
+            raise UsageProblem(f"{ANSWERS} needs questions to answer", "give a file of prompts: --prompts FILE")
+        if self.answers < 1:
+            raise UsageProblem(f"{self.answers} answers to a prompt cannot be made", "--answers is at least 1")
+        if self.answers > 1 and self.temperature == 0:
+            raise UsageProblem("greedy answers to a prompt are all the same", "give --temperature with --answers")
+        self.request("x").check()
 
-    def sampled(self) -> Any:
-        """How answers are made, an ``answers.Sampled``. Raises UsageProblem."""
-        from engines.datastores.building.model_answers import Sampled
+    def with_absolute_paths(self) -> BuildSpec:
+        """The same build, described independently of the current folder."""
+        sources = tuple(
+            s if s in (STANDARD_LIBRARY, ANSWERS) or s.startswith(HUB) else _absolute(s) for s in self.sources
+        )
+        return replace(self, sources=sources, prompts=self.prompts and _absolute(self.prompts))
 
-        return Sampled(self.answers, self.temperature, self.max_new_tokens, self.engine, self.system)
+    def request(self, prompt: str, number: int = 0) -> Request:
+        """The request for answer ``number`` to a prompt."""
+        turns = ((("system", self.system),) if self.system else ()) + (("user", prompt),)
+        return Request(
+            turns, self.engine, temperature=self.temperature, seed=number, max_new_tokens=self.max_new_tokens
+        )
 
 
-def _whole(path: str) -> str:
+def _absolute(path: str) -> str:
     return str(Path(path).expanduser().absolute())
 
 
-def begun(name: str) -> BuildSpec | None:
-    """The order of an unfinished build; None where it is not known. Raises UsageProblem: not a name."""
-    from engines.datastores.building.build_journal import begun_with
+def unfinished_build(name: str) -> BuildSpec | None:
+    """The spec of an unfinished build; None if it is not known."""
+    from engines.datastores.building.build_journal import unfinished_spec
 
     try:
-        return encoding.build(BuildSpec, begun_with(name))
+        return encoding.build(BuildSpec, unfinished_spec(name))
     except (ValueError, UsageProblem):
         return None
 
 
-def corpus_of(order: BuildSpec, runtime: Runtime | None = None, progress: Progress = no_progress) -> Corpus:
-    """The text of an order.
-
-    Args:
-        runtime: where the model answers.
+def open_corpus(spec: BuildSpec, model: BuildModel | None = None, progress: Progress = no_progress) -> Corpus:
+    """The text to build from; ``model`` writes the answers.
 
     Raises:
-        UsageProblem: a source that there is not, or that holds no text.
-        ModelUnavailable: a dataset of the hub that can't be had.
+        UsageProblem: a source does not exist or holds no text.
+        ModelUnavailable: a dataset of the hub cannot be read.
     """
-    if order.answered:
-        from engines.datastores.building.model_answers import Answers, read_prompts
+    from engines.datastores.building.text_files import standard_library, text_files
 
-        assert runtime is not None
-        return Answers(runtime, read_prompts(Path(order.prompts)), order.sampled(), runtime.mark.fingerprint)
+    if spec.from_answers:
+        from engines.datastores.building.model_answers import ModelAnswers, read_prompts
+
+        assert model is not None
+        return ModelAnswers(model, read_prompts(Path(spec.prompts)), spec)
     parts: list[Corpus] = []
     paths: list[Path] = []
-    for source in order.sources:
-        if source == STANDARD_LIBRARY or source.startswith(HUB):
-            parts += _files(paths, progress)
-            parts.append(_named(source, progress))
-        else:
+    for source in (*spec.sources, None):
+        named = source is None or source == STANDARD_LIBRARY or source.startswith(HUB)
+        if named and paths:
+            parts.append(text_files(paths, progress=progress))
+            paths = []
+        if not named:
             paths.append(Path(source).expanduser())
-    parts += _files(paths, progress)
-    return parts[0] if len(parts) == 1 else Joined(parts)
+        elif source == STANDARD_LIBRARY:
+            parts.append(standard_library(progress))
+        elif source is not None:
+            from engines.datastores.building.hub_dataset import hub_dataset
+
+            parts.append(hub_dataset(source.removeprefix(HUB)))
+    return parts[0] if len(parts) == 1 else JoinedCorpus(parts)
 
 
-def _named(source: str, progress: Progress) -> Corpus:
-    if source == STANDARD_LIBRARY:
-        from engines.datastores.building.text_files import standard_library
+def estimate_build(spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: BuildModel | None = None) -> BuildEstimate:
+    """An estimate in a fraction of a second: files are sampled, and answers are taken to be as long as they may be."""
+    from engines.datastores.building.text_files import TextFiles
 
-        return standard_library(progress)
-    from engines.datastores.building.hub_dataset import hub_dataset
-
-    return hub_dataset(source.removeprefix(HUB))
-
-
-def _files(paths: list[Path], progress: Progress) -> list[Corpus]:
-    """The paths so far as one corpus, and none left."""
-    from engines.datastores.building.text_files import files
-
-    found = [files(list(paths), progress=progress)] if paths else []
-    paths.clear()
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class BuildEstimate:
-    """What a build will take, as far as it can be told; None where it can't.
-
-    Attributes:
-        tokens: of the datastore.
-        size, building: bytes of the datastore, and on the disk while it is built.
-        seconds: in all.
-        most: these are the most that it can be.
-    """
-
-    tokens: int | None
-    size: int | None = None
-    building: int | None = None
-    seconds: float | None = None
-    most: bool = False
-
-
-def outlook(order: BuildSpec, corpus: Corpus, tokenizer: Any, runtime: Runtime | None = None) -> BuildEstimate:
-    """An estimate, in a fraction of a second: files are sampled; answers can be as long as they may."""
-    from engines.cost.curve import CostCurve
-    from engines.datastores.building import size_estimate as estimate
-    from engines.datastores.building.text_files import Files
-
-    if isinstance(corpus, Files):
-        found = estimate.estimate(corpus, Encoder(tokenizer), order.limit)
-        tokens, size, seconds = found.tokens, found.size, found.seconds
-    elif order.answered:
-        tokens = min(corpus.total * order.max_new_tokens, order.limit or 1 << 62)
-        size, seconds = 6 * tokens, tokens * CostCurve(runtime.ready.price).at(1)
-    elif order.limit is not None:
-        tokens, size, seconds = order.limit, 6 * order.limit, None
+    if isinstance(corpus, TextFiles):
+        estimate = estimate_sparse(corpus, Encoder(tokenizer), spec.limit)
+    elif spec.from_answers:
+        tokens = min(corpus.total * spec.max_new_tokens, spec.limit or _UNLIMITED)
+        estimate = BuildEstimate(tokens, 6 * tokens, 6 * tokens, tokens * model.prices[0].at(1), upper_bound=True)
+    elif spec.limit is not None:
+        estimate = BuildEstimate(spec.limit, 6 * spec.limit, 6 * spec.limit, upper_bound=True)
     else:
         return BuildEstimate(None)
-    building = size
-    if order.kind != "sparse":
-        from engines.datastores.building.dense_build import estimate as of_keys
+    if spec.kind == "sparse":
+        return estimate
+    from engines.datastores.building.dense_build import estimate_dense
 
-        keys = of_keys(tokens, runtime.mark.width, order.recipe)
-        price = CostCurve(runtime.ready.price)
-        rows = price.points[-1][0]
-        size, building = size + keys.size, size + keys.building
-        seconds = seconds and seconds + tokens * price.at(rows) / rows
-    return BuildEstimate(tokens, size, building, seconds, most=not isinstance(corpus, Files))
-
-
-def build(
-    order: BuildSpec, corpus: Corpus, tokenizer: Any, runtime: Runtime | None = None, progress: Progress = no_progress,
-    fresh: bool = False, replace: bool = False,
-) -> Store:
-    """Build what was ordered; an interrupted build of the same is taken up.
-
-    Raises:
-        UsageProblem, DatastoreProblem, RunFailed: see ``build.build_sparse`` and ``hidden.build_dense``.
-    """
-    from engines.datastores.building.sparse_build import build_sparse
-
-    told = encoding.plain(order.anywhere())
-    if order.kind == "sparse":
-        return build_sparse(order.name, corpus, tokenizer, limit=order.limit, progress=progress, fresh=fresh,
-                            replace=replace, order=told)  # fmt: skip
-    from engines.datastores.building.hidden_states import WINDOW, ModelReader, before
-    from engines.datastores.building.hidden_windows import build_dense
-
-    window = order.window or (None if order.answered else WINDOW)
-    return build_dense(
-        order.name, corpus, tokenizer, ModelReader(runtime, window), kind=order.kind, recipe=order.recipe,
-        index=order.index, limit=order.limit, sample=order.sample, before=before(corpus, tokenizer),
-        progress=progress, fresh=fresh, replace=replace, order=told,
+    keys, price = estimate_dense(estimate.tokens, model.identity.width, spec.recipe), model.prices[0]
+    rows = price.points[-1][0]
+    return replace(
+        estimate, size=estimate.size + keys.size, building=estimate.size + keys.building,
+        seconds=estimate.seconds and estimate.seconds + estimate.tokens * price.at(rows) / rows,
     )
 
 
-def offered(tokenizer: Any, progress: Progress = no_progress) -> Store:
-    """The standard library of this Python as a sparse datastore, for this tokenizer; built if it isn't there, or for
-    another tokenizer or Python, which takes seconds. What else the user has called so is opened as it is.
+def estimate_sparse(corpus: TextFiles, encoder: Encoder, limit: int | None = None) -> BuildEstimate:
+    """What ``sparse_build.build_sparse`` of these files will take, measured on a few of them."""
+    import numpy as np
+
+    from engines.datastores.search.continuations import spread
+    from engines.datastores.search.sparse import token_dtype
+
+    chosen = [next(corpus.documents(int(i)))[0] for i in spread(len(corpus.files), _SAMPLED_FILES)]
+    texts = [Document(d.source, d.text[:_SAMPLED_CHARACTERS], line=1) for d in chosen]
+    clock = perf_counter()
+    encoded = encoder(texts)
+    seconds = perf_counter() - clock
+    sampled = max(1, sum(len(d.text.encode()) for d in texts))
+    found, lines = sum(len(e.tokens) for e in encoded), sum(len(e.lines) for e in encoded)
+    share = min(1.0, limit * sampled / max(1, found * corpus.total)) if limit is not None else 1.0
+    scale = share * corpus.total / sampled
+    tokens = round(found * scale)
+    size = round(tokens * (np.dtype(token_dtype(encoder.vocab_size)).itemsize + 4) + lines * scale * 4)
+    return BuildEstimate(tokens, size, size, seconds * scale + tokens * _SUFFIX_SECONDS)
+
+
+def build(
+    spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: BuildModel | None = None, progress: Progress = no_progress,
+    fresh: bool = False, replace: bool = False,
+) -> Store:
+    """Build a datastore; an interrupted build of the same continues.
 
     Raises:
-        UsageProblem, DatastoreProblem: see ``build.build_sparse`` and ``store.open_store``.
+        UsageProblem, DatastoreProblem, RunFailed: see ``sparse_build.build_sparse`` and ``dense_build.build_dense``.
+    """
+    options = {
+        "limit": spec.limit, "progress": progress, "fresh": fresh, "replace": replace,
+        "spec": encoding.plain(spec.with_absolute_paths()),
+    }
+    if spec.kind == "sparse":
+        from engines.datastores.building.sparse_build import build_sparse
+
+        return build_sparse(spec.name, corpus, tokenizer, **options)
+    from engines.datastores.building.dense_build import build_dense
+    from engines.datastores.building.hidden_states import WINDOW, HiddenStates, tokens_before
+
+    window = spec.window or (None if spec.from_answers else WINDOW)
+    return build_dense(
+        spec.name, corpus, tokenizer, HiddenStates(model.target, model.identity, window), kind=spec.kind,
+        recipe=spec.recipe, index=spec.index, sample=spec.sample, before=tokens_before(corpus, tokenizer), **options,
+    )
+
+
+def open_standard_library(tokenizer: Any, progress: Progress = no_progress) -> Store:
+    """The standard library of this Python as a sparse datastore for this tokenizer. It is built, in seconds, if it is
+    missing or was built for another tokenizer or Python. A datastore of the user's with this name is opened as it is.
+
+    Raises:
+        UsageProblem, DatastoreProblem: see ``sparse_build.build_sparse`` and ``catalog.open_store``.
     """
     from engines.datastores.building.sparse_build import build_sparse
     from engines.datastores.building.text_files import library_name, standard_library
-    from engines.datastores.storage.datastore import open_store
-    from engines.datastores.storage.tokenizer_fingerprint import of_tokenizer
 
-    mark = of_tokenizer(tokenizer)
-    entry = next((e for e in places.listing() if e.name == STANDARD_LIBRARY and not e.unfinished), None)
+    fingerprint = tokenizer_fingerprint(tokenizer)
+    entry = next((e for e in catalog.listing() if e.name == STANDARD_LIBRARY and not e.unfinished), None)
     if entry is not None and entry.manifest is not None:
         roots = (entry.manifest.parameters.get("sources") or {}).get("roots")
-        offer = roots and _LIBRARY.fullmatch(",".join(map(str, roots))) and entry.manifest.kind == "sparse"
-        if not offer or (roots == [library_name()] and entry.manifest.tokenizer == mark):
-            return open_store(STANDARD_LIBRARY, mark)
+        ours = roots and _LIBRARY.fullmatch(",".join(map(str, roots))) and entry.manifest.kind == "sparse"
+        if not ours or (roots == [library_name()] and entry.manifest.tokenizer == fingerprint):
+            return catalog.open_store(STANDARD_LIBRARY, fingerprint)
     corpus = standard_library(progress)
     return build_sparse(STANDARD_LIBRARY, corpus, tokenizer, progress=progress, fresh=True, replace=True)
 
 
-def tokenizer_of(
+def load_tokenizer_of(
     model: str | None, revision: str | None, terms: TrustPolicy, progress: Callable[[Loading], None] = lambda _: None
 ) -> Any:
-    """The tokenizer of a model (None: the one that ships), without its weights. Raises ModelUnavailable."""
+    """The tokenizer of a model (None: the shipped one), without its weights. Raises ModelUnavailable."""
     from engines.hub.model_source import locate
     from engines.model.loading import load_tokenizer
     from engines.model.model_pair import shipped_target

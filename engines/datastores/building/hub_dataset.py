@@ -1,4 +1,4 @@
-"""A dataset of the hub as a corpus, each row a document: streamed through the library ``datasets``, an extra."""
+"""A dataset of the hub as a corpus: each row is a document, streamed through the optional library ``datasets``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from engines.datastores.building.corpus import Document
 from engines.errors import DatastoreProblem, ModelUnavailable, SpecError, UsageProblem, first_line
 
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
-_COLUMNS = ("text", "content", "messages", "conversations")  # looked for, in this order
-_TURN = ("content", "value")  # of a turn of a conversation
+_COLUMNS = ("text", "content", "messages", "conversations")  # tried in this order
+_TURN_KEYS = ("content", "value")  # of the text of a conversation's turn
 _EXTRA = "pip install 'spec-tui[datasets]'"
 
 
@@ -22,7 +22,7 @@ class HubDataset:
 
     Args:
         rows: a streamed dataset, with a method ``skip``.
-        column: the one that is read.
+        column: to read.
         identity: see ``Corpus``.
     """
 
@@ -32,12 +32,12 @@ class HubDataset:
         self._name, self._rows, self._column, self.identity = name, rows, column, identity
 
     def documents(self, resume: int | None = None) -> Iterator[tuple[Document, int]]:
-        """See ``Corpus``. Raises DatastoreProblem where the hub no longer gives rows."""
+        """See ``Corpus``. Raises DatastoreProblem if the hub stops giving rows."""
         rows, number = iter(self._rows.skip(resume) if resume else self._rows), resume or 0
         while True:
             try:
                 row = next(rows, None)
-            except Exception as error:  # whatever the library and the network may raise
+            except Exception as error:  # the library and the network may raise anything
                 raise DatastoreProblem(
                     f"the rows of {self._name} after {number:,} cannot be read ({first_line(error)})",
                     "the same command goes on from there",
@@ -49,11 +49,11 @@ class HubDataset:
 
 
 def hub_dataset(source: str) -> HubDataset:
-    """Open DATASET[:SPLIT][:COLUMN]; the split is train, the column the first that holds text, if none is named.
+    """Open DATASET[:SPLIT][:COLUMN]; the default split is train, the default column the first that holds text.
 
     Raises:
-        UsageProblem: ``datasets`` is not installed; malformed; no such column.
-        ModelUnavailable: the hub has no such dataset or split, or is out of reach.
+        UsageProblem: ``datasets`` is not installed; the source is malformed; there is no such column.
+        ModelUnavailable: the hub has no such dataset or split, or cannot be reached.
     """
     name, split, column = _parsed(source)
     if find_spec("datasets") is None:
@@ -77,11 +77,11 @@ def hub_dataset(source: str) -> HubDataset:
 
 
 def as_text(value: Any) -> str:
-    """The text of a cell: a string, or the turns of a conversation, one after another; else none."""
+    """The text of a cell: a string, or the turns of a conversation, one after another; "" for anything else."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()  # half a character can't be encoded
     if isinstance(value, Mapping):
-        return next((as_text(value[key]) for key in _TURN if key in value), "")
+        return next((as_text(value[key]) for key in _TURN_KEYS if key in value), "")
     if isinstance(value, Iterable):
         return "\n".join(filter(None, map(as_text, value)))
     return ""
@@ -108,7 +108,7 @@ def _column(name: str, row: Mapping[str, Any], column: str) -> str:
 
 
 def _revision(name: str) -> str:
-    """The commit that the dataset is at: an interrupted build has to go on with the same."""
+    """The dataset's current commit, so that an interrupted build continues with the same rows."""
     from huggingface_hub import HfApi, constants
 
     from engines.hub.hub_api import hub_errors

@@ -1,7 +1,7 @@
 """Building the sparse part of a datastore: tokens with a table of documents, then their suffix array.
 
-Stages work in a ``workspace.Workspace``; the dense part has stages of its own there. All can be interrupted between any
-two steps and give the same bytes when taken up.
+Stages work in a ``build_journal.BuildJournal``. A build can be interrupted between any two steps, and gives the same
+bytes when it continues.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from engines.datastores.building.build_journal import BuildJournal, build_journal
-from engines.datastores.building.corpus import Corpus, Document, Encoded, Encoder
-from engines.datastores.building.progress import Progress, Reporter, no_progress
+from engines.datastores.building.corpus import Corpus, Document, EncodedText, Encoder
 from engines.datastores.search.sparse import token_dtype
 from engines.datastores.storage.datastore import Store
 from engines.datastores.storage.manifest import FORMAT, Manifest
 from engines.errors import DatastoreProblem, UsageProblem
+from engines.progress import Progress, ProgressReporter, no_progress
 
 MOST_TOKENS = 2**31 - 2  # with the separators; positions are int32
 _BATCH = 1 << 18  # characters that are encoded together
@@ -28,8 +28,15 @@ _EVERY = 2.0  # seconds between commits
 
 @dataclass(slots=True)
 class CorpusCounts:
-    """What the token stage has written: documents, tokens, positions (tokens and separators), further lines, sources,
-    bytes of their names; and how far it has come: ``done`` of the corpus, ``resume`` for it, ``source`` the last."""
+    """What the token stage has written so far.
+
+    Attributes:
+        documents, tokens, positions, lines, sources, name_bytes: counts; positions are tokens and separators, lines are
+            all but the first of each document, and ``name_bytes`` is the length of all sources' names.
+        done: how much of the corpus has been read, in its unit.
+        resume: where the corpus continues (``Corpus.documents``).
+        source: of the last document.
+    """
 
     documents: int = 0
     tokens: int = 0
@@ -45,34 +52,35 @@ class CorpusCounts:
 
 def build_sparse(
     name: str, corpus: Corpus, tokenizer: Any, *, limit: int | None = None, progress: Progress = no_progress,
-    fresh: bool = False, replace: bool = False, order: dict[str, Any] | None = None,
+    fresh: bool = False, replace: bool = False, spec: dict[str, Any] | None = None,
 ) -> Store:
-    """Build a sparse datastore; one that was interrupted is taken up.
+    """Build a sparse datastore; an interrupted build of the same continues.
 
     Args:
         tokenizer: of transformers.
-        limit: tokens at most, None for all.
-        progress: told of each step; what it raises interrupts the build and leaves this function.
-        fresh, replace, order: see ``workspace.workspace``.
+        limit: most tokens, None for all.
+        progress: gets each step; what it raises interrupts the build and leaves this function.
+        fresh, replace, spec: see ``build_journal.build_journal``.
 
     Raises:
-        UsageProblem, DatastoreProblem: see ``workspace.workspace`` and the stages.
+        UsageProblem, DatastoreProblem: see ``build_journal.build_journal`` and the stages.
     """
     encoder = Encoder(tokenizer)
     identity = {"format": FORMAT, "kind": "sparse", "limit": limit, "sources": corpus.identity,
                 "tokenizer": encoder.fingerprint}
-    with build_journal(name, identity, fresh, replace, order) as place:
-        counts = write_tokens(place, corpus, encoder, limit, progress)
-        write_suffixes(place, counts, encoder.vocab_size, progress)
+    with build_journal(name, identity, fresh, replace, spec) as journal:
+        counts = write_tokens(journal, corpus, encoder, limit, progress)
+        write_suffixes(journal, counts, encoder.vocab_size, progress)
 
         def manifest(files: tuple) -> Manifest:
             return Manifest(
-                name, "sparse", encoder.fingerprint, encoder.vocab_size, counts.documents, counts.tokens, place.created,
-                files, parameters={"limit": limit, "sources": corpus.identity},
+                name=name, kind="sparse", tokenizer=encoder.fingerprint, vocab_size=encoder.vocab_size,
+                documents=counts.documents, tokens=counts.tokens, created=journal.created, files=files,
+                parameters={"limit": limit, "sources": corpus.identity},
             )
 
-        report = Reporter("checksums", "bytes", progress)
-        return Store(place.finish(manifest, sparse_files(counts, encoder.vocab_size), report.at))
+        reporter = ProgressReporter("checksums", "bytes", progress)
+        return Store(journal.finish(manifest, sparse_files(counts, encoder.vocab_size), reporter.report))
 
 
 def sparse_files(counts: CorpusCounts, vocab_size: int) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -89,33 +97,33 @@ def sparse_files(counts: CorpusCounts, vocab_size: int) -> dict[str, tuple[str, 
 
 
 def write_tokens(
-    place: BuildJournal, corpus: Corpus, encoder: Encoder, limit: int | None = None, progress: Progress = no_progress
+    journal: BuildJournal, corpus: Corpus, encoder: Encoder, limit: int | None = None, progress: Progress = no_progress
 ) -> CorpusCounts:
-    """Stage 1: tokens, and the table of documents (``documents.Documents``). Documents without tokens are left out.
+    """Stage 1: tokens, and the table of documents (``datastore.Documents``). Documents without tokens are left out.
 
     Raises:
-        UsageProblem: the corpus has no tokens, or none are wanted.
+        UsageProblem: the corpus has no tokens, or the limit allows none.
         DatastoreProblem: more than ``MOST_TOKENS``; a token that the vocabulary lacks.
     """
     if limit is not None and limit < 1:
         raise UsageProblem(f"a limit of {limit} tokens leaves nothing to build", "use --limit of at least 1")
-    counts = CorpusCounts(**(place.state("tokens") or {}))
-    report, committed = Reporter("tokens", corpus.unit, progress, counts.done), time.monotonic()
-    report.at(counts.done, corpus.total)
+    counts = CorpusCounts(**(journal.state("tokens") or {}))
+    reporter, committed = ProgressReporter("tokens", corpus.unit, progress, counts.done), time.monotonic()
+    reporter.report(counts.done, corpus.total)
     for batch in _batches(corpus.documents(counts.resume) if not counts.complete else iter(())):
         try:
             encoded = encoder([document for document, _ in batch])
         except ValueError as error:
             raise DatastoreProblem(str(error), "choose the sources for this tokenizer") from None
-        for (document, resume), found in zip(batch, encoded):
-            _append(place, counts, document, found, encoder.vocab_size, limit)
+        for (document, resume), text in zip(batch, encoded):
+            _append(journal, counts, document, text, encoder.vocab_size, limit)
             counts.done, counts.resume = counts.done + document.size, resume
             if limit is not None and counts.tokens >= limit:
                 break
         if time.monotonic() - committed > _EVERY:
-            place.commit("tokens", asdict(counts))
+            journal.commit("tokens", asdict(counts))
             committed = time.monotonic()
-        report.at(counts.done, corpus.total)
+        reporter.report(counts.done, corpus.total)
         if limit is not None and counts.tokens >= limit:
             break
     if not counts.tokens:
@@ -123,14 +131,14 @@ def write_tokens(
     if not counts.complete:
         counts.complete = True
         for file in sparse_files(counts, encoder.vocab_size):
-            place.appending(file)  # an empty array is a file too
-        place.commit("tokens", asdict(counts))
+            journal.open_to_append(file)  # an empty array is a file too
+        journal.commit("tokens", asdict(counts))
     return counts
 
 
 def _batches(documents: Iterator[tuple[Document, Any]]) -> Iterator[list[tuple[Document, Any]]]:
-    """Documents by the batch: about ``_BATCH`` characters, or what came in the time between commits (answers that a
-    model writes come slowly)."""
+    """Documents in batches of about ``_BATCH`` characters, or of what came in the time between commits (a model writes
+    answers slowly)."""
     batch: list[tuple[Document, Any]] = []
     size, begun = 0, time.monotonic()
     for document, resume in documents:
@@ -144,9 +152,10 @@ def _batches(documents: Iterator[tuple[Document, Any]]) -> Iterator[list[tuple[D
 
 
 def _append(
-    place: BuildJournal, counts: CorpusCounts, document: Document, found: Encoded, vocab_size: int, limit: int | None
+    journal: BuildJournal, counts: CorpusCounts, document: Document, text: EncodedText, vocab_size: int,
+    limit: int | None,
 ) -> None:
-    tokens = found.tokens if limit is None else found.tokens[: limit - counts.tokens]
+    tokens = text.tokens if limit is None else text.tokens[: limit - counts.tokens]
     if not len(tokens):
         return
     if counts.positions + len(tokens) + 1 > MOST_TOKENS:
@@ -155,52 +164,53 @@ def _append(
             "build several and use them together, or limit one: --limit",
         )
     if document.source != counts.source:
-        word = document.source.encode("utf-8", "replace")
+        name = document.source.encode("utf-8", "replace")
         counts.source = document.source
-        counts.sources, counts.name_bytes = counts.sources + 1, counts.name_bytes + len(word)
-        place.appending("names.bin").write(word)
-        _write(place, "name_ends.bin", [counts.name_bytes], "<i8")
+        counts.sources, counts.name_bytes = counts.sources + 1, counts.name_bytes + len(name)
+        journal.open_to_append("names.bin").write(name)
+        _write(journal, "name_ends.bin", [counts.name_bytes], "<i8")
     dtype = np.dtype(token_dtype(vocab_size))
-    place.appending("tokens.bin").write(tokens.astype(dtype).tobytes() + b"\xff" * dtype.itemsize)
-    _write(place, "documents.bin", [counts.positions], "<i4")
-    _write(place, "places.bin", [counts.sources - 1, document.line], "<i4")
-    lines = found.lines[found.lines < len(tokens)]
-    _write(place, "lines.bin", lines + counts.positions, "<i4")
+    journal.open_to_append("tokens.bin").write(tokens.astype(dtype).tobytes() + b"\xff" * dtype.itemsize)
+    _write(journal, "documents.bin", [counts.positions], "<i4")
+    _write(journal, "places.bin", [counts.sources - 1, document.line], "<i4")
+    lines = text.lines[text.lines < len(tokens)]
+    _write(journal, "lines.bin", lines + counts.positions, "<i4")
     counts.documents += 1
     counts.tokens += len(tokens)
     counts.positions += len(tokens) + 1
     counts.lines += len(lines)
 
 
-def _write(place: BuildJournal, path: str, numbers: Any, dtype: str) -> None:
-    place.appending(path).write(np.asarray(numbers, np.int64).astype(dtype).tobytes())
+def _write(journal: BuildJournal, path: str, numbers: Any, dtype: str) -> None:
+    journal.open_to_append(path).write(np.asarray(numbers, np.int64).astype(dtype).tobytes())
 
 
 def write_suffixes(
-    place: BuildJournal, counts: CorpusCounts, vocab_size: int, progress: Progress = no_progress
+    journal: BuildJournal, counts: CorpusCounts, vocab_size: int, progress: Progress = no_progress
 ) -> None:
-    """Stage 2: the suffix array of the tokens, those of separators left out. It takes some 30 bytes of memory a token.
+    """Stage 2: the suffix array of the tokens, separators left out. It takes about 30 bytes of memory a token.
 
     Raises:
-        DatastoreProblem: no memory for it, or no pydivsufsort for this Python.
+        DatastoreProblem: there is not enough memory, or no pydivsufsort for this Python.
     """
-    report = Reporter("suffix array", "tokens", progress)
-    if place.state("suffixes") is None:
-        report.at(0, counts.tokens)
-        tokens = np.fromfile(place.folder / "tokens.bin", token_dtype(vocab_size), counts.positions)
+    reporter = ProgressReporter("suffix array", "tokens", progress)
+    if journal.state("suffixes") is None:
+        reporter.report(0, counts.tokens)
+        tokens = np.fromfile(journal.folder / "tokens.bin", token_dtype(vocab_size), counts.positions)
         try:
-            order = suffix_array(tokens, vocab_size)[: counts.tokens]
+            suffixes = suffix_array(tokens, vocab_size)[: counts.tokens]
         except MemoryError:
             raise DatastoreProblem(
                 f"the suffix array of {counts.tokens:,} tokens does not fit into memory", "build from less: --limit"
             ) from None
-        place.appending("suffixes.bin").write(order.astype("<i4").tobytes())
-        place.commit("suffixes", True)
-    report.at(counts.tokens, counts.tokens)
+        journal.open_to_append("suffixes.bin").write(suffixes.astype("<i4").tobytes())
+        journal.commit("suffixes", True)
+    reporter.report(counts.tokens, counts.tokens)
 
 
 def suffix_array(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
-    """Positions in the order of what begins there; all from ``vocab_size`` on is the separator, the largest token.
+    """Positions [n] of the tokens [n], sorted by what begins there; every number from ``vocab_size`` on is the
+    separator, the largest token.
 
     Tokens are replaced by their rank among those that occur, which keeps their order and often fits fewer bytes.
 
@@ -217,5 +227,5 @@ def suffix_array(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
     occurs = np.zeros(vocab_size + 1, bool)
     occurs[small] = True
     ranks = np.cumsum(occurs) - 1
-    kind = next(k for k in (np.uint8, np.uint16, np.uint32) if ranks[-1] <= np.iinfo(k).max)
-    return divsufsort(ranks.astype(kind)[small])
+    dtype = next(k for k in (np.uint8, np.uint16, np.uint32) if ranks[-1] <= np.iinfo(k).max)
+    return divsufsort(ranks.astype(dtype)[small])

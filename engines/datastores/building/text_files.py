@@ -1,7 +1,7 @@
-"""Files as documents: named ones, folders, the standard library of this Python.
+"""Text files as documents: single files, folders, the standard library of this Python.
 
-What a folder holds is read once to choose and fingerprint it and once to build from it, in the order of names. Links
-inside a folder are not followed. What is left out is counted by reason.
+Files are read in the order of their names, once to choose and fingerprint them and once to build from them. Links
+inside a folder are not followed. Files that are left out are counted by reason.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from engines.datastores.building.corpus import Document
-from engines.datastores.building.progress import Progress, Reporter, no_progress
 from engines.errors import DatastoreProblem, UsageProblem
+from engines.progress import Progress, ProgressReporter, no_progress
 
-LARGEST = 4 << 20  # bytes of a file; larger ones are data rather than text
+LARGEST = 4 << 20  # bytes of a file; larger files are data rather than text
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "pydoc_data", "ensurepip"}
 
 Keep = Callable[[tuple[str, ...]], bool]
@@ -29,7 +29,7 @@ Keep = Callable[[tuple[str, ...]], bool]
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A file to read: where it is, its name in the datastore, bytes, SHA-256."""
+    """A file to read: its path, its name in the datastore, bytes, SHA-256."""
 
     path: Path
     name: str
@@ -38,13 +38,13 @@ class TextFile:
 
 
 @dataclass(slots=True)
-class Files:
+class TextFiles:
     """Text files as a ``corpus.Corpus``: each one document, with its lines.
 
     Attributes:
-        roots: names of what was asked for.
+        roots: names of the files and folders that were asked for.
         files: those that are read, in order.
-        skipped: how many were not, by reason.
+        skipped: how many are left out, by reason.
     """
 
     roots: tuple[str, ...]
@@ -80,26 +80,26 @@ class Files:
             yield Document(file.name, _text(content), line=1, size=file.size), i + 1
 
 
-def files(
+def text_files(
     paths: Sequence[Path], largest: int = LARGEST, keep: Keep = lambda parts: True, progress: Progress = no_progress
-) -> Files:
+) -> TextFiles:
     """Choose the text files among files and in folders.
 
-    Left out and counted: links, hidden files and folders, what is no regular file, larger than ``largest`` bytes,
-    empty, binary (a zero byte), not UTF-8, unreadable, or has the content of an earlier one.
+    These are left out and counted: links, hidden files and folders, irregular files, files that are larger than
+    ``largest`` bytes, empty, binary (with a zero byte), not UTF-8, unreadable, or equal to an earlier one.
 
     Args:
-        paths: files and folders; folders with all that is below them.
-        keep: whether a file of a folder is wanted, by the parts of its path in the folder.
-        progress: told of the files looked at; what it raises leaves this function.
+        paths: files, and folders with everything below them.
+        keep: says whether a file of a folder is wanted, from the parts of its path in the folder.
+        progress: gets the number of files seen; what it raises leaves this function.
 
     Raises:
-        UsageProblem: a path that is neither file nor folder; nothing left.
+        UsageProblem: a path is neither a file nor a folder; no file is left.
     """
     return _choose([(path, _label(path)) for path in paths], largest, keep, progress)
 
 
-def standard_library(progress: Progress = no_progress) -> Files:
+def standard_library(progress: Progress = no_progress) -> TextFiles:
     """The modules of the standard library of the Python that runs this, without their tests. Raises UsageProblem."""
     root = Path(sysconfig.get_path("stdlib"))
 
@@ -110,12 +110,12 @@ def standard_library(progress: Progress = no_progress) -> Files:
 
 
 def library_name() -> str:
-    """What the standard library of this Python is called among sources."""
+    """Name of this Python's standard library as a source."""
     return f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _choose(roots: list[tuple[Path, str]], largest: int, keep: Keep, progress: Progress) -> Files:
-    found, report = Files(tuple(label for _, label in roots)), Reporter("reading", "files", progress)
+def _choose(roots: list[tuple[Path, str]], largest: int, keep: Keep, progress: Progress) -> TextFiles:
+    found, reporter = TextFiles(tuple(label for _, label in roots)), ProgressReporter("reading", "files", progress)
     seen: set[str] = set()
     for root, label in roots:
         for path, name in _below(root, label, keep, found.skipped):
@@ -127,7 +127,7 @@ def _choose(roots: list[tuple[Path, str]], largest: int, keep: Keep, progress: P
             else:
                 seen.add(digest)
                 found.files.append(TextFile(path, name, len(content), digest))
-            report.at(len(found.files) + found.skipped.total(), None)
+            reporter.report(len(found.files) + found.skipped.total(), None)
     if not found.files:
         left_out = ", ".join(f"{n} {reason}" for reason, n in sorted(found.skipped.items()))
         raise UsageProblem(
@@ -138,7 +138,7 @@ def _choose(roots: list[tuple[Path, str]], largest: int, keep: Keep, progress: P
 
 
 def _below(root: Path, label: str, keep: Keep, skipped: Counter[str]) -> Iterator[tuple[Path, str]]:
-    """Files of a root with their names, in order. A root may be a link: it was named."""
+    """Files of a root with their names, in order. The root itself may be a link."""
     if root.is_file():
         yield root, label
         return
@@ -152,7 +152,7 @@ def _below(root: Path, label: str, keep: Keep, skipped: Counter[str]) -> Iterato
 
 
 def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:
-    """Regular files below a folder, by the order of their names; links and hidden ones are counted."""
+    """Regular files below a folder, ordered by name; links and hidden files are counted."""
     open_ = [folder]
     while open_:
         path = open_.pop()
@@ -173,7 +173,7 @@ def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:
 
 
 def _read(path: Path, largest: int) -> tuple[bytes, str]:
-    """Content of a file, and why it is left out ("" where it is not)."""
+    """Content of a file, and why it is left out ("" if it is not)."""
     try:
         if path.stat().st_size > largest:
             return b"", "too large"
@@ -188,7 +188,7 @@ def _read(path: Path, largest: int) -> tuple[bytes, str]:
 
 
 def _text(content: bytes) -> str:
-    """As a model would write it: no byte order mark, lines that end in a newline alone."""
+    """The text without byte order mark and carriage returns, as a model would write it."""
     return content.decode("utf-8-sig").replace("\r\n", "\n")
 
 

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from engines.datastores.search.product import product
 from engines.errors import UsageProblem
 
 BACKENDS = ("auto", "scann", "faiss", "exact")
@@ -193,3 +192,17 @@ def choose(backend: str, keys: int) -> str:
         package = "faiss-cpu" if backend == "faiss" else backend
         raise UsageProblem(f"{package} is not installed", f"pip install {package}, or use index=auto")
     return backend
+
+
+_ALONE = 1 << 18  # elements; OpenBLAS takes more threads from 460,800 on
+
+
+def product(rows: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """Dot products float32 [n] of rows float32 [n, d] with a vector float32 [d], part by part."""
+    part = max(1, _ALONE // max(1, len(vector)))
+    if len(rows) <= part:
+        return rows @ vector
+    out = np.empty(len(rows), np.float32)
+    for start in range(0, len(rows), part):
+        np.dot(rows[start : start + part], vector, out=out[start : start + part])
+    return out

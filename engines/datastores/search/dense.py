@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engines.datastores.search.ann import Index, IndexDescription
+from engines.datastores.search.ann import ExactIndex, Index, IndexDescription
 from engines.datastores.search.continuations import END
 from engines.datastores.search.indexing import open_index
-from engines.datastores.search.reduce import Recipe, Reduction
+from engines.datastores.search.reduction import Recipe, Reduction
 from engines.datastores.search.sparse import token_dtype
-from engines.datastores.storage.datastore import Store
-from engines.datastores.storage.documents import Documents
+from engines.datastores.storage.datastore import Documents, Store
 from engines.datastores.storage.manifest import damaged
+from engines.progress import Progress, ProgressReporter, no_progress
 
 _ARRAYS = ("mean", "deviation", "components", "explained")  # of the reduction
 _WIDER = (1, 4)  # times the usual number of candidates, until enough begin with the emitted token
@@ -171,3 +171,71 @@ def _reduction(store: Store, recipe: Recipe) -> Reduction:
     if not (arrays["deviation"] > 0).all():
         raise damaged(store.name, "the arrays of its PCA hold what they can't")
     return Reduction.of(recipe, arrays)
+
+
+_SAME = 1e-5  # dot products that differ by less are of equal keys
+_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Of the ``k`` nearest keys, the share that the index finds.
+
+    Attributes:
+        value: in 0..1; a key as near as the k-th counts as one of them, whichever of the equals it is.
+        k, queries: neighbours of each query, queries.
+    """
+
+    value: float
+    k: int
+    queries: int
+
+
+def recall(
+    store: DenseStore, k: int = 10, queries: np.ndarray | None = None, progress: Progress = no_progress
+) -> Recall | None:
+    """Recall@k of the index against exact search.
+
+    Args:
+        queries: keys [m, d]; None takes those that the build held out.
+        progress: told of each batch; what it raises leaves this function.
+
+    Returns:
+        None where nothing was held out (fewer than 100 keys).
+    """
+    queries = np.asarray(store.held_out if queries is None else queries, np.float32)
+    k = min(k, len(store))
+    if not len(queries):
+        return None
+    exact, found, reporter = ExactIndex(store.keys), 0, ProgressReporter("recall", "queries", progress)
+    for start in range(0, len(queries), _BATCH):
+        reporter.report(start, len(queries))
+        batch = queries[start : start + _BATCH]
+        _, wanted = exact.search_batch(batch, k)
+        _, scores = store.index.search_batch(batch, k)
+        found += int((scores >= wanted[:, -1:] - _SAME * np.maximum(1, np.abs(wanted[:, -1:]))).sum())
+    reporter.report(len(queries), len(queries))
+    return Recall(found / (k * len(queries)), k, len(queries))
+
+
+def mean_reciprocal_rank(
+    store: DenseStore, sample: int = 1000, depth: int = 100, seed: int = 0, progress: Progress = no_progress
+) -> float:
+    """Stored keys, queried through the index: the mean of one over the rank of itself (the paper's equation 4).
+
+    Equal keys are ranked by their number, so that duplicates lower the mean, as in the paper.
+
+    Args:
+        sample: keys drawn at random, or all if there are no more.
+        depth: ranks looked at; a key that is not among them counts 0.
+    """
+    some = np.sort(np.random.default_rng(seed).choice(len(store), min(sample, len(store)), replace=False))
+    total, reporter = 0.0, ProgressReporter("reciprocal rank", "queries", progress)
+    for done, number in enumerate(some):
+        if done % _BATCH == 0:
+            reporter.report(done, len(some))
+        ids, _ = store.index.search(store.keys[number].astype(np.float32), depth)
+        rank = np.flatnonzero(ids == number)
+        total += 1 / (1 + int(rank[0])) if len(rank) else 0
+    reporter.report(len(some), len(some))
+    return total / len(some)

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from engines.datastores.search.continuations import END, Continuations, Match, spread
-from engines.datastores.storage.datastore import Store
-from engines.datastores.storage.documents import Documents
+from engines.datastores.storage.datastore import Documents, Store
 from engines.datastores.storage.manifest import damaged
 
 

@@ -1,15 +1,17 @@
-"""Where datastores lie and what they may be called: the user's own, and those that ship with the program."""
+"""Which datastores there are, where they lie and what they may be called: the user's own, and the shipped ones."""
 
 from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from engines import user_folders as folders
-from engines.datastores.storage import manifest as manifests
-from engines.datastores.storage.manifest import Manifest
+from engines import user_folders
+from engines.datastores.storage.datastore import Store
+from engines.datastores.storage.manifest import FILE, Manifest
 from engines.errors import DatastoreProblem, SpecError, UsageProblem
 from engines.samples import sample_datastores
 
@@ -20,14 +22,13 @@ _RESERVED = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]")  # by Windows
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A datastore that lies somewhere.
+    """A datastore on the disk.
 
     Attributes:
-        name, folder: what it is called, where it is.
         shipped: it came with the program.
-        manifest: None for one that cannot be used.
-        problem: why it cannot be used, in a sentence; "" for one that can.
-        unfinished: a build that was interrupted, or is under way.
+        manifest: None if the datastore cannot be used.
+        problem: a sentence that says why it cannot be used; "" if it can.
+        unfinished: a build that was interrupted or is running.
     """
 
     name: str
@@ -37,9 +38,17 @@ class CatalogEntry:
     problem: str = ""
     unfinished: bool = False
 
+    @property
+    def size(self) -> int:
+        """Bytes on the disk, 0 if they cannot be counted."""
+        try:
+            return sum(p.stat().st_size for p in self.folder.rglob("*") if p.is_file())
+        except OSError:
+            return 0
+
 
 def check_name(name: str) -> str:
-    """The name, if a datastore may be called so. Raises UsageProblem."""
+    """The name, if a datastore may have it. Raises UsageProblem."""
     if not _NAME.fullmatch(name) or _RESERVED.fullmatch(name):
         raise UsageProblem(
             f"{name[:80]!r} cannot be the name of a datastore",
@@ -50,34 +59,52 @@ def check_name(name: str) -> str:
 
 def home() -> Path:
     """Folder of the user's datastores, whether it exists or not."""
-    return folders.data() / "datastores"
+    return user_folders.data() / "datastores"
+
+
+def free_bytes() -> int:
+    """Bytes left on the disk of the user's datastores."""
+    return shutil.disk_usage(next(p for p in (home(), *home().parents) if p.exists())).free
 
 
 def find(name: str) -> Path:
-    """The folder of a datastore; the user's own goes before a shipped one of the same name.
+    """The folder of a datastore; the user's own comes before a shipped one of the same name.
 
     Raises:
-        UsageProblem: not a name, or of none there is (those at hand are named).
+        UsageProblem: the name is malformed, or there is no such datastore (the hint lists those there are).
     """
     check_name(name)
     for folder in _homes():
         if (folder / name).is_dir():
             return folder / name
-    at_hand = [entry.name for entry in listing() if not entry.unfinished]
-    hint = f"at hand: {', '.join(at_hand)}" if at_hand else "there are none yet"
+    names = [entry.name for entry in listing() if not entry.unfinished]
+    hint = f"datastores: {', '.join(names)}" if names else "there are none yet"
     raise UsageProblem(f"there is no datastore {name!r}", f"{hint}; spec-tui datastore build makes one")
 
 
+def open_store(name: str, tokenizer: str | None = None) -> Store:
+    """Open a datastore by name, for a tokenizer with this fingerprint (None for any).
+
+    Raises:
+        UsageProblem: there is none of this name.
+        DatastoreProblem: it is damaged, of a newer format, or was made with another tokenizer.
+    """
+    store = Store(find(name))
+    if tokenizer is not None:
+        store.check_tokenizer(tokenizer)
+    return store
+
+
 def listing() -> list[CatalogEntry]:
-    """Every datastore there is, the user's own first, by name; damaged and unfinished ones too, and marked so."""
-    shipped, found = sample_datastores(), {}
-    for home_ in _homes():
-        for folder in _folders(home_):
+    """Every datastore, the user's own first, by name; damaged and unfinished ones are listed as such."""
+    shipped, entries = sample_datastores(), {}
+    for parent in _homes():
+        for folder in _folders(parent):
             unfinished = folder.name.endswith(PARTIAL)
             name = folder.name.removesuffix(PARTIAL)
-            if _NAME.fullmatch(name) and (name, unfinished) not in found:
-                found[name, unfinished] = _entry(name, folder, home_ == shipped, unfinished)
-    return sorted(found.values(), key=lambda e: (e.shipped, e.name, e.unfinished))
+            if _NAME.fullmatch(name) and (name, unfinished) not in entries:
+                entries[name, unfinished] = _entry(name, folder, parent == shipped, unfinished)
+    return sorted(entries.values(), key=lambda e: (e.shipped, e.name, e.unfinished))
 
 
 def remove(name: str) -> None:
@@ -85,32 +112,55 @@ def remove(name: str) -> None:
 
     Raises:
         UsageProblem: there is none, or it ships with the program.
-        DatastoreProblem: it is being built, or the system does not let it go.
+        DatastoreProblem: it is being built, or the system does not allow it.
     """
-    from engines.datastores.building.build_journal import locked
-
     check_name(name)
     folder, partial = home() / name, home() / (name + PARTIAL)
     if not folder.is_dir() and not partial.is_dir():
         find(name)
         raise UsageProblem(f"datastore {name} ships with the program", "only what you built can be removed")
     with locked(name):
-        for place in (folder, partial):
-            discard(place)
+        discard(folder)
+        discard(partial)
 
 
 def discard(folder: Path) -> None:
-    """Delete a folder, or a link to one (never what it leads to). Raises DatastoreProblem."""
+    """Delete a folder, or a link to one (never the link's target). Raises DatastoreProblem."""
     try:
         if folder.is_symlink():
             folder.unlink()
         elif folder.exists():
-            (folder / manifests.FILE).unlink(missing_ok=True)  # first: half a datastore must not look like one
+            (folder / FILE).unlink(missing_ok=True)  # first: half a datastore must not look like one
             shutil.rmtree(folder)
     except OSError as error:
         raise DatastoreProblem(
             f"{folder.name} cannot be removed ({error.strerror})", "close what uses it, then remove it again"
         ) from None
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Lock a name against other processes that build or remove it. Raises DatastoreProblem if one has locked it."""
+    from filelock import FileLock, Timeout
+
+    try:
+        home().mkdir(parents=True, exist_ok=True)
+        lock = FileLock(home() / f".{name}.lock", timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise DatastoreProblem(f"datastore {name} is being built", "wait for that build, or stop it") from None
+    except OSError as error:
+        raise unwritable(error) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def unwritable(error: OSError) -> DatastoreProblem:
+    """The error for a disk that is full or read-only."""
+    hint = "make room; SPEC_TUI_DATA_DIR chooses another place for datastores"
+    return DatastoreProblem(f"the datastore cannot be written ({error.strerror or error})", hint)
 
 
 def _homes() -> tuple[Path, ...]:
@@ -126,8 +176,6 @@ def _folders(parent: Path) -> list[Path]:
 
 
 def _entry(name: str, folder: Path, shipped: bool, unfinished: bool) -> CatalogEntry:
-    from engines.datastores.storage.datastore import Store
-
     if unfinished:
         return CatalogEntry(name, folder, shipped, problem="its build is not finished", unfinished=True)
     try:

@@ -1,38 +1,37 @@
-"""An open datastore: its manifest, and its files mapped into memory, read only."""
+"""An open datastore: its manifest, its files mapped into memory (read only), and its table of documents."""
 
 from __future__ import annotations
 
 import hashlib
 import mmap
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from engines.datastores.storage import catalog as places
-from engines.datastores.storage import manifest as manifests
-from engines.datastores.storage.manifest import File, Manifest, ModelIdentity, damaged
+from engines.datastores.storage.manifest import File, Manifest, ModelIdentity, damaged, read_manifest
 from engines.errors import DatastoreProblem
 
 _CHUNK = 1 << 22
 
 
 class Store:
-    """A datastore whose files are all there, at their sizes. Arrays are mapped when they are first asked for.
+    """A datastore whose files are all there, at their sizes. An array is mapped when it is first asked for.
 
     Args:
         folder: of the datastore.
 
     Attributes:
-        name: the folder's.
+        name: of the folder.
 
     Raises:
-        DatastoreProblem: no or a damaged manifest, a newer format, a file that is missing or of another size.
+        DatastoreProblem: the manifest is missing, damaged or of a newer format; a file is missing or of another size.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, folder.name
-        self.manifest: Manifest = manifests.read(folder)
+        self.manifest: Manifest = read_manifest(folder)
         for file in self.manifest.files:
             self._check(file)
         self._maps: dict[str, mmap.mmap | bytes] = {}
@@ -57,15 +56,15 @@ class Store:
             )
 
     def check_model(self, model: ModelIdentity) -> None:
-        """Raises DatastoreProblem if this datastore has no dense part, or its keys are of another model or layer."""
-        mine = self.manifest.model
-        if mine is None:
+        """Raises DatastoreProblem if there is no dense part, or its keys are of another model or layer."""
+        own = self.manifest.model
+        if own is None:
             raise DatastoreProblem(
                 f"datastore {self.name} has no dense part", "build one with: spec-tui datastore build --kind dense"
             )
-        if (mine.fingerprint, mine.layer, mine.width) != (model.fingerprint, model.layer, model.width):
+        if (own.fingerprint, own.layer, own.width) != (model.fingerprint, model.layer, model.width):
             raise DatastoreProblem(
-                f"the keys of datastore {self.name} are hidden states of {mine.name}, layer {mine.layer}, "
+                f"the keys of datastore {self.name} are hidden states of {own.name}, layer {own.layer}, "
                 f"not of {model.name}, layer {model.layer}",
                 "choose a datastore of this model, or build one: spec-tui datastore build --kind dense",
             )
@@ -79,10 +78,10 @@ class Store:
         """An array of the datastore, mapped into memory, read only.
 
         Args:
-            dtype: what it has to be, as in the manifest; None takes any.
+            dtype: as the manifest must have it; None accepts any.
 
         Raises:
-            DatastoreProblem: there is none of this name, dtype and number of dimensions; it cannot be read.
+            DatastoreProblem: there is none with this name, dtype and number of dimensions, or it cannot be read.
         """
         file = self.manifest.file(f"{name}.bin")
         if file is None or file.dtype is None or len(file.shape) != ndim or dtype not in (None, file.dtype):
@@ -106,11 +105,11 @@ class Store:
         return self._maps[path]
 
     def verify(self, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
-        """Read every file and compare checksums; ``progress`` is told the bytes done and their total, and what it
-        raises leaves this method.
+        """Read every file and compare its checksum. ``progress`` gets the bytes done and their total; what it raises
+        leaves this method.
 
         Raises:
-            DatastoreProblem: files are damaged; names them all.
+            DatastoreProblem: files are damaged; the message names them all.
         """
         done, bad = 0, []
         for file in self.manifest.files:
@@ -129,14 +128,82 @@ class Store:
             raise damaged(self.name, f"damaged: {', '.join(bad)}")
 
 
-def open_store(name: str, tokenizer: str | None = None) -> Store:
-    """Open a datastore by name, for a tokenizer of this fingerprint (None asks nothing).
+@dataclass(frozen=True, slots=True)
+class DocumentPlace:
+    """A position, as a person would look it up.
+
+    Attributes:
+        document: its number.
+        source: the file (relative to what was named at the build), prompt or row of the document. Untrusted.
+        line: of the source, from 1; None if the source has no lines.
+        offset: how many tokens of the document come before it.
+    """
+
+    document: int
+    source: str
+    line: int | None
+    offset: int
+
+
+class Documents:
+    """The documents of a datastore. Positions count tokens, and the separator after each document.
+
+    Arrays: ``documents`` int32 [documents], the position at which each begins; ``places`` int32 [documents, 2], the
+    number of its source and the line it begins at (0: no lines); ``lines`` int32, for all documents the positions of
+    the tokens that begin the further lines; ``names`` and ``name_ends``, the sources in UTF-8.
 
     Raises:
-        UsageProblem: there is none of this name.
-        DatastoreProblem: it is damaged, of a newer format, or made with another tokenizer.
+        DatastoreProblem: an array is missing or doesn't fit the others.
     """
-    store = Store(places.find(name))
-    if tokenizer is not None:
-        store.check_tokenizer(tokenizer)
-    return store
+
+    def __init__(self, store: Store) -> None:
+        self._tokens = store.array("tokens")
+        self._begins = store.array("documents", "<i4")
+        self._places = store.array("places", "<i4", ndim=2)
+        self._lines = store.array("lines", "<i4")
+        self._names, self._name_ends = store.array("names", "|u1"), store.array("name_ends", "<i8")
+        shape = (store.manifest.documents, 2)
+        if len(self._begins) != shape[0] or self._places.shape != shape or not len(self._begins):
+            raise damaged(store.name, "its table of documents doesn't fit")
+        self._vocab_size = store.manifest.vocab_size
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def document(self, position: int) -> int:
+        """Number of the document that a position is in."""
+        return max(0, _rank(self._begins, position, "right") - 1)
+
+    def bounds(self, document: int) -> tuple[int, int]:
+        """First position of a document, and the position of its separator."""
+        following = document + 1
+        end = int(self._begins[following]) if following < len(self) else len(self._tokens)
+        return int(self._begins[document]), end - 1
+
+    def place(self, position: int) -> DocumentPlace:
+        """Document, source and line of a position."""
+        document = self.document(position)
+        begin, _ = self.bounds(document)
+        source, line = self._places[document].tolist()
+        if line:
+            line += _rank(self._lines, position, "right") - _rank(self._lines, begin, "left")
+        return DocumentPlace(document, self.source(source), line or None, position - begin)
+
+    def source(self, number: int) -> str:
+        """Name of a source by its number, "?" if there is none."""
+        if not 0 <= number < len(self._name_ends):
+            return "?"
+        begin = int(self._name_ends[number - 1]) if number else 0
+        return self._names[max(begin, 0) : max(int(self._name_ends[number]), 0)].tobytes().decode("utf-8", "replace")
+
+    def passage(self, position: int, before: int = 16, after: int = 32) -> tuple[list[int], int]:
+        """Token ids around a position, all of its own document, and the index of the position among them."""
+        begin, end = self.bounds(self.document(position))
+        first = max(begin, position - before, 0)
+        tokens = self._tokens[first : max(first, min(end, position + after))].tolist()
+        return [t for t in tokens if t < self._vocab_size], position - first
+
+
+def _rank(numbers: np.ndarray, position: int, side: str) -> int:
+    """Where a position would be inserted among int32 numbers; given as int32, because else numpy converts them all."""
+    return int(np.searchsorted(numbers, np.int32(min(max(position, 0), 0x7FFFFFFF)), side))

@@ -1,7 +1,7 @@
-"""The manifest of a datastore: what it holds, for which tokenizer and model, and every file with size and checksum.
+"""The manifest of a datastore: what it holds, for which tokenizer and model, and each file's size and checksum.
 
-A folder is a datastore when its ``manifest.json`` is valid; it is the last thing that a build writes. It carries a
-checksum of itself, so that a damaged one is never believed.
+A folder is a datastore if its ``manifest.json`` is valid; a build writes it last. It contains its own checksum, so that
+a damaged manifest is never believed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -33,11 +34,11 @@ class File:
     """One file of a datastore.
 
     Attributes:
-        path: below the datastore's folder, with a slash where it is in a subfolder.
+        path: below the datastore's folder, with a slash if it is in a subfolder.
         size: bytes.
         sha256: of the content, hexadecimal.
-        dtype, shape: of the array that the file is, as numpy writes a dtype (row-major, nothing before or after it);
-            None for a file of another kind.
+        dtype, shape: of the array that the file holds, dtype as numpy writes it (row-major, no header); None if it
+            holds no array.
     """
 
     path: str
@@ -48,9 +49,9 @@ class File:
 
     def __post_init__(self) -> None:
         if not _PATH.fullmatch(self.path) or self.path == FILE:
-            raise ValueError("a file with a name that none may have")
+            raise ValueError("a file name is not allowed")
         if self.size < 0 or not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
-            raise ValueError(f"{self.path}: size or checksum is none")
+            raise ValueError(f"{self.path}: its size or checksum is malformed")
         if (self.dtype is None) != (self.shape is None):
             raise ValueError(f"{self.path}: half an array")
         if self.dtype is not None and not self._fits():
@@ -68,8 +69,8 @@ class ModelIdentity:
 
     Attributes:
         name, revision: as the user named it, for people; no path of a machine.
-        fingerprint: what two models share whose hidden states are the same.
-        layer: whose output the keys are made of, -1 the last (after the final norm).
+        fingerprint: equal for two models with the same hidden states.
+        layer: whose output the keys are made of, -1 for the last (after the final norm).
         width: dimensions of a hidden state.
     """
 
@@ -85,13 +86,13 @@ class Manifest:
     """What a datastore holds.
 
     Attributes:
-        name: as built; the folder's name counts.
-        tokenizer: fingerprint of the vocabulary (``engines.datastores.storage.tokenizer_fingerprint``).
+        name: as it was built; the name of the folder counts.
+        tokenizer: ``tokenizer_fingerprint``.
         vocab_size: token ids are below this.
-        documents, tokens, keys: how many; separators are not counted, keys are 0 where there is no dense part.
-        parameters: how it was built, JSON: sources, limits, options of the index.
+        documents, tokens, keys: counts; separators are not tokens, and without a dense part there are 0 keys.
+        parameters: JSON that says how it was built: sources, limits, options of the index.
         created: when its build began, ISO 8601, UTC.
-        model: of a dense part.
+        model: of the dense part.
     """
 
     name: str
@@ -111,7 +112,7 @@ class Manifest:
         if min(self.vocab_size, self.documents, self.tokens, self.keys) < 0:
             raise ValueError("a count below zero")
         if len({f.path for f in self.files}) != len(self.files):
-            raise ValueError("a file named twice")
+            raise ValueError("a file is listed twice")
         if (self.kind == "sparse") != (self.model is None):
             raise ValueError("a dense part without a model, or a model without one")
 
@@ -121,46 +122,47 @@ class Manifest:
         return sum(f.size for f in self.files)
 
     def file(self, path: str) -> File | None:
-        """The entry of a file, None where there is none."""
+        """The entry of a file, None if there is none."""
         return next((f for f in self.files if f.path == path), None)
 
 
-def write(folder: Path, manifest: Manifest) -> None:
-    """Put the manifest into the folder. Raises OSError, and TypeError for parameters that are no JSON."""
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest into the folder. Raises OSError, and TypeError or ValueError if the parameters are no JSON."""
     record = encoding.plain(manifest)
     text = json.dumps(record | {"checksum": _checksum(record)}, indent=1, sort_keys=True, allow_nan=False)
     (folder / FILE).write_text(text + "\n", "utf-8")
 
 
-def read(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> Manifest:
     """The manifest of a folder.
 
     Raises:
-        DatastoreProblem: there is none, it is damaged, or of a format that a later version wrote.
+        DatastoreProblem: there is none, it is damaged, or a later version wrote its format.
     """
     name = folder.name
-    record = _json(folder, name)
+    record = _read_json(folder)
     version = record.pop("format", None)
     if isinstance(version, int) and version > FORMAT:
         raise DatastoreProblem(
             f"datastore {name} has format {version}, this program reads up to {FORMAT}",
             "update spec-tui, or build it anew",
         )
-    found = record.pop("checksum", None)
+    checksum = record.pop("checksum", None)
     try:
-        if version != FORMAT or found != _checksum(record | {"format": version}):
+        if version != FORMAT or checksum != _checksum(record | {"format": version}):
             raise ValueError("its checksum does not fit")
         return encoding.build(Manifest, record)
     except (ValueError, RecursionError) as error:
         raise damaged(name, f"{FILE} is damaged ({error})") from None
 
 
-def damaged(name: str, what: str) -> DatastoreProblem:
-    """A datastore that is not as it was built."""
-    return DatastoreProblem(f"datastore {name}: {what}", "remove it and build it again")
+def damaged(name: str, problem: str) -> DatastoreProblem:
+    """The error for a datastore that is not as it was built."""
+    return DatastoreProblem(f"datastore {name}: {problem}", "remove it and build it again")
 
 
-def _json(folder: Path, name: str) -> dict[str, Any]:
+def _read_json(folder: Path) -> dict[str, Any]:
+    name = folder.name
     try:
         with open(folder / FILE, "rb") as stream:
             content = stream.read(_LARGEST + 1)
@@ -183,3 +185,23 @@ def _json(folder: Path, name: str) -> dict[str, Any]:
 
 def _checksum(record: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def vocabulary_fingerprint(vocabulary: Mapping[str, int]) -> str:
+    """Fingerprint of token -> id, added tokens included, in any order: 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for number, token in sorted((number, token) for token, number in vocabulary.items()):
+        encoded = token.encode("utf-8", "surrogatepass")
+        digest.update(b"%d %d " % (number, len(encoded)))
+        digest.update(encoded)
+    return digest.hexdigest()
+
+
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """Fingerprint of a tokenizer of transformers: two tokenizers share it if each id means the same to both."""
+    return vocabulary_fingerprint(tokenizer.get_vocab())
+
+
+def vocabulary_size(tokenizer: Any) -> int:
+    """One more than the highest token id; some lower ids may belong to no token."""
+    return max(tokenizer.get_vocab().values(), default=-1) + 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engines.errors import UsageProblem
-from engines.methods.draft_verify.layer_search import search_store as kept
+from engines.methods.draft_verify.layer_search import search_store
 from engines.methods.drafter import Resources
 from engines.methods.options import Option
 from engines.methods.registry import EngineSpec
@@ -71,12 +71,12 @@ def _rules(removed: tuple[int, ...], layers: Layers) -> tuple[Rule, ...]:
 
 def _found(target: CausalModel) -> Search:
     """The search of this model on this machine. Raises UsageProblem where there is none, or it is damaged."""
-    identity = kept.identify(target)
-    search = kept.find(identity)
+    identity = search_store.identify(target)
+    search = search_store.find(identity)
     if search is not None and search.best is not None:
         return search
     hint = "search with spec-tui search-layers and the same --model, or name a set: layers=a3,a5-7,m4"
-    others = [other.best for other in kept.elsewhere(identity) if other.best is not None]
+    others = [other.best for other in search_store.searches_elsewhere(identity) if other.best is not None]
     if others:
         hint += f"; elsewhere (another machine or dtype) {others[0].skipped} was found for it"
     raise UsageProblem("the layers of this model were not searched on this machine yet", hint)

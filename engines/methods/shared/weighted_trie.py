@@ -21,7 +21,7 @@ def weighted_trie(rows: Sequence[Iterable[int]], weights: Sequence[float], nodes
         A tree without origins: a node's ``origin`` is the index of the first row through it.
     """
     tree, mass, total = DraftTree(), [], 0.0
-    for index, (row, weight) in enumerate(zip(rows, weights)):
+    for index, (row, weight) in enumerate(zip(rows, map(float, weights))):
         node = -1
         total += weight
         for token in row:

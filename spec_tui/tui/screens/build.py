@@ -1,4 +1,4 @@
-"""A datastore to build: a form, what it will take, and then the word to begin."""
+"""The form of a datastore to build: enter shows the estimate, a second enter builds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from engines.datastores.events import Estimated
 from engines.errors import SpecError, UsageProblem
 from engines.hub.download_progress import in_bytes
 from engines.methods.options import Option
-from spec_tui.present import progress
 from spec_tui.present import shell_lines as command
+from spec_tui.present.progress import estimate_parts, progress_line, skipped_files
 from spec_tui.present.text import one_line
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.field import Field
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
     from spec_tui.tui.chat_session import ChatSession
 
-EVERY = 0.1  # seconds between two looks at the estimate
+INTERVAL = 0.1  # seconds between two checks for changes
 FIELDS = (
     Option("name", "", "What it will be called: a-z, 0-9, - and _."),
     Option("from", "", "Files and folders with blanks between them ('in quotes' where they have some), python-stdlib, "
@@ -34,7 +34,7 @@ FIELDS = (
            choices=("sparse", "dense", "both")),
     Option("limit", 0, "Stop after so many tokens; 0 takes all.", 0),
 )  # fmt: skip
-OF_ANSWERS = (
+ANSWER_FIELDS = (
     Option("prompts", "", "A file of prompts: one a line, or lines of JSON with a \"prompt\"."),
     Option("answers", 1, "To each prompt; more than one need a temperature.", 1),
     Option("temperature", 0.0, "Of the answers; 0 is greedy.", 0, 100),
@@ -43,11 +43,11 @@ OF_ANSWERS = (
 WIDE = ("name", "from", "prompts")
 
 
-class BuildScreen(SpecModal["tuple[Order, bool]"]):
-    """Gives back what to build and whether an unfinished build is dropped for it; None if closed.
+class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
+    """Returns what to build, and whether an unfinished build is dropped for it; None if closed.
 
     Args:
-        offered: name of a source that is a datastore too, to begin with.
+        offered: name to begin with, of a source and its datastore.
     """
 
     CSS_PATH: ClassVar = ["modal.tcss", "build.tcss"]
@@ -59,16 +59,16 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
     def __init__(self, sitting: ChatSession, offered: str = "") -> None:
         super().__init__()
         self.sitting, self.stock, self._offered = sitting, sitting.stock, offered
-        self._order: BuildSpec | None = None  # what was asked about last
+        self._spec: BuildSpec | None = None  # that the estimate is of
         self._fresh = False
         self._drawn = -1
 
     def compose(self) -> ComposeResult:
         with Box("build a datastore", ""):
             with Vertical(id="form"):
-                for option in (*FIELDS, *OF_ANSWERS):
+                for option in (*FIELDS, *ANSWER_FIELDS):
                     value = self._offered if option.name in ("name", "from") else option.default
-                    classes = "wide" * (option.name in WIDE) + " answers" * (option in OF_ANSWERS)
+                    classes = "wide" * (option.name in WIDE) + " answers" * (option in ANSWER_FIELDS)
                     yield Field(option, value, classes=classes, id=option.name)
             yield Static("", id="hint", markup=False)
             yield Static("", id="takes", markup=False)
@@ -77,23 +77,23 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
         self._follow_sources()
         self._draw()
         self.query(Input).first().focus()
-        self.set_interval(EVERY, self._look)
+        self.set_interval(INTERVAL, self._update)
 
     # -- the form ---------------------------------------------------------------------------------
     def _value(self, name: str) -> object:
         return self.query_one(f"#{name}", Field).value
 
     def _follow_sources(self) -> None:
-        """Fields of model-answers are there with that source."""
+        """Show the fields of model-answers only with that source."""
         from engines.datastores.building.build_spec import ANSWERS
 
         answered = ANSWERS in str(self.query_one("#from Input", Input).value).split()
         self.set_class(answered, "answered")
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Another order: what was said of the one before is no longer true."""
+        """The form has changed: the estimate is no longer true."""
         self._follow_sources()
-        self._order = None
+        self._spec = None
         self._draw()
 
     def on_field_explained(self, event: Field.Explained) -> None:
@@ -101,7 +101,7 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
         hint.update(one_line(event.words))
         hint.set_class(event.wrong, "wrong")
 
-    def _ordered(self) -> BuildSpec:
+    def _form_spec(self) -> BuildSpec:
         """What the form says. Raises UsageProblem."""
         from engines.datastores.building.build_spec import BuildSpec
 
@@ -111,45 +111,45 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
             raise UsageProblem("a quotation mark is missing its partner", "close it, or put \\ before it") from None
         given = {"limit": self._value("limit") or None}
         if self.has_class("answered"):
-            given |= {name.name: self._value(name.name) for name in OF_ANSWERS}
+            given |= {name.name: self._value(name.name) for name in ANSWER_FIELDS}
             given["prompts"] = given["prompts"] or None
-        order = BuildSpec(str(self._value("name")), sources, str(self._value("kind")), **given)
-        order.check()
-        return order.anywhere()
+        spec = BuildSpec(str(self._value("name")), sources, str(self._value("kind")), **given)
+        spec.check()
+        return spec.with_absolute_paths()
 
-    def _check_free(self, order: BuildSpec) -> bool:
-        """Whether an unfinished build of the name is of something else. Raises UsageProblem where it is taken."""
-        from engines.datastores.building.build_spec import begun
-        from engines.datastores.storage import catalog as places
+    def _check_free(self, spec: BuildSpec) -> bool:
+        """Whether an unfinished build of the name is of something else. Raises UsageProblem if the name is taken."""
+        from engines.datastores.building.build_spec import unfinished_build
+        from engines.datastores.storage import catalog
 
-        alike = [e for e in places.listing() if e.name == order.name]
-        if any(not e.unfinished for e in alike):
-            raise UsageProblem(f"there is a datastore {order.name}", "choose another name, or remove it first")
-        return any(e.unfinished for e in alike) and begun(order.name) != order
+        same_name = [e for e in catalog.listing() if e.name == spec.name]
+        if any(not e.unfinished for e in same_name):
+            raise UsageProblem(f"there is a datastore {spec.name}", "choose another name, or remove it first")
+        return any(e.unfinished for e in same_name) and unfinished_build(spec.name) != spec
 
     # -- estimate and beginning -------------------------------------------------------------------
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter: first what it will take, then go."""
         if self.stock.busy:
             return
-        if self._order is not None and self.stock.estimated is not None:
-            self.dismiss((self._order, self._fresh))
+        if self._spec is not None and self.stock.estimated is not None:
+            self.dismiss((self._spec, self._fresh))
             return
         if not self.sitting.busy and self.sitting.phase == "ready":
             self._estimate()
 
     def _estimate(self) -> None:
         try:
-            order = self._ordered()
-            self._fresh = self._check_free(order)
+            spec = self._form_spec()
+            self._fresh = self._check_free(spec)
         except SpecError as error:
             self._show([_problem(error.message, error.hint)])
             return
-        self._order = order
-        self.stock.estimate(order)
+        self._spec = spec
+        self.stock.estimate(spec)
         self._draw()
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         if self._drawn != self.stock.changes:
             self._draw()
 
@@ -158,9 +158,9 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
         keys = "enter says what it takes · tab next field · ctrl+y copy command · esc close"
         if work is not None:
             step = [*work.stages.values()][-1] if work.stages else None
-            lines = [Content(progress.line(step) if step else "reading the sources")]
+            lines = [Content(progress_line(step) if step else "reading the sources")]
             keys = "esc stops"
-        elif self._order is None:
+        elif self._spec is None:
             lines = [Content.styled("enter: what it will take, before it is built", "$tok-prompt")]
         elif self.stock.estimated is not None:
             lines = self._takes(self.stock.estimated)
@@ -171,14 +171,13 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
         self.query_one(Box).border_subtitle = Content(keys)
 
     def _takes(self, found: Estimated) -> list[Content]:
-        parts = progress.takes(found.tokens, found.size, found.building, found.seconds, found.most)
-        lines = [Content.styled(" · ".join(parts), "bold")]
-        if found.building and found.building > found.free:
+        lines = [Content.styled(" · ".join(estimate_parts(found.estimate)), "bold")]
+        if found.estimate.building and found.estimate.building > found.free:
             lines.append(Content.styled(f"the disk has only {in_bytes(found.free)} left", "bold $error"))
-        if words := progress.left_out(found.skipped):
+        if words := skipped_files(found.skipped):
             lines.append(Content.styled(one_line(words), "$tok-prompt"))
         if self._fresh:
-            name = self._order.name
+            name = self._spec.name
             lines.append(Content.styled(f"what is done of another, unfinished build of {name} is dropped", "$warning"))
         return [*lines, Content.assemble(("enter", "bold $primary"), " builds it")]
 
@@ -194,7 +193,7 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
 
     def action_copy(self) -> None:
         try:
-            line = command.build_line(self._ordered(), self.sitting.load_request)
+            line = command.build_line(self._form_spec(), self.sitting.load_request)
         except SpecError as error:
             self._show([_problem(error.message, error.hint)])
             return
@@ -203,6 +202,6 @@ class BuildScreen(SpecModal["tuple[Order, bool]"]):
 
 
 def _problem(message: str, hint: str, meant: bool = False) -> Content:
-    """What is wrong, and the way out; ``meant`` if somebody wanted it so."""
+    """What is wrong, and the way out; ``meant`` if the user wanted it."""
     words = one_line(f"{message}: {hint}" if hint else message)
     return Content.styled(words, "$tok-prompt" if meant else "bold $error")

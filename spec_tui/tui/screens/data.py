@@ -1,4 +1,4 @@
-"""The datastores at hand: what is in them, which are searched for the next answers; builds, and how far they are."""
+"""The datastores: what is in them, which are searched for the next answers, and how far builds have come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 
 from engines.datastores.events import Built, Refused
 from engines.errors import SpecError
-from engines.hub.download_progress import in_bytes
+from engines.hub.download_progress import in_bytes, in_time
 from spec_tui.present import shell_lines as command
 from spec_tui.present.text import one_line
 from spec_tui.tui import datastore_rows as shown
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
     from spec_tui.tui.chat_session import ChatSession
 
-EVERY = 0.1  # seconds between two looks at a build
-WIDTH = 32  # of what is known of a datastore, before it is laid out
+INTERVAL = 0.1  # seconds between two checks for changes
+WIDTH = 32  # columns of the facts, before the screen is laid out
 
 
 class DataScreen(SpecModal[ChatSettings]):
@@ -50,10 +50,10 @@ class DataScreen(SpecModal[ChatSettings]):
         self.sitting, self.stock = sitting, sitting.stock
         self.chosen = list(sitting.settings.datastores)
         self.rows: dict[str, DatastoreRow] = {}
-        self._doomed = ""  # what a second x removes
+        self._to_remove = ""  # by a second x
         self._seen: tuple = ()
         self._drawn = -1
-        self._told: object = self.stock.ended
+        self._reported: object = self.stock.ended
 
     # -- building and drawing ---------------------------------------------------------------------
     def compose(self) -> ComposeResult:
@@ -68,29 +68,29 @@ class DataScreen(SpecModal[ChatSettings]):
         self.listed = self.query_one(OptionList)
         self.listed.focus()
         self._draw_chosen()
-        self._look()
+        self._update()
         if self.sitting.phase == "ready":
-            self.stock.look()  # what was built elsewhere since
-        self.set_interval(EVERY, self._look)
+            self.stock.refresh()  # other programs may have built some
+        self.set_interval(INTERVAL, self._update)
         self.on_resize()  # what is drawn before there is a layout has no width
 
-    def _look(self) -> None:
-        """Follow what happens: the disk is read where something ended, not at every step."""
+    def _update(self) -> None:
+        """Draw what has changed. The disk is read when a job has ended, not at every step."""
         work, ended = self.stock.work, self.stock.ended
-        seen = (self.sitting.ready, work and (work.do, work.order.name), id(ended))
+        seen = (self.sitting.ready, work and (work.do, work.spec.name), id(ended))
         if seen != self._seen:
             self._seen = seen
             self.chosen = [n for n in self.chosen if n != getattr(ended, "removed", "")]
             self._list()
-        if ended is not None and ended is not self._told:
-            self._told = ended
-            self._tell_end(ended)
+        if ended is not None and ended is not self._reported:
+            self._reported = ended
+            self._report_end(ended)
         if self._drawn != self.stock.changes:
             self._drawn = self.stock.changes
             self._draw_build()
 
     def _list(self, at: str | None = None) -> None:
-        """Put the list together again; the same row stays highlighted, or ``at`` is."""
+        """List the rows again; the same row stays highlighted, or ``at`` is."""
         here, before = at or self._here(), self.listed.highlighted or 0
         self.rows = rows(self.sitting)
         self.listed.clear_options()
@@ -107,7 +107,7 @@ class DataScreen(SpecModal[ChatSettings]):
         return shown.label(row, row.name in self.chosen and not row.unfinished, self.sitting)
 
     def _draw_build(self) -> None:
-        row = next((row for row in self.rows.values() if row.building(self.stock)), None)
+        row = next((row for row in self.rows.values() if row.is_running(self.stock)), None)
         if row is not None:
             self.listed.replace_option_prompt(row.id, self._label(row))
             if self._here() == row.id:
@@ -146,11 +146,11 @@ class DataScreen(SpecModal[ChatSettings]):
         line.update(one_line(words))
         line.set_class(wrong, "wrong")
 
-    def _tell_end(self, ended: object) -> None:
+    def _report_end(self, ended: object) -> None:
         """How a build or a removal ended."""
         self._list(ended.name if isinstance(ended, Built) else None)
         if isinstance(ended, Built):
-            self._say(f"{ended.name} is built, in {shown.in_time(ended.seconds)}: space chooses it, p looks into it")
+            self._say(f"{ended.name} is built, in {in_time(ended.seconds)}: space chooses it, p looks into it")
         elif not isinstance(ended, Refused):
             self._say(f"removed {ended.removed}")
         elif ended.do != "estimate":
@@ -164,8 +164,8 @@ class DataScreen(SpecModal[ChatSettings]):
 
     # -- what keys do -----------------------------------------------------------------------------
     def on_key(self, event: Key) -> None:
-        if event.key != "x" and self._doomed:
-            self._doomed = ""
+        if event.key != "x" and self._to_remove:
+            self._to_remove = ""
             self._draw_chosen()
 
     def action_leave(self) -> None:
@@ -176,10 +176,10 @@ class DataScreen(SpecModal[ChatSettings]):
 
     def _stop(self) -> None:
         self.sitting.cancel()
-        self._say(f"stopping {self.stock.work.order.name} at its next step; what is done stays")
+        self._say(f"stopping {self.stock.work.spec.name} at its next step; what is done stays")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Use those that are marked."""
+        """Use the chosen datastores."""
         try:
             self.dismiss(self.sitting.settings.with_datastores(self.chosen, self.sitting.ready))
         except SpecError as error:
@@ -202,7 +202,7 @@ class DataScreen(SpecModal[ChatSettings]):
         self._draw_chosen()
 
     def _ready(self) -> bool:
-        """Whether the engine can do something now; says why not."""
+        """Whether the engine is free; if not, say why."""
         if self.sitting.phase != "ready":
             self._say("the model is not loaded: a datastore is built for its tokenizer", wrong=True)
         elif self.sitting.busy:
@@ -215,26 +215,26 @@ class DataScreen(SpecModal[ChatSettings]):
         if self._ready():
             row = self.row
             offered = row is not None and row.entry is None and not row.unfinished
-            self.app.push_screen(BuildScreen(self.sitting, row.name if offered else ""), self._ordered)
+            self.app.push_screen(BuildScreen(self.sitting, row.name if offered else ""), self._start_build)
 
-    def _ordered(self, wanted: tuple[BuildSpec, bool] | None) -> None:
+    def _start_build(self, wanted: tuple[BuildSpec, bool] | None) -> None:
         if wanted is not None:
             self._build(*wanted)
 
-    def _build(self, order: BuildSpec, fresh: bool) -> None:
-        self.stock.build(order, fresh)
-        self._look()
-        self.listed.highlighted = list(self.rows).index(shown.unfinished_id(order.name))
-        self._say(f"building {order.name}: the chat answers again when it is done")
+    def _build(self, spec: BuildSpec, fresh: bool) -> None:
+        self.stock.build(spec, fresh)
+        self._update()
+        self.listed.highlighted = list(self.rows).index(shown.unfinished_id(spec.name))
+        self._say(f"building {spec.name}: the chat answers again when it is done")
 
     def action_resume(self) -> None:
         row = self.row
-        if row is None or not row.unfinished or row.building(self.stock):
+        if row is None or not row.unfinished or row.is_running(self.stock):
             self._say("r goes on with an unfinished build; this is none")
-        elif row.order is None:
+        elif row.spec is None:
             self._say("what began this build is not known: repeat its command line, or x removes it", wrong=True)
         elif self._ready():
-            self._build(row.order, fresh=False)
+            self._build(row.spec, fresh=False)
 
     def action_probe(self) -> None:
         from spec_tui.tui.screens.probe import ProbeScreen
@@ -254,31 +254,31 @@ class DataScreen(SpecModal[ChatSettings]):
         row = self.row
         if row is None:
             return
-        if row.building(self.stock):
+        if row.is_running(self.stock):
             self._stop()
         elif row.entry is None or row.entry.shipped:
             why = "is not built yet" if row.entry is None else "ships with the program: it stays"
             self._say(f"{row.name} {why}")
-        elif self._doomed != row.id:
-            self._doomed = row.id
+        elif self._to_remove != row.id:
+            self._to_remove = row.id
             both = sum(other.name == row.name for other in self.rows.values()) > 1
-            what = f"{row.name} and its unfinished build" if both else f"{row.name} ({in_bytes(shown.size(row))})"
+            what = f"{row.name} and its unfinished build" if both else f"{row.name} ({in_bytes(row.size)})"
             self._say(f"x again removes {what}; any other key keeps it", wrong=True)
         else:
-            self._doomed = ""
+            self._to_remove = ""
             self._remove(row.name)
 
     def _remove(self, name: str) -> None:
-        """By the engine, which may have it open; where no model is loaded, here."""
+        """The engine removes it, because it may have it open; without a loaded model this process does."""
         if self.sitting.phase == "loading" or self.sitting.busy:
             self._ready()
         elif self.sitting.phase == "ready":
             self.stock.remove(name)
         else:
-            from engines.datastores.storage import catalog as places
+            from engines.datastores.storage import catalog
 
             try:
-                places.remove(name)
+                catalog.remove(name)
                 self._say(f"removed {name}")
             except SpecError as error:
                 self._say(f"{error.message}: {error.hint}", wrong=True)
@@ -286,8 +286,8 @@ class DataScreen(SpecModal[ChatSettings]):
 
     def action_copy(self) -> None:
         row, load = self.row, self.sitting.load_request
-        if row is not None and row.order is not None:
-            line = command.build_line(row.order, load)
+        if row is not None and row.spec is not None:
+            line = command.build_line(row.spec, load)
         else:
             line = command.chat_line([n for n in self.chosen if n in stores(self.sitting.ready)], load)
         self.app.copy_to_clipboard(line)

@@ -1,34 +1,85 @@
-"""What a datastore has to say after a text: looked up while it is typed, as the engines would."""
+"""What would be drafted from a datastore after a text: looked up while the text is typed, as in a run."""
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
-from textual.content import Content
 from textual.widgets import Input, Static
 
-from engines.datastores.events import Refused
+from engines.datastores.events import Probed, ProbeDraft, Refused
 from engines.methods.options import Option
+from engines.report.event_types import Emitted
+from engines.report.events import Round
+from engines.report.run_state import Log, RunState, TokenState
 from spec_tui.present import shell_lines as command
 from spec_tui.present.text import one_line
-from spec_tui.tui.probe_view import lines
 from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.field import Field
+from spec_tui.tui.widgets.strip_panel import Row, StripPanel, title_row
+from spec_tui.tui.widgets.tree_panel import tree_rows
 
 if TYPE_CHECKING:
     from spec_tui.tui.chat_session import ChatSession
     from spec_tui.tui.datastore_jobs import Question
 
-EVERY = 0.05  # seconds between two looks
+INTERVAL = 0.05  # seconds between two checks for changes
+TREE_ROWS = 14  # most rows of a draft's tree
 TEXT = Option("text", "", "What the draft would follow: the end of a context.")
 PROMPT = Option("prompt", "", "The question that the text begins to answer; may be empty.")
-EMPTY = """Type a text. Below it stands what would be drafted next, how often it follows there, and from where.
+EMPTY = (
+    "Type a text. Below it you see what would be drafted next, how likely each token is, and where it comes from.",
+    "",
+    "A sparse datastore is searched for the longest suffix of the text.",
+    "A dense datastore is searched for the model's hidden state after the text.",
+)
 
-exact: the longest end of the text that occurs in the datastore, as rest looks it up.
-by meaning: the model's hidden state after the text, as dresd looks it up."""
+
+class ProbePanel(StripPanel):
+    """The drafts of the retrieving methods, drawn as in the chat; as high as they are."""
+
+    def __init__(self, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self._probed: Probed | Refused | None = None
+
+    def show(self, probed: Probed | Refused | None) -> None:
+        """Show an answer; None shows what to do."""
+        self._probed = probed
+        self.styles.height = len(self.rows(self.size.width or 70, 0))
+        self.update_rows()
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        found = self._probed
+        if found is None:
+            return [[(line, "text")] for text in EMPTY for line in wrap(text, width) or [""]]
+        if isinstance(found, Refused):
+            texts = one_line(f"{found.message}."), one_line(found.hint)
+            return [[(line, "bad")] for text in texts for line in wrap(text, width)]
+        return [row for draft in found.drafts for row in self._draft(found, draft, width)]
+
+    def _draft(self, found: Probed, probed: ProbeDraft, width: int) -> list[Row]:
+        run = run_of(found, probed)
+        passages = retrieval_rows.rows_needed(probed.retrieval)
+        remark = [[(line, "warn")] for line in wrap(one_line(probed.remark), width)]
+        return [
+            title_row(width, probed.title, f"{len(probed.draft.tokens)} tokens"), *remark,
+            *tree_rows(run.rounds[0], run, 0, width, TREE_ROWS, judged=False),
+            *retrieval_rows.rows(run, 0, width, passages, judged=False), [],
+        ]
+
+
+def run_of(found: Probed, probed: ProbeDraft) -> RunState:
+    """A probe as a run with a single round, for the widgets that draw rounds."""
+    tokens = [TokenState(p, p, "target", "target", 1.0, -1, Emitted(-1, p, p, "target")) for p in found.pieces]
+    round_ = Round(
+        index=1, position=found.tokens, draft=probed.draft, path=(), emitted=(), draft_seconds=probed.retrieval.seconds,
+        verify_seconds=0.0, other_seconds=0.0, cache_length=0, retrieval=probed.retrieval,
+    )
+    return RunState(rounds=Log([round_]), starts=Log([len(tokens)]), tokens=Log(tokens))
 
 
 class ProbeScreen(SpecModal[None]):
@@ -41,29 +92,31 @@ class ProbeScreen(SpecModal[None]):
         Binding("down", "scroll(1)", "Down", id="probe.down", show=False, tooltip="Scroll"),
     ]
 
-    def __init__(self, sitting: ChatSession, name: str) -> None:
+    def __init__(self, session: ChatSession, name: str) -> None:
         super().__init__()
-        self.sitting, self.stock, self.store = sitting, sitting.stock, name
+        self.session, self.jobs, self.datastore = session, session.stock, name
         self._wanted: Question | None = None
-        self._shown: object = self.stock.probed  # of another time
+        self._shown: object = self.jobs.probed  # the answer to an earlier question
 
     def compose(self) -> ComposeResult:
-        with Box(f"probe {self.store}", "tab text, prompt · ↑ ↓ scroll · ctrl+y copy command · esc close"):
+        with Box(f"probe {self.datastore}", "tab text, prompt · ↑ ↓ scroll · ctrl+y copy command · esc close"):
             yield Field(TEXT, "", classes="wide", id="probe-text")
             yield Field(PROMPT, "", classes="wide", id="probe-prompt")
             with VerticalScroll(id="found", can_focus=False):
-                yield Static(EMPTY, id="lines", markup=False)
+                yield ProbePanel(id="drafts")
             yield Static("", id="hint", markup=False)
 
     def on_mount(self) -> None:
+        self.panel = self.query_one(ProbePanel)
+        self.panel.show(None)
         self.query(Input).first().focus()
-        self.set_interval(EVERY, self._look)
+        self.set_interval(INTERVAL, self._update)
 
     @property
     def question(self) -> Question:
         """What is asked now."""
         text, prompt = (self.query_one(f"#probe-{field} Input", Input).value for field in ("text", "prompt"))
-        return self.store, text, prompt if prompt.strip() else None
+        return self.datastore, text, prompt if prompt.strip() else None
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._wanted = self.question
@@ -77,32 +130,28 @@ class ProbeScreen(SpecModal[None]):
     def _hint(self, words: str) -> None:
         self.query_one("#hint", Static).update(one_line(words))
 
-    def _look(self) -> None:
-        if self._wanted is not None and not self.sitting.busy:
+    def _update(self) -> None:
+        if self._wanted is not None and not self.session.busy:
             wanted, self._wanted = self._wanted, None
             if wanted[1] or wanted[2]:
-                self.stock.probe(wanted)
+                self.jobs.probe(wanted)
             else:
-                self.query_one("#lines", Static).update(EMPTY)
+                self.panel.show(None)
         elif self._wanted is not None:
-            self._hint(self.sitting.still)
-        if self.stock.probed is not self._shown:
-            self._shown = self.stock.probed
+            self._hint(self.session.still)
+        if self.jobs.probed is not self._shown:
+            self._shown = self.jobs.probed
             self._draw()
 
     def _draw(self) -> None:
-        found, shown = self.stock.probed, self.query_one("#lines", Static)
-        if found is None or found is not self._shown or found.name != self.store or not any(self.question[1:]):
-            return
-        if isinstance(found, Refused):
-            shown.update(Content.styled(f"{one_line(found.message)}.\n{one_line(found.hint)}", "$error"))
-        else:
-            shown.update(Content("\n").join(lines(found, shown.size.width or 70)))
+        probed = self.jobs.probed
+        current = probed is not None and probed is self._shown and probed.name == self.datastore
+        self.panel.show(probed if current and any(self.question[1:]) else None)
 
     def action_scroll(self, step: int) -> None:
         self.query_one("#found", VerticalScroll).scroll_relative(y=step, animate=False)
 
     def action_copy(self) -> None:
-        line = command.probe_line(*self.question, self.sitting.load_request)
+        line = command.probe_line(*self.question, self.session.load_request)
         self.app.copy_to_clipboard(line)
         self._hint(f"copied: {line}")

@@ -1,4 +1,4 @@
-"""What a round's lookup in datastores brought, as rows below its draft tree."""
+"""What a round retrieved from datastores, as rows below its draft tree."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from spec_tui.tui.widgets.strip_panel import Row, Span, fit, title_row
 from spec_tui.tui.widgets.strip_plot import spark
 from spec_tui.tui.widgets.wrap import cells
 
-FEWEST = 10  # rows of the whole panel from which on the lookup has a place in it
-_HEAD, _EACH = 4, 2  # rows: title, match, hits, lengths; of a passage
+FEWEST = 10  # rows of the whole panel; a lower one has no space for the retrieval
+_HEAD, _EACH = 4, 2  # rows of the title, match, hits and lengths; rows of a passage
 
 
 def room_for(run: RunState, event: Round, height: int) -> int:
-    """Rows for the lookup in a panel of this height: the same in every round of a run, so that nothing jumps."""
+    """Rows for the retrieval in a panel of this height: the same in every round of a run, so that nothing jumps."""
     searches = run.started is not None and bool(run.started.datastores)
     if height < FEWEST or not (searches or event.retrieval):
         return 0
     return min(height // 3, _HEAD + _EACH * 5)
 
 
+def rows_needed(found: Retrieval) -> int:
+    """Rows that show a single retrieval completely, without the lengths of other rounds."""
+    return _HEAD - 1 + _EACH * len(found.passages)
+
+
 def rows(run: RunState, index: int, width: int, height: int, judged: bool = True) -> list[Row]:
-    """The matched suffix, how often it was found, the nearest neighbours, and the places the draft came from; which of
-    them wrote what was accepted, where the draft is ``judged``."""
+    """The matched suffix, how often it was found, the nearest neighbours, and the places the draft came from. If the
+    draft is ``judged``, the passages of the accepted tokens are marked."""
     event = run.rounds[index]
     found = event.retrieval
     if found is None:
@@ -32,7 +37,7 @@ def rows(run: RunState, index: int, width: int, height: int, judged: bool = True
         out = [title_row(width, "retrieval", f"{found.seconds * 1e3:.2f} ms"), _key(run, index, found, width)]
         if found.hits:
             out.append([(fit(_counts(found), width), "muted")])
-        if found.match is not None and height > _HEAD:
+        if found.match is not None and height > _HEAD and run.history:
             out.append(_lengths(run.history[index].matches, width))
         kept = {event.draft.origins[o].passage for o in _origins_of_path(event)} if judged else set()
         single = height - len(out) < _EACH
@@ -43,7 +48,7 @@ def rows(run: RunState, index: int, width: int, height: int, judged: bool = True
 
 
 def beside(passage: Passage, width: int) -> tuple[str, str]:
-    """The passage's text before and after the point of the match, so that this point is in sight."""
+    """The passage's text before and after the point of the match, cut so that this point is visible."""
     before, after = one_line(passage.before), one_line(passage.after)
     left = max(width // 3, width - 1 - cells(after))
     if cells(before) > left:
@@ -60,13 +65,13 @@ def place_words(datastore: str | None, document: str | None, line: int | None) -
 
 
 def weight_words(passage: Passage, found: Retrieval) -> str:
-    """How often a draft was found; a share of what is to be expected, or how near its key is."""
+    """How often the passage was found, or its expected share, or the similarity of its key."""
     counted = found.match is not None and passage.weight >= 1
     return f"×{passage.weight:.0f}" if counted else f"{passage.weight:.2f}"
 
 
 def suffix(run: RunState, index: int, count: int) -> str:
-    """The last ``count`` tokens before a round, as they are labelled."""
+    """Labels of the last ``count`` tokens before a round."""
     start = run.starts[index]
     written = [token.piece for token in run.tokens[max(0, start - count) : start]]
     missing = count - len(written)
@@ -80,7 +85,7 @@ def _key(run: RunState, index: int, found: Retrieval, width: int) -> Row:
         near = " ".join(f"{score:.2f}" for score in found.scores)
         return [("nearest ", "muted"), (fit(near or "nothing near enough", width - 8).rstrip(), "text")]
     if not found.match:
-        return [("no end of the text was found", "muted")]
+        return [("no suffix of the text was found", "muted")]
     head = f"match {found.match} "
     text = one_line(suffix(run, index, found.match))
     while cells(text) > max(1, width - cells(head) - 2):
@@ -89,7 +94,7 @@ def _key(run: RunState, index: int, found: Retrieval, width: int) -> Row:
 
 
 def _lengths(matches: dict[int, int], width: int) -> Row:
-    """How often the longest match was so long, over the rounds so far (REST's Fig. 13)."""
+    """How many rounds had a longest match of each length, so far (REST's Fig. 13)."""
     longest = max(matches)
     bars = spark([matches.get(length, 0) for length in range(longest + 1)])
     return [("lengths 0 ", "muted"), (fit(bars, min(len(bars), width - 14)), "text"), (f" {longest}", "muted")]
@@ -103,7 +108,7 @@ def _counts(found: Retrieval) -> str:
 
 
 def _origins_of_path(event: Round) -> list[int]:
-    """Indices of the origins of what was accepted, second ones too."""
+    """Indices of the origins of the accepted nodes, second ones too."""
     first, second = event.draft.origin, event.draft.also
     return [first[n] for n in event.path] + [second[n] for n in event.path if second and second[n] >= 0]
 

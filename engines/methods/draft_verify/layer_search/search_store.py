@@ -1,4 +1,4 @@
-"""Searches as they are kept: a file of JSON for each model and machine, whole after every trial."""
+"""Layer searches on disk: one JSON file for each model and machine, complete after every trial."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from engines import user_folders as folders
+from engines import user_folders
 from engines.errors import UsageProblem
 from engines.machine import processor
 from engines.model.skipped_layers import SkippedLayers
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 FORMAT = 1
 _LARGEST = 64 << 20  # bytes of a file that are read
 _ID = re.compile(r"[0-9a-f]{12}")
-_SLOW = 0.8  # of the usual speed: the machine was busy
+_BUSY = 0.8  # of the usual speed: below it, the machine was busy
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the speed of a draft depends on beside the model. No name of a host: one that changes is still the same."""
+    """The machine that the speed of a draft depends on. It has no host name, because that may change."""
 
     system: str
     processor: str
@@ -42,7 +42,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which model on which machine: what a set of sublayers was searched for.
+    """The model and the machine that a set of sublayers was searched for.
 
     Attributes:
         fingerprint: of the weights (``engines.model.loading.weights_fingerprint``).
@@ -62,7 +62,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """What the trials of a search have in common: how many prompts, which (a digest), tokens of each answer, seed."""
+    """What all trials of a search share: number of prompts, their digest, tokens of each answer, seed."""
 
     prompts: int
     digest: str
@@ -72,14 +72,14 @@ class SearchSettings:
 
 @dataclass(frozen=True, slots=True)
 class SearchTrial:
-    """A set of sublayers, measured.
+    """The measurement of one set of sublayers.
 
     Attributes:
         skipped: the set, as ``SkippedLayers`` writes it.
-        speed_up: tokens/s of self-speculation over that of autoregressive decoding, both measured in turns.
-        tokens_per_second, baseline: the two.
-        acceptance: accepted / drafted; None where nothing was drafted.
-        low, high: of several repeats the extremes of the speed-up, which then is their median.
+        speed_up: ``tokens_per_second`` / ``baseline``.
+        tokens_per_second, baseline: of self-speculation and of autoregressive decoding, measured in turns.
+        acceptance: accepted / drafted; None if nothing was drafted.
+        low, high: the extremes of several repeats, whose median ``speed_up`` then is; None for one measurement.
     """
 
     skipped: str
@@ -93,7 +93,7 @@ class SearchTrial:
     def __post_init__(self) -> None:
         for value in (self.speed_up, self.tokens_per_second, self.baseline):
             if not (math.isfinite(value) and value > 0):
-                raise ValueError("a speed that is none")
+                raise ValueError("a speed is not a positive number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,28 +115,28 @@ class Search:
 
     def __post_init__(self) -> None:
         if self.format != FORMAT or self.identity.layers < 1:
-            raise ValueError("of another version of this program")
+            raise ValueError("written by another version of this program")
         for trial in (*self.trials, *([self.found] if self.found else [])):
             if not SkippedLayers.parse(trial.skipped, self.identity.layers):
                 raise ValueError("a trial without sublayers")
 
     @property
     def best(self) -> SearchTrial | None:
-        """What was found; before that the trial that looks best, None without trials."""
+        """``found``, or before that the trial that looks best; None without trials."""
         return self.found or max(self.trials, key=lambda trial: trial.speed_up, default=None)
 
     @property
-    def slow(self) -> int:
-        """Trials during which autoregressive decoding was a fifth slower than usual: the machine was busy."""
+    def busy_trials(self) -> int:
+        """How many trials found autoregressive decoding a fifth slower than usual, because the machine was busy."""
         if not self.trials:
             return 0
         usual = median(trial.baseline for trial in self.trials)
-        return sum(trial.baseline < _SLOW * usual for trial in self.trials)
+        return sum(trial.baseline < _BUSY * usual for trial in self.trials)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSearch:
-    """A search that lies on the disk; ``search`` is None and ``problem`` a sentence where it cannot be used."""
+    """A search on disk. If it cannot be used, ``search`` is None and ``problem`` says why."""
 
     id: str
     search: Search | None
@@ -156,48 +156,48 @@ def identify(target: CausalModel) -> Identity:
 
 
 def find(identity: Identity) -> Search | None:
-    """The search of a model on a machine, None where there is none. Raises UsageProblem for one that is damaged."""
+    """The search of a model on a machine, None if there is none. Raises UsageProblem if it is damaged."""
     file = _file(identity.id)
     return _read(file) if file.is_file() else None
 
 
 def listing() -> list[StoredSearch]:
-    """Every search there is, damaged ones too, and marked so."""
+    """Every search on disk; damaged ones are listed with their problem."""
     try:
         files = sorted(file for file in _home().glob("*.json") if _ID.fullmatch(file.stem))
     except OSError:
         return []
-    return [_entry(file) for file in files]
+    return [_stored(file) for file in files]
 
 
-def elsewhere(identity: Identity) -> list[Search]:
+def searches_elsewhere(identity: Identity) -> list[Search]:
     """Searches of the same weights on another machine or in another dtype."""
     found = [entry.search for entry in listing() if entry.search is not None]
     return [s for s in found if s.identity.fingerprint == identity.fingerprint and s.identity != identity]
 
 
 def save(search: Search) -> None:
-    """Keep a search as it is now. Raises UsageProblem where it cannot be written."""
+    """Write a search to disk. Raises UsageProblem if it cannot be written."""
     try:
-        folders.write_json(_file(search.identity.id), encoding.plain(search))
+        user_folders.write_json(_file(search.identity.id), encoding.plain(search))
     except OSError as error:
         raise UsageProblem(
-            f"the search cannot be kept ({error.strerror})", "make room, or set SPEC_TUI_DATA_DIR to another place"
+            f"the search cannot be saved ({error.strerror})", "make room, or set SPEC_TUI_DATA_DIR to another place"
         ) from None
 
 
 def remove(name: str) -> None:
-    """Delete a search. Raises UsageProblem where there is none of this id."""
+    """Delete a search. Raises UsageProblem if there is none with this id."""
     if not _ID.fullmatch(name) or not _file(name).is_file():
         known = ", ".join(entry.id for entry in listing()) or "none"
-        raise UsageProblem(f"there is no search {name[:40]!r}", f"searches at hand: {known}")
-    with held(name):
+        raise UsageProblem(f"there is no search {name[:40]!r}", f"known searches: {known}")
+    with locked(name):
         _file(name).unlink(missing_ok=True)
 
 
 @contextmanager
-def held(name: str) -> Iterator[None]:
-    """Hold a search against other processes. Raises UsageProblem where one holds it."""
+def locked(name: str) -> Iterator[None]:
+    """Lock a search against other processes. Raises UsageProblem if another process has locked it."""
     from filelock import FileLock, Timeout
 
     try:
@@ -208,7 +208,7 @@ def held(name: str) -> Iterator[None]:
         raise UsageProblem("this model's layers are being searched already", "wait for it, or stop it") from None
     except OSError as error:
         raise UsageProblem(
-            f"searches cannot be kept ({error.strerror})", "set SPEC_TUI_DATA_DIR to another place"
+            f"searches cannot be saved ({error.strerror})", "set SPEC_TUI_DATA_DIR to another place"
         ) from None
     try:
         yield
@@ -217,14 +217,14 @@ def held(name: str) -> Iterator[None]:
 
 
 def _home() -> Path:
-    return folders.data() / "layers"
+    return user_folders.data() / "layers"
 
 
 def _file(name: str) -> Path:
     return _home() / f"{name}.json"
 
 
-def _entry(file: Path) -> StoredSearch:
+def _stored(file: Path) -> StoredSearch:
     try:
         return StoredSearch(file.stem, _read(file))
     except UsageProblem as error:
@@ -237,7 +237,7 @@ def _read(file: Path) -> Search:
             content = stream.read(_LARGEST + 1)
         if len(content) > _LARGEST:
             raise ValueError("too long")
-        search = encoding.build(Search, json.loads(content.decode("utf-8")))
+        search = encoding.decode(Search, content)
         if search.identity.id != file.stem:
             raise ValueError("of another model")
         return search

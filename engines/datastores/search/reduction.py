@@ -9,7 +9,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from engines.datastores.search.product import product
+from engines.datastores.search.ann import product
 from engines.errors import RunFailed, UsageProblem
 
 BLOCK = 4096  # rows that are worked on together

@@ -1,0 +1,141 @@
+"""What would be drafted from a datastore after a text: the retrieving methods' own drafts, without a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from engines.core.tree import DraftTree
+from engines.datastores.events import Probed, ProbeDraft
+from engines.datastores.storage import catalog
+from engines.errors import UsageProblem
+from engines.methods import registry
+from engines.methods.drafter import DraftLimits, Outcome, Resources
+from engines.report.event_types import Draft, Retrieval
+from engines.request import Request
+
+if TYPE_CHECKING:
+    from engines.datastores.search.open_datastores import OpenDatastores
+    from engines.datastores.storage.manifest import ModelIdentity
+    from engines.detokenizer import Detokenizer
+    from engines.model.causal_model import CausalModel
+
+NEEDS = {"sparse": "datastore", "dense": "dense datastore"}
+"""What the method that searches a part of a datastore needs, and nothing else."""
+
+_PIECES = 64  # labels of the last tokens that are kept
+_LIMITS = {"c": 24, "drafts": 10, "length": 10}
+_NODES = 512  # of a draft
+
+
+class ProbeModel(Protocol):
+    """A loaded model, as far as a probe uses it (``engines.runtime.Runtime``)."""
+
+    target: CausalModel
+    tokenizer: Any
+    identity: ModelIdentity
+    shelf: OpenDatastores
+    words: Detokenizer
+
+    def run(self, request: Request) -> Iterator[Any]:
+        """Answers a request, as events; the last one is ``Finished``."""
+
+
+def probe(model: ProbeModel, name: str, text: str, prompt: str | None = None) -> Probed:
+    """What would be drafted from each part of a datastore that fits the model.
+
+    Raises:
+        UsageProblem: there is no such datastore, or it does not fit; the text has no tokens.
+    """
+    context = context_of(model.tokenizer, text, prompt, model.target.vocab_size)
+    drafts = []
+    if name in model.shelf.fitting() or name in model.shelf.offered:
+        drafts.append(probe_part("sparse", name, context, model.shelf, model.words, model.target.vocab_size))
+    if name in model.shelf.fitting(dense=True):
+        following, hidden = last_hidden_state(model, context, prompt if not text else None)
+        drafts.append(
+            probe_part("dense", name, following, model.shelf, model.words, model.target.vocab_size, hidden)
+        )
+    if not drafts:
+        catalog.find(name)
+        raise UsageProblem(f"datastore {name} does not fit the model", "choose one that does, or build it anew")
+    return Probed(name, text, prompt, len(context), pieces_of(context, model.words), tuple(drafts))
+
+
+def probe_part(
+    part: str, name: str, context: Sequence[int], datastores: OpenDatastores, detokenizer: Detokenizer,
+    vocab_size: int, hidden: np.ndarray | None = None, sizes: Mapping[str, int] = _LIMITS,
+) -> ProbeDraft:
+    """The draft after ``context`` of the method that searches this part of a datastore.
+
+    Args:
+        part: one of ``NEEDS``.
+        hidden: the target's hidden state float32 [H] of the row that produced the last token; for the dense part.
+        sizes: values of the method's options, if it has them.
+
+    Raises:
+        UsageProblem, DatastoreProblem: see ``OpenDatastores.sparse``.
+    """
+    spec = next(spec for spec in registry.specs() if spec.needs == (NEEDS[part],))
+    resources = Resources(None, vocab_size, shelf=datastores, words=detokenizer, datastores=(name,))
+    options = spec.parse({})
+    drafter = registry.drafter_class(spec.id)(resources, **options | {k: v for k, v in sizes.items() if k in options})
+    outcome = Outcome(list(context), len(context) - 1, DraftTree(), (), (context[-1],), None)
+    if hidden is not None:
+        import torch
+
+        outcome.hidden = torch.from_numpy(hidden[None])
+    drafter.start(outcome)  # reads the datastore into memory, so that the lookup is timed as in a run
+    tree = drafter.propose(list(context), DraftLimits(sizes.get("length", _NODES), _NODES))
+    draft = Draft(
+        tokens=tuple(tree.tokens), parents=tuple(tree.parents), pieces=tuple(map(detokenizer.piece, tree.tokens)),
+        probs=tuple(tree.probs), origin=tuple(tree.origin), origins=tuple(tree.origins),
+    )
+    remark = datastores.dense((name,))[0].remark if part == "dense" else ""
+    return ProbeDraft(spec.id, spec.title, draft, tree.retrieval or Retrieval(0.0), remark)
+
+
+def pieces_of(context: Sequence[int], detokenizer: Detokenizer) -> tuple[str, ...]:
+    """Labels of the last tokens of a context, as ``Probed`` has them."""
+    return tuple(map(detokenizer.piece, context[-_PIECES:]))
+
+
+def context_of(tokenizer: Any, text: str, prompt: str | None, vocab_size: int) -> list[int]:
+    """Token ids of a text as a run would have it.
+
+    Args:
+        prompt: the text begins the answer to it; None takes the text as it is.
+
+    Raises:
+        UsageProblem: there are no tokens; see ``engines.prompt.encode``.
+    """
+    from engines.prompt import encode
+
+    request = Request((("user", text if prompt is None else prompt),), raw=prompt is None)
+    request.check()
+    tokens, _ = encode(tokenizer, request, vocab_size)
+    return tokens + (tokenizer(text, add_special_tokens=False)["input_ids"] if prompt is not None and text else [])
+
+
+def last_hidden_state(
+    model: ProbeModel, context: Sequence[int], prompt: str | None = None
+) -> tuple[list[int], np.ndarray]:
+    """A context, and the hidden state float32 [H] of the row that produced its last token. Of a text longer than the
+    model's context the end is read. If the answer to ``prompt`` has not begun, the context is extended by the target's
+    first token, which in a run comes before the first draft.
+
+    Raises:
+        UsageProblem: a text of one token, which no row produced.
+    """
+    from engines.datastores.building.hidden_states import HiddenStates
+
+    tokens = list(context)
+    if prompt is not None:
+        *_, finished = model.run(Request((("user", prompt),), registry.baseline().id, max_new_tokens=1))
+        tokens.append(finished.tokens[0])
+    if len(tokens) < 2:
+        raise UsageProblem("a text of one token has nothing before it", "give more of the text")
+    read = HiddenStates(model.target, model.identity, None)
+    return tokens, read([np.array(tokens[:-1][-read.context :])])[0][-1]
