@@ -39,8 +39,8 @@ def hold(name):
 
 def build(name, numbers=(1, 2, 3), replace=False, **changes):
     with build_journal(name, {"numbers": list(numbers)}, replace=replace) as place:
-        place.appending("numbers.bin").write(np.array(numbers, "<i4").tobytes())
-        place.appending("part/notes.txt").write(b"hello")
+        place.open_to_append("numbers.bin").write(np.array(numbers, "<i4").tobytes())
+        place.open_to_append("part/notes.txt").write(b"hello")
         place.commit("numbers", None)
         files = {"numbers.bin": ("<i4", (len(numbers),)), "part/notes.txt": None}
         return place.finish(describe(name, **changes), files)
@@ -195,7 +195,7 @@ def test_shipped_ones_are_found_and_stay(home, tmp_path):
 
 def test_a_build_under_way_is_not_taken_for_a_store_and_holds_its_name(home):
     with build_journal("mine", {}) as place:
-        place.appending("numbers.bin").write(b"1")
+        place.open_to_append("numbers.bin").write(b"1")
         [entry] = catalog.listing()
         assert entry.unfinished and entry.manifest is None
         with pytest.raises(UsageProblem, match="no datastore"):
@@ -211,7 +211,7 @@ def test_a_build_under_way_is_not_taken_for_a_store_and_holds_its_name(home):
 
 def test_a_build_that_came_to_nothing_leaves_nothing(home):
     with pytest.raises(ZeroDivisionError), build_journal("mine", {}) as place:
-        place.appending("numbers.bin").write(b"1")
+        place.open_to_append("numbers.bin").write(b"1")
         raise ZeroDivisionError
     assert catalog.listing() == []
 
@@ -235,7 +235,7 @@ def test_what_was_not_committed_is_cut_off(home):
         with build_journal("mine", {"v": 1}) as place:
             begin = place.state("count") or 0
             for n in range(begin, 10):
-                place.appending("numbers.bin").write(np.array([n], "<i4").tobytes())
+                place.open_to_append("numbers.bin").write(np.array([n], "<i4").tobytes())
                 if n == stop:
                     raise KeyboardInterrupt
                 if n % 3 == 2:
@@ -266,7 +266,7 @@ def test_an_unfinished_build_of_something_else_is_not_gone_on_with(home):
 ])  # fmt: skip
 def test_a_damaged_journal_means_starting_over(home, damage):
     with build_journal("mine", {}) as place:
-        place.appending("numbers.bin").write(b"1234")
+        place.open_to_append("numbers.bin").write(b"1234")
         place.commit("stage", 1)
     journal = home / "mine.partial" / "journal"
     journal.write_bytes(damage(journal.read_bytes()))
@@ -279,12 +279,12 @@ def test_only_the_disk_s_own_errors_are_said_to_be_the_disk_s(home):
         raise BrokenPipeError
     with pytest.raises(DatastoreProblem, match="cannot be written"), build_journal("mine", {}) as place:
         shutil.rmtree(place.folder)
-        place.appending("numbers.bin")
+        place.open_to_append("numbers.bin")
 
 
 def test_a_file_shorter_than_the_journal_says_means_starting_over(home):
     with build_journal("mine", {}) as place:
-        place.appending("numbers.bin").write(b"1234")
+        place.open_to_append("numbers.bin").write(b"1234")
         place.commit("stage", 1)
     (home / "mine.partial" / "numbers.bin").write_bytes(b"12")
     with build_journal("mine", {}) as place:
