@@ -1,20 +1,36 @@
-"""``spec-tui doctor``: what is installed, what works, what is at hand, what is missing."""
+"""``spec-tui doctor``: what is installed, what works, which models and datastores are here, what is missing."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import os
+import platform
+import shutil
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
+from engines import machine
+from spec_tui.cli.library_probe import probe
 from spec_tui.cli.options import Format, OutputFormat
+from spec_tui.cli.output import console
+from spec_tui.present.ansi import FateStyle
 from spec_tui.present.text import one_line
+from spec_tui.session.log import log_path
+
+if TYPE_CHECKING:
+    from engines.datastores.storage.catalog import CatalogEntry
 
 Rows = list[tuple[str, str]]
+_PACKAGES = (
+    "torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "numpy", "textual", "rich",
+    "typer", "platformdirs", "pydivsufsort", "scann", "faiss-cpu", "optuna", "matplotlib",
+)
+_VARIABLES = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS")
 
 
 def doctor(format: OutputFormat = Format.text) -> int:
-    """Say what is installed, which devices and back ends work, which models are at hand, what is missing."""
-    from spec_tui.cli.doctor_facts import collect
-
+    """Say what is installed, which devices and back ends work, which models are here, what is missing."""
     facts = collect()
     if format is Format.json:
         print(json.dumps(facts, indent=2))
@@ -24,21 +40,20 @@ def doctor(format: OutputFormat = Format.text) -> int:
 
 
 def _print(facts: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for title, rows in _sections(facts).items():
         for index, (name, value) in enumerate(rows):
             heading = Text(title if index == 0 else "", style="bold")
-            table.add_row(heading, Text(one_line(name)), Text(one_line(value), overflow="fold"))
-        table.add_row()
-    console = Console(highlight=False)
-    console.print(table)
+            grid.add_row(heading, Text(one_line(name)), Text(one_line(value), overflow="fold"))
+        grid.add_row()
+    out = console()
+    out.print(grid)
     for sentence in facts["missing"]:
-        console.print(Text.assemble(("missing: ", "bold"), one_line(sentence)))
-    console.print(Text("Nothing is sent anywhere; there is no telemetry."))
+        out.print(Text.assemble(("missing: ", "bold"), one_line(sentence)))
+    out.print(Text("Nothing is sent anywhere; there is no telemetry."))
 
 
 def _sections(facts: dict[str, Any]) -> dict[str, Rows]:
@@ -79,3 +94,100 @@ def _model(model: dict[str, Any]) -> str:
     if model["problem"]:
         return f"{model['problem']} ({model['path']})"
     return f"{model['type']}, {model['parameters'] / 1e6:.1f} M parameters, {model['dtype']}, {model['path']}"
+
+
+def collect() -> dict[str, Any]:
+    """Everything, as plain data; takes as long as importing torch."""
+    from engines.datastores.storage import catalog
+    from engines.hub import hub_cache, local_models
+
+    libraries = probe()
+    facts = {
+        "versions": {"spec-tui": _version("spec-tui"), "python": platform.python_version()}
+        | {name: _version(name) for name in _PACKAGES},
+        "machine": _machine(),
+        "libraries": libraries,
+        "devices": _devices(libraries["torch"]),
+        "samples": list(local_models.shipped()),
+        "hub": {"cache": str(hub_cache.folder()), "offline": _on("HF_HUB_OFFLINE"), "models": local_models.cached()},
+        "datastores": [_datastore(entry) for entry in catalog.listing()],
+        "terminal": _terminal_facts(),
+        "logs": str(log_path("engine").parent),
+        "telemetry": "none: nothing is sent anywhere",
+    }
+    return facts | {"missing": _missing(facts)}
+
+
+def _datastore(entry: CatalogEntry) -> dict[str, Any]:
+    facts = entry.manifest
+    holds = "" if facts is None else f"{facts.kind}, {facts.documents} documents, {facts.tokens} tokens"
+    return {"name": entry.name, "path": str(entry.folder), "holds": holds, "problem": entry.problem or None}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _machine() -> dict[str, Any]:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    total, free = machine.ram()
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": platform.machine(),
+        "cpus": os.cpu_count(),
+        "usable_cpus": usable,
+        "memory_gb": None if total is None else round(total / 1e9, 1),
+        "free_memory_gb": None if free is None else round(free / 1e9, 1),
+    }
+
+
+def _devices(torch: dict[str, Any]) -> list[dict[str, Any]]:
+    """Devices that torch can compute on, with their back ends."""
+    if not torch["works"]:
+        return []
+    linear = f"linear layers: {', '.join(['plain', *torch['layouts']])}"
+    found = [{"device": "cpu", "detail": f"{torch['threads']} threads, {linear}"}]
+    found += [{"device": f"cuda:{i}", "detail": name} for i, name in enumerate(torch["cuda"])]
+    return found + ([{"device": "mps", "detail": "Apple GPU"}] if torch["mps"] else [])
+
+
+def _terminal_facts() -> dict[str, Any]:
+    size = shutil.get_terminal_size((0, 0))
+    ink = FateStyle.of(sys.stdout, os.environ)
+    return {
+        "terminal": sys.stdout.isatty(),
+        "columns": size.columns or None,
+        "rows": size.lines or None,
+        "encoding": sys.stdout.encoding,
+        "colour": ink.colour,
+        "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+    }
+
+
+def _on(name: str) -> bool:
+    return os.environ.get(name, "").lower() in ("1", "on", "yes", "true")
+
+
+def _missing(facts: dict[str, Any]) -> list[str]:
+    """What is not there, each with what it would be good for or how to get it."""
+    libraries = facts["libraries"]
+    found = [
+        f"{name} does not work ({libraries[name]['problem']}): no model can be loaded; reinstall spec-tui"
+        for name in ("torch", "transformers")
+        if not libraries[name]["works"]
+    ]
+    found += [
+        f"the sample {model['role']} model is unusable ({model['problem']}): give --model"
+        for model in facts["samples"]
+        if model["problem"]
+    ]
+    if libraries["torch"]["works"] and not (libraries["torch"]["cuda"] or libraries["torch"]["mps"]):
+        found.append("no GPU that torch can use: models run on the CPU")
+    if not (libraries["scann"]["works"] or libraries["faiss"]["works"]):
+        found.append("neither scann nor faiss works: retrieval by embeddings will search exactly, and slowly")
+    if not facts["datastores"]:
+        found.append("no datastores: reinstall spec-tui, or build one with spec-tui datastore build")
+    return found

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from engines.errors import UsageProblem
 from engines.report.run_state import RunState, fold_all
@@ -17,13 +18,12 @@ FOLDER = Path(__file__).parent / "lessons"
 _TERMS = "terms.toml"
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Text beside a place of a run.
 
     Attributes:
-        text: paragraphs with places for facts (``filling``).
-        round: which round, by a name of ``picks``; ``phase`` is a phase of it.
+        text: paragraphs with places for facts (``templates``).
+        round: which round, by a name of ``round_selectors.PICKS``; ``phase`` is a phase of it.
         trace: the run, one of the lesson's; "" is its first.
         terms: words of it that ``terms`` explains.
         see: where to read on.
@@ -38,8 +38,7 @@ class Page:
     see: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerChoice:
+class AnswerChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A possible answer: right where ``when`` holds; ``wrong`` says in a sentence why it does not."""
 
     text: str
@@ -47,8 +46,7 @@ class AnswerChoice:
     wrong: str
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the learner guesses, a number or one of the choices, before the run tells.
 
     Attributes:
@@ -67,8 +65,7 @@ class Question:
     choices: tuple[AnswerChoice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Lesson:
+class Lesson(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A few pages and a question.
 
     Attributes:
@@ -93,14 +90,14 @@ def find(name: str) -> Lesson:
     """The lesson of this name. Raises UsageProblem where there is none."""
     for path in _files():
         if path.stem.partition("-")[2] == name:
-            return _lesson(name, tomllib.loads(path.read_text("utf-8")))
+            return _lesson(name, msgspec.toml.decode(path.read_bytes()))
     raise UsageProblem(f"there is no lesson {name!r}", "the lessons are: " + ", ".join(names()))
 
 
 @cache
 def terms() -> Mapping[str, str]:
     """Words that are explained, each in a sentence."""
-    return tomllib.loads((FOLDER / _TERMS).read_text("utf-8"))
+    return msgspec.toml.decode((FOLDER / _TERMS).read_bytes())
 
 
 def recorded(lesson: Lesson) -> dict[str, RunState]:
@@ -112,21 +109,12 @@ def _files() -> list[Path]:
     return sorted(path for path in FOLDER.glob("*.toml") if path.name != _TERMS)
 
 
-def _lesson(name: str, record: dict) -> Lesson:
-    pages = tuple(_page(page) for page in record["pages"])
-    return Lesson(name, record["title"], record["about"], tuple(record["traces"]), pages, _question(record["question"]))
-
-
-def _page(record: dict) -> Page:
-    return Page(**{**record, "terms": tuple(record.get("terms", ()))})
-
-
-def _question(record: dict) -> Question:
-    """The reveal stands beside the question's own place unless it names another."""
-    record = dict(record)
-    reveal = record.pop("reveal")
-    choices = tuple(AnswerChoice(**choice) for choice in record.pop("choices", ()))
-    rest = {key: record.pop(key) for key in ("answer", "most", "low", "high") if key in record}
-    page = _page({"title": "Your guess", **record})
-    place = {"round": page.round, "phase": page.phase, "trace": page.trace, "title": "What the run says"}
-    return Question(page, _page({**place, **reveal}), choices=choices, **rest)
+def _lesson(name: str, record: dict[str, Any]) -> Lesson:
+    """The lesson of a file. The place of a question is written beside its answers, and what the run says stands at
+    the same place unless it names another."""
+    question = record["question"]
+    place = {key: question.pop(key) for key in ("round", "phase", "trace") if key in question}
+    page = {key: question.pop(key) for key in ("title", "text", "terms", "see") if key in question}
+    question["page"] = {"title": "Your guess", **place, **page}
+    question["reveal"] = {"title": "What the run says", **place, **question["reveal"]}
+    return msgspec.convert(record | {"name": name}, Lesson)

@@ -16,7 +16,6 @@ from engines.datastores.building.build_spec import BuildSpec
 from engines.hub import local_models as at_hand
 from engines.methods.registry import specs
 from engines.samples import sample_model
-from spec_tui.cli import doctor_facts as facts
 from spec_tui.cli import library_probe as probe
 from spec_tui.cli.commands import app
 from spec_tui.present.shell_lines import build_line, chat_line, probe_line
@@ -72,7 +71,7 @@ def test_engines_as_text(cli, monkeypatch):
 def no_probe(monkeypatch):
     works = {name: {"works": True, "problem": None} for name in probe.LIBRARIES}
     works["torch"] |= {"threads": 2, "cuda": [], "mps": False, "layouts": ["packed"]}
-    monkeypatch.setattr(facts, "probe", lambda: works)
+    monkeypatch.setattr("spec_tui.cli.doctor.probe", lambda: works)
     return works
 
 
