@@ -9,15 +9,25 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from engines.datastores.building.corpus import BuildModel, Document
 from engines.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from engines.datastores.building.build_spec import BuildSpec
+from engines.request import Request
 
 _LARGEST = 64 << 20  # bytes of a file of prompts
+
+
+class AnswerSpec(Protocol):
+    """How answers are sampled; a ``build_spec.BuildSpec`` says it."""
+
+    answers: int
+    temperature: float
+    max_new_tokens: int
+    system: str
+
+    def request(self, prompt: str, number: int = 0) -> Request:
+        """The request for answer ``number`` to a prompt."""
 
 
 class ModelAnswers:
@@ -33,7 +43,7 @@ class ModelAnswers:
 
     unit = "answers"
 
-    def __init__(self, model: BuildModel, prompts: Sequence[str], spec: BuildSpec) -> None:
+    def __init__(self, model: BuildModel, prompts: Sequence[str], spec: AnswerSpec) -> None:
         self._model, self._prompts, self._spec = model, list(prompts), spec
         self.total = len(prompts) * spec.answers
         digest = hashlib.sha256(json.dumps(self._prompts).encode()).hexdigest()

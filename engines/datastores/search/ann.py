@@ -1,8 +1,8 @@
-"""Nearest neighbours of a query among keys, by dot product: one face, several back ends.
+"""Nearest neighbours of a query among keys, by dot product: one interface, several back ends.
 
-An index proposes candidates; what it returns is always scored and ranked by the keys themselves, so a bad index costs
-neighbours and never gives a wrong score. Exact search needs no index: it is the choice for few keys, what everything
-else is measured against, and what is left where an index cannot be opened.
+An index proposes candidates, which are always scored and ranked by the keys themselves. So a bad index misses
+neighbours, but never gives a wrong score. Exact search needs no index: it is used for few keys, as the reference for
+all other back ends, and if an index cannot be opened.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Index:
     """
 
     backend: ClassVar[str] = ""
-    wide = 150  # candidates that are looked at, however few are wanted
+    wide = 150  # fewest candidates that are scored
 
     def __init__(self, keys: np.ndarray) -> None:
         self.keys = keys
@@ -39,11 +39,11 @@ class Index:
         return len(self.keys)
 
     def candidates(self, query: np.ndarray, count: int) -> np.ndarray:
-        """Up to ``count`` likely nearest keys: their numbers, int64, in no promised order, each once."""
+        """Numbers int64 of up to ``count`` keys that are likely the nearest, each once, in any order."""
         raise NotImplementedError
 
     def scores(self, query: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """Dot products float32 [len(ids)] of a query with some keys; equal keys have equal ones, to the last bit."""
+        """Dot products float32 [n] of a query float32 [d] with keys, by number int64 [n]; equal for equal keys."""
         return np.einsum("nd,d->n", self.keys.take(ids, axis=0).astype(np.float32), query)
 
     def search(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -66,7 +66,7 @@ class Index:
 
 
 class ExactIndex(Index):
-    """Every key is scored: in float32, in memory if there are few of them, else block by block."""
+    """Scores every key in float32, from a copy in memory if there are few, else block by block."""
 
     backend = "exact"
 
@@ -137,7 +137,7 @@ def best(ids: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.nd
 
 
 def partitions(leaves: int, search: int, count: int, keys: int) -> int:
-    """How many of an index's partitions to search for so many candidates: ``search``, or as many as hold twice that."""
+    """How many partitions to search for so many candidates: ``search``, or enough to hold twice as many keys."""
     return min(leaves, max(search, -(-2 * count * leaves // keys)))
 
 
@@ -149,7 +149,7 @@ class IndexDescription:
         backend: scann, faiss or exact.
         version: of the library that wrote it; "" for exact search.
         settings: numbers by name, of the back end.
-        remark: why it is not what was asked for, in a sentence; "" if it is. Untrusted.
+        remark: a sentence that says why it is not the one asked for; "" if it is. Untrusted.
     """
 
     backend: str = "exact"
@@ -166,9 +166,9 @@ class IndexDescription:
         """From JSON. Raises ValueError."""
         settings = record.get("settings") if isinstance(record, dict) else None
         if not isinstance(settings, dict) or record.get("backend") not in BACKENDS[1:]:
-            raise ValueError("no description of an index")
+            raise ValueError("this does not describe an index")
         if not all(type(n) is int and 0 <= n < 1 << 31 for n in settings.values()):
-            raise ValueError("an index with settings that are no numbers")
+            raise ValueError("the settings of the index are no numbers")
         version, remark = (str(record.get(name, ""))[:300] for name in ("version", "remark"))
         return cls(record["backend"], version, settings, remark)
 

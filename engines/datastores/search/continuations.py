@@ -1,6 +1,6 @@
-"""What retrieval gives: where the end of the context occurs, and what follows there.
+"""The results of retrieval by exact match: where a suffix of the context occurs, and what follows there.
 
-Every store that matches exactly (``sparse.SparseStore``, ``dynamic.DynamicStore``) has the face ``Lookup``.
+Every store that matches exactly (``sparse.SparseStore``, ``dynamic.DynamicStore``) is a ``Lookup``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-END = -1  # in place of a token, where a document has ended
+END = -1  # in place of a token after the end of a document
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Match:
     Attributes:
         length: tokens that match, the last emitted one included.
         count: how many occurrences, at least 1.
-        where: the store's own note of them.
+        where: the occurrences, in a form that only the store knows.
     """
 
     length: int
@@ -37,9 +37,9 @@ class Continuations:
         tokens: int32 [rows, length], ``END`` from the end of a document on; no row is empty.
         positions: int64 [rows], the position in its store of each row's first token.
         matched: int32 [rows], tokens that matched before it.
-        total: occurrences there are; more than rows where they were sampled.
+        total: number of occurrences; more than rows if they were sampled.
         stores: int32 [rows], which of several stores each row is from (``merge``, ``MergedStores``).
-        weights: float64 [rows], how much each is to be expected (``collect``); None where all count alike.
+        weights: float64 [rows], the expected share of each (``collect``); None if all count alike.
     """
 
     tokens: np.ndarray
@@ -54,7 +54,7 @@ class Continuations:
 
     @classmethod
     def of(cls, tokens: np.ndarray, positions: np.ndarray, match: Match) -> Continuations:
-        """Those of one match, in order already."""
+        """The continuations of one match, which must be in order already."""
         rows = len(positions)
         matched = np.full(rows, match.length, np.int32)
         return cls(tokens.astype(np.int32, copy=False), positions, matched, match.count, np.zeros(rows, np.int32))

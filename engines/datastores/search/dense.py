@@ -1,4 +1,4 @@
-"""The dense part of a datastore: what followed the hidden states most like this one (DReSD, sections 3.1 to 3.6).
+"""The dense part of a datastore: what followed the hidden states nearest to a given one (DReSD, sections 3.1 to 3.6).
 
 The key of a token is its hidden state, reduced; it leads to the position of the token after it, so that drafts of any
 length can be read there, up to the end of the document.
@@ -33,7 +33,7 @@ class Neighbours:
         positions: int64 [rows], the position in the datastore of each row's first token.
         keys: int64 [rows], number of the key that led there.
         counts: int32 [rows], neighbours considered that went on like this one, itself included.
-        candidates, matching: neighbours looked at, and how many of them begin with the emitted token.
+        candidates, matching: neighbours that were scored, and how many of them begin with the emitted token.
     """
 
     tokens: np.ndarray
@@ -59,7 +59,7 @@ class DenseStore:
 
     Attributes:
         index: finds the nearest keys.
-        remark: why it is not the index that was built; "" if it is.
+        remark: a sentence that says why the index that was built is not used; "" if it is.
 
     Raises:
         DatastoreProblem: it has no dense part, or arrays that don't fit together.
@@ -198,10 +198,10 @@ def recall(
 
     Args:
         queries: keys [m, d]; None takes those that the build held out.
-        progress: told of each batch; what it raises leaves this function.
+        progress: gets each batch; what it raises leaves this function.
 
     Returns:
-        None where nothing was held out (fewer than 100 keys).
+        None if nothing was held out (fewer than 100 keys).
     """
     queries = np.asarray(store.held_out if queries is None else queries, np.float32)
     k = min(k, len(store))

@@ -1,4 +1,4 @@
-"""A store that grows: the conversation itself, searched as a datastore is, one token after another."""
+"""A growing store: the conversation itself, searched like a datastore."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from engines.datastores.search.continuations import END, Continuations, Match, i
 class DynamicStore:
     """One growing sequence of tokens (a ``continuations.Lookup``); a position is an index into it.
 
-    Noted is where each token occurs with another after it, so that a token costs one entry; a lookup takes time by the
-    occurrences of the last token. The end of the sequence, with nothing after it, is no occurrence.
+    For each token it keeps the positions after its occurrences, so a token costs one entry, and the time of a lookup
+    grows with the occurrences of the last token. The end of the sequence has nothing after it and does not count.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class DynamicStore:
         self._size = 0
 
     def follow(self, context: Sequence[int]) -> None:
-        """Grow to this context; start over where it does not begin with what is here."""
+        """Grow to this context; start over if it does not begin with the present sequence."""
         if len(context) < self._size or self._tokens[: self._size].tolist() != list(context[: self._size]):
             self.clear()
         self.extend(context[self._size :])

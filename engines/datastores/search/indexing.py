@@ -1,7 +1,7 @@
-"""Indexes on the disk: built in a process of their own, opened with a check of what was read.
+"""Indexes on the disk: built in a process of their own, and checked before they are opened.
 
-Their libraries write to the terminal, can't be interrupted and crash on bad files. A process of its own keeps a build
-from all of that; checksums come before any of their code reads a file.
+Their libraries write to the terminal, cannot be interrupted and crash on damaged files. A process of its own protects
+a build from that, and checksums are compared before the libraries read a file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def build_index(
 
     Args:
         keys: file of float16, row-major, of this shape [n, d].
-        folder: where the index's files go; what is in it is deleted. Empty where exact search was chosen.
+        folder: for the index's files; its old content is deleted. It stays empty for exact search.
         backend: one of ``ann.BACKENDS``.
         tick: called ten times a second; what it raises ends the build and leaves this function.
 
@@ -102,7 +102,7 @@ def open_index(keys: np.ndarray, root: Path, description: IndexDescription, file
 def _check(root: Path, files: list[File]) -> None:
     """Raises ValueError unless the index's files are as they were written, and no others lie there."""
     if {p.name for p in (root / FOLDER).iterdir()} != {f.path.partition("/")[2] for f in files}:
-        raise ValueError("files are missing, or some are there that are not its own")
+        raise ValueError("files are missing, or there are files that do not belong to it")
     for file in files:
         if checksum(root / file.path) != file.sha256:
             raise ValueError(f"{file.path} is damaged")
@@ -127,7 +127,7 @@ def _probe(index: Index) -> None:
 
 
 def _in_process(order: dict, here: Path, tick: Callable[[], None]) -> str:
-    """Have an index built, by a process that works in this folder. Returns why it failed, "" if it did not."""
+    """Build an index in a process that works in this folder. Returns why it failed, "" if it did not."""
     paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")]
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONHASHSEED": "0"}
@@ -160,8 +160,8 @@ def main() -> None:
 
 
 def _fix_addresses() -> None:
-    """Start over without random addresses, where Linux lets us: ScaNN draws its random numbers from them, and the same
-    keys are to give the same index. The same addresses need the same environment and paths, too."""
+    """Start over without random addresses, if Linux allows it: ScaNN seeds its random numbers from them, and the same
+    keys must give the same index. The same addresses also need the same environment and paths."""
     if sys.platform != "linux":
         return
     personality = ctypes.CDLL(None).personality

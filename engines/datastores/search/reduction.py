@@ -12,7 +12,7 @@ import numpy as np
 from engines.datastores.search.ann import product
 from engines.errors import RunFailed, UsageProblem
 
-BLOCK = 4096  # rows that are worked on together
+BLOCK = 4096  # rows that are processed together
 _EPSILON = 1e-10  # of the mean variance: the paper's epsilon, whatever the scale
 _TINY = 1e-12
 _HALF = np.float32(65504)  # largest float16
@@ -20,7 +20,7 @@ _HALF = np.float32(65504)  # largest float16
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is done to a hidden state (the build options of the paper's Table 2 and section 5.2).
+    """How a hidden state becomes a key (the build options of the paper's Table 2 and section 5.2).
 
     Attributes:
         dims: principal components kept, 0 for no PCA.
@@ -180,7 +180,7 @@ def blocks(rows: np.ndarray, chosen: np.ndarray | None = None) -> Iterator[np.nd
 
 
 def to_half(values: np.ndarray) -> np.ndarray:
-    """float16; what is too large for it becomes its largest."""
+    """The values as float16, clipped to its range."""
     return np.clip(values, -_HALF, _HALF).astype(np.float16)
 
 

@@ -93,7 +93,7 @@ class SparseStore:
         return Continuations.of(tokens.T, positions, match)
 
     def _query(self, context: Sequence[int], n_max: int) -> bytes:
-        """The last tokens as bytes; those up to one that no document can hold are left out."""
+        """The last tokens as bytes, from after the last one that is not in the vocabulary."""
         tokens = [int(t) for t in context[-n_max:]] if n_max > 0 else []
         for i in range(len(tokens) - 1, -1, -1):
             if not 0 <= tokens[i] < self.vocab_size:
@@ -102,7 +102,8 @@ class SparseStore:
         return b"".join([t.to_bytes(self._width, "big") for t in tokens])
 
     def _begin(self, suffix: bytes) -> int | None:
-        """Where in the suffix array the occurrences of ``suffix`` begin that have a token after them, None if none."""
+        """Where in the suffix array the occurrences of ``suffix`` that have a token after them begin; None if there are
+        none."""
         begin = self._at_least(suffix, 0)
         if begin == len(self._order):
             return None

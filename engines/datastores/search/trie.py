@@ -1,4 +1,4 @@
-"""Choosing what to draft among continuations: the heaviest nodes of their trie, or some of them at random.
+"""Choosing what to draft: the heaviest nodes of the trie of continuations, or random continuations.
 
 Source: REST, Algorithm 2 and Table 3. The authors' code counts prefixes in a heap, breaks ties at random and then drops
 the deepest nodes to fit a size. Here are the exact top nodes, the same every time: by count, the shallower first, then
@@ -116,7 +116,7 @@ def drawn(found: Continuations, nodes: int, seed: Sequence[int] | int, sequences
 
 
 def _ordered(tokens: list[int], parents: list[int], counts: list[int], rows: list[int], total: int) -> Nodes:
-    """Depth first, of siblings the heavier first and of equal ones as given."""
+    """Nodes in depth-first order; of siblings the heavier comes first, and equal ones keep their order."""
     children: dict[int, list[int]] = {}
     for node, parent in enumerate(parents):
         children.setdefault(parent, []).append(node)
