@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -97,6 +99,16 @@ def stock(name: str, runtime) -> None:
         reader = HiddenStates(runtime.target, runtime.identity)
         build_dense(name, corpus, runtime.tokenizer, reader, kind="both", index="exact")
     runtime.ready = replace(runtime.ready, datastores=runtime.shelf.titles())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def heard_interrupts() -> Iterator[None]:
+    """Ctrl+c is heard by this process and those it starts, also where a shell started the tests with SIGINT ignored
+    (in the background, say)."""
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

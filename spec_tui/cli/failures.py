@@ -106,7 +106,10 @@ def _bug_report() -> str:
 
 class Interrupt:
     """While entered, the first ctrl+c asks for an end (calling this says True from then on), the second
-    raises KeyboardInterrupt, though only while the next event is awaited, so that none is half dealt with."""
+    raises KeyboardInterrupt, though only while the next event is awaited, so that none is half dealt with.
+
+    A process that was started with SIGINT ignored goes on ignoring it: a shell starts background jobs so, and ctrl+c
+    is then meant for what runs in the foreground."""
 
     def __init__(self) -> None:
         self._times = 0
@@ -130,7 +133,9 @@ class Interrupt:
             yield event
 
     def __enter__(self) -> Interrupt:
-        self._before = signal.signal(signal.SIGINT, self._heard)
+        self._before = signal.getsignal(signal.SIGINT)
+        if self._before is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, self._heard)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:

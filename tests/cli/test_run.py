@@ -313,6 +313,17 @@ def test_interrupted_while_loading(cli, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_background_job_leaves_ctrl_c_to_the_foreground(cli, monkeypatch):
+    monkeypatch.setattr(Status, "show", lambda self, event: os.kill(os.getpid(), signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = cli("run", "hello", "--max-new-tokens", "3")
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (done.code, done.out) == (0, "first t1! t2!")
+
+
 def test_a_closed_pipe_ends_quietly(cli, monkeypatch):
     class Closed(io.StringIO):
         def reconfigure(self, **_):
