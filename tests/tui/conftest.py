@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input, TextArea
 
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.chat import ChatScreen
 from tests.tui.fakes import FakeClient
+
+Input.cursor_blink._default = TextArea.cursor_blink._default = False  # a clock that pictures would show
 
 
 @dataclass
