@@ -13,8 +13,10 @@ test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+# What may import what is in pyproject.toml; the tests check it, too.
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 
 bench: $(VENV)/.run
 	$(BIN)/spec-tui bench
