@@ -8,10 +8,10 @@ FILES  := pyproject.toml constraints.txt
 run: $(VENV)/.run
 	$(BIN)/spec-tui
 
-# Two at a time; a file stays together, so that what its tests share is loaded once.
+# More processes than the two cores that this needs: tests of the screen wait for it. Who is done takes from the others.
 test: $(VENV)/.test
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # What may import what is in pyproject.toml; the tests check it, too.
 lint: $(VENV)/.test

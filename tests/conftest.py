@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # as many processes as cores run tests
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -101,6 +103,12 @@ def stock(name: str, runtime) -> None:
     runtime.ready = replace(runtime.ready, datastores=runtime.shelf.titles())
 
 
+def pytest_collection_finish() -> None:
+    """All that was imported stays: each collection of garbage would look at its millions of objects again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def heard_interrupts() -> Iterator[None]:
     """Ctrl+c is heard by this process and those it starts, also where a shell started the tests with SIGINT ignored
@@ -139,10 +147,10 @@ def tiny():
 
 @pytest.fixture(scope="session")
 def sample():
-    """The shipped pair."""
+    """The shipped pair, on two threads where there are two cores."""
     from engines import load
 
-    runtime = load()
+    runtime = load(threads=min(2, os.cpu_count() or 1))
     stock("sample-texts", runtime)
     return runtime
 

@@ -1,6 +1,6 @@
 """Rules of the house: what may import what, what loads when, which names stand where.
 
-What a rule does not hold for (yet) is listed in ``known_exceptions.toml``; an entry that is no longer needed fails, too.
+What a rule does not hold for is listed in ``known_exceptions.toml``; an entry that is no longer needed fails, too.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ ROOMS = {"draft": "draft_model", "draft-verify": "draft_verify"}  # of methods w
 
 def test_every_file_says_what_it_is_for():
     silent = [name(p) for p in SOURCES if not ast.get_docstring(read(p)[0])]
-    assert not [path for path in silent if not path.endswith("__main__.py") and (ROOT / path).read_text("utf-8").strip()]
+    assert not [path for path in silent if not path.endswith("__main__.py") and (ROOT / path).read_text().strip()]
 
 
 def test_engines_have_rooms():

@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+import engines
 from engines.samples import sample_model
 from engines.wire import read_trace
 from spec_tui.cli import call
@@ -119,10 +120,22 @@ def test_the_shipped_models_from_a_pipe(tmp_path):
     assert err.startswith("draft: ") and "Warning" not in err
 
 
+LOAD, LOADED = engines.load, {}
+
+
+def load_once(*args, **kwargs):
+    """What was loaded with the same arguments before, if it was."""
+    key = repr((args, sorted(item for item in kwargs.items() if not callable(item[1]))))
+    if key not in LOADED:
+        LOADED[key] = LOAD(*args, **kwargs)
+    return LOADED[key]
+
+
 @pytest.fixture
 def real(capsys, monkeypatch):
-    """The command line in this process, with real models: one import of torch for all."""
+    """The command line in this process, with real models: torch is imported and each model loaded once for all."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(engines, "load", load_once)
 
     def run(*arguments: str) -> tuple[int, str, str]:
         return call(["run", *arguments]), *capsys.readouterr()

@@ -155,9 +155,9 @@ def test_every_engine_is_lossless(name, temperature):
 @pytest.mark.parametrize("name", NAMED)
 def test_the_rejection_law_is_greedy_at_zero_and_repeats(name):
     *_, greedy = run(name, "autoregressive")
+    hot = {"law": "rejection", "temperature": 0.9, "seed": 5}
     for engine, options in ENGINES:
         assert run(name, engine, options, law="rejection")[-1] == greedy
-        hot = {"law": "rejection", "temperature": 0.9, "seed": 5}
         assert run(name, engine, options, **hot)[-1] == run(name, engine, options, **hot)[-1]
 
 
