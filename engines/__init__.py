@@ -16,7 +16,7 @@ from engines.report.answer import Answer
 from engines.report.metrics import Metrics, measure
 from engines.request import Request
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Answer", "EngineSpec", "Metrics", "ModelUnavailable", "Request", "RunFailed", "SpecError", "UsageProblem",
     "find", "load", "measure", "specs",

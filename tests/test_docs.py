@@ -12,7 +12,7 @@ from engines import Request, specs
 from engines.methods import registry as engine_registry
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def code(page: Path, language: str) -> list[str]:
