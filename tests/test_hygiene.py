@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.util
 import subprocess
 import sys
 import tomllib
@@ -74,6 +75,17 @@ def test_imports_are_absolute():
 def test_imports_are_cheap(module, forbidden):
     program = f"import sys; import {module}\nassert not (found := set({forbidden.split()}) & set(sys.modules)), found"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_tools_use_what_there_is():
+    """No test runs the tools, so moved names would be missed."""
+    for path in sorted((ROOT / "tools").rglob("*.py")):
+        for node in read(path)[1]:
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith(("engines", "spec_tui", "tests")):
+                module = importlib.import_module(node.module)
+                for alias in node.names:
+                    found = hasattr(module, alias.name) or importlib.util.find_spec(f"{node.module}.{alias.name}")
+                    assert found, f"{name(path)}:{node.lineno}: {node.module} has no {alias.name}"
 
 
 # -- what is dangerous ----------------------------------------------------------------------------------------
