@@ -79,7 +79,7 @@ class Runtime:
             target.name, _name(target.dtype), str(target.device), target.parameters, target.vocab_size,
             target.context_limit, bool(tokenizer.chat_template), draft.name if draft else None,
             draft.parameters if draft else None, seconds, target.backend, torch.get_num_threads(), warnings,
-            *self._points(), self.shelf.titles(),
+            *self._points(), self.shelf.searchable(),
         )
 
     @classmethod

@@ -100,7 +100,7 @@ def stock(name: str, runtime) -> None:
         corpus = Texts([*started.prompt, *finished.tokens])
         reader = HiddenStates(runtime.target, runtime.identity)
         build_dense(name, corpus, runtime.tokenizer, reader, kind="both", index="exact")
-    runtime.ready = replace(runtime.ready, datastores=runtime.shelf.titles())
+    runtime.ready = replace(runtime.ready, datastores=runtime.shelf.searchable())
 
 
 def pytest_collection_finish() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engines.progress import BuildProgress
-from engines.report.event_types import Draft, Retrieval
+from engines.report.event_types import DatastoreInfo, Draft, Retrieval
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class DatastoreList:
     """The datastores that fit the model now, as in ``Ready.datastores``. ``removed`` names the one that was just
     deleted, "" for none."""
 
-    datastores: tuple[str, ...]
+    datastores: tuple[DatastoreInfo, ...]
     removed: str = ""
 
 

@@ -37,7 +37,7 @@ class DatastoreService:
     def list_datastores(self, removed: str = "") -> DatastoreList:
         """The datastores that fit the model, as they lie on the disk now."""
         self._datastores.refresh()
-        return DatastoreList(self._datastores.titles(), removed)
+        return DatastoreList(self._datastores.searchable(), removed)
 
     def estimate(self, spec: BuildSpec, progress: Progress = no_progress) -> Estimated:
         """What a build will take: a fraction of a second after the reading of its sources."""

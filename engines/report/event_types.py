@@ -54,6 +54,28 @@ REPLAY = Capabilities(
 
 
 @dataclass(frozen=True, slots=True)
+class DatastoreInfo:
+    """A datastore that fits the loaded model.
+
+    Attributes:
+        name: as in a request.
+        sparse, dense: whether it can be searched by exact match, and by meaning.
+        built: False for one that is built when it is first used.
+    """
+
+    name: str
+    sparse: bool = False
+    dense: bool = False
+    built: bool = True
+
+    @property
+    def words(self) -> str:
+        """What can be searched in it: "sparse and dense", "sparse, built when used"."""
+        kinds = " and ".join(kind for kind, there in (("sparse", self.sparse), ("dense", self.dense)) if there)
+        return kinds if self.built else f"{kinds}, built when used"
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where drafted nodes come from.
 

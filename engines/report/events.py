@@ -18,6 +18,7 @@ from engines.report.event_types import (
     LOCAL,
     Capabilities,
     Choice,
+    DatastoreInfo,
     Draft,
     Emitted,
     Kind,
@@ -34,9 +35,9 @@ from engines.report.event_types import (
 SCHEMA = 1
 
 __all__ = [
-    "SCHEMA", "Audited", "Auditing", "Capabilities", "Choice", "Draft", "Emitted", "Failed", "Finding", "Finished",
-    "Kind", "Layers", "Loading", "Origin", "Passage", "Prefilled", "Ready", "Reason", "Retrieval", "Round", "Rule",
-    "RunEvent", "Source", "Started", "Trial", "Verified",
+    "SCHEMA", "Audited", "Auditing", "Capabilities", "Choice", "DatastoreInfo", "Draft", "Emitted", "Failed", "Finding",
+    "Finished", "Kind", "Layers", "Loading", "Origin", "Passage", "Prefilled", "Ready", "Reason", "Retrieval", "Round",
+    "Rule", "RunEvent", "Source", "Started", "Trial", "Verified",
 ]
 
 Reason = Literal["stop", "length", "cancelled"]
@@ -53,8 +54,7 @@ class Ready:
     """A model is loaded; its sizes are None where they are not known. ``draft_model`` is None where there is none that
     fits; ``warnings`` says why. ``price`` is t(n) of the target as (rows, seconds), ``draft_price`` that of the draft
     model (``engines.cost.curve.CostCurve``).
-    ``datastores`` are those at hand that fit the model, as "name" or "name (dense)"; ``capabilities`` says what the
-    engine can do."""
+    ``datastores`` are those at hand that fit the model; ``capabilities`` says what the engine can do."""
 
     model: str
     dtype: str
@@ -71,7 +71,7 @@ class Ready:
     warnings: tuple[str, ...] = ()
     price: tuple[tuple[int, float], ...] = ()
     draft_price: tuple[tuple[int, float], ...] = ()
-    datastores: tuple[str, ...] = ()
+    datastores: tuple[DatastoreInfo, ...] = ()
     capabilities: Capabilities = LOCAL
 
 

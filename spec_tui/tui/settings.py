@@ -128,8 +128,7 @@ class ChatSettings:
 
 def stores(ready: Ready | None) -> dict[str, str]:
     """The datastores that fit the loaded model: name, and what can be searched in it ("sparse and dense")."""
-    titles = (title.partition(" (") for title in (ready.datastores if ready else ()))
-    return {name: kind.rstrip(")") for name, _, kind in titles}
+    return {info.name: info.words for info in (ready.datastores if ready else ())}
 
 
 def check_datastores(names: Iterable[str], ready: Ready | None = None) -> None:
@@ -171,9 +170,8 @@ def unavailable(spec: registry.EngineSpec, ready: Ready | None, options: Mapping
     needs = spec.least() if options is None else spec.needed(options)
     if "draft model" in needs and not ready.draft_model:
         return "; ".join(ready.warnings) or "no draft model is loaded: start with --draft-model PATH"
-    kinds = " ".join(title.rpartition("(")[2] for title in ready.datastores)  # "name (sparse and dense)"
     for need, kind in (("datastore", "sparse"), ("dense datastore", "dense")):
-        if need in needs and kind not in kinds:
+        if need in needs and not any(getattr(info, kind) for info in ready.datastores):
             other = ", or set {}={}".format(*spec.storeless) if spec.storeless else ""
             return (f"no {kind} datastore fits the model: build one (d, then n, or "
                     f"spec-tui datastore build --kind {kind}){other}")  # fmt: skip

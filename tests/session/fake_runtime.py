@@ -13,6 +13,7 @@ from engines.progress import BuildProgress
 from engines.report.events import (
     Audited,
     Choice,
+    DatastoreInfo,
     Draft,
     Emitted,
     Finished,
@@ -32,7 +33,7 @@ class FakeWorkshop:
     """Builds until it is stopped; the name of the datastore says otherwise."""
 
     def list_datastores(self, removed=""):
-        return DatastoreList(("a (sparse)",), removed)
+        return DatastoreList((DatastoreInfo("a", sparse=True),), removed)
 
     def build(self, order, progress, fresh=False):
         if order.name == "bug":

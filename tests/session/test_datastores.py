@@ -8,7 +8,7 @@ from engines.datastores.building.build_spec import BuildSpec
 from engines.datastores.events import Building, Built, DatastoreList, Probed, ProbeDraft, Refused
 from engines.datastores.search.reduction import Recipe
 from engines.progress import BuildProgress
-from engines.report.event_types import Draft, Origin, Passage, Retrieval
+from engines.report.event_types import DatastoreInfo, Draft, Origin, Passage, Retrieval
 from engines.report.events import Failed, Finished, Loading, Ready
 from engines.wire import from_json, to_json
 from spec_tui.session import commands
@@ -26,7 +26,7 @@ def test_a_build_is_told_and_what_fits_after_it(either):  # noqa: F811
     loaded(either).tell(commands.BuildDatastore(BuildSpec("short", ("x",), "both", recipe=Recipe(8))))
     seen = until(either, DatastoreList)
     assert {type(event) for event in seen[:-2]} == {Building} and isinstance(seen[-2], Built)
-    assert (seen[-2].kind, seen[-1].datastores) == ("both", ("a (sparse)",))
+    assert (seen[-2].kind, seen[-1].datastores) == ("both", (DatastoreInfo("a", sparse=True),))
 
 
 def test_an_endless_build_tells_some_of_its_steps_and_stops(either):  # noqa: F811
@@ -69,6 +69,6 @@ def test_what_is_said_of_datastores_is_json_both_ways(hostile):
     draft = Draft((1,), (-1,), (hostile,), (0.5,), (0,), (Origin("retrieval", 0, hostile, 2, "n", None, 0),))
     found = Retrieval(0.1, 2, 5, 5, (), (Passage("n", hostile, None, hostile, hostile, 5.0),))
     probed = Probed("n", hostile, hostile, 3, (hostile,), (ProbeDraft("m", hostile, draft, found, hostile),))
-    for event in (probed, Probed("n", "", None, 0), DatastoreList(("a",), "b"),
+    for event in (probed, Probed("n", "", None, 0), DatastoreList((DatastoreInfo("a"),), "b"),
                   Building("n", BuildProgress(hostile, 1, None, "bytes", 0.5, None))):  # fmt: skip
         assert from_json(to_json(event)) == event

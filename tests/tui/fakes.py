@@ -18,6 +18,7 @@ from engines.report.events import (
     Auditing,
     Capabilities,
     Choice,
+    DatastoreInfo,
     Draft,
     Emitted,
     Failed,
@@ -55,7 +56,9 @@ READY = Ready(
     price=PRICE, draft_price=DRAFT_PRICE,
 )
 
-RETRIEVING = replace(READY, datastores=("sample (sparse and dense)", "python-stdlib (sparse, built when used)"))
+RETRIEVING = replace(READY, datastores=(
+    DatastoreInfo("sample", sparse=True, dense=True), DatastoreInfo("python-stdlib", sparse=True, built=False),
+))
 RETRIEVERS = ("rest", "dresd")
 COSINES = (0.74, 0.91, 0.962, 0.981, 0.986, 0.992, 0.978, 0.995, 0.989, 0.997, 0.984, 0.88)
 MLP_COSINES = (0.62, 0.83, 0.91, 0.94, 0.93, 0.95, 0.92, 0.96, 0.955, 0.97, 0.95, 0.81)

@@ -28,7 +28,7 @@ from engines.datastores.events import (
 )
 from engines.datastores.storage import catalog, manifest
 from engines.progress import BuildProgress
-from engines.report.event_types import Draft, Origin, Passage, Retrieval
+from engines.report.event_types import DatastoreInfo, Draft, Origin, Passage, Retrieval
 from engines.report.events import Failed
 from spec_tui.present import shell_lines as command
 from spec_tui.session.client import LoadRequest
@@ -133,7 +133,7 @@ async def test_a_datastore_built_elsewhere_is_known_when_the_screen_opens(sessio
         build_sparse("other", text_files([tmp_path / "two.py"]), tiny.tokenizer)
         assert not any("other" in title for title in s.chat.sitting.ready.datastores)
         screen = await opened(s)
-        await until(s, lambda: "other (sparse)" in s.chat.sitting.ready.datastores)
+        await until(s, lambda: DatastoreInfo("other", sparse=True) in s.chat.sitting.ready.datastores)
         screen.listed.highlighted = list(screen.rows).index("other")
         await s.pilot.pause(0.15)
         assert "yes: sparse" in said(s, "#about")
@@ -185,7 +185,7 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
         await s.pilot.press("r")
         await until(s, lambda: isinstance(screen.stock.ended, Built))
         assert content(catalog.find("cut")) == whole
-        await until(s, lambda: "cut (sparse)" in s.chat.sitting.ready.datastores)
+        await until(s, lambda: DatastoreInfo("cut", sparse=True) in s.chat.sitting.ready.datastores)
 
 
 async def test_removing_takes_a_second_press_and_is_at_once_known(session, engine, tiny, tmp_path, texts):
@@ -205,7 +205,7 @@ async def test_removing_takes_a_second_press_and_is_at_once_known(session, engin
         await until(s, lambda: said(s) == "removed gone")
         assert "gone" not in screen.rows and screen.chosen == ["kept"]
         assert s.chat.sitting.settings.datastores == ("kept",)
-        assert s.chat.sitting.ready.datastores[0] == "kept (sparse)"
+        assert s.chat.sitting.ready.datastores[0] == DatastoreInfo("kept", sparse=True)
         screen.listed.highlighted = list(screen.rows).index("python-stdlib")
         await s.pilot.press("x")
         assert "not built yet" in said(s)
@@ -332,13 +332,14 @@ async def test_a_build_goes_on_behind_the_chat(session):
         assert s.app.screen is s.chat and "building notes" in s.status and "esc stops" in s.status
         await s.ask("hello", feed=0)
         assert not client.requests and "Still building notes" in s.status + s.notice
-        client.say(Built("notes", "sparse", 5, 1, 0, 30, 0.5), DatastoreList(("notes (sparse)",)))
+        client.say(Built("notes", "sparse", 5, 1, 0, 30, 0.5), DatastoreList((DatastoreInfo("notes", sparse=True),)))
         await s.settle()
         assert "notes is built" in s.status
         s.chat.say("something else")
-        client.say(DatastoreList(("notes (sparse)",)))  # as when the screen opens
+        client.say(DatastoreList((DatastoreInfo("notes", sparse=True),)))  # as when the screen opens
         await s.settle()
-        assert "something else" in s.status and s.chat.sitting.ready.datastores == ("notes (sparse)",)
+        assert "something else" in s.status
+        assert s.chat.sitting.ready.datastores == (DatastoreInfo("notes", sparse=True),)
         await s.ask("hello")
         assert len(client.requests) == 1
 

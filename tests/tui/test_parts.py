@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engines.errors import UsageProblem
 from engines.methods.registry import find, specs
-from engines.report.events import Draft, Emitted, Origin, Prefilled, Round, Trial
+from engines.report.events import DatastoreInfo, Draft, Emitted, Origin, Prefilled, Round, Trial
 from engines.report.run_state import RunState, TokenState, fold_all
 from engines.request import Request
 from engines.samples import sample_model
@@ -378,13 +378,14 @@ def test_laws_that_are_not_lossless_say_so_wherever_they_can_be_chosen():
 
 
 def test_an_engine_without_its_datastore_says_what_to_build():
-    for titles, missing in ((), {"rest", "dresd"}), (("a (sparse)",), {"dresd"}), (("b (dense)",), {"rest"}), (
-        ("dense (sparse)", "c (sparse and dense)"), set()
+    sparse, dense = DatastoreInfo("dense", sparse=True), DatastoreInfo("b", dense=True)
+    for stores, missing in ((), {"rest", "dresd"}), ((sparse,), {"dresd"}), ((dense,), {"rest"}), (
+        (sparse, DatastoreInfo("c", sparse=True, dense=True)), set()
     ):
-        ready = replace(READY, datastores=titles)
+        ready = replace(READY, datastores=stores)
         for engine in ("rest", "dresd"):
             reason = unavailable(find(engine), ready)
-            assert ("datastore build" in reason) == (engine in missing), (titles, engine)
+            assert ("datastore build" in reason) == (engine in missing), (stores, engine)
     with pytest.raises(UsageProblem, match="DReSD is not available") as refused:
         ChatSettings().with_engine("dresd", READY)
     assert "--kind dense" in refused.value.hint

@@ -8,6 +8,7 @@ from engines.datastores.storage import catalog
 from engines.datastores.storage.datastore import Store
 from engines.datastores.storage.manifest import ModelIdentity
 from engines.errors import SpecError, UsageProblem
+from engines.report.event_types import DatastoreInfo
 
 
 class OpenDatastores:
@@ -41,15 +42,13 @@ class OpenDatastores:
         self._stores = {name: store for name, store in self._stores.items() if name not in names}
         self._parts = {key: part for key, part in self._parts.items() if key[0] not in names}
 
-    def titles(self) -> tuple[str, ...]:
-        """The datastores that fit, with the parts that can be searched, for people."""
+    def searchable(self) -> tuple[DatastoreInfo, ...]:
+        """The datastores that fit, and those that are built when they are first used."""
         sparse, dense = self.fitting(), self.fitting(dense=True)
-        kinds = {name: [] for name in (*sparse, *dense)}
-        for names, kind in ((sparse, "sparse"), (dense, "dense")):
-            for name in names:
-                kinds[name].append(kind)
-        titles = tuple(f"{name} ({' and '.join(kind)})" for name, kind in kinds.items())
-        return titles + tuple(f"{name} (sparse, built when used)" for name in self.offered if name not in kinds)
+        names = tuple(dict.fromkeys((*sparse, *dense)))
+        built = tuple(DatastoreInfo(name, sparse=name in sparse, dense=name in dense) for name in names)
+        return built + tuple(
+            DatastoreInfo(name, sparse=True, built=False) for name in self.offered if name not in names)
 
     def default(self, dense: bool = False) -> tuple[str, ...]:
         """The datastores searched when none is named: the shipped ones that fit, or if there are none, all that fit."""
