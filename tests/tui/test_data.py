@@ -131,7 +131,7 @@ async def test_a_datastore_built_elsewhere_is_known_when_the_screen_opens(sessio
         assert "There are no datastores yet" not in said(s, "#about") and "other" not in screen.rows
         await s.pilot.press("escape")
         build_sparse("other", text_files([tmp_path / "two.py"]), tiny.tokenizer)
-        assert not any("other" in title for title in s.chat.sitting.ready.datastores)
+        assert not any("other" in info.name for info in s.chat.sitting.ready.datastores)
         screen = await opened(s)
         await until(s, lambda: DatastoreInfo("other", sparse=True) in s.chat.sitting.ready.datastores)
         screen.listed.highlighted = list(screen.rows).index("other")
