@@ -77,7 +77,7 @@ async def measure(args: argparse.Namespace) -> None:
     app = SpecTui(client, LoadRequest(), initial_request_options=request)
     app.driver_class = Sink
     task = asyncio.create_task(app.run_async(size=(args.width, args.height)))
-    while app.sitting.phase != "ready":
+    while app.session.phase != "ready":
         await asyncio.sleep(0.1)
     app.screen.ask("Write a function that merges two sorted lists.")
     client.feed_tokens(args.tokens)

@@ -27,13 +27,13 @@ async def picture(path: Path, prompt: str, engine: str, options: dict, size: tup
     request = Request((), engine, options, max_new_tokens=160)
     app = SpecTui(ProcessClient(), LoadRequest(), theme=theme, initial_request_options=request)
     async with app.run_test(size=size) as pilot:
-        sitting = app.sitting
-        await until(pilot, lambda: sitting.ready is not None)
+        session = app.session
+        await until(pilot, lambda: session.ready is not None)
         pilot.app.screen.query_one("#prompt").text = prompt
         await pilot.press("enter")
-        await until(pilot, lambda: sitting.turns and not sitting.busy)
+        await until(pilot, lambda: session.turns and not session.busy)
         await pilot.press("escape", "b")
-        await until(pilot, lambda: sitting.baselines and not sitting.busy)
+        await until(pilot, lambda: session.baselines and not session.busy)
         await pilot.press(*["left_square_bracket"] * 7)  # a round in the middle: its tree says more than the last one's
         await pilot.pause(1.0)
         path.write_text(offline(app.export_screenshot(title="spec-tui")), encoding="utf-8")

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from engines.datastores.events import Building, DatastoreEvent, DatastoreList, Probed
@@ -17,11 +17,48 @@ from engines.wire import Event
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.tui.datastore_jobs import DatastoreJobs
 from spec_tui.tui.settings import ChatSettings
-from spec_tui.tui.turns import Baseline, Turn
 
 Phase = Literal["loading", "ready", "failed", "dead"]
 Happening = Literal["loading", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline",
                     "auditing", "audited", "unaudited", "building", "stocked", "layers"]
+
+
+Purpose = Literal["baseline", "layers", "every row", "branch"]
+"""What a run beside the conversation is for: the rate to compare with, the layers' cosines, an answer recorded with
+every row, another future from a round on."""
+PURPOSES: dict[Purpose, str] = {
+    "baseline": "the baseline", "layers": "the layers", "every row": "every row of the answer",
+    "branch": "another future",
+}
+
+
+@dataclass(slots=True)
+class Turn:
+    """A prompt, the request it was sent with, and its run; what it is for, where it is not an answer."""
+
+    prompt: str
+    request: Request
+    run: RunState
+    purpose: Purpose | None = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the next prompt builds on this turn: it ended, by itself or by esc, and said something."""
+        return self.run.finished is not None and bool(self.run.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """An autoregressive rate measured in this session."""
+
+    rate: float
+    prompt: str
+    tokens: int
+
+    def ratio(self, run: RunState) -> float | None:
+        """How many times as fast a run is; None before it has a rate."""
+        rate = run.metrics.tokens_per_second
+        return rate / self.rate if rate else None
 
 
 class ChatSession:
@@ -139,21 +176,18 @@ class ChatSession:
             asked.conversation, engine="autoregressive", law=asked.law, temperature=asked.temperature,
             top_p=asked.top_p, top_k=asked.top_k, seed=asked.seed, max_new_tokens=asked.max_new_tokens, raw=asked.raw,
         )
-        self.measure(self.turns[-1].prompt, request)
+        self.measure(self.turns[-1].prompt, request, "baseline")
         return ""
 
-    def measure(self, prompt: str, request: Request, purpose: str = "") -> None:
+    def measure(self, prompt: str, request: Request, purpose: Purpose) -> None:
         """Run this beside the conversation; the engine must be free."""
         self.measuring = Turn(prompt, request, RunState(), purpose)
         self._run(request)
 
     @property
-    def measures(self) -> str:
-        """What is being measured, in words; "" for nothing."""
-        if self.measuring is None:
-            return ""
-        usual = "the baseline" if self.measuring.request.engine == "autoregressive" else "the layers"
-        return self.measuring.purpose or usual
+    def measures(self) -> Purpose | None:
+        """What is being measured."""
+        return self.measuring.purpose if self.measuring is not None else None
 
     def audit(self, number: int | None = None) -> str:
         """Check the answer of a turn, the last one by default, against the target. Returns "" or why not."""
@@ -175,8 +209,8 @@ class ChatSession:
         if self.stock.work is not None:
             does = "building" if self.stock.work.do == "build" else "estimating"
             return f"Still {does} {self.stock.work.spec.name}: esc stops it, what is done stays."
-        what = "answering" if self.answering else "auditing" if self.measuring is None else f"measuring {self.measures}"
-        return f"Still {what}: esc stops it."
+        what = "answering" if self.answering else "auditing"
+        return f"Still {what if self.measures is None else 'measuring ' + PURPOSES[self.measures]}: esc stops it."
 
     def cancel(self) -> bool:
         """Stop what runs or waits; False if nothing did."""
@@ -301,13 +335,13 @@ class ChatSession:
         self._busy = False
         run, rate = turn.run, turn.run.metrics.tokens_per_second
         # a few tokens of a stopped run are no rate to compare with, nor is a run for something else
-        whole = run.finished.reason != "cancelled" and not turn.purpose
+        whole = run.finished.reason != "cancelled" and turn.purpose in (None, "baseline")
         if turn.request.engine == "autoregressive" and rate and run.baseline_key and whole:
             self.baselines[run.baseline_key] = Baseline(rate, turn.prompt, run.metrics.new_tokens)
         if turn is self.measuring:
-            measured, self.measuring = self.measures, None
-            if measured != "the baseline":
-                return "layers" if measured == "the layers" else "text"
+            self.measuring = None
+            if turn.purpose != "baseline":
+                return "layers" if turn.purpose == "layers" else "text"
             if run.finished.reason != "cancelled" and self.last is not None:
                 self.same_text[len(self.turns) - 1] = first_difference(self.last.run, run)
             return "baseline"
@@ -318,8 +352,8 @@ class ChatSession:
     def _broke(self, turn: Turn, event: Failed) -> Happening:
         self._busy, self.problem = False, event
         if turn is self.measuring:
-            measured, self.measuring = self.measures, None
-            return {"the layers": "layers", "the baseline": "baseline"}.get(measured, "broke")
+            self.measuring = None
+            return turn.purpose if turn.purpose in ("layers", "baseline") else "broke"
         self._give_back(turn)
         return "broke"
 

@@ -12,7 +12,7 @@ from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
 from spec_tui.present.progress import short_progress
 from spec_tui.present.text import LOSSY, lossy, one_line
-from spec_tui.tui.chat_session import ChatSession, Turn
+from spec_tui.tui.chat_session import PURPOSES, ChatSession, Turn
 from spec_tui.tui.datastore_jobs import DatastoreJob
 from spec_tui.tui.settings import changed, sampling_words
 from spec_tui.tui.widgets.strip_panel import Row, Span, bar
@@ -31,16 +31,16 @@ There v changes the colours; anywhere F7 measures plain decoding to compare with
 changes the engine, F1 has all keys."""
 
 
-def welcome(sitting: ChatSession) -> str:
+def welcome(session: ChatSession) -> str:
     """What stands where the conversation will be."""
     return WELCOME
 
 
-def model(sitting: ChatSession) -> str:
+def model(session: ChatSession) -> str:
     """What is loaded."""
-    ready = sitting.ready
+    ready = session.ready
     if ready is None:
-        return one_line(sitting.load_request.model or "the sample model", 40)
+        return one_line(session.load_request.model or "the sample model", 40)
     parameters = [count(ready.parameters)] if ready.parameters else []  # a trace does not say
     return one_line(" · ".join([model_label(ready.model), *parameters, ready.dtype, ready.device]), 60)
 
@@ -110,26 +110,26 @@ def foot(turn: Turn) -> tuple[str, bool]:
     return "· " + dotted(parts), False
 
 
-def status(sitting: ChatSession, message: str) -> Row:
+def status(session: ChatSession, message: str) -> Row:
     """The status line: a message, else what the engine is doing."""
-    if sitting.phase == "loading" and not message:
-        return _loading(sitting)
-    if sitting.measuring is not None:
-        return [(" ● ", "warn"), (f"measuring {sitting.measures}, not part of the conversation", "text"),
+    if session.phase == "loading" and not message:
+        return _loading(session)
+    if session.measuring is not None:
+        return [(" ● ", "warn"), (f"measuring {PURPOSES[session.measures]}, not part of the conversation", "text"),
                 ("  esc stops", "muted"), *_more(message)]
-    if sitting.auditing is not None:
-        return [*_auditing(sitting), *_more(message)]
-    if sitting.stock.work is not None:
-        return [*_building(sitting.stock.work), *_more(message)]
+    if session.auditing is not None:
+        return [*_auditing(session), *_more(message)]
+    if session.stock.work is not None:
+        return [*_building(session.stock.work), *_more(message)]
     if message:
         return [("   ", "text"), *marks.spans(one_line(message), "text")]
-    if sitting.answering:
+    if session.answering:
         return [(" ● ", "good"), ("answering", "text"), ("  esc stops and keeps the text", "muted")]
-    if sitting.phase == "dead":
+    if session.phase == "dead":
         return [(" ✗ ", "bad"), ("the engine is not running", "text"), ("  ctrl+r restarts it", "muted")]
-    if sitting.phase == "failed":
+    if session.phase == "failed":
         return [(" ✗ ", "bad"), ("no model is loaded", "text"), ("  ctrl+r tries again", "muted")]
-    turns = sum(turn.kept for turn in sitting.turns)
+    turns = sum(turn.kept for turn in session.turns)
     words = "ready" if not turns else f"ready · {turns} turn{'s' if turns > 1 else ''} in this conversation"
     return [(" ○ ", "muted"), (words, "muted")]
 
@@ -138,11 +138,11 @@ def _more(message: str) -> Row:
     return [(" · ", "muted"), *marks.spans(one_line(message), "text")] if message else []
 
 
-def _auditing(sitting: ChatSession) -> Row:
-    which = "the answer" if sitting.auditing == len(sitting.turns) - 1 else f"answer {sitting.auditing + 1}"
-    filled = bar(sitting.audit_done, 12)
+def _auditing(session: ChatSession) -> Row:
+    which = "the answer" if session.auditing == len(session.turns) - 1 else f"answer {session.auditing + 1}"
+    filled = bar(session.audit_done, 12)
     return [(" ● ", "warn"), (f"auditing {which} against the target  ", "text"), (filled, "bar"),
-            ("·" * (12 - len(filled)), "track"), (f" {sitting.audit_done * 100:>3.0f} %", "muted"),
+            ("·" * (12 - len(filled)), "track"), (f" {session.audit_done * 100:>3.0f} %", "muted"),
             ("  esc stops", "muted")]
 
 
@@ -163,31 +163,31 @@ def stocked(ended: Built | Refused | DatastoreList | None) -> str:
     return f"removed {ended.removed}" if isinstance(ended, DatastoreList) else ""
 
 
-def _loading(sitting: ChatSession) -> Row:
-    event = sitting.loading
-    waits = "your prompt waits: " if sitting.queued is not None else ""
+def _loading(session: ChatSession) -> Row:
+    event = session.loading
+    waits = "your prompt waits: " if session.queued is not None else ""
     stage, width = one_line(event.stage, 64) if event else "starting the engine", 20
-    if sitting.downloading:
+    if session.downloading:
         waits, width = "", 6  # bytes, rate and time left shall be read at 80 columns
     row: list[Span] = [(" ◌ ", "warn"), (waits, "muted"), (stage, "text")]
     if event is not None and event.done is not None:
         filled = bar(event.done, width)
         row += [("  ", "text"), (filled, "bar"), ("·" * (width - len(filled)), "track")]
         row.append((f" {event.done * 100:>3.0f} %", "muted"))
-    if sitting.downloading:
-        row.append(("  esc takes your prompt back" if sitting.queued is not None else "  esc stops", "muted"))
+    if session.downloading:
+        row.append(("  esc takes your prompt back" if session.queued is not None else "  esc stops", "muted"))
     return row
 
 
-def problem(sitting: ChatSession) -> str:
+def problem(session: ChatSession) -> str:
     """The last failure: what went wrong, and the way out."""
-    failed = sitting.problem
+    failed = session.problem
     message, hint = one_line(failed.message).rstrip("."), one_line(failed.hint).rstrip(".")
     text = f"✗ {_capital(message)}.\n  "
     if hint:
         text += f"{_capital(hint)}.\n  "
     ways = {"dead": "ctrl+r restarts the engine; the conversation is kept.", "failed": "ctrl+r tries again."}
-    return text + ways.get(sitting.phase, "esc closes this.")
+    return text + ways.get(session.phase, "esc closes this.")
 
 
 def _capital(text: str) -> str:
@@ -195,17 +195,17 @@ def _capital(text: str) -> str:
     return text if "/" in text.partition(" ")[0] else text[:1].upper() + text[1:]
 
 
-def same_text(sitting: ChatSession) -> str:
+def same_text(session: ChatSession) -> str:
     """What the baseline says about the last answer."""
-    turn = sitting.last
-    number = len(sitting.turns) - 1
-    if turn is None or number not in sitting.same_text:
+    turn = session.last
+    number = len(session.turns) - 1
+    if turn is None or number not in session.same_text:
         return "the baseline was stopped"
     if not LAWS[turn.request.law].lossless:
         return f"baseline measured; the {turn.request.law} law is {LOSSY}: it keeps neither text nor distribution"
     if turn.request.law != "exact":
         return "baseline measured; the rejection law keeps the distribution, not the text"
-    at = sitting.same_text[number]
+    at = session.same_text[number]
     if at is None and turn.run.finished.reason == "cancelled":
         return f"✓ its {len(turn.run.tokens)} tokens are those of autoregressive decoding"
     if at is None:
@@ -213,26 +213,26 @@ def same_text(sitting: ChatSession) -> str:
     return f"≠ differs from autoregressive decoding at token {at}"
 
 
-def closing(sitting: ChatSession, number: int) -> tuple[str, tuple[str, str] | None]:
+def closing(session: ChatSession, number: int) -> tuple[str, tuple[str, str] | None]:
     """The line below a closed answer with what was measured and found since: the baseline, the audit's badge."""
-    turn = sitting.turns[number]
+    turn = session.turns[number]
     line, _ = foot(turn)
-    if number in sitting.same_text:
-        line += f" · {badge(sitting, number)}"
+    if number in session.same_text:
+        line += f" · {badge(session, number)}"
     if turn.run.audited is None:
         return line, None
     text, style = verdict.badge(turn.run.audited)
     return line, (dotted([text]), style)
 
 
-def badge(sitting: ChatSession, number: int) -> str:
+def badge(session: ChatSession, number: int) -> str:
     """What the baseline says about an answer in two words, with the speed-up."""
-    turn, at = sitting.turns[number], sitting.same_text[number]
+    turn, at = session.turns[number], session.same_text[number]
     if turn.request.law != "exact":
         same = "texts not comparable"
     else:
         same = "same text ✓" if at is None else f"differs at token {at} ≠"
-    baseline = sitting.baseline(turn.run)
+    baseline = session.baseline(turn.run)
     ratio = baseline.ratio(turn.run) if baseline else None
     return dotted([*([f"×{ratio:.2f}"] if ratio else []), same])
 
@@ -246,11 +246,11 @@ def legend(transcript: Transcript, answering: bool) -> Row:
     return row
 
 
-def where(transcript: Transcript, sitting: ChatSession) -> str:
+def where(transcript: Transcript, session: ChatSession) -> str:
     """Which part of the conversation is shown."""
     if transcript.cursor is not None:
         turn, index = transcript.cursor
-        run = sitting.turns[turn].run
+        run = session.turns[turn].run
         number = run.tokens[index].round
         return f"token {index} · " + (f"round {run.rounds[number].index}" if number >= 0 else "prefill")
     return "following" if transcript.following else "end follows"

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engines.cost.self_speculation import ENGINES, Payoff, payoff
+from engines.errors import SpecError
 from engines.methods.admg.rules import leave_out
+from engines.methods.registry import find
 from engines.report.events import Layers
 from engines.report.run_state import RunState
+from spec_tui.tui.chat_session import ChatSession
 from spec_tui.tui.widgets.price_rows import off
+
+_FINE = 0.99  # thresholds from here on go by small steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +87,41 @@ def look(
 def plan(layers: Layers, options: Mapping[str, Any]) -> Layers:
     """What the rules of these options leave out, by the same cosines."""
     return leave_out(layers, *(options[name] for name in ("alpha", "m", "n", "cosine", "interval")))
+
+
+def stepped(alpha: float, step: int) -> float:
+    """The next threshold up or down: near 1 the steps are small, for there the cosines are."""
+    fine = alpha >= _FINE if step > 0 else alpha > _FINE
+    return round(alpha + step * (0.001 if fine else 0.005), 4)
+
+
+def no_rules(engine: str) -> str:
+    """Why another engine than ADMG has no rules and no cosines."""
+    if engine in ENGINES:
+        return f"{find(engine).title} leaves out a fixed set: spec-tui search-layers finds one, /set layers= names one"
+    return f"{find(engine).title} leaves no layers out: /engine admg does"
+
+
+def measure(session: ChatSession, typed: str) -> str:
+    """Measure the cosines of what is typed, as the next turn, else of the last prompt: a run of a single token, beside
+    the conversation. Returns "" or why not."""
+    settings = session.settings
+    engine = settings.resolved(session.ready)
+    if engine != "admg":
+        return no_rules(engine)
+    if session.busy:
+        return session.still
+    if session.phase != "ready":
+        return "The model is still loading." if session.phase == "loading" else "The engine is not running: ctrl+r."
+    typed = typed.strip()
+    if not typed and session.last is None:
+        return "Type a prompt first: the cosines are those of its tokens."
+    try:
+        asked = session.last.request.conversation if session.last else ()
+        turns = (*session.history(), ("user", typed)) if typed else tuple(turn for turn in asked if turn[0] != "system")
+        request = replace(settings.request(turns, session.ready), max_new_tokens=1)
+        request.check()
+    except SpecError as error:
+        return f"{error.message}: {error.hint}"
+    session.measure(typed or session.last.prompt, request, "layers")
+    return ""

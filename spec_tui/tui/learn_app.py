@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from textual.app import SystemCommand
 from textual.screen import Screen
 
 from engines.report.traces import Trace
@@ -36,14 +33,6 @@ class LearnApp(SpecTui):
     def on_mount(self) -> None:
         super().on_mount()
         self.push_screen(self._lessons, lambda _: self.exit())
-
-    def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
-        """Everything a key does, by name."""
-        if hasattr(screen, "commands"):
-            yield from screen.commands()
-        yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
-        yield SystemCommand("Help", "All keys, commands and marks", self.action_help)
-        yield SystemCommand("Quit", "Leave spec-tui", self.action_quit)
 
 
 def run_lessons(begin: str, walk: Walk | None, theme: str | None, presenter: bool) -> int:

@@ -24,7 +24,7 @@ async def _picture(trace: Trace, name: str, size: tuple[int, int], theme: str | 
     async with app.run_test(size=size) as pilot:
         for _ in range(_FRAMES):
             await pilot.pause(0.02)
-            if app.sitting.ready is not None and app.sitting.ended:
+            if app.session.ready is not None and app.session.ended:
                 break
         else:
             raise RunFailed("the picture did not get finished", "try again on an idle machine")

@@ -3,11 +3,6 @@ that need a model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
-
-from textual.app import SystemCommand
-from textual.binding import Binding
 from textual.screen import Screen
 
 from engines.report.events import Audited, Failed, Finished, Ready, Started
@@ -18,11 +13,11 @@ from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.replay_client import ReplayClient, request_of
 from spec_tui.tui import chat_words as words
-from spec_tui.tui.app import SpecTui, looking
-from spec_tui.tui.chat_session import ChatSession, Happening
+from spec_tui.tui.actions import Action
+from spec_tui.tui.app import SpecTui
+from spec_tui.tui.chat_session import ChatSession, Happening, Turn
 from spec_tui.tui.screens.chat import NUMBERS_EVERY, ChatScreen
 from spec_tui.tui.settings import ChatSettings
-from spec_tui.tui.turns import Turn
 from spec_tui.tui.widgets.lines import Sides
 from spec_tui.tui.widgets.speed_panel import SpeedPanel
 from spec_tui.tui.widgets.strip_panel import Row, bar
@@ -121,28 +116,30 @@ class ReplayScreen(ChatScreen):
     """The chat screen without a prompt and with a clock.
 
     Args:
-        sitting: what plays.
+        session: what plays.
         step: open the Step screen over it, with the whole first run.
     """
 
-    BINDINGS: ClassVar = [
-        Binding("space", "pause", "Pause", id="replay.pause", tooltip="Hold the replay, and go on"),
-        Binding("plus,equals_sign", "speed(True)", "Faster", id="replay.faster", key_display="+",
-                tooltip="Twice as fast"),
-        Binding("minus", "speed(False)", "Slower", id="replay.slower", key_display="-", tooltip="Half as fast"),
-        Binding("greater_than_sign", "one_round", "One round", id="replay.round", key_display=">", show=False,
-                tooltip="One round more, then hold"),
-        Binding("less_than_sign", "again", "From the start", id="replay.again", key_display="<",
-                tooltip="Play it from the beginning"),
-        Binding("0", "rest", "To the end", id="replay.rest", show=False, tooltip="The rest of this run at once"),
-    ]
+    ACTIONS = (
+        Action(id="replay.pause", run="pause", keys="space", label="Pause", footer=True,
+               help="Hold the replay, and go on"),
+        Action(id="replay.faster", run="speed(True)", keys="plus,equals_sign", label="Faster", footer=True,
+               help="Twice as fast"),
+        Action(id="replay.slower", run="speed(False)", keys="minus", label="Slower", footer=True,
+               help="Half as fast"),
+        Action(id="replay.round", run="one_round", keys="greater_than_sign", label="One round",
+               help="One round more, then hold"),
+        Action(id="replay.again", run="again", keys="less_than_sign", label="Rewind", footer=True,
+               palette="From the start", help="Play it from the beginning"),
+        Action(id="replay.rest", run="rest", keys="0", label="To the end", help="The rest of this run at once"),
+    )
     NEED_A_MODEL = frozenset(
         {"baseline", "audit", "engine", "showcase", "ask_new", "data", "prompt", "race", "stop", "learn"}
     )
-    sitting: Replaying
+    session: Replaying
 
-    def __init__(self, sitting: Replaying, step: bool = False) -> None:
-        super().__init__(sitting)
+    def __init__(self, session: Replaying, step: bool = False) -> None:
+        super().__init__(session)
         self._step_first = step
 
     def _begin(self) -> None:
@@ -157,16 +154,16 @@ class ReplayScreen(ChatScreen):
     @property
     def client(self) -> ReplayClient:
         """What plays."""
-        return self.sitting.client
+        return self.session.client
 
     def pump(self) -> None:
         super().pump()
-        if self._step_first and self.sitting.turns:
+        if self._step_first and self.session.turns:
             self._step_first = False
             self.client.cancel()
             super().pump()
             self.action_step()
-        if self.sitting.busy and self._frame % NUMBERS_EVERY == 0:
+        if self.session.busy and self._frame % NUMBERS_EVERY == 0:
             self._draw_status()
 
     # -- keys -----------------------------------------------------------------------------------
@@ -188,7 +185,7 @@ class ReplayScreen(ChatScreen):
         self._settle_clock()
 
     def action_again(self) -> None:
-        self.sitting.rewind()
+        self.session.rewind()
         self.transcript.clear()
         self._settle_clock()
 
@@ -203,8 +200,8 @@ class ReplayScreen(ChatScreen):
 
     # -- drawing --------------------------------------------------------------------------------
     def _draw_top(self) -> None:
-        left: Row = [(" spec-tui ", "title"), (f" replay of {one_line(self.sitting.name, 40)} ", "strong"),
-                     ("· " + words.model(self.sitting), "muted")]
+        left: Row = [(" spec-tui ", "title"), (f" replay of {one_line(self.session.name, 40)} ", "strong"),
+                     ("· " + words.model(self.session), "muted")]
         self.query_one("#top", Sides).show(left, [(f"{speed_words(self.client.speed)} ", "text")])
 
     def _draw_status(self) -> None:
@@ -223,7 +220,7 @@ class ReplayScreen(ChatScreen):
         else:
             state = (" ▶ ", "good"), ("playing", "text")
         filled = bar(share, 20)
-        which = f" · run {self.sitting.playing + 1} of {runs}" if runs > 1 else ""
+        which = f" · run {self.session.playing + 1} of {runs}" if runs > 1 else ""
         pace = "" if player.over else f" {speed_words(self.client.speed)}"
         return [*state, (f"{pace}  ", "text"), (filled, "bar"),
                 ("·" * (20 - len(filled)), "track"), (f" {player.now:.2f} of {player.length:.2f} s{which}", "muted")]
@@ -251,26 +248,11 @@ class ReplayApp(SpecTui):
         self, client: ReplayClient, name: str, screen: str = "chat", theme: str | None = None, presenter: bool = False
     ) -> None:
         super().__init__(client, LoadRequest(), theme=theme, presenter=presenter)
-        self.sitting = Replaying(client, name)
+        self.session = Replaying(client, name)
         self._first = screen
 
     def get_default_screen(self) -> Screen:
-        return ReplayScreen(self.sitting, self._first == "step")
-
-    def chat_commands(self, screen: ReplayScreen) -> Iterable[SystemCommand]:
-        yield from _replay_commands(screen)
-        yield from looking(screen)
-
-
-def _replay_commands(screen: ReplayScreen) -> Iterable[SystemCommand]:
-    yield SystemCommand("Pause", "Hold the replay, and go on", screen.action_pause)
-    yield SystemCommand("Faster", "Twice as fast", lambda: screen.action_speed(True))
-    yield SystemCommand("Slower", "Half as fast", lambda: screen.action_speed(False))
-    yield SystemCommand("One round", "One round more, then hold", screen.action_one_round)
-    yield SystemCommand("From the start", "Play it from the beginning", screen.action_again)
-    yield SystemCommand("To the end", "The rest of this run at once", screen.action_rest)
-    yield SystemCommand("Price of verification", "What it cost, and whether drafting paid", screen.action_price)
-    yield SystemCommand("Export", "Save it as trace, Markdown, HTML, picture or recording", screen.action_export)
+        return ReplayScreen(self.session, self._first == "step")
 
 
 def run_replay(

@@ -31,11 +31,11 @@ class RaceReplayApp(SpecTui):
     ) -> None:
         events = tuple(event for source in bout.sources for event in source.trace.events)
         super().__init__(ReplayClient(Trace(events)), LoadRequest(), theme=theme, presenter=presenter)
-        self.sitting.phase = "ready"  # there is nothing to load
+        self.session.phase = "ready"  # there is nothing to load
         self._bout, self._speed = bout, speed
 
     def get_default_screen(self) -> Screen:
-        return RecordedRaceScreen(self.sitting, self._bout, self._speed)
+        return RecordedRaceScreen(self.session, self._bout, self._speed)
 
 
 def run_race(bout: RecordedRace, speed: float | None, theme: str | None = None, presenter: bool = False) -> int:

@@ -10,7 +10,8 @@ from engines.errors import UsageProblem
 from engines.methods import registry
 from engines.report.events import Ready
 from engines.request import LAWS, law_mark
-from spec_tui.present.token_styles import VIEWS
+from spec_tui.tui.actions import Action
+from spec_tui.tui.chat_actions import APPLICATION, CHAT
 from spec_tui.tui.settings import SAMPLING, ChatSettings, stores, unavailable
 
 # As typed, the sampling value it sets.
@@ -18,41 +19,25 @@ _SAMPLING = {
     "temp": "temperature", "top-p": "top_p", "top-k": "top_k", "seed": "seed", "law": "law", "max": "max_new_tokens",
 }
 _BY_NAME = {option.name: option for option in SAMPLING}
-# Commands that are done by the screen: name -> argument, what it does.
-ACTIONS = {
-    "new": ("", "start a new conversation"),
-    "again": ("", "ask the last prompt again, same seed"),
-    "baseline": ("", "measure the autoregressive rate with the last prompt"),
-    "audit": ("", "check the answer against the target, token by token"),
-    "price": ("", "what verification costs, and whether drafting pays"),
-    "data": ("", "the datastores at hand"),
-    "step": ("", "the answer phase by phase, with explanations"),
-    "learn": ("", "short lessons, for those who have read nothing"),
-    "race": ("", "engines side by side on one prompt"),
-    "layers": ("", "the layers that drafting leaves out"),
-    "showcase": ("", "prompts that show something"),
-    "view": (" | ".join(VIEWS), "colour tokens by this"),
-    "help": ("", "all keys and commands"),
-    "quit": ("", "leave"),
-}
+_ACTIONS = {action.command: action for action in (*CHAT, *APPLICATION) if action.command}
 COMMANDS = {
     "engine": ("NAME", "choose the engine"),
     "set": ("OPTION=VALUE", "an option of the engine"),
     **{name: (_BY_NAME[key].range, _BY_NAME[key].help) for name, key in _SAMPLING.items()},
     "datastore": ("NAME ...", "datastores that retrieval searches; no name takes those that ship"),
     "system": ("TEXT", "system prompt of the conversation; nothing clears it"),
-    **ACTIONS,
+    **{name: (" | ".join(action.choices), action.help) for name, action in _ACTIONS.items()},
 }
+"""What can be typed, without the slash: the argument it takes, and what it does."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command did: the settings after it, a sentence, and an action left to the screen."""
+    """What a command did: the settings after it, a sentence, and the screen's action that it starts ("": none)."""
 
     settings: ChatSettings
     message: str = ""
     action: str = ""
-    argument: str = ""
 
 
 def is_command(text: str) -> bool:
@@ -64,8 +49,8 @@ def execute(line: str, settings: ChatSettings, ready: Ready | None) -> CommandRe
     """Run a command line. Raises UsageProblem with what there is instead."""
     name, _, argument = line.strip()[1:].partition(" ")
     argument = argument.strip()
-    if name in ACTIONS:
-        return _action(name, argument, settings)
+    if name in _ACTIONS:
+        return CommandResult(settings, action=_action_string(_ACTIONS[name], argument))
     if name in _SAMPLING:
         key = _SAMPLING[name]
         new = settings.with_sampling(key, argument)
@@ -110,20 +95,24 @@ def _arguments(name: str, settings: ChatSettings, ready: Ready | None) -> list[s
         options = registry.find(settings.resolved(ready)).options
         words = [f"{o.name}=" for o in options]
         return words + [f"{o.name}={c}" for o in options for c in o.choices]
-    if name == "view":
-        return list(VIEWS)
+    if name in _ACTIONS:
+        return list(_ACTIONS[name].choices)
     if name.startswith("datastore"):
         return [store for store in stores(ready) if store not in name.split()[1:]]
     option = next((o for o in SAMPLING if o.name == _SAMPLING.get(name)), None)
     return list(option.choices) if option else []
 
 
-def _action(name: str, argument: str, settings: ChatSettings) -> CommandResult:
-    if name == "view" and argument not in VIEWS:
-        raise UsageProblem(f"there is no view {argument!r}", "views are: " + ", ".join(VIEWS))
-    if name != "view" and argument:
-        raise UsageProblem(f"/{name} takes nothing after it", f"type /{name} alone")
-    return CommandResult(settings, action=name, argument=argument)
+def _action_string(action: Action, argument: str) -> str:
+    """The action with what was typed after its command. Raises UsageProblem where that is none of its choices."""
+    if argument in action.choices:
+        return f"{action.run}('{argument}')"
+    if action.choices:
+        raise UsageProblem(f"there is no {action.command} {argument!r}",
+                           f"{action.command}s are: " + ", ".join(action.choices))
+    if argument:
+        raise UsageProblem(f"/{action.command} takes nothing after it", f"type /{action.command} alone")
+    return action.run
 
 
 def _engine(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandResult:

@@ -21,18 +21,18 @@ async def audited(s, *finds) -> Audited:
     await s.pilot.press("escape", "a")
     s.client.feed()
     await s.settle()
-    return s.chat.sitting.last.run.audited
+    return s.chat.session.last.run.audited
 
 
 async def test_the_verdict_is_a_badge_and_a_sentence(session):
     async with session() as s:
         await s.ask("one")
         found = await audited(s, "identical")
-        run = s.chat.sitting.last.run
+        run = s.chat.session.last.run
         assert s.client.audits == [run.answer] and run.answer.tokens == tuple(t.emitted.token for t in run.tokens)
         assert "✓ identical" in s.shown and style_of(s, "✓ identical") == "good"
         assert s.status == verdict.sentence(found) and "its 136 tokens" in s.status
-        assert s.chat.transcript.cursor is None and not s.chat.sitting.busy
+        assert s.chat.transcript.cursor is None and not s.chat.session.busy
         await s.pilot.resize_terminal(200, 60)
         await s.settle()
         assert "✓ identical" in s.shown, "it stays where the text is laid out anew"
@@ -92,8 +92,8 @@ async def test_progress_is_shown_and_esc_stops(session):
         assert len(s.client.requests) == 1 and s.chat.prompt.text == "two"
         await s.pilot.press("escape")
         await s.settle()
-        assert "the audit was stopped" in s.status and not s.chat.sitting.busy and s.notice == ""
-        assert "identical" not in s.shown and s.chat.sitting.last.run.audited is None
+        assert "the audit was stopped" in s.status and not s.chat.session.busy and s.notice == ""
+        assert "identical" not in s.shown and s.chat.session.last.run.audited is None
         await s.pilot.press("enter")
         assert len(s.client.requests) == 2, "the next turn goes as if nothing had been"
 
@@ -108,7 +108,7 @@ async def test_it_works_on_the_turn_under_the_cursor_and_by_command(session):
         assert "auditing answer 1" in s.status
         s.client.feed()
         await s.settle()
-        turns = s.chat.sitting.turns
+        turns = s.chat.session.turns
         assert turns[0].run.audited and not turns[1].run.audited
         assert s.shown.index("✓ identical") < s.shown.index("zwei")
         s.chat.transcript.action_jump(True)
@@ -152,12 +152,12 @@ async def test_an_audit_that_fails_or_dies_is_said_and_over(session):
         s.client._script.clear()
         s.client.say(Failed("the audit failed: no memory", "try a shorter answer", "failed"))
         await s.settle()
-        assert "The audit failed: no memory." in s.notice and not s.chat.sitting.busy
-        assert s.chat.sitting.last.run.failed is None, "the answer is as good as before"
+        assert "The audit failed: no memory." in s.notice and not s.chat.session.busy
+        assert s.chat.session.last.run.failed is None, "the answer is as good as before"
         await s.pilot.press("escape", "a")
         s.client.die()
         await s.settle()
-        assert s.chat.sitting.phase == "dead" and s.chat.sitting.auditing is None and s.chat.prompt.text == ""
+        assert s.chat.session.phase == "dead" and s.chat.session.auditing is None and s.chat.prompt.text == ""
         await s.pilot.press("ctrl+r")
         await s.settle()
         await s.pilot.press("a")
@@ -172,7 +172,7 @@ async def test_hostile_text_in_a_finding_is_harmless(session):
     async with session(client=FakeClient()) as s:
         await s.ask("one")
         await audited(s, "BUG", 2, 5.0)
-        run = s.chat.sitting.last.run
+        run = s.chat.session.last.run
         bad = Choice(3, "\x1b]0;owned\x07\u202e[red]\n", 0.5)
         object.__setattr__(run.audited, "choices", (bad,) * run.audited.checked)
         said = verdict.sentence(run.audited) + str(verdict.of_token(run.audited, 2, 99))
@@ -202,4 +202,4 @@ async def test_audit_and_baseline_have_keys_that_work_in_the_prompt(session):
         s.client.feed()
         await s.settle()
         await s.pilot.press("f7")
-        assert "esc stops" in s.status and s.chat.sitting.measuring is not None
+        assert "esc stops" in s.status and s.chat.session.measuring is not None

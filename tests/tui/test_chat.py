@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual.events import Paste
 
 from engines.methods.registry import specs
 from engines.report.events import Failed, Finished, Loading
@@ -56,7 +57,7 @@ async def test_esc_stops_keeps_the_text_and_the_next_turn_builds_on_it(session):
         await s.ask("first", feed=8)
         await s.pilot.press("escape")
         await s.settle()
-        kept = s.chat.sitting.turns[0].run.text
+        kept = s.chat.session.turns[0].run.text
         assert kept and ANSWER.startswith(kept) and "stopped by esc" in s.shown
         await s.ask("go on")
         assert s.client.requests[1].conversation == (("user", "first"), ("assistant", kept), ("user", "go on"))
@@ -69,7 +70,7 @@ async def test_esc_before_the_first_token_gives_the_prompt_back(session):
         await s.pilot.press("escape")
         await s.settle()
         assert s.chat.prompt.text == "first"
-        assert not s.chat.sitting.turns and "first" not in s.shown
+        assert not s.chat.session.turns and "first" not in s.shown
 
 
 async def test_newline_and_history(session):
@@ -143,7 +144,7 @@ async def test_engine_form_sets_everything_and_shows_ranges(session):
         assert "1..64" in str(screen.query_one("#hint").content)
         await s.pilot.press("backspace", "enter")
         await s.pilot.pause()
-        assert s.chat.sitting.settings.options("draft")["num_tokens"] == 9
+        assert s.chat.session.settings.options("draft")["num_tokens"] == 9
         await s.ask("hello")
         assert s.client.requests[0].options["num_tokens"] == 9
 
@@ -153,7 +154,7 @@ async def test_an_engine_whose_needs_are_not_met_says_why(session):
 
     ready = replace(READY, draft_model=None, warnings=("the draft model has another vocabulary",))
     async with session(client=FakeClient(ready=ready)) as s:
-        assert s.chat.sitting.settings.resolved(s.chat.sitting.ready) == "pld"
+        assert s.chat.session.settings.resolved(s.chat.session.ready) == "pld"
         await s.ask("/engine draft")
         assert "another vocabulary" in s.status
         await s.pilot.press("ctrl+e")
@@ -210,7 +211,7 @@ async def test_esc_takes_a_waiting_prompt_back(session):
     async with session(client=FakeClient(auto=False)) as s:
         await s.ask("early")
         await s.pilot.press("escape")
-        assert s.chat.prompt.text == "early" and s.chat.sitting.queued is None
+        assert s.chat.prompt.text == "early" and s.chat.session.queued is None
 
 
 async def test_a_failed_load_shows_the_way_out_and_tries_again(session):
@@ -249,7 +250,7 @@ async def test_a_refused_request_is_no_turn(session):
         s.client.say(Failed("the prompt has 571 tokens, the context holds 512", "shorten it", "usage"))
         await s.settle()
         assert "Shorten it." in s.notice and s.chat.prompt.text == "far too long"
-        assert len(s.chat.sitting.turns) == 1 and "far too long" not in s.shown
+        assert len(s.chat.session.turns) == 1 and "far too long" not in s.shown
         assert s.chat.transcript.following
 
 
@@ -295,7 +296,7 @@ async def test_baseline_is_measured_beside_the_conversation(session):
         assert any("measuring the baseline" in row for row in speed.text_rows())
         s.client.feed()
         await s.settle()
-        assert len(s.chat.sitting.turns) == 1 and "same text" in s.status and "same text ✓" in s.shown
+        assert len(s.chat.session.turns) == 1 and "same text" in s.status and "same text ✓" in s.shown
         assert any("autoregressive" in row and "×" in row for row in speed.text_rows())
         await s.ask("/temp 0.5")
         await s.ask("two")
@@ -310,8 +311,8 @@ async def test_baseline_can_be_stopped(session):
         await s.settle()
         await s.pilot.press("escape")
         await s.settle()
-        assert s.chat.sitting.measuring is None and not s.chat.sitting.busy
-        assert len(s.chat.sitting.turns) == 1
+        assert s.chat.session.measuring is None and not s.chat.session.busy
+        assert len(s.chat.session.turns) == 1
 
 
 async def test_again_asks_the_same_with_the_same_seed(session):
@@ -320,7 +321,7 @@ async def test_again_asks_the_same_with_the_same_seed(session):
         await s.pilot.press("ctrl+r")
         s.client.feed()
         await s.settle()
-        assert s.client.requests[0] == s.client.requests[1] and len(s.chat.sitting.turns) == 1
+        assert s.client.requests[0] == s.client.requests[1] and len(s.chat.session.turns) == 1
         assert s.shown.count("▌") == 0 and s.shown.count("one") >= 1
 
 
@@ -359,7 +360,7 @@ async def test_token_cursor_moves_and_the_inspector_explains(session):
     async with session() as s:
         await s.ask("one")
         await s.pilot.press("escape", "left")
-        transcript, run = s.chat.transcript, s.chat.sitting.turns[0].run
+        transcript, run = s.chat.transcript, s.chat.session.turns[0].run
         assert transcript.cursor == (0, len(run.tokens) - 1)
         await s.pilot.press("left_square_bracket")
         assert run.tokens[transcript.cursor[1]].round == len(run.rounds) - 2
@@ -516,7 +517,7 @@ async def test_export_of_an_answer(session, tmp_path, monkeypatch):
         await s.ask("one")
         await s.ask("two")
         await s.pilot.press("escape", "home")
-        run = s.chat.sitting.turns[0].run
+        run = s.chat.session.turns[0].run
         made = {name: await export(s, name) for name in ("trace", "md", "html", "cast")}
         trace = read_trace(made["trace"])
         assert trace.sealed and trace.complete and fold_all(trace.events) == run
@@ -565,7 +566,7 @@ async def test_selection_leaves_out_gutter_and_ghosts(session):
     async with session() as s:
         await s.ask("one", feed=12)
         text, _ = s.chat.transcript.get_selection(SELECT_ALL)
-        assert text.startswith("one\n") and s.chat.sitting.turns[0].run.text.strip() in text
+        assert text.startswith("one\n") and s.chat.session.turns[0].run.text.strip() in text
         assert "▌" not in text and "exact" not in text
 
 
@@ -611,11 +612,11 @@ async def test_a_letter_meant_for_the_prompt_does_not_cost_the_conversation(sess
     async with session() as s:
         await s.ask("first")
         await s.pilot.press("escape", "n")
-        assert len(s.chat.sitting.turns) == 1 and "n again forgets 1 turn" in s.status
+        assert len(s.chat.session.turns) == 1 and "n again forgets 1 turn" in s.status
         await s.pilot.press("v", "n")
-        assert len(s.chat.sitting.turns) == 1, "another key in between: asked anew"
+        assert len(s.chat.session.turns) == 1, "another key in between: asked anew"
         await s.pilot.press("n")
-        assert not s.chat.sitting.turns
+        assert not s.chat.session.turns
 
 
 async def test_typing_goes_on_after_the_window_was_too_small(session):
@@ -636,7 +637,7 @@ async def test_a_stopped_baseline_is_no_reference(session):
         await s.settle()
         await s.pilot.press("escape")
         await s.settle()
-        assert not s.chat.sitting.baselines
+        assert not s.chat.session.baselines
 
 
 async def test_a_sentence_that_does_not_fit_is_shown_whole_until_esc_or_typing(session):
@@ -657,7 +658,7 @@ async def test_a_showcase_begins_a_new_conversation(session):
         await s.pilot.press("ctrl+o", "enter")
         s.client.feed()
         await s.settle()
-        assert [turn.prompt for turn in s.chat.sitting.turns] == [SHOWCASES[0].prompt]
+        assert [turn.prompt for turn in s.chat.session.turns] == [SHOWCASES[0].prompt]
         assert s.client.requests[-1].conversation == (("user", SHOWCASES[0].prompt),)
         assert len(s.chat.transcript.blocks) == 1
 
@@ -680,13 +681,32 @@ async def test_help_is_laid_out_for_the_width_it_has(session):
 async def test_keys_are_looked_up_again_only_when_esc_means_something_else(session, monkeypatch):
     async with session() as s:
         looked_up, really = [], s.chat.refresh_bindings
-        monkeypatch.setattr(s.chat, "refresh_bindings", lambda: (looked_up.append(s.chat.sitting.stoppable), really()))
+        monkeypatch.setattr(s.chat, "refresh_bindings", lambda: (looked_up.append(s.chat.session.stoppable), really()))
         await s.ask("Why?", feed=3)
-        assert s.chat.sitting.last.run.prefilled is not None and looked_up == [True], "once, when it was sent"
+        assert s.chat.session.last.run.prefilled is not None and looked_up == [True], "once, when it was sent"
         s.client.feed(None)
         await s.settle()
-        assert s.chat.sitting.last.run.finished is not None and looked_up == [True, False]
+        assert s.chat.session.last.run.finished is not None and looked_up == [True, False]
         await s.pilot.press("ctrl+r")
         s.client.feed(3)
         await s.settle()
         assert looked_up == [True, False, True], "asked again, it can be stopped again"
+
+
+async def test_a_paste_is_inserted_once(session):
+    async with session() as s:
+        s.chat.prompt.focus()
+        s.app.post_message(Paste("one\r\ntwo \x1b[31m"))
+        await s.pilot.pause()
+        assert s.chat.prompt.text == "one\ntwo ␛[31m"
+
+
+async def test_a_paste_into_a_field_of_the_engine_dialog_is_inserted_once(session):
+    async with session() as s:
+        await s.pilot.press("f2")
+        field = s.app.screen.query_one(".system Input")
+        field.focus()
+        await s.pilot.pause()
+        s.app.post_message(Paste("be brief"))
+        await s.pilot.pause()
+        assert field.value == "be brief"

@@ -81,7 +81,7 @@ async def until(s, condition, timeout=40.0):
 
 async def opened(s):
     """The Data screen, its engine loaded and asked."""
-    await until(s, lambda: s.chat.sitting.phase == "ready")
+    await until(s, lambda: s.chat.session.phase == "ready")
     s.chat.action_data()
     await s.pilot.pause(0.05)
     return s.app.screen
@@ -117,11 +117,11 @@ async def test_what_is_built_here_can_be_searched_at_once(session, engine, texts
         assert isinstance(screen.stock.ended, Built) and s.app.screen is screen and screen.row.name == "notes"
         assert "notes is built" in said(s) and "yes: sparse" in said(s, "#about") and "2 files" in said(s, "#about")
         await s.pilot.press("space", "enter")
-        assert s.chat.sitting.settings.datastores == ("notes",)
-        s.chat.sitting.settings = s.chat.sitting.settings.with_engine("rest", s.chat.sitting.ready)
+        assert s.chat.session.settings.datastores == ("notes",)
+        s.chat.session.settings = s.chat.session.settings.with_engine("rest", s.chat.session.ready)
         s.chat.ask("the cat sat")
-        await until(s, lambda: not s.chat.sitting.busy)
-        run = s.chat.sitting.last.run
+        await until(s, lambda: not s.chat.session.busy)
+        run = s.chat.session.last.run
         assert run.finished is not None and run.started.datastores == ("notes",)
 
 
@@ -131,9 +131,9 @@ async def test_a_datastore_built_elsewhere_is_known_when_the_screen_opens(sessio
         assert "There are no datastores yet" not in said(s, "#about") and "other" not in screen.rows
         await s.pilot.press("escape")
         build_sparse("other", text_files([tmp_path / "two.py"]), tiny.tokenizer)
-        assert not any("other" in info.name for info in s.chat.sitting.ready.datastores)
+        assert not any("other" in info.name for info in s.chat.session.ready.datastores)
         screen = await opened(s)
-        await until(s, lambda: DatastoreInfo("other", sparse=True) in s.chat.sitting.ready.datastores)
+        await until(s, lambda: DatastoreInfo("other", sparse=True) in s.chat.session.ready.datastores)
         screen.listed.highlighted = list(screen.rows).index("other")
         await s.pilot.pause(0.15)
         assert "yes: sparse" in said(s, "#about")
@@ -173,7 +173,7 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
         await until(s, lambda: screen.stock.work.stages["tokens"].done > 0)
         await until(s, lambda: "building" in str(screen.listed.get_option(screen.row.id).prompt))
         assert "● tokens" in said(s, "#about") and " of " in said(s, "#about")
-        assert "Still building cut" in s.chat.sitting.send("hello")  # one thing at a time
+        assert "Still building cut" in s.chat.session.send("hello")  # one thing at a time
         await s.pilot.press("escape")
         assert s.app.screen is screen and screen.stock.work.stopping, "escape stops first"
         gate.set()
@@ -185,15 +185,15 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
         await s.pilot.press("r")
         await until(s, lambda: isinstance(screen.stock.ended, Built))
         assert content(catalog.find("cut")) == whole
-        await until(s, lambda: DatastoreInfo("cut", sparse=True) in s.chat.sitting.ready.datastores)
+        await until(s, lambda: DatastoreInfo("cut", sparse=True) in s.chat.session.ready.datastores)
 
 
 async def test_removing_takes_a_second_press_and_is_at_once_known(session, engine, tiny, tmp_path, texts):
     for name in ("gone", "kept"):
         build_sparse(name, text_files([tmp_path / "two.py"]), tiny.tokenizer)
     async with session(client=engine) as s:
-        await until(s, lambda: s.chat.sitting.phase == "ready")
-        s.chat.sitting.settings = replace(s.chat.sitting.settings, datastores=("gone", "kept"))
+        await until(s, lambda: s.chat.session.phase == "ready")
+        s.chat.session.settings = replace(s.chat.session.settings, datastores=("gone", "kept"))
         screen = await opened(s)
         await until(s, lambda: "gone" in screen.rows)
         screen.listed.highlighted = list(screen.rows).index("gone")
@@ -204,8 +204,8 @@ async def test_removing_takes_a_second_press_and_is_at_once_known(session, engin
         await s.pilot.press("x")
         await until(s, lambda: said(s) == "removed gone")
         assert "gone" not in screen.rows and screen.chosen == ["kept"]
-        assert s.chat.sitting.settings.datastores == ("kept",)
-        assert s.chat.sitting.ready.datastores[0] == DatastoreInfo("kept", sparse=True)
+        assert s.chat.session.settings.datastores == ("kept",)
+        assert s.chat.session.ready.datastores[0] == DatastoreInfo("kept", sparse=True)
         screen.listed.highlighted = list(screen.rows).index("python-stdlib")
         await s.pilot.press("x")
         assert "not built yet" in said(s)
@@ -242,7 +242,7 @@ async def test_a_probe_says_what_would_be_drafted_and_from_where(session, engine
         await s.pilot.press("ctrl+y")
         assert "spec-tui datastore probe --datastore notes --prompt=qqq" in said(s, "#hint")
         await s.pilot.press("escape")
-        assert s.app.screen is screen and not s.chat.sitting.busy
+        assert s.app.screen is screen and not s.chat.session.busy
 
 
 WRONG = (
@@ -312,7 +312,7 @@ async def test_an_engine_that_dies_during_a_build_says_so_and_can_be_restarted(s
         await s.settle()
         await s.pilot.pause(0.15)
         assert "building 10 %" in str(screen.listed.get_option("notes.partial").prompt)
-        assert "18 s left" in said(s, "#about") and "building notes" in s.status and s.chat.sitting.stoppable
+        assert "18 s left" in said(s, "#about") and "building notes" in s.status and s.chat.session.stoppable
         client.die()
         await s.settle()
         await s.pilot.pause(0.15)
@@ -339,7 +339,7 @@ async def test_a_build_goes_on_behind_the_chat(session):
         client.say(DatastoreList((DatastoreInfo("notes", sparse=True),)))  # as when the screen opens
         await s.settle()
         assert "something else" in s.status
-        assert s.chat.sitting.ready.datastores == (DatastoreInfo("notes", sparse=True),)
+        assert s.chat.session.ready.datastores == (DatastoreInfo("notes", sparse=True),)
         await s.ask("hello")
         assert len(client.requests) == 1
 
@@ -354,11 +354,11 @@ async def test_a_build_is_stopped_from_the_chat_too_and_one_that_breaks_says_why
         assert client.cancels == 1 and "stopping notes" in s.status
         client.say(Refused("build", "notes", "notes was stopped", "what is done stays", "cancelled"))
         await s.settle()
-        assert "what is done stays" in s.status and not s.chat.sitting.busy
-        s.chat.sitting.stock.build(BuildSpec("notes", ("/x",)))
+        assert "what is done stays" in s.status and not s.chat.session.busy
+        s.chat.session.stock.build(BuildSpec("notes", ("/x",)))
         client.say(Failed("the engine broke: KeyError", "this is a bug", "bug"))
         await s.settle()
-        assert not s.chat.sitting.busy and s.chat.sitting.phase == "ready" and "the engine broke" in s.notice.lower()
+        assert not s.chat.session.busy and s.chat.session.phase == "ready" and "the engine broke" in s.notice.lower()
 
 
 # -- parts ------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ async def test_no_color_draws_every_screen(session, monkeypatch):
     async with session() as s:
         await s.ask("one", feed=20)
         for view in ("source", "confidence", "plain", "outcome"):
-            s.chat.set_view(view)
+            s.chat.action_view(view)
             await s.pilot.pause()
             assert screen_text(s.app)
         s.client.feed()

@@ -20,9 +20,8 @@ from engines.request import Request
 from spec_tui.present.step.phases import StepPosition
 from spec_tui.tui import layers_view as layers
 from spec_tui.tui import price_words as price
-from spec_tui.tui.layers_view import LayersView, plan, removed
+from spec_tui.tui.layers_view import LayersView, plan, removed, stepped
 from spec_tui.tui.screens.inspector import explain
-from spec_tui.tui.screens.layers_actions import stepped
 from spec_tui.tui.widgets import layers_rows, payoff_rows, step_rows
 from spec_tui.tui.widgets.layers_rows import AGAIN, RULES, RUNS, STAYS
 from spec_tui.tui.widgets.speed_panel import SpeedPanel

@@ -63,8 +63,8 @@ async def test_alpha_m_and_n_move_by_key_and_take_effect_on_the_next_answer(sess
         await s.ask("Merge two lists.")
         used = s.chat.shown_run()[0].prefilled.layers
         await press(s, "escape", "l", "right", "right", "up", "plus", "plus", "minus")
-        assert s.client.requests == [s.chat.sitting.last.request]  # nothing was generated
-        options = s.chat.sitting.settings.options("admg")
+        assert s.client.requests == [s.chat.session.last.request]  # nothing was generated
+        options = s.chat.session.settings.options("admg")
         assert (options["alpha"], options["m"], options["n"]) == (0.991, 4, 3)
         assert "next: α 0.991  m 4  n 3" in panel(s) and "next leaves out" in panel(s)
         preview = plan(used, options)
@@ -93,7 +93,7 @@ async def test_keys_move_rules_while_an_answer_streams(session):
         await press(s, "left")
         assert "next: α 0.98 " in panel(s) and "answering" in s.status
         await press(s, *["minus"] * 3)
-        assert "0..1000" in s.status and s.chat.sitting.settings.options("admg")["n"] == 0
+        assert "0..1000" in s.status and s.chat.session.settings.options("admg")["n"] == 0
         s.client.feed()
         await s.settle()
         assert s.client.requests[0].options["alpha"] == 0.985 and "next: α 0.98 " in panel(s)
@@ -108,12 +108,12 @@ async def test_enter_measures_what_is_typed_beside_the_conversation(session):
         assert asked.engine == "admg" and "measuring the layers" in s.status
         s.client.feed()
         await s.settle()
-        assert not s.chat.sitting.turns and s.chat.prompt.text == "Merge two lists."
+        assert not s.chat.session.turns and s.chat.prompt.text == "Merge two lists."
         assert "nothing was added" in s.status and "leaves out 6 attention and 3 MLP of 12" in panel(s)
         await press(s, "right")
         assert "next: α 0.99 " in panel(s)
         await press(s, "enter", "escape")
-        assert s.client.cancels == 1 and not s.chat.sitting.busy and not s.chat.sitting.turns
+        assert s.client.cancels == 1 and not s.chat.session.busy and not s.chat.session.turns
 
 
 async def test_enter_measures_the_last_prompt_where_none_is_typed(session):
@@ -126,7 +126,7 @@ async def test_enter_measures_the_last_prompt_where_none_is_typed(session):
         assert s.client.requests[-1].conversation == s.client.requests[-2].conversation
         s.client.feed()
         await s.settle()
-        assert len(s.chat.sitting.turns) == 2 and not s.chat.sitting.same_text and "leaves out" in panel(s)
+        assert len(s.chat.session.turns) == 2 and not s.chat.session.same_text and "leaves out" in panel(s)
 
 
 async def test_what_cannot_be_measured_is_told(session):
@@ -138,13 +138,13 @@ async def test_what_cannot_be_measured_is_told(session):
         await press(s, "enter")
         s.client.say(Failed("the model is too small", "take another"))
         await s.settle()
-        assert "too small" in s.notice and not s.chat.sitting.busy and "measured" not in s.status
+        assert "too small" in s.notice and not s.chat.session.busy and "measured" not in s.status
         s.chat.prompt.focus()
         await s.ask("/engine pld", feed=0)
         await press(s, "escape", "escape", "l", "enter")
         assert "/engine admg" in s.status
         await press(s, "right")
-        assert "/engine admg" in s.status and not s.chat.sitting.settings.given
+        assert "/engine admg" in s.status and not s.chat.session.settings.given
 
 
 async def test_in_one_column_l_enlarges_it_and_its_keys_work(session):
@@ -172,14 +172,14 @@ async def test_cosines_of_one_engine_serve_the_preview_after_another(session):
     """A run whose engine measures none, between."""
     async with session(request=ADMG) as s:
         await s.ask("One.")
-        cosines = s.chat.sitting.layers
+        cosines = s.chat.session.layers
         await s.ask("Two.", feed=1)
         event = s.client._script.popleft()
         fixed = Layers(("search",) * 12, ("",) * 12)
         s.client.say(Prefilled(event.prompt_tokens, 0, 0.1, event.first, 3, fixed))
         s.client.feed()
         await s.settle()
-        assert s.chat.sitting.layers is cosines
+        assert s.chat.session.layers is cosines
         assert "next leaves out 12→6 attention and 0→3 MLP of 12" in panel(s)
 
 

@@ -261,22 +261,22 @@ def test_importing_the_screens_loads_no_torch():
 def test_every_binding_has_an_id_and_a_help_text():
     from spec_tui.tui.app import SpecTui
     from spec_tui.tui.screens.branch import BranchScreen
-    from spec_tui.tui.screens.chat_actions import ChatActions
+    from spec_tui.tui.screens.chat import ChatScreen
     from spec_tui.tui.screens.data import DataScreen
     from spec_tui.tui.screens.engine import EngineScreen
     from spec_tui.tui.screens.help import HelpScreen
     from spec_tui.tui.screens.inspector import Inspector
+    from spec_tui.tui.screens.lesson import LessonScreen
     from spec_tui.tui.screens.modal import SpecModal
     from spec_tui.tui.screens.price import PriceScreen
     from spec_tui.tui.screens.race_actions import RaceActions
     from spec_tui.tui.screens.showcase import ShowcaseScreen
-    from spec_tui.tui.screens.step_actions import StepActions
-    from spec_tui.tui.screens.step_live import LiveStep
+    from spec_tui.tui.screens.step import StepScreen
     from spec_tui.tui.widgets.prompt_box import PromptBox
     from spec_tui.tui.widgets.token_cursor import TokenCursor
 
-    owners = (SpecTui, ChatActions, PromptBox, TokenCursor, TreePanel, EngineScreen, HelpScreen, Inspector,
-              SpecModal, ShowcaseScreen, PriceScreen, DataScreen, StepActions, LiveStep, BranchScreen, RaceActions)
+    owners = (SpecTui, ChatScreen, PromptBox, TokenCursor, TreePanel, EngineScreen, HelpScreen, Inspector, SpecModal,
+              ShowcaseScreen, PriceScreen, DataScreen, StepScreen, LessonScreen, BranchScreen, RaceActions)
     ids = []
     for owner in owners:
         for binding in owner.__dict__["BINDINGS"]:
@@ -284,6 +284,10 @@ def test_every_binding_has_an_id_and_a_help_text():
             assert not {"ctrl+m", "ctrl+i", "ctrl+h", "ctrl+b", "ctrl+a", "ctrl+t", "ctrl+n", "ctrl+w"} & set(
                 binding.key.split(","))
             ids.append(binding.id)
+        for action in owner.__dict__.get("ACTIONS", ()):
+            owned = getattr(owner, f"action_{action.method}", None)
+            assert owned is not None or "." in action.method, action
+            assert action.id and action.help and action.label and not action.help.endswith(".")
     assert len(ids) == len(set(ids))
 
 
@@ -418,8 +422,8 @@ async def test_rasd_can_be_chosen_without_a_datastore_if_it_retrieves_from_the_t
         field.put("pld")
         await s.pilot.press("ctrl+s")
         await s.pilot.pause()
-        assert s.chat.sitting.settings.resolved(None) == "rasd"
-        assert s.chat.sitting.settings.options("rasd")["retrieval"] == "pld"
+        assert s.chat.session.settings.resolved(None) == "rasd"
+        assert s.chat.session.settings.options("rasd")["retrieval"] == "pld"
 
 
 def test_the_trees_remarks_are_whole_or_not_there():

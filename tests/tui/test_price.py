@@ -403,7 +403,7 @@ async def test_arrows_assume_and_zero_measures_again(session):
         await s.pilot.press("f10")
         measured = shown(s.app.screen)
         await s.pilot.press("left", "left")
-        panel, m = s.app.screen.query_one(PricePanel), s.chat.sitting.last.run.metrics
+        panel, m = s.app.screen.query_one(PricePanel), s.chat.session.last.run.metrics
         rate = sum(m.depth_accepted) / sum(m.depth_tried)
         assert panel.assumed == pytest.approx(round(rate / 0.05) * 0.05 - 0.1) and "With " in shown(s.app.screen)
         await s.pilot.press(*["right"] * 30)
@@ -442,7 +442,7 @@ async def form(session, options: dict, keys: list[str]):
         after = values(s.app.screen)
         await s.pilot.press("enter")
         await s.pilot.pause()
-        return before, after, s.chat.sitting.settings
+        return before, after, s.chat.session.settings
 
 
 def values(screen) -> dict[str, str]:

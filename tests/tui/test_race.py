@@ -79,13 +79,13 @@ async def test_the_chat_below_takes_nothing_of_a_race_and_goes_on_after_it():
         chat = next(s for s in r.app.screen_stack if isinstance(s, ChatScreen))
         assert not chat.ticking._active.is_set()
         await r.whole()
-        assert not chat.sitting.turns and not chat.sitting.busy
+        assert not chat.session.turns and not chat.session.busy
         await r.press("escape")
         assert r.app.screen is chat and chat.ticking._active.is_set()
         chat.ask("Go on.")
         r.client.feed()
         chat.pump()
-        assert chat.sitting.last.run.finished is not None
+        assert chat.session.last.run.finished is not None
 
 
 async def test_cancel_keeps_what_is_complete():
@@ -199,7 +199,7 @@ async def test_an_engine_that_dies_or_fails_ends_the_race_with_a_way_out():
         await r.settle()
         assert not r.contest.running and "ended" in r.said and "ctrl+r there restarts it" in r.said
         await r.press("escape")
-        assert isinstance(r.app.screen, ChatScreen) and r.app.screen.sitting.phase == "dead"
+        assert isinstance(r.app.screen, ChatScreen) and r.app.screen.session.phase == "dead"
     async with racing() as r:
         await r.press("enter")
         r.client.race_to(LaneStarted)
@@ -397,7 +397,7 @@ async def test_a_real_race_in_the_engine(tiny):
     async with app.run_test(size=(120, 40)) as pilot:
         for _ in range(200):
             await pilot.pause(0.02)
-            if app.sitting.phase == "ready":
+            if app.session.phase == "ready":
                 break
         app.screen.transcript.focus()
         await pilot.press("r")

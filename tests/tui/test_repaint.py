@@ -61,7 +61,7 @@ async def test_piecemeal_drawing_equals_drawing_at_once(size):
     app.driver_class = driver
     task = asyncio.create_task(app.run_async(size=size))
     await asyncio.sleep(0.2)
-    await until(lambda: app.sitting.phase == "ready")
+    await until(lambda: app.session.phase == "ready")
     app.screen.prompt.cursor_blink = False
     app.screen.ask("write a merge")
     for step in (1, 3, 9, 1, 1, 30, 2, 40, 1, None):

@@ -76,7 +76,7 @@ async def test_replay_equals_live_cell_by_cell(session, tmp_path, rounds):
             await replayed.settle()
             replayed.chat.draw_all()
             await replayed.settle()
-            assert replayed.app.sitting.turns[0].run == live.app.sitting.turns[0].run
+            assert replayed.app.session.turns[0].run == live.app.session.turns[0].run
             assert replayed.shown == live.shown
             assert cells(replayed, *shown) == cells(live, *shown)
 
@@ -93,24 +93,24 @@ async def test_keys_of_the_clock():
         assert "held" in s.status and s.shown == before
         await s.pilot.press(">", ">", ">")
         await s.settle()
-        assert len(s.app.sitting.last.run.rounds) == 2 and "held" in s.status
+        assert len(s.app.session.last.run.rounds) == 2 and "held" in s.status
         await s.pilot.press("+", "+", "-")
         assert "×2" in s.status
         await s.pilot.press("-", "-", "-")
         assert "×1/4" in s.status and "held" in s.status
         await s.pilot.press("space", "0")
         await s.settle()
-        assert s.app.sitting.last.run.finished and "at its end" in s.status and "lists once" in s.shown
+        assert s.app.session.last.run.finished and "at its end" in s.status and "lists once" in s.shown
         await s.pilot.press("<")
         await s.settle()
-        assert "playing" in s.status and not s.app.sitting.last.run.finished
+        assert "playing" in s.status and not s.app.session.last.run.finished
 
 
 async def test_what_needs_a_model_is_not_offered_and_the_rest_works():
     async with playing(Trace(tuple(script(ASKED)), sealed=True)) as (s, _):
         await s.pilot.press("b", "a", "f6", "f7", "n", "n", "d", "i", "ctrl+e", "ctrl+o")
         await s.settle()
-        assert s.app.screen is s.chat and len(s.app.sitting.turns) == 1 and not s.notice
+        assert s.app.screen is s.chat and len(s.app.session.turns) == 1 and not s.notice
         footer = {key.description for key in s.chat.query("FooterKey")}
         assert {"Pause", "Faster", "Slower"} <= footer and not footer & {"Baseline", "Audit", "Engine", "Stop"}
         await s.pilot.press("v")
@@ -146,7 +146,7 @@ async def test_an_audit_and_a_second_run_are_played_too():
     async with playing(Trace((*audited, *second), sealed=True)) as (s, _):
         await s.settle()
         await s.settle()
-        assert [turn.request.engine for turn in s.app.sitting.turns] == ["autoregressive", "draft"]
+        assert [turn.request.engine for turn in s.app.session.turns] == ["autoregressive", "draft"]
         assert "✓ identical" in s.shown and s.shown.count(PROMPT[:20]) == 2
         assert "×" in s.chat.query_one("#speed").text_rows()[1], "the first run is the second's baseline"
 
@@ -158,7 +158,7 @@ async def test_a_run_that_failed_and_one_that_was_stopped():
     for last in (Failed("the model broke", "mend it"), Finished("cancelled", (), "")):
         async with playing(Trace((*events[:5], last), sealed=True)) as (s, _):
             assert ("the model broke" in s.shown) == isinstance(last, Failed)
-            assert len(s.app.sitting.turns) == 1 and not s.app.sitting.busy and not s.chat.prompt.text
+            assert len(s.app.session.turns) == 1 and not s.app.session.busy and not s.chat.prompt.text
 
 
 async def test_of_a_damaged_file_the_rest_is_shown_and_the_damage_said():
@@ -205,7 +205,7 @@ async def test_whatever_the_file_says_the_screen_stands(tmp_path, seed):
     async with playing(trace) as (s, _):
         for _ in range(3):
             await s.settle()
-        assert s.notice and s.app.sitting.phase == "ready"
+        assert s.notice and s.app.session.phase == "ready"
         await s.pilot.press("escape", "left", "[", "enter", "escape", "p", "escape", "v", "l", "l", "end")
         await s.settle()
         await s.pilot.press("full_stop", *["full_stop"] * 9, "x", "right", "right", "end", "escape")

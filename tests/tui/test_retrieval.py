@@ -187,7 +187,7 @@ def test_the_inspector_opens_the_passage():
 async def test_the_source_view_names_the_datastore(session):
     async with session(client=FakeClient(ready=RETRIEVING), request=Request((), "rest")) as s:
         await s.ask("Merge two lists.")
-        s.chat.set_view("source")
+        s.chat.action_view("source")
         await s.settle()
         assert "datastore" in s.chat.query_one("#legend").text_rows()[0]
         assert "by-retrieval" in s.chat.transcript.seen
@@ -218,10 +218,10 @@ async def test_the_data_screen_chooses_among_those_that_can_be_searched(session,
         screen.query_one("#stores").highlighted = 0
         await s.pilot.press("space", "enter")
         await s.pilot.pause()
-        assert s.chat.sitting.settings.datastores == ("python-stdlib",) and "python-stdlib" in s.status
+        assert s.chat.session.settings.datastores == ("python-stdlib",) and "python-stdlib" in s.status
         await s.ask("/data")
         await s.pilot.press("space", "escape")
-        assert s.chat.sitting.settings.datastores == ("python-stdlib",)
+        assert s.chat.session.settings.datastores == ("python-stdlib",)
 
 
 async def test_without_datastores_the_data_screen_says_how_to_make_one(session, monkeypatch):

@@ -16,7 +16,6 @@ from spec_tui.tui.screens.branch import BranchScreen
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.step import StepScreen
-from spec_tui.tui.screens.step_live import LiveStep
 from spec_tui.tui.widgets.step_panels import Timeline
 from tests.tui.fakes import ANSWER, RETRIEVING, FakeClient, script
 
@@ -31,7 +30,7 @@ def shown(screen) -> str:
     return "\n".join(row for panel in screen.query("StripPanel") if panel.display for row in panel.text_rows())
 
 
-async def stepping(s, *keys: str) -> LiveStep:
+async def stepping(s, *keys: str) -> StepScreen:
     s.client.text = s.client.text[: len(SHORT)]
     await s.ask(PROMPT)
     await s.pilot.press("escape", "full_stop")
@@ -58,14 +57,14 @@ async def test_the_command_and_the_palette_open_it_too(session):
 async def test_from_the_chat_and_back_at_the_round_of_the_cursor(session):
     async with session() as s:
         screen = await stepping(s)
-        assert isinstance(screen, LiveStep) and screen.player.place == StepPosition(1)
+        assert isinstance(screen, StepScreen) and screen.player.place == StepPosition(1)
         await s.pilot.press("escape")
         assert isinstance(s.app.screen, ChatScreen)
         await s.pilot.press("home", "left_square_bracket", *["right_square_bracket"] * 2)
         cursor = s.chat.transcript.cursor
         await s.pilot.press("full_stop")
         await s.settle()
-        run = s.chat.sitting.last.run
+        run = s.chat.session.last.run
         assert s.app.screen.player.place.round == run.tokens[cursor[1]].round + 1 > 1
 
 
@@ -202,7 +201,7 @@ async def test_the_answer_is_made_again_with_every_row(session):
         await s.settle()
         await s.pilot.pause(0.2)
         assert "The same text, with every row" in shown(screen) and screen.player.run.rounds[0].verified
-        assert len(s.chat.sitting.turns) == 1 and not s.chat.sitting.baselines
+        assert len(s.chat.session.turns) == 1 and not s.chat.session.baselines
         await s.pilot.press("w")
         assert "recorded already" in shown(screen)
 
@@ -225,8 +224,8 @@ async def test_a_second_run_that_does_not_end_is_told(session, how):
         if how == "stop":
             assert s.client.cancels == 1 and isinstance(s.app.screen, ChatScreen)
         else:
-            assert "It did not work" in shown(screen) and screen.player.run is s.chat.sitting.turns[0].run
-        assert s.chat.sitting.turns[0].run.finished is not None
+            assert "It did not work" in shown(screen) and screen.player.run is s.chat.session.turns[0].run
+        assert s.chat.session.turns[0].run.finished is not None
 
 
 async def branched(s, feed: int | None = None) -> BranchScreen:
@@ -245,7 +244,7 @@ async def branched(s, feed: int | None = None) -> BranchScreen:
 async def test_two_futures_side_by_side(session):
     async with session() as s:
         screen = await branched(s)
-        run, asked = s.chat.sitting.last.run, s.client.requests[-1]
+        run, asked = s.chat.session.last.run, s.client.requests[-1]
         given = tuple(t.emitted.token for t in run.tokens[: run.starts[2]])
         assert asked.engine == "pld" and asked.continued == given
         assert asked.max_new_tokens == 256 - len(given) + 1
@@ -254,9 +253,9 @@ async def test_two_futures_side_by_side(session):
         assert "engine pld" in text and f"The same text, all {left} tokens" in text and "both have ended" in text
         await s.pilot.press("full_stop")
         inner = s.app.screen
-        assert isinstance(inner, LiveStep) and inner.player.run.started.engine == "pld"
+        assert isinstance(inner, StepScreen) and inner.player.run.started.engine == "pld"
         await s.pilot.press("escape", "escape", "escape")
-        assert isinstance(s.app.screen, ChatScreen) and len(s.chat.sitting.turns) == 1
+        assert isinstance(s.app.screen, ChatScreen) and len(s.chat.session.turns) == 1
 
 
 async def test_the_dialog_of_a_branch_says_what_enter_does_and_asks_nothing_without_effect(session):
@@ -278,7 +277,7 @@ async def test_a_branch_is_stopped_before_it_is_closed(session):
         await s.pilot.pause(0.3)
         assert "stopped" in shown(screen)
         await s.pilot.press("escape")
-        assert isinstance(s.app.screen, LiveStep)
+        assert isinstance(s.app.screen, StepScreen)
 
 
 async def test_no_branch_while_the_engine_is_busy_or_before_the_first_round(session):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
@@ -16,12 +16,11 @@ from engines.methods.registry import find
 from engines.report.run_state import RunState
 from engines.request import Request
 from spec_tui.present.step.branching import Future, differences, first_difference, future, verdict
-from spec_tui.present.step.phases import StepPosition
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import spans
 from spec_tui.tui import chat_words as words
-from spec_tui.tui.chat_session import ChatSession
-from spec_tui.tui.turns import Turn
+from spec_tui.tui.actions import Action, HasActions
+from spec_tui.tui.chat_session import ChatSession, Turn
 from spec_tui.tui.widgets.lines import Sides, clip
 from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.step_rows import visible_text
@@ -96,30 +95,34 @@ class Table(StripPanel):
         return False
 
 
-class BranchScreen(Screen):
+class BranchScreen(HasActions, Screen):
     """The run of a turn from a round on, beside the run that goes on from there changed.
 
     Args:
-        sitting: its engine; the chat takes in what it says.
+        session: its engine; the chat takes in what it says.
         turn: the turn that was branched.
         asked: what it was asked with.
         number: the round.
         branch: the run that goes on; it may still run.
+        step: opens the step screen of that run.
     """
 
     CSS_PATH: ClassVar = ["branch.tcss"]
     AUTO_FOCUS = ""
-    BINDINGS: ClassVar = [
-        Binding("escape", "leave", "Close", id="branch.leave", tooltip="Stop the other future, or close"),
-        Binding("full_stop", "step", "Step", id="branch.step", key_display=".",
-                tooltip="Go through the other future phase by phase"),
-        Binding("f1,question_mark", "app.help", "Help", id="branch.help", key_display="F1", show=False,
-                tooltip="All keys"),
-    ]
+    ACTIONS = (
+        Action(id="branch.leave", run="leave", keys="escape", label="Close", footer=True,
+               help="Stop the other future, or close"),
+        Action(id="branch.step", run="step", keys="full_stop", label="Step", footer=True,
+               help="Go through the other future phase by phase"),
+    )
 
-    def __init__(self, sitting: ChatSession, turn: Turn, asked: Request, number: int, branch: Turn) -> None:
+    def __init__(
+        self, session: ChatSession, turn: Turn, *, asked: Request, number: int, branch: Turn,
+        step: Callable[[Turn], object],
+    ) -> None:
         super().__init__()
-        self.sitting, self.turn, self.asked, self.number, self.branch = sitting, turn, asked, number, branch
+        self.session, self.turn, self.asked, self.number = session, turn, asked, number
+        self.branch, self._step = branch, step
         self._drawn: RunState | None = None
 
     def compose(self) -> ComposeResult:
@@ -177,17 +180,15 @@ class BranchScreen(Screen):
         return [("   ", "text"), ("stopped; what is there stays" if stopped else "both have ended", "muted")]
 
     def action_leave(self) -> None:
-        if self.branch is self.sitting.measuring:
-            self.sitting.cancel()
+        if self.branch is self.session.measuring:
+            self.session.cancel()
         else:
             self.dismiss(None)
 
     def action_step(self) -> None:
         """Step through the other future."""
-        from spec_tui.tui.screens.step_live import LiveStep
-
         if self.branch.run.rounds:
-            self.app.push_screen(LiveStep(self.sitting, self.branch, StepPosition(1)))
+            self._step(self.branch)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.draw)

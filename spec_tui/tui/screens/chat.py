@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
+from textual.events import Key
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Footer, Static, TextArea
 
 from engines.cost.curve import CostCurve
-from engines.errors import SpecError
+from engines.cost.self_speculation import ENGINES
+from engines.errors import SpecError, UsageProblem
+from engines.methods.registry import find
 from engines.report.events import Started
 from engines.report.run_state import RunState
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import one_line
 from spec_tui.tui import chat_words as words
+from spec_tui.tui import layers_view as layers
 from spec_tui.tui import price_words as price
 from spec_tui.tui import slash
-from spec_tui.tui.chat_session import ChatSession, Happening
-from spec_tui.tui.screens.chat_actions import ChatActions
-from spec_tui.tui.screens.layers_actions import LayersActions
+from spec_tui.tui.actions import HasActions
+from spec_tui.tui.chat_actions import CHAT
+from spec_tui.tui.chat_session import ChatSession, Happening, Turn
 from spec_tui.tui.widgets.layers_panel import LayersPanel
 from spec_tui.tui.widgets.lines import Lines, Sides, size
 from spec_tui.tui.widgets.pane import Divider, Pane
@@ -33,14 +37,19 @@ from spec_tui.tui.widgets.tree_panel import TreePanel
 
 FRAMES = 20  # text, a second: a frame costs what it draws around the text, and the engine may need the core
 TREE_EVERY, NUMBERS_EVERY = 2, 5  # frames: the tree 10 times a second, numbers 4 times
+PANELS = ("tree", "layers", "speed")
 
 
-class ChatScreen(ChatActions, LayersActions, Screen):
+class ChatScreen(HasActions, Screen):
     """Draws a ``ChatSession`` and hands it what is typed."""
 
-    def __init__(self, sitting: ChatSession) -> None:
+    ACTIONS = CHAT
+
+    def __init__(self, session: ChatSession) -> None:
         super().__init__()
-        self.sitting = sitting
+        self.session = session
+        self._asked_new = False  # n was pressed once
+        self._drafts_itself = False  # the next answer is drafted by a part of the target
         self._message = ""
         self._long = False  # the message does not fit on the status line
         self._noticed: tuple = ()
@@ -81,12 +90,12 @@ class ChatScreen(ChatActions, LayersActions, Screen):
         self.prompt.focus()
         self._draw_title()
         self._draw_notice()
-        self.query_one("#top", Sides).show([(" spec-tui ", "title"), (" " + words.model(self.sitting), "muted")])
+        self.query_one("#top", Sides).show([(" spec-tui ", "title"), (" " + words.model(self.session), "muted")])
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
         """After the first paint: everything that takes time, such as reading what engines there are."""
-        self.sitting.start()
+        self.session.start()
         self.draw_all()
         self.ticking = self.set_interval(1 / FRAMES, self.pump)
 
@@ -97,7 +106,7 @@ class ChatScreen(ChatActions, LayersActions, Screen):
     # -- drawing --------------------------------------------------------------------------------
     def pump(self) -> None:
         """Take what the engine said and draw it: text at once, the tree and the numbers less often."""
-        happened = self.sitting.pump()
+        happened = self.session.pump()
         self._frame += 1
         if happened:
             self._tree_due = self._numbers_due = True
@@ -113,8 +122,8 @@ class ChatScreen(ChatActions, LayersActions, Screen):
             self._draw_numbers()
         if happened & {"loading", "auditing", "building"}:
             self._draw_status()
-        if self.sitting.downloading != self._downloading:
-            self._downloading = self.sitting.downloading
+        if self.session.downloading != self._downloading:
+            self._downloading = self.session.downloading
             self.refresh_bindings()
 
     def draw_all(self) -> None:
@@ -126,84 +135,84 @@ class ChatScreen(ChatActions, LayersActions, Screen):
         self._draw_status()
         self._draw_legend()
         self._draw_notice()
-        self.transcript.welcome = words.welcome(self.sitting)
+        self.transcript.welcome = words.welcome(self.session)
 
     def _draw_text(self, happened: set[Happening]) -> None:
-        sitting, transcript = self.sitting, self.transcript
-        while len(transcript.blocks) > len(sitting.turns):
+        session, transcript = self.session, self.transcript
+        while len(transcript.blocks) > len(session.turns):
             transcript.drop_last()
-        while len(transcript.blocks) < len(sitting.turns):
-            turn = sitting.turns[len(transcript.blocks)]
+        while len(transcript.blocks) < len(session.turns):
+            turn = session.turns[len(transcript.blocks)]
             transcript.begin(Block(turn.prompt, words.head(turn), turn.run))
-        if sitting.turns and sitting.measuring is None and not transcript.blocks[-1].closed:
-            turn = sitting.turns[-1]
+        if session.turns and session.measuring is None and not transcript.blocks[-1].closed:
+            turn = session.turns[-1]
             foot, bad = words.foot(turn)
             transcript.update_run(turn.run, foot, bad, words.head(turn))
             self._draw_legend()
 
     def _settle(self, happened: set[Happening]) -> None:
         """Something began or ended: put everything right once."""
-        if "baseline" in happened and self.transcript.blocks and self.sitting.turns:
-            self._message = words.same_text(self.sitting)
-            self._put_foot(len(self.sitting.turns) - 1)
+        if "baseline" in happened and self.transcript.blocks and self.session.turns:
+            self._message = words.same_text(self.session)
+            self._put_foot(len(self.session.turns) - 1)
         if "began" in happened:
             self._message = ""  # what was said while the model loaded
-        for event, here in ((self.sitting.ready, "ready" in happened), (self._started(), "began" in happened)):
+        for event, here in ((self.session.ready, "ready" in happened), (self._started(), "began" in happened)):
             if here and event is not None and event.warnings:
                 self._message = "; ".join(event.warnings)
-        text = self.sitting.take_restored()
+        text = self.session.take_restored()
         if text and not self.prompt.text.strip():
             self.prompt.put(text)
         if happened & {"dead", "failed", "broke", "finished"}:
             self._message = ""
         if "audited" in happened:
-            self._show_verdict(self.sitting.audited)
+            self._show_verdict(self.session.audited)
         if "stocked" in happened:
-            self._message = words.stocked(self.sitting.stock.news()) or self._message
+            self._message = words.stocked(self.session.stock.news()) or self._message
         if "layers" in happened:
             self._message = self.layers_measured()
         if "unaudited" in happened:
-            self._message = "" if self.sitting.problem else "the audit was stopped"
+            self._message = "" if self.session.problem else "the audit was stopped"
         self.draw_all()
-        if self.sitting.stoppable != self._keys_of:
+        if self.session.stoppable != self._keys_of:
             self.refresh_bindings()
 
     def refresh_bindings(self) -> None:
         """Ask anew which keys there are: the footer is built again, in the time of several frames."""
-        self._keys_of = self.sitting.stoppable  # all that ``check_action`` asks
+        self._keys_of = self.session.stoppable  # all that ``check_action`` asks
         super().refresh_bindings()
 
     def _put_foot(self, number: int) -> None:
         """What was measured and found goes below a closed answer."""
-        self.transcript.set_foot(number, *words.closing(self.sitting, number))
+        self.transcript.set_foot(number, *words.closing(self.session, number))
 
     def _show_verdict(self, number: int) -> None:
         """Badge, sentence, and on a BUG the cursor on its token."""
-        found = self.sitting.turns[number].run.audited
+        found = self.session.turns[number].run.audited
         self._put_foot(number)
-        self._message = verdict.sentence(found, self.sitting.turns[number].run.metrics.bias)
+        self._message = verdict.sentence(found, self.session.turns[number].run.metrics.bias)
         if found.verdict == "BUG":
             self.transcript.select((number, found.at))
 
     def _started(self) -> Started | None:
-        return self.sitting.last.run.started if self.sitting.last else None
+        return self.session.last.run.started if self.session.last else None
 
     def shown_run(self) -> tuple[RunState, int]:
         """The run and round the panels show: those of the token cursor, else the last."""
         cursor = self.transcript.cursor
         if cursor is not None:
-            run = self.sitting.turns[cursor[0]].run
+            run = self.session.turns[cursor[0]].run
             return run, max(0, run.tokens[cursor[1]].round)
-        if self.sitting.measures == "the baseline":
-            return self.sitting.measuring.run, -1
-        return (self.sitting.last.run if self.sitting.last else RunState()), -1
+        if self.session.measures == "baseline":
+            return self.session.measuring.run, -1
+        return (self.session.last.run if self.session.last else RunState()), -1
 
     def shown_price(self) -> tuple[RunState, int, CostCurve | None, price.SpeedEstimate | None, float | None]:
         """What the view of the price shows: run, round, t(n), the outlook by the run's own numbers, the speed-up
         measured."""
         run, index = self.shown_run()
-        ready, settings = self.sitting.ready, self.sitting.settings
-        baseline = self.sitting.baseline(run)
+        ready, settings = self.session.ready, self.session.settings
+        baseline = self.session.baseline(run)
         measured = baseline.ratio(run) if baseline else None
         return run, index, price.curve(run, ready), price.outlook_of(run, ready, settings), measured
 
@@ -211,13 +220,13 @@ class ChatScreen(ChatActions, LayersActions, Screen):
         self.query_one(TreePanel).show_round(*self.shown_run())
 
     def _draw_numbers(self) -> None:
-        sitting = self.sitting
+        session = self.session
         run, index = self.shown_run()
-        baseline, limit = sitting.baseline(run), sitting.ready.context_limit if sitting.ready else None
-        title = "measuring the baseline" if sitting.measures == "the baseline" else ""
-        outlook = self._at_load(run, sitting.ready, sitting.settings)
+        baseline, limit = session.baseline(run), session.ready.context_limit if session.ready else None
+        title = "measuring the baseline" if session.measures == "baseline" else ""
+        outlook = self._at_load(run, session.ready, session.settings)
         self.query_one(SpeedPanel).show_run(
-            run, baseline, limit, title, index=index, curve=price.curve(run, sitting.ready), outlook=outlook)
+            run, baseline, limit, title, index=index, curve=price.curve(run, session.ready), outlook=outlook)
         lines = self.query_one("#telemetry", Lines)
         if lines.is_on_screen_tree:
             lines.show(*telemetry(run, baseline, limit, lines.size.width, outlook))
@@ -225,12 +234,12 @@ class ChatScreen(ChatActions, LayersActions, Screen):
         self._draw_title()
 
     def _draw_top(self) -> None:
-        left = [(" spec-tui ", "title"), (" " + words.model(self.sitting), "muted")]
-        right = marks.spans(one_line(self.sitting.settings.summary(self.sitting.ready)) + " ", "text")
+        left = [(" spec-tui ", "title"), (" " + words.model(self.session), "muted")]
+        right = marks.spans(one_line(self.session.settings.summary(self.session.ready)) + " ", "text")
         self.query_one("#top", Sides).show(left, right)
 
     def _draw_title(self) -> None:
-        where, width = words.where(self.transcript, self.sitting), self.query_one("#answer-title").size.width
+        where, width = words.where(self.transcript, self.session), self.query_one("#answer-title").size.width
         self.query_one("#answer-title", Sides).show(
             title_row(width, "answer", f"{self.transcript.view} · {where}") if width else [])
 
@@ -239,26 +248,26 @@ class ChatScreen(ChatActions, LayersActions, Screen):
         if slash.is_command(text) and not self._message:
             row = [("   ", "text"), *marks.spans(one_line(slash.describe(text)), "muted")]
         else:
-            row = words.status(self.sitting, self._message)
+            row = words.status(self.session, self._message)
         status = self.query_one("#status", Sides)
         self._long = bool(self._message) and 0 < status.size.width < size(row)
         self._draw_notice()
-        status.show(words.status(self.sitting, "") if self._long and self.sitting.problem is None else row)
+        status.show(words.status(self.session, "") if self._long and self.session.problem is None else row)
 
     def _draw_legend(self) -> None:
-        self.query_one("#legend", Lines).show(words.legend(self.transcript, self.sitting.answering))
+        self.query_one("#legend", Lines).show(words.legend(self.transcript, self.session.answering))
 
     def _draw_notice(self) -> None:
         """A problem, else what does not fit on the status line; laid out again only for another one."""
-        notice, problem = self.query_one("#notice", Static), self.sitting.problem
-        of = (problem, self.sitting.phase, self._long and self._message)
+        notice, problem = self.query_one("#notice", Static), self.session.problem
+        of = (problem, self.session.phase, self._long and self._message)
         if of == self._noticed:
             return
         self._noticed = of
         notice.set_class(problem is not None or self._long, "shown")
         notice.set_class(problem is None, "said")
         if problem is not None:
-            notice.update(words.problem(self.sitting))
+            notice.update(words.problem(self.session))
         elif self._long:
             notice.update(marks.marked(one_line(self._message)))
 
@@ -268,16 +277,16 @@ class ChatScreen(ChatActions, LayersActions, Screen):
         self._draw_status()
 
     # -- what widgets say ------------------------------------------------------------------------
-    def on_prompt_box_sent(self, event: PromptBox.Sent) -> None:
+    async def on_prompt_box_sent(self, event: PromptBox.Sent) -> None:
         text = event.text
         if slash.is_command(text):
-            self._command(text)
+            await self._command(text)
             return
         self.ask(text[1:] if text.startswith("//") else text, typed=text)
 
     def ask(self, text: str, typed: str = "") -> bool:
         """Send this; what was typed leaves the box only if it was taken."""
-        refused = self.sitting.send(text)
+        refused = self.session.send(text)
         if refused:
             self._draw_notice()
             self.say(refused)
@@ -289,31 +298,22 @@ class ChatScreen(ChatActions, LayersActions, Screen):
         self.refresh_bindings()
         return True
 
-    def _command(self, text: str) -> None:
+    async def _command(self, text: str) -> None:
         try:
-            outcome = slash.execute(text, self.sitting.settings, self.sitting.ready)
+            outcome = slash.execute(text, self.session.settings, self.session.ready)
         except SpecError as error:
             self.say(f"{error.message}: {error.hint}")
             return
         self.prompt.taken(text)
-        self.sitting.settings = outcome.settings
+        self.session.settings = outcome.settings
         self.say(outcome.message)
         self._draw_top()
         self._draw_numbers()
-        actions = {
-            "new": self.action_new, "again": self.action_again, "baseline": self.action_baseline,
-            "audit": self.action_audit, "price": self.action_price, "data": self.action_data,
-            "layers": self.action_layers, "step": self.action_step, "race": self.action_race,
-            "learn": self.action_learn,
-            "showcase": self.action_showcase, "help": self.app.action_help, "quit": self.app.exit,
-        }
-        if outcome.action == "view":
-            self.set_view(outcome.argument)
-        elif outcome.action:
-            actions[outcome.action]()
+        if outcome.action:
+            await self.run_action(outcome.action)
 
     def _complete(self, text: str) -> list[str]:
-        return slash.complete(text, self.sitting.settings, self.sitting.ready)
+        return slash.complete(text, self.session.settings, self.session.ready)
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         if event.text_area.text:
@@ -327,7 +327,7 @@ class ChatScreen(ChatActions, LayersActions, Screen):
     def on_token_cursor_inspect(self, event: Transcript.Inspect) -> None:
         from spec_tui.tui.screens.inspector import Inspector
 
-        self.app.push_screen(Inspector(self.sitting, event.cursor), self._inspected)
+        self.app.push_screen(Inspector(self.session, event.cursor), self._inspected)
 
     def _inspected(self, cursor: tuple[int, int] | None) -> None:
         if cursor is not None and cursor[0] < len(self.transcript.blocks):
@@ -348,3 +348,300 @@ class ChatScreen(ChatActions, LayersActions, Screen):
         if self.focused is None and not (self.has_class("-tiny") or self.has_class("-flat")):
             self.prompt.focus()
         self.draw_all()
+
+    # -- what the keys do -----------------------------------------------------------------------
+    def action_stop(self) -> None:
+        self.session.cancel()
+        if text := self.session.take_restored():
+            self.prompt.put(text)
+            self._message = ""
+        else:
+            at_work = "stopping the audit" if self.session.auditing is not None else "stopping after this round"
+            at_work = "" if self.session.stock.busy else at_work  # the status line says so itself
+            self._message = at_work if self.session.busy else "stopping the download"
+        self._draw_status()
+        self.refresh_bindings()
+
+    def action_back(self) -> None:
+        """Undo one thing: a notice, an enlarged panel, the cursor, the focus."""
+        enlarged = [name for name in self.classes if name.startswith("max-")]
+        if self.session.problem is not None and self.session.phase == "ready":
+            self.session.problem = None
+            self._draw_notice()
+        elif self._long:
+            self.say("")
+        elif enlarged:
+            self.remove_class(*enlarged)
+            self.call_after_refresh(self.draw_all)
+        elif self.transcript.cursor is not None:
+            self.transcript.action_jump(True)
+        elif self.focused is self.prompt:
+            self.transcript.focus()
+        else:
+            self.prompt.focus()
+
+    def action_prompt(self) -> None:
+        self.remove_class(*(f"max-{name}" for name in PANELS))
+        self.prompt.focus()
+
+    def action_view(self, view: str = "") -> None:
+        """Colour the tokens by this, else by the next view in turn."""
+        at = marks.VIEWS.index(self.transcript.view)
+        self.transcript.set_view(view or marks.VIEWS[(at + 1) % len(marks.VIEWS)])
+        self._draw_title()
+        self._draw_legend()
+
+    def action_ghosts(self) -> None:
+        self.transcript.show_ghosts = not self.transcript.show_ghosts
+        self.say("rejected drafts are " + ("shown" if self.transcript.show_ghosts else "hidden"))
+
+    def action_round(self, step: int) -> None:
+        self.transcript.action_round(step)
+
+    def action_restart(self) -> None:
+        self.session.restart()
+        self.draw_all()
+
+    def action_again(self) -> None:
+        if self.session.phase in ("dead", "failed"):
+            self.action_restart()
+            return
+        if self.session.busy:
+            self.say(self.session.still)
+            return
+        before = len(self.session.turns)
+        refused = self.session.again()
+        if refused:
+            self.say(refused)
+            return
+        if before:
+            self.transcript.drop_last()
+        self._message = ""
+        self._draw_text(set())
+        self.draw_all()
+
+    def action_baseline(self) -> None:
+        self.say(self.session.measure_baseline())
+        self.draw_all()
+        self.refresh_bindings()
+
+    def action_audit(self) -> None:
+        cursor = self.transcript.cursor
+        self.say(self.session.audit(cursor[0] if cursor else None))
+        self.draw_all()
+        self.refresh_bindings()
+
+    def action_ask_new(self) -> None:
+        """The key: a letter meant for the prompt must not cost the conversation."""
+        turns = len(self.session.turns)
+        if turns and not self._asked_new:
+            self._asked_new = True
+            self.say(f"n again forgets {turns} turn{'s' if turns > 1 else ''}; any other key keeps them")
+        else:
+            self._asked_new = False
+            self.action_new()
+
+    def on_key(self, event: Key) -> None:
+        if event.key != "n":
+            self._asked_new = False
+
+    def action_new(self) -> None:
+        refused = self.session.new()
+        if not refused:
+            self.transcript.clear()
+            self.prompt.focus()
+        self._message = refused or "new conversation"
+        self.draw_all()
+
+    def action_panel(self, name: str) -> None:
+        """Beside the text: show or hide a panel. In one column: enlarge it, and back."""
+        if self.has_class("-narrow"):
+            self.remove_class(*(f"max-{other}" for other in PANELS if other != name))
+            self.toggle_class(f"max-{name}")
+            target = self.query_one(f"#{name}") if self.has_class(f"max-{name}") else self.transcript
+            target.focus()
+        else:
+            self.show_panel(name, self.query_one(f"#{name}").has_class("hidden"))
+        self.call_after_refresh(self.draw_all)
+
+    def action_enlarge(self) -> None:
+        focused = self.focused.id if self.focused else ""
+        self.toggle_class(f"max-{focused}" if focused in PANELS else "max-text")
+        self.call_after_refresh(self.draw_all)
+
+    @property
+    def turn(self) -> Turn | None:
+        """The turn under the cursor, else the last."""
+        cursor = self.transcript.cursor
+        return self.session.turns[cursor[0]] if cursor else self.session.last
+
+    def action_copy(self, marked: bool) -> None:
+        from spec_tui.tui.copying import marked_text
+
+        turn = self.turn
+        if turn is None or not turn.run.text:
+            self.say("Nothing to copy yet.")
+            return
+        self.app.copy_to_clipboard(marked_text(turn.run) if marked else turn.run.text)
+        self.say("copied the answer" + (" with corrections marked" if marked else ""))
+
+    def action_export(self) -> None:
+        from spec_tui.tui.screens.export import ExportScreen
+
+        answered = self.turn is not None and bool(self.turn.run.tokens)
+        self.app.push_screen(ExportScreen(answered), self._export_chosen)
+
+    def _export_chosen(self, form: str | None) -> None:
+        if form is not None:
+            self.call_after_refresh(self._save, form)  # the dialog shall not be in the picture
+
+    def _save(self, form: str) -> None:
+        from spec_tui.tui.copying import save, save_svg
+        from spec_tui.tui.screens.export import PICTURE, document
+
+        try:
+            if form == PICTURE:
+                self.say(f"saved the screen as {save_svg(self.app.export_screenshot(title='spec-tui'))}")
+            else:
+                self.say(f"saved the answer as {save(*document(self.turn.run, form))}")
+        except OSError as error:
+            self.say(f"could not save it: {error.strerror or error}")
+
+    def action_engine(self) -> None:
+        from spec_tui.tui.screens.engine import EngineScreen
+
+        self.app.push_screen(EngineScreen(self.session.settings, self.session.ready), self._engine_chosen)
+
+    def _engine_chosen(self, settings) -> None:
+        if settings is not None:
+            self.session.settings = settings
+            self.say(f"next answer: {find(settings.resolved(self.session.ready)).title}")
+            self._draw_top()
+
+    def action_price(self) -> None:
+        from spec_tui.tui.screens.price import PriceScreen
+
+        self.app.push_screen(PriceScreen(self.shown_price))
+
+    def action_step(self) -> None:
+        cursor, turn = self.transcript.cursor, self.turn
+        if turn is None or not turn.run.tokens:
+            self.say("Nothing to step through yet: ask something first.")
+            return
+        from spec_tui.tui.screens.step import StepScreen
+
+        self.app.push_screen(StepScreen.of_turn(self.session, turn, cursor[1] if cursor else None, self.app.presenter))
+
+    def action_learn(self) -> None:
+        from spec_tui.tui.screens.lessons import LessonsScreen
+
+        self.app.push_screen(LessonsScreen())
+
+    def action_race(self) -> None:
+        if self.session.busy:
+            self.say(self.session.still)
+            return
+        from spec_tui.tui.screens.race import RaceScreen
+
+        self.ticking.pause()  # a race takes in what the engine says, and nothing is drawn beside it
+        self.app.push_screen(RaceScreen(self.session), self._raced)
+
+    def _raced(self, happened) -> None:
+        self.ticking.resume()
+        self._draw_text(happened)
+        self._settle(happened)
+
+    def action_data(self) -> None:
+        from spec_tui.tui.screens.data import DataScreen
+
+        self.app.push_screen(DataScreen(self.session), self._data_chosen)
+
+    def _data_chosen(self, settings) -> None:
+        if settings is not None:
+            self.session.settings = settings
+            self.say(f"next answers search {', '.join(settings.datastores) or 'the datastores that ship'}")
+            self._draw_top()
+
+    def action_showcase(self) -> None:
+        from spec_tui.tui.screens.showcase import ShowcaseScreen
+
+        self.app.push_screen(ShowcaseScreen(), self._showcase_chosen)
+
+    def _showcase_chosen(self, choice) -> None:
+        if choice is None:
+            return
+        prompt, send = choice
+        if send and self.session.phase == "ready" and not self.session.busy:
+            self.action_new()  # it shows what it shall as a first prompt; the dialog says so
+        self.prompt.focus()
+        if not (send and self.ask(prompt)):
+            self.prompt.put(prompt)
+
+    # -- panels and layers ----------------------------------------------------------------------
+    def _draw_layers(self) -> None:
+        """The layers panel; it comes and goes with an engine that drafts with a part of the target."""
+        session = self.session
+        engine = session.settings.resolved(session.ready)
+        if (engine in ENGINES) != self._drafts_itself:
+            self._drafts_itself = not self._drafts_itself
+            self.show_panel("layers", self._drafts_itself)
+        run, _ = self.shown_run()
+        baseline = session.baseline(run)
+        self.query_one(LayersPanel).show_look(layers.look(
+            run, session.layers, engine, session.settings.options(engine), baseline.ratio(run) if baseline else None))
+
+    def show_panel(self, name: str, shown: bool) -> None:
+        """Show or hide a panel beside the text."""
+        self.query_one(f"#{name}").set_class(not shown, "hidden")
+        gone = {n for n in PANELS if self.query_one(f"#{n}").has_class("hidden")}
+        forest, everything = gone >= {"tree", "layers"}, len(gone) == len(PANELS)
+        for selector, hidden in (("#stack", everything), ("#divider", everything), ("#forest", forest),
+                                 ("#divider-2", forest or "speed" in gone)):
+            self.query_one(selector).set_class(hidden, "hidden")
+        self.set_class("layers" not in gone, "with-layers")
+        self.call_after_refresh(self.draw_all)
+
+    def action_layers(self) -> None:
+        """Go to the layers, and from there hide them."""
+        panel = self.query_one(LayersPanel)
+        if self.has_class("-narrow"):
+            self.action_panel("layers")
+        elif self.focused is panel:
+            self.transcript.focus()
+            self.show_panel("layers", False)
+        else:
+            self.show_panel("layers", True)
+            self.call_after_refresh(panel.focus)
+
+    def action_rule(self, name: str, step: int) -> None:
+        """Another threshold, interval or number of last layers for the next answer."""
+        settings, engine = self.session.settings, self.session.settings.resolved(self.session.ready)
+        if engine != "admg":
+            self.say(layers.no_rules(engine))
+            return
+        value = settings.options(engine)[name]
+        value = layers.stepped(value, step) if name == "alpha" else value + step
+        try:
+            self.session.settings = settings.with_option(engine, name, value)
+        except UsageProblem as error:
+            self.say(f"{error.message}: {error.hint}")
+            return
+        off = {"alpha": "cosine", "m": "interval"}.get(name, "")
+        rule_off = off and not settings.options(engine)[off]
+        self.say(f"{name} is of a rule that is off: /set {off}=true" if rule_off else "")
+        self._draw_top()
+        self._draw_layers()
+
+    def action_measure_layers(self) -> None:
+        """The cosines of a prompt, without an answer."""
+        self.say(layers.measure(self.session, self.prompt.text))
+        self.draw_all()
+        self.refresh_bindings()
+
+    def layers_measured(self) -> str:
+        """How a measurement ended, in words."""
+        found = self.session.layers
+        if self.session.problem is not None or found is None:
+            return ""
+        return f"measured the cosines over {found.positions} tokens; nothing was added to the conversation"
+

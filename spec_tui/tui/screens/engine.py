@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
@@ -19,6 +18,7 @@ from engines.report.events import Ready
 from spec_tui.present.text import LOSSY, one_line
 from spec_tui.present.token_styles import STAND_OUT, marked
 from spec_tui.tui import price_words as price
+from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.settings import SAMPLING, ChatSettings, unavailable
 from spec_tui.tui.widgets.field import Field
@@ -28,11 +28,12 @@ class EngineScreen(SpecModal[ChatSettings]):
     """Gives back the settings chosen, None if closed."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "engine.tcss"]
-    BINDINGS: ClassVar = [
-        Binding("ctrl+s,f2", "apply", "Use", id="engine.apply", priority=True, tooltip="Use these settings"),
-        Binding("ctrl+d", "defaults", "Defaults", id="engine.defaults", priority=True,
-                tooltip="Set everything back to its default"),
-    ]
+    ACTIONS = (
+        Action(id="engine.apply", run="apply", anywhere="ctrl+s,f2", label="Use", footer=True,
+               help="Use these settings"),
+        Action(id="engine.defaults", run="defaults", anywhere="ctrl+d", label="Defaults", footer=True,
+               help="Set everything back to its default"),
+    )
 
     ABOUT: ClassVar = "engine and sampling"
     ENTER: ClassVar = "uses them"

@@ -1,18 +1,20 @@
-"""Help: what the marks mean, every key, every command; made from the bindings themselves."""
+"""Help: what the marks mean, every key, every command; made from the actions themselves."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import partial
 from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
 from spec_tui.tui import slash
+from spec_tui.tui.actions import Action
+from spec_tui.tui.chat_actions import APPLICATION, CHAT
 from spec_tui.tui.screens.modal import Box, SpecModal
 
 MARKS = (
@@ -32,7 +34,7 @@ NUMBERS = (
     ("✓ ≈ ✗", "what an audit (a) found: all tokens are the target's own choice; a tie within rounding; a BUG"),
     ("t(n)", "time of a forward that verifies n rows, measured when the model is loaded"),
     ("needs, makes", "tokens a round must yield to be as fast as autoregressive decoding; those it did yield"),
-    ("×", "against autoregressive decoding with the same model and sampling, measured with b in this sitting"),
+    ("×", "against autoregressive decoding with the same model and sampling, measured with b in this session"),
 )
 
 
@@ -40,7 +42,9 @@ class HelpScreen(SpecModal[None]):
     """All keys, commands and marks."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "help.tcss"]
-    BINDINGS: ClassVar = [Binding("f1,question_mark,q", "close", "Close", id="help.close", show=False, tooltip="Close")]
+    ACTIONS = (
+        Action(id="help.close", run="close", keys="f1,question_mark,q", label="Close", help="Close"),
+    )
 
     def compose(self) -> ComposeResult:
         with Box("help", "esc closes"), VerticalScroll(id="scroll"):
@@ -64,9 +68,8 @@ def help_text(width: int) -> Content:
     lines += [_row(name, words, style) for name, style, words in MARKS]
     lines += [_row("in the tree", GLYPHS), _row("in the layers", LAYERS), _row("proposed by", LETTERS), Content("")]
     lines += [_head("numbers"), *[_row(name, words) for name, words in NUMBERS], Content("")]
-    for title, bindings in _bindings():
-        lines += [_head(title)]
-        lines += [_row(_keys(b), b.tooltip) for b in bindings]
+    for title, keys in _sections():
+        lines += [_head(title), *[_row(*line) for line in keys]]
         lines.append(Content(""))
     lines.append(_head("commands in the prompt"))
     lines += [_row(f"/{name} {argument}", words, width=34) for name, (argument, words) in slash.COMMANDS.items()]
@@ -74,39 +77,36 @@ def help_text(width: int) -> Content:
     return Content("\n").join(lines)
 
 
-def _bindings():
-    from spec_tui.tui.app import SpecTui
-    from spec_tui.tui.screens.chat_actions import ChatActions
+def _sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The keys of each screen, as (keys, what they do)."""
     from spec_tui.tui.screens.data import DataScreen
     from spec_tui.tui.screens.lesson import LessonScreen
     from spec_tui.tui.screens.race_actions import RaceActions
-    from spec_tui.tui.screens.step_actions import StepActions
-    from spec_tui.tui.screens.step_live import LiveStep
+    from spec_tui.tui.screens.step import StepScreen
     from spec_tui.tui.widgets.layers_panel import LayersPanel
     from spec_tui.tui.widgets.prompt_box import PromptBox
     from spec_tui.tui.widgets.token_cursor import TokenCursor
 
-    palette = Binding("ctrl+p", "", "", tooltip="Command palette: every action by name, themes")
-    anywhere = [b for b in ChatActions.BINDINGS if b.key.startswith(("ctrl", "f1", "f6", "f7", "esc"))]
-    yield "anywhere", [*SpecTui.BINDINGS, palette, *anywhere]
-    yield "prompt", PromptBox.BINDINGS
-    yield "text and panels", [*TokenCursor.BINDINGS, *[b for b in ChatActions.BINDINGS if b not in anywhere]]
-    yield "datastores", DataScreen.BINDINGS
-    yield "layers", LayersPanel.BINDINGS
-    race = [b for b in RaceActions.BINDINGS if not b.key.isdigit()]
-    yield "race", [*race, Binding("1-9", "", "", tooltip="The lane of this number")]
-    digits = [b for b in StepActions.BINDINGS if b.key.isdigit()]
-    step = [b for b in StepActions.BINDINGS if b not in digits]
-    yield "step", [*step, Binding("0-9", "", "", tooltip=digits[0].tooltip), *LiveStep.BINDINGS]
-    lesson = [b for b in LessonScreen.BINDINGS if not b.key.isdigit()]
-    yield "lessons", [*lesson, Binding("0-9", "", "", tooltip="A choice, or a digit of the number guessed")]
+    anywhere = [action for action in CHAT if action.anywhere or action.keys == "escape"]
+    palette = ("ctrl+p", "Command palette: every action by name, themes")
+    yield "anywhere", [*_keys(APPLICATION), palette, *_keys(anywhere)]
+    yield "prompt", _keys(PromptBox.ACTIONS)
+    yield "text and panels", _keys([*TokenCursor.ACTIONS, *(action for action in CHAT if action not in anywhere)])
+    yield "datastores", _keys_of_bindings(DataScreen)
+    yield "layers", _keys(LayersPanel.ACTIONS)
+    yield "race", _keys_of_bindings(RaceActions)
+    yield "step", _keys(StepScreen.ACTIONS)
+    yield "lessons", _keys(LessonScreen.ACTIONS)
 
 
-def _keys(binding: Binding) -> str:
-    if binding.key_display and "," not in binding.key:
-        return binding.key_display
-    names = {"left_square_bracket": "[", "right_square_bracket": "]", "question_mark": "?", "escape": "esc"}
-    return " or ".join(names.get(k, k) for k in binding.key.split(","))
+def _keys(actions: Iterable[Action]) -> list[tuple[str, str]]:
+    return [(action.key_words, action.help) for action in actions if action.key_words]
+
+
+def _keys_of_bindings(screen) -> list[tuple[str, str]]:
+    if "ACTIONS" in screen.__dict__:
+        return _keys(screen.ACTIONS)
+    return [(b.key_display or b.key, b.tooltip) for b in screen.BINDINGS if not b.key.isdigit()]
 
 
 def _head(text: str) -> Content:

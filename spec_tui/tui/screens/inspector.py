@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import Static
 
@@ -17,6 +16,7 @@ from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import LOSSY, one_line, sanitise, visible
 from spec_tui.present.token_styles import marked
+from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_session import ChatSession
 from spec_tui.tui.price_words import budget_words
 from spec_tui.tui.screens import trials
@@ -31,15 +31,15 @@ class Inspector(SpecModal[tuple[int, int]]):
     """Explains one token; left and right go to its neighbours. Gives back the token it was left on."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "inspector.tcss"]
-    BINDINGS: ClassVar = [
-        Binding("left", "step(-1)", "Before", id="inspect.left", tooltip="The token before"),
-        Binding("right", "step(1)", "After", id="inspect.right", tooltip="The next token"),
-        Binding("enter", "close", "Close", id="inspect.close", show=False, tooltip="Close"),
-    ]
+    ACTIONS = (
+        Action(id="inspect.left", run="step(-1)", keys="left", label="Before", footer=True, help="The token before"),
+        Action(id="inspect.right", run="step(1)", keys="right", label="After", footer=True, help="The next token"),
+        Action(id="inspect.close", run="close", keys="enter", label="Close", help="Close"),
+    )
 
-    def __init__(self, sitting: ChatSession, cursor: tuple[int, int]) -> None:
+    def __init__(self, session: ChatSession, cursor: tuple[int, int]) -> None:
         super().__init__()
-        self.sitting, self.cursor = sitting, cursor
+        self.session, self.cursor = session, cursor
 
     def compose(self) -> ComposeResult:
         with Box("token", "← → other tokens · esc closes"):
@@ -50,7 +50,7 @@ class Inspector(SpecModal[tuple[int, int]]):
 
     def action_step(self, step: int) -> None:
         turn, index = self.cursor
-        if 0 <= index + step < len(self.sitting.turns[turn].run.tokens):
+        if 0 <= index + step < len(self.session.turns[turn].run.tokens):
             self.cursor = (turn, index + step)
             self._draw()
 
@@ -59,7 +59,7 @@ class Inspector(SpecModal[tuple[int, int]]):
 
     def _draw(self) -> None:
         turn, index = self.cursor
-        self.query_one("#why", Static).update(explain(self.sitting.turns[turn].run, index))
+        self.query_one("#why", Static).update(explain(self.session.turns[turn].run, index))
 
 
 def explain(run: RunState, index: int) -> Content:

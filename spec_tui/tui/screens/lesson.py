@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
 from typing import ClassVar
 
-from textual.app import ComposeResult, SystemCommand
-from textual.binding import Binding
+from textual.app import ComposeResult
 
 from spec_tui.learn.walk import Walk
+from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.step import StepScreen
 from spec_tui.tui.widgets.lesson_panel import LessonExplaining, LessonText, LessonTimeline
 from spec_tui.tui.widgets.lines import Sides
 from spec_tui.tui.widgets.step_panels import Timeline
 
 _END = "That was the lesson: → leads to the next one."
+
+
+def _free(lesson: LessonScreen) -> bool:
+    """Whether the run may be looked at freely: while a question is asked, it would give the answer away."""
+    return not lesson.walk.view().asks
 
 
 class LessonScreen(StepScreen, inherit_bindings=False):
@@ -28,25 +31,27 @@ class LessonScreen(StepScreen, inherit_bindings=False):
 
     CSS_PATH: ClassVar = ["step.tcss", "lesson.tcss"]
     TIMELINE: ClassVar = LessonTimeline
-    BINDINGS: ClassVar = [
-        Binding("right,enter", "next", "Next page", id="lesson.next", key_display="→",
-                tooltip="The next page; enter also answers with the number typed"),
-        Binding("left", "back", "Page before", id="lesson.back", key_display="←", tooltip="The page before"),
-        Binding("question_mark", "terms", "Words", id="lesson.terms", key_display="?",
-                tooltip="What the words of this page mean"),
-        Binding("full_stop", "phase(1)", "Phase", id="lesson.phase", key_display=".", show=False,
-                tooltip="Look on: the next phase of the run. A page goes back to its own"),
-        Binding("comma", "phase(-1)", "Phase before", id="lesson.phase-back", key_display=",", show=False,
-                tooltip="Look back: the phase before"),
-        Binding("pagedown", "scroll(1)", "Read on", id="lesson.more", show=False, tooltip="The rest of the text"),
-        Binding("pageup", "scroll(-1)", "Read back", id="lesson.less", show=False, tooltip="Its beginning"),
-        Binding("P,f", "present", "Present", id="lesson.present", tooltip="Large, without chrome, light"),
-        Binding("backspace", "rub", "Rub out", id="lesson.rub", show=False, tooltip="Take back the last digit typed"),
-        Binding("escape", "leave", "Leave", id="lesson.leave", tooltip="Leave the lesson"),
-        Binding("f1", "app.help", "Help", id="lesson.help", key_display="F1", show=False, tooltip="All keys"),
-        *[Binding(str(digit), f"digit({digit})", str(digit), id=f"lesson.{digit}", show=False,
-                  tooltip="The answer of this number, or a digit of the number guessed") for digit in range(10)],
-    ]
+    PALETTE = "Lesson: "
+    ACTIONS = (
+        Action(id="lesson.next", run="next", keys="right,enter", label="Next page", footer=True,
+               help="The next page; enter also answers with the number typed"),
+        Action(id="lesson.back", run="back", keys="left", label="Page before", footer=True, help="The page before"),
+        Action(id="lesson.terms", run="terms", keys="question_mark", label="Words", footer=True,
+               help="What the words of this page mean"),
+        Action(id="lesson.phase", run="phase(1)", keys="full_stop", label="Phase", when=_free,
+               help="Look on: the next phase of the run. A page goes back to its own"),
+        Action(id="lesson.phase-back", run="phase(-1)", keys="comma", label="Phase before", when=_free,
+               help="Look back: the phase before"),
+        Action(id="lesson.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the text"),
+        Action(id="lesson.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
+        Action(id="lesson.present", run="present", keys="P,f", label="Present", footer=True,
+               help="Large, without chrome, light"),
+        Action(id="lesson.rub", run="rub", keys="backspace", label="Rub out", palette="",
+               help="Take back the last digit typed"),
+        Action(id="lesson.leave", run="leave", keys="escape", label="Leave", footer=True, help="Leave the lesson"),
+        Action(id="lesson.digit", run="digit", digits=range(10), label="Digit", palette="",
+               help="A choice, or a digit of the number guessed"),
+    )
 
     def __init__(self, walk: Walk, presenter: bool = False) -> None:
         view = walk.view()
@@ -56,16 +61,6 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     def teaching(self) -> ComposeResult:
         yield LessonText(id="lesson")
         yield LessonExplaining(id="explaining")
-
-    def commands(self) -> Iterable[SystemCommand]:
-        """What the keys do, by name."""
-        for binding in self.BINDINGS:
-            if not binding.key.isdigit() and binding.action not in ("app.help", "rub"):
-                yield SystemCommand(f"Lesson: {binding.description.lower()}", binding.tooltip,
-                                    partial(self.run_action, binding.action))
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return not (action == "phase" and self.walk.view().asks)
 
     # -- drawing ----------------------------------------------------------------------------------
     def draw(self) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
-from textual.binding import Binding
 from textual.containers import Vertical
+from textual.content import Content
 from textual.screen import ModalScreen
 
+from spec_tui.tui.actions import Action, HasActions
+
 Result = TypeVar("Result")
+
 
 
 class Box(Vertical):
@@ -16,17 +19,18 @@ class Box(Vertical):
 
     def __init__(self, title: str, subtitle: str, **kwargs) -> None:
         super().__init__(classes="box", **kwargs)
-        from textual.content import Content
-
         self.border_title = Content(title)
         self.border_subtitle = Content(subtitle)
 
 
-class SpecModal(ModalScreen[Result]):
+class SpecModal(HasActions, ModalScreen[Result]):
     """A dialog that esc closes without a result."""
 
     CSS_PATH = "modal.tcss"
-    BINDINGS: ClassVar = [Binding("escape", "close", "Close", id="dialog.close", tooltip="Close without a change")]
+    ACTIONS = (
+        Action(id="dialog.close", run="close", keys="escape", label="Close", footer=True,
+               help="Close without a change"),
+    )
 
     def action_close(self) -> None:
         self.dismiss(None)

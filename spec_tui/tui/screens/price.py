@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 
 from engines.cost.curve import CostCurve
 from engines.report.run_state import RunState
+from spec_tui.tui.actions import Action
 from spec_tui.tui.price_words import SpeedEstimate
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.price_panel import PricePanel
@@ -24,12 +24,15 @@ class PriceScreen(SpecModal[None]):
     """Shows what ``look`` gives: a run, the round of interest, t(n), the outlook, times as fast as the baseline."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "price.tcss"]
-    BINDINGS: ClassVar = [
-        Binding("left", "assume(-1)", "Less", id="price.less", tooltip="Assume that less is accepted"),
-        Binding("right", "assume(1)", "More", id="price.more", tooltip="Assume that more is accepted"),
-        Binding("0", "measured", "Measured", id="price.measured", tooltip="Acceptance as measured"),
-        Binding("p,f10,q", "close", "Close", id="price.close", show=False, tooltip="Close"),
-    ]
+    ACTIONS = (
+        Action(id="price.less", run="assume(-1)", keys="left", label="Less", footer=True,
+               help="Assume that less is accepted"),
+        Action(id="price.more", run="assume(1)", keys="right", label="More", footer=True,
+               help="Assume that more is accepted"),
+        Action(id="price.measured", run="measured", keys="0", label="Measured", footer=True,
+               help="Acceptance as measured"),
+        Action(id="price.close", run="close", keys="p,f10,q", label="Close", help="Close"),
+    )
 
     def __init__(self, look: Look) -> None:
         super().__init__()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.showcase import SHOWCASES, Showcase
 
@@ -19,9 +19,10 @@ class ShowcaseScreen(SpecModal[tuple[str, bool]]):
     """Gives back (prompt, whether to send it at once), None if closed."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "showcase.tcss"]
-    BINDINGS: ClassVar = [
-        Binding("space", "fill", "Fill in", id="showcase.fill", tooltip="Put the prompt into the box, unsent"),
-    ]
+    ACTIONS = (
+        Action(id="showcase.fill", run="fill", keys="space", label="Fill in", footer=True,
+               help="Put the prompt into the box, unsent"),
+    )
 
     def compose(self) -> ComposeResult:
         keys = "enter asks in a new conversation · space fills the box · esc closes"

@@ -2,57 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.events import Key
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Digits, Footer, Static
 
 from engines.report.run_state import RunState, fold_all
+from engines.request import Request
 from engines.wire import Event
+from spec_tui.present.step.branching import going_on
 from spec_tui.present.step.phases import StepPosition, event_of
-from spec_tui.present.step.player import SPEEDS, StepPlayer
+from spec_tui.present.step.player import SPEEDS, StepPlayer, score
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import spans
 from spec_tui.tui import chat_words as words
-from spec_tui.tui.screens.step_actions import StepActions
+from spec_tui.tui.actions import Action, HasActions
+from spec_tui.tui.chat_session import ChatSession, Turn
+from spec_tui.tui.settings import ChatSettings
 from spec_tui.tui.widgets.lines import Sides
 from spec_tui.tui.widgets.pane import Divider, Pane
-from spec_tui.tui.widgets.step_panels import Doing, Explaining, PhaseBar, SoFar, StepPanel, StepTree, Timeline
+from spec_tui.tui.widgets.step_panels import (
+    Doing,
+    Explaining,
+    PhaseBar,
+    SoFar,
+    StepPanel,
+    StepTree,
+    Timeline,
+)
 
 TICKS = 10  # a second, of the clock while playing
 _FIGURES = ("round", "drafted", "accepted", "gained")
+LIGHT = "spec-light"
+_NAMES = {"full_stop": ".", "comma": ",", "plus": "+", "minus": "-", "escape": "esc", "left": "←", "right": "→"}
 
 
-class StepScreen(StepActions, Screen):
+def _can(capability: str):
+    """The condition that the engine of the screen's conversation can do something."""
+    return lambda step: step.session is not None and getattr(step.session.client.capabilities, capability)
+
+
+class StepScreen(HasActions, Screen):
     """Goes through a run.
 
     Args:
         source: a run, or its events.
         title: whose run it is.
         place: where to begin.
-        look: gives the same run as it is now, where it may still grow or be told in more detail.
         presenter: begin large and without chrome.
+        session: of a conversation: its engine may be asked for more. The screen below takes in what it says.
+        turn: of a conversation: the turn whose run it is; the run may still grow.
     """
 
     CSS_PATH: ClassVar = ["step.tcss"]
     AUTO_FOCUS = ""
     TIMELINE: ClassVar = Timeline
+    PALETTE = "Step: "
+    ACTIONS = (
+        Action(id="step.play", run="play", keys="space", label="Play", footer=True, help="Play, pause"),
+        Action(id="step.phase", run="phase(1)", keys="full_stop", label="Phase", footer=True, help="The next phase"),
+        Action(id="step.phase-back", run="phase(-1)", keys="comma", label="Phase before", help="The phase before"),
+        Action(id="step.round", run="round(1)", keys="right", label="Round", footer=True, help="The next round"),
+        Action(id="step.round-back", run="round(-1)", keys="left", label="Round before", help="The round before"),
+        Action(id="step.begin", run="ends(-1)", keys="home", label="Begin", help="The beginning"),
+        Action(id="step.end", run="ends(1)", keys="end", label="End", help="The end"),
+        Action(id="step.faster", run="speed(1)", keys="plus,equals_sign", label="Faster", help="Play faster"),
+        Action(id="step.slower", run="speed(-1)", keys="minus", label="Slower", help="Play slower"),
+        Action(id="step.deeper", run="deeper(True)", keys="x", label="Deeper", footer=True,
+               help="Explain more deeply"),
+        Action(id="step.simpler", run="deeper(False)", keys="X", label="Simpler", help="Explain more simply"),
+        Action(id="step.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the explanation"),
+        Action(id="step.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
+        Action(id="step.predict", run="predict", keys="p", label="Guess", footer=True,
+               help="Guess how many tokens will be accepted before it is shown; digits answer"),
+        Action(id="step.mark", run="mark", keys="b", label="Bookmark",
+               help="Set or take away a bookmark at this round"),
+        Action(id="step.next-mark", run="next_mark(1)", keys="n", label="Next mark", help="To the next bookmark"),
+        Action(id="step.mark-before", run="next_mark(-1)", keys="N", label="Mark before",
+               help="To the bookmark before"),
+        Action(id="step.go", run="type_round", keys="g", label="Go to", help="Type the number of a round"),
+        Action(id="step.present", run="present", keys="P,f", label="Present",
+               help="Large, without chrome, light: for a projector"),
+        Action(id="step.enter", run="enter", keys="enter", label="Go", palette="",
+               help="Go to the round that was typed"),
+        Action(id="step.leave", run="leave", keys="escape", label="Back", footer=True,
+               help="Back to where you came from"),
+        Action(id="step.digit", run="digit", digits=range(10), label="Digit", palette="",
+               help="A guess, or a digit of the round to go to"),
+        Action(id="step.branch", run="branch", keys="B", label="Branch", footer=True,
+               when=_can("branch"), help="Change something at this round, run on from here, and see both futures"),
+        Action(id="step.every-row", run="every_row", keys="w", label="All rows",
+               when=_can("detail"), help="Run the answer again, and record what the target has at every row"),
+    )
 
     def __init__(
         self, source: RunState | Iterable[Event], title: str = "", *, place: StepPosition | None = None,
-        look: Callable[[], RunState] | None = None, presenter: bool = False,
+        presenter: bool = False, session: ChatSession | None = None, turn: Turn | None = None,
     ) -> None:
         super().__init__()
         run = source if isinstance(source, RunState) else fold_all(source)
-        self.player, self.run_title, self._look = StepPlayer(run, place), title, look
-        self.begins_presenting, self.message = presenter, ""
+        self.player, self.run_title = StepPlayer(run, place), title
+        self.session, self.turn = session, turn
+        self.rerun: Turn | None = None  # the same answer, with every row recorded
+        self._awaited = False  # how the rerun ended is still to be said
+        self.begins_presenting, self.message, self.pressed = presenter, "", ""
         self.typed: str | None = None  # digits of a round that is being typed
         self._theme_before = ""
+
+    @classmethod
+    def of_turn(
+        cls, session: ChatSession, turn: Turn, index: int | None = None, presenter: bool = False
+    ) -> StepScreen:
+        """The screen for a turn of a conversation, from the round of the token ``index`` on, else from the first."""
+        run = turn.run
+        number = run.tokens[index].round + 1 if index is not None else min(1, len(run.rounds))
+        return cls(run, turn.prompt, place=StepPosition(number), presenter=presenter, session=session, turn=turn)
 
     def compose(self) -> ComposeResult:
         yield Sides(id="step-top")
@@ -100,14 +171,38 @@ class StepScreen(StepActions, Screen):
         was = self.player.playing
         if self.player.tick(1 / TICKS) or changed or was != self.player.playing:
             self.draw()
+        if self._awaited and self.rerun is not self.session.measuring:
+            self._awaited = False
+            self._say_how_it_ended(self.rerun.run)
 
     def refresh_run(self) -> bool:
         """Take in what the run has become; whether it has changed."""
-        run = self._look() if self._look is not None else self.player.run
+        run = self._latest()
         if run is self.player.run:
             return False
         self.player.update(run)
         return True
+
+    def _latest(self) -> RunState:
+        """The turn's run as it is now, or the same text made again in more detail."""
+        if self.turn is None:
+            return self.player.run
+        made = self.rerun.run if self.rerun is not None else None
+        better = made is not None and made.finished is not None and _same_text(made, self.turn.run)
+        return made if better else self.turn.run
+
+    def _say_how_it_ended(self, made: RunState) -> None:
+        """What came of making the answer again."""
+        if made.finished is None:
+            self.rerun = None
+            self.say(f"It did not work: {one_line(made.failed.message)}." if made.failed else "It was stopped.")
+        elif _same_text(made, self.turn.run):
+            now, before = len(made.rounds), len(self.turn.run.rounds)
+            rounds = "" if now == before else f"; in {now} rounds, not {before}: the drafts had other sizes"
+            self.say(f"The same text, with every row{rounds}.")
+        else:
+            self.rerun = None
+            self.say("The text came out differently this time, so the first run stays.")
 
     # -- drawing ----------------------------------------------------------------------------------
     def draw(self) -> None:
@@ -166,3 +261,199 @@ class StepScreen(StepActions, Screen):
 
     def on_screen_resume(self) -> None:
         self.call_after_refresh(self.draw)
+
+    # -- keys -------------------------------------------------------------------------------------
+    def moved(self) -> None:
+        """The place changed by hand: forget what was said, and draw."""
+        self.message = ""
+        self.query_one(Explaining).scrolled = 0
+        self.draw()
+
+    def on_key(self, event: Key) -> None:
+        name = _NAMES.get(event.key, event.character if event.is_printable else event.key)
+        self.pressed = name or event.key
+        if self.has_class("presenting"):
+            self._draw_said()
+
+    def action_play(self) -> None:
+        self.player.playing = not self.player.playing
+        self.moved()
+
+    def action_phase(self, step: int) -> None:
+        self.player.playing = False
+        moved = self.player.forward() if step > 0 else self.player.back()
+        self.moved()
+        if not moved:
+            self.say(self._why_not(step))
+
+    def _why_not(self, step: int) -> str:
+        if step < 0:
+            return "This is the beginning."
+        if self.player.asks:
+            return f"How many will be accepted? Press 0 to {self.player.most()}; . again passes."
+        if self.player.run.running:
+            return "The run goes on: more will come."
+        return f"{self._scored()}." if self.player.guesses else "This is the end."
+
+    def _scored(self) -> str:
+        """The score, short enough for 80 columns."""
+        found = score(self.player.guesses)
+        return (f"{found.exact} of {found.count} guesses right, {found.off:.1f} off on average; one number always: "
+                f"{found.constant:.0%}")
+
+    def action_round(self, step: int) -> None:
+        self.player.playing = False
+        self.player.jump(self.player.place.round + step)
+        self.moved()
+
+    def action_ends(self, which: int) -> None:
+        self.player.playing = False
+        if which > 0:
+            self.player.end()
+        else:
+            self.player.home()
+        self.moved()
+        if which > 0 and self.player.guesses:
+            self.say(f"{self._scored()}.")
+
+    def action_speed(self, step: int) -> None:
+        self.player.faster(step)
+        self.draw()
+        self.say(f"speed {SPEEDS[self.player.speed]:g}×")
+
+    def action_deeper(self, deep: bool) -> None:
+        self.player.deep = deep
+        self.moved()
+
+    def action_scroll(self, step: int) -> None:
+        panel = self.query_one(Explaining)
+        panel.scrolled += step * max(1, panel.size.height - 3)
+        panel.update_rows()
+
+    def action_predict(self) -> None:
+        self.player.guessing = not self.player.guessing
+        self.moved()
+        self.say("Predict is on: before a draft is verified, say how many will be accepted."
+                 if self.player.guessing else f"Off: {self._scored()}." if self.player.guesses else
+                 "Predict is off.")
+
+    def action_digit(self, digit: int) -> None:
+        if self.typed is not None:
+            self.typed = (self.typed + str(digit))[:6]
+            self._draw_said()
+        elif not self.player.guess(digit):
+            self.say(self._no_guess(digit))
+        else:
+            self.moved()
+
+    def _no_guess(self, digit: int) -> str:
+        if not self.player.guessing:
+            return "p turns guessing on; then digits are guesses. g goes to a round by number."
+        if self.player.asks:
+            return f"The draft is {self.player.most()} deep: press 0 to {self.player.most()}."
+        return "Nothing to guess here: go on with . to the next draft."
+
+    def action_mark(self) -> None:
+        there = self.player.mark()
+        self.moved()
+        self.say(f"bookmark {'set' if there else 'taken away'}; n goes to the next one")
+
+    def action_next_mark(self, step: int) -> None:
+        if self.player.next_mark(step):
+            self.moved()
+        else:
+            self.say("No bookmarks: b sets one at this round.")
+
+    def action_type_round(self) -> None:
+        self.typed = ""
+        self._draw_said()
+
+    def action_enter(self) -> None:
+        if self.typed:
+            self.player.playing = False
+            self.player.jump(int(self.typed))
+        self.typed = None
+        self.moved()
+
+    def action_leave(self) -> None:
+        """Undo one thing: a number half typed, presenter mode; else stop what runs for this screen, and close."""
+        if self.typed is not None:
+            self.typed = None
+            self._draw_said()
+        elif self.has_class("presenting") and not self.begins_presenting:
+            self.action_present()
+        else:
+            if self.rerun is not None and self.rerun is self.session.measuring:
+                self.session.cancel()
+            self.dismiss(None)
+
+    def action_present(self) -> None:
+        """Large, no chrome, light; and back."""
+        presenting = not self.has_class("presenting")
+        self.set_class(presenting, "presenting")
+        if presenting and self.app.theme != LIGHT:
+            self._theme_before, self.app.theme = self.app.theme, LIGHT
+        elif not presenting and self._theme_before:
+            self.app.theme, self._theme_before = self._theme_before, ""
+        self.call_after_refresh(self.draw)
+
+    # -- what needs the engine --------------------------------------------------------------------
+    def request(self) -> Request:
+        """What the turn was asked with, its engine and options as they came out."""
+        started = self.turn.run.started
+        if started is None:
+            return self.turn.request
+        return replace(self.turn.request, engine=started.engine, options=dict(started.options))
+
+    def _refused(self) -> str:
+        """Why the engine cannot be asked now; "" where it can."""
+        if self.session.phase != "ready":
+            return "The engine is not ready."
+        return self.session.still if self.session.busy else ""
+
+    def action_every_row(self) -> None:
+        """Make the answer again with all rows recorded."""
+        refused = self._refused() or ("It is recorded already." if self.player.run is not self.turn.run else "")
+        if refused:
+            self.say(refused)
+            return
+        self.session.measure(self.turn.prompt, replace(self.request(), detail=True), "every row")
+        self.rerun, self._awaited = self.session.measuring, True
+        self.say("Running the answer again, every row recorded …")
+
+    def action_branch(self) -> None:
+        """Choose what to change at this round."""
+        refused = self._refused() or ("" if self.player.place.round else "A branch begins at a round: → goes to one.")
+        if refused:
+            self.say(refused)
+            return
+        from spec_tui.tui.screens.lane import ChangeScreen
+
+        self.player.playing = False
+        settings = ChatSettings.from_request(self.request())
+        self.app.push_screen(ChangeScreen(settings, self.session.ready), self._branch)
+
+    def _branch(self, settings: ChatSettings | None) -> None:
+        if settings is None or (refused := self._refused()):
+            self.say(refused if settings is not None else "")
+            return
+        from spec_tui.tui.screens.branch import BranchScreen
+
+        number = min(self.player.place.round, len(self.turn.run.rounds))
+        if self.player.run is not self.turn.run:  # rounds are counted in the run that is stepped through
+            self.turn = replace(self.turn, run=self.player.run)
+            number = self.player.place.round
+        asked = self.request()
+        changed = going_on(asked, self.turn.run, number, settings.request(asked.conversation, self.session.ready))
+        self.session.measure(self.turn.prompt, changed, "branch")
+        self.app.push_screen(BranchScreen(
+            self.session, self.turn, asked=asked, number=number, branch=self.session.measuring,
+            step=lambda branch: self.app.push_screen(StepScreen.of_turn(self.session, branch)),
+        ))
+
+
+def _same_text(a: RunState, b: RunState) -> bool:
+    """Whether two runs wrote the same tokens."""
+    return [t.emitted.token for t in a.tokens] == [t.emitted.token for t in b.tokens]
+
+

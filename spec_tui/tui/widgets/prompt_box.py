@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import TextArea
 
 from spec_tui.present.text import sanitise
+from spec_tui.tui.actions import Action, HasActions
 
 
-class PromptBox(TextArea):
+class PromptBox(HasActions, TextArea):
     """A text area that sends. What is pasted or put in is made harmless first, so that what is seen is what is sent."""
 
     HELP = "Type a prompt; a line that starts with / is a command, tab completes it."
-    BINDINGS: ClassVar = [
-        Binding("enter", "send", "Send", id="prompt.send", tooltip="Send the prompt"),
-        Binding("ctrl+j,shift+enter", "newline", "New line", id="prompt.newline", key_display="^j",
-                tooltip="Break the line"),
-        Binding("ctrl+o", "screen.showcase", "Showcase", id="prompt.showcase", key_display="^o",
-                tooltip="Prompts that show something"),
-        Binding("tab", "complete", "Complete", id="prompt.complete", show=False,
-                tooltip="Complete a command, else go to the next panel"),
-        Binding("up", "older", "Older", id="prompt.older", show=False, tooltip="On the first line: the prompt before"),
-        Binding("down", "newer", "Newer", id="prompt.newer", show=False, tooltip="On the last line: the next prompt"),
-    ]
+    ACTIONS = (
+        Action(id="prompt.send", run="send", keys="enter", label="Send", footer=True, help="Send the prompt"),
+        Action(id="prompt.newline", run="newline", keys="ctrl+j,shift+enter", label="New line", footer=True,
+               help="Break the line"),
+        Action(id="prompt.showcase", run="screen.showcase", keys="ctrl+o", label="Showcase", footer=True,
+               help="Prompts that show something"),
+        Action(id="prompt.complete", run="complete", keys="tab", label="Complete",
+               help="Complete a command, else go to the next panel"),
+        Action(id="prompt.older", run="older", keys="up", label="Older", help="On the first line: the prompt before"),
+        Action(id="prompt.newer", run="newer", keys="down", label="Newer", help="On the last line: the next prompt"),
+    )
 
     class Sent(Message):
         """Enter was pressed; the text stays until the receiver takes it."""
@@ -61,6 +60,7 @@ class PromptBox(TextArea):
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.text = sanitise(event.text.replace("\r\n", "\n").replace("\r", "\n"))
+        event.prevent_default()  # Textual calls the handlers of base classes too, and would insert the text twice
         await super()._on_paste(event)
 
     async def _on_key(self, event: events.Key) -> None:

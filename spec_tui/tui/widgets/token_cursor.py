@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding
 from textual.message import Message
 from textual.scroll_view import ScrollView
 
+from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets.wrap import GUTTER, Line, Tok, cells
 
 
-class TokenCursor(ScrollView):
+class TokenCursor(HasActions, ScrollView):
     """The keys and the mouse of the transcript; ``Transcript`` adds the text and draws it."""
 
-    BINDINGS: ClassVar = [
-        Binding("left", "move(-1)", "Token", id="token.left", show=False, tooltip="Select the token before"),
-        Binding("right", "move(1)", "Token", id="token.right", show=False, tooltip="Select the next token"),
-        Binding("up", "line(-1)", "Line", id="token.up", show=False, tooltip="A line up"),
-        Binding("down", "line(1)", "Line", id="token.down", show=False, tooltip="A line down"),
-        Binding("left_square_bracket", "round(-1)", "Round", id="round.back", show=False,
-                key_display="[", tooltip="Select the round before"),
-        Binding("right_square_bracket", "round(1)", "Round", id="round.next", show=False,
-                key_display="]", tooltip="Select the next round"),
-        Binding("home", "jump(False)", "Start", id="token.home", show=False, tooltip="Go to the first token"),
-        Binding("end", "jump(True)", "Follow", id="token.end", show=False,
-                tooltip="Go to the end and follow the text"),
-        Binding("enter", "inspect", "Why", id="token.inspect", tooltip="Why this token: who proposed it, "
-                "what the target chose"),
-    ]
+    ACTIONS = (
+        Action(id="token.left", run="move(-1)", keys="left", label="Token", help="Select the token before"),
+        Action(id="token.right", run="move(1)", keys="right", label="Token", help="Select the next token"),
+        Action(id="token.up", run="line(-1)", keys="up", label="Line", help="A line up"),
+        Action(id="token.down", run="line(1)", keys="down", label="Line", help="A line down"),
+        Action(id="round.back", run="round(-1)", keys="left_square_bracket", label="Round",
+               help="Select the round before"),
+        Action(id="round.next", run="round(1)", keys="right_square_bracket", label="Round",
+               help="Select the next round"),
+        Action(id="token.home", run="jump(False)", keys="home", label="Start", help="Go to the first token"),
+        Action(id="token.end", run="jump(True)", keys="end", label="Follow",
+               help="Go to the end and follow the text"),
+        Action(id="token.inspect", run="inspect", keys="enter", label="Why", footer=True,
+               help="Why this token: who proposed it, what the target chose"),
+    )
     class Selected(Message):
         """The token cursor moved (None: there is no cursor any more)."""
 

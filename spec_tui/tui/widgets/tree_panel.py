@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import ClassVar
-
-from textual.binding import Binding
 
 from engines.core.tree import children, depths
 from engines.report.events import Draft, Round
 from engines.report.run_state import RunState, origin_of
 from spec_tui.present.text import LOSSY, one_line, visible
 from spec_tui.present.token_styles import LETTERS, spans
+from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.price_words import budget_words
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
@@ -34,17 +32,17 @@ class _Pen:
     judged: bool = True
 
 
-class TreePanel(StripPanel, can_focus=True):
+class TreePanel(HasActions, StripPanel, can_focus=True):
     """A round's tree, chains folded onto one line, the accepted path first; below it what was looked up for it."""
 
     HELP = ("The draft tree of a round: ● accepted, ✗ rejected, ◐ what the target chose instead, ◌ where it grew from, "
             "✂ retrieved, but pruned; and the places it was retrieved from.")
-    BINDINGS: ClassVar = [
-        Binding("left_square_bracket", "screen.round(-1)", "Round", id="tree.back", show=False, key_display="[",
-                tooltip="The round before"),
-        Binding("right_square_bracket", "screen.round(1)", "Round", id="tree.next", show=False, key_display="]",
-                tooltip="The next round"),
-    ]
+    ACTIONS = (
+        Action(id="tree.back", run="screen.round(-1)", keys="left_square_bracket", label="Round",
+               help="The round before"),
+        Action(id="tree.next", run="screen.round(1)", keys="right_square_bracket", label="Round",
+               help="The next round"),
+    )
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)

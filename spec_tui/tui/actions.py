@@ -1,0 +1,118 @@
+"""What a person can do on a screen, each thing declared once: its keys, slash command, palette entry, help and footer.
+
+A screen or widget lists its ``Action`` objects in ``ACTIONS`` and inherits ``HasActions``. Key bindings, the footer,
+the command palette, slash commands and the help page are made from that list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from textual.app import SystemCommand
+from textual.binding import Binding
+
+_KEY_NAMES = {
+    "left_square_bracket": "[", "right_square_bracket": "]", "question_mark": "?", "escape": "esc", "full_stop": ".",
+    "comma": ",", "plus": "+", "equals_sign": "=", "minus": "-", "greater_than_sign": ">", "less_than_sign": "<",
+    "right": "→", "left": "←", "up": "↑", "down": "↓", "f1": "F1",
+}
+
+
+def always(host: Any) -> bool:
+    """The condition of an action that always applies."""
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One thing that can be done.
+
+    Attributes:
+        id: unique name, "screen.what".
+        run: Textual's action string, for example "view" or "panel('tree')".
+        label: one or two words, for the footer.
+        help: a sentence without its full stop, for the help page, tooltips and the palette.
+        keys: names of the keys that start it while its screen or widget has the focus, between commas.
+        anywhere: names of the keys that start it wherever the focus is, in an input, too.
+        digits: digit keys; each gives its digit to ``run`` as the argument.
+        footer: whether the footer shows it.
+        palette: entry in the command palette; None makes one of the label, "" leaves it out.
+        command: slash command without the slash, "" for none.
+        choices: what may follow the slash command and is then the argument of ``run``.
+        when: whether the action applies, given its screen or widget. Actions that share a method share the condition.
+    """
+
+    id: str
+    run: str
+    label: str
+    help: str
+    keys: str = ""
+    anywhere: str = ""
+    digits: range = range(0)
+    footer: bool = False
+    palette: str | None = None
+    command: str = ""
+    choices: tuple[str, ...] = ()
+    when: Callable[[Any], bool] = always
+
+    @property
+    def method(self) -> str:
+        """Name of the action's method, without "action_" and without arguments."""
+        return self.run.partition("(")[0]
+
+    @property
+    def key_words(self) -> str:
+        """The keys as the help page names them."""
+        if self.digits:
+            return f"{self.digits[0]}-{self.digits[-1]}"
+        keys = ",".join(filter(None, (self.keys, self.anywhere))).split(",")
+        return " or ".join(_KEY_NAMES.get(key, key) for key in keys)
+
+    def bindings(self) -> Iterator[Binding]:
+        """Textual's key bindings."""
+        for digit in self.digits:
+            yield Binding(str(digit), f"{self.run}({digit})", str(digit), id=f"{self.id}-{digit}", show=False,
+                          tooltip=self.help)
+        footer = self.footer
+        for keys, priority in ((self.keys, False), (self.anywhere, True)):
+            if keys:
+                first = keys.partition(",")[0]
+                shown = "^" + first[5:] if first.startswith("ctrl+") else _KEY_NAMES.get(first)
+                yield Binding(keys, self.run, self.label, id=self.id + ".anywhere" * priority, show=footer,
+                              key_display=shown, priority=priority, tooltip=self.help)
+                footer = False
+
+
+class HasActions:
+    """Gives a screen, widget or application the keys, conditions and palette entries of its ``ACTIONS``.
+
+    Attributes:
+        ACTIONS: those of the class itself.
+        PALETTE: goes before the labels that become palette entries.
+        actions: those of the class and of the classes it inherits key bindings from.
+    """
+
+    ACTIONS: ClassVar[tuple[Action, ...]] = ()
+    PALETTE: ClassVar[str] = ""
+    actions: ClassVar[tuple[Action, ...]] = ()
+
+    def __init_subclass__(cls, inherit_bindings: bool = True, **kwargs: Any) -> None:
+        own = cls.__dict__.get("ACTIONS", ())
+        if own:
+            cls.BINDINGS = [binding for action in own for binding in action.bindings()]
+        cls.actions = (*(super(cls, cls).actions if inherit_bindings else ()), *own)
+        super().__init_subclass__(inherit_bindings=inherit_bindings, **kwargs)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether an action applies now."""
+        return all(found.when(self) for found in self.actions if found.method == action)
+
+    def palette(self) -> Iterator[SystemCommand]:
+        """Entries of the command palette, of the actions that apply now."""
+        for action in self.actions:
+            name = f"{self.PALETTE}{action.label.lower()}" if action.palette is None else action.palette
+            if name and self.check_action(action.method, ()):
+                yield SystemCommand(name, action.help, partial(self.run_action, action.run))

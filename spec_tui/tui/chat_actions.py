@@ -1,0 +1,71 @@
+"""Everything that can be done on the chat screen; ``slash`` and the help page read it without loading the screen."""
+
+from __future__ import annotations
+
+from spec_tui.present.token_styles import VIEWS
+from spec_tui.tui.actions import Action
+
+CHAT = (
+    Action(id="run.stop", run="stop", keys="escape", label="Stop", footer=True, palette="Stop",
+           help="Stop the answer and keep its text; stop a download", when=lambda chat: chat.session.stoppable),
+    Action(id="chat.back", run="back", keys="escape", label="Back", footer=True, palette="",
+           help="Close what is enlarged, drop the cursor, or change between prompt and text",
+           when=lambda chat: not chat.session.stoppable),
+    Action(id="chat.view", run="view", keys="v", label="View", footer=True, palette="", command="view", choices=VIEWS,
+           help="Colour tokens by outcome, source, confidence, or not"),
+    Action(id="run.baseline", run="baseline", keys="b", anywhere="f7", label="Baseline", footer=True,
+           palette="Measure baseline", command="baseline",
+           help="Run the last prompt autoregressively, to compare with"),
+    Action(id="run.audit", run="audit", keys="a", anywhere="f6", label="Audit", footer=True,
+           palette="Audit the answer", command="audit",
+           help="Check every token of the answer (under the cursor, else the last) against the target"),
+    Action(id="chat.engine", run="engine", anywhere="ctrl+e,f2", label="Engine", footer=True,
+           palette="Engine and options", help="Choose the engine, its options and sampling"),
+    Action(id="chat.showcase", run="showcase", keys="ctrl+o,f3", label="Showcase", palette="Showcase",
+           command="showcase", help="Sample prompts, each with what to look for"),
+    Action(id="run.again", run="again", anywhere="ctrl+r,f4", label="Again", palette="Ask again", command="again",
+           help="Ask the last prompt again with the same seed; restart a dead engine"),
+    Action(id="run.restart", run="restart", label="Restart", palette="Restart the engine",
+           help="Start the engine again; the conversation is kept",
+           when=lambda chat: chat.session.phase in ("dead", "failed")),
+    Action(id="chat.new-key", run="ask_new", keys="n", label="New", palette="",
+           help="Start a new conversation (press twice)"),
+    Action(id="chat.new", run="new", label="New", palette="New conversation", command="new",
+           help="Start a new conversation"),
+    Action(id="chat.race", run="race", keys="r", label="Race", palette="Race", command="race",
+           help="Engines side by side on one prompt"),
+    Action(id="chat.price", run="price", keys="p,f10", label="Price", palette="Price of verification", command="price",
+           help="What verification costs, and whether drafting pays"),
+    Action(id="chat.step", run="step", keys="full_stop", label="Step", palette="Step through the answer",
+           command="step", help="Go through the answer phase by phase, with explanations, from the cursor's round on"),
+    Action(id="chat.learn", run="learn", label="Lessons", palette="Lessons", command="learn",
+           help="Speculative decoding in short lessons"),
+    Action(id="chat.data", run="data", keys="d", label="Data", palette="Datastores", command="data",
+           help="The datastores: which are searched; build, probe, remove"),
+    *(Action(id=f"chat.view-{view}", run=f"view('{view}')", label="View", palette=f"View: {view}",
+             help=f"Colour tokens by {view}") for view in VIEWS),
+    Action(id="chat.ghosts", run="ghosts", keys="g", label="Ghosts", palette="View: ghosts",
+           help="Show or hide rejected drafts after the text"),
+    Action(id="chat.tree", run="panel('tree')", keys="t,f5", label="Tree", palette="Panel: draft tree",
+           help="Show or hide the draft tree"),
+    Action(id="chat.speed", run="panel('speed')", keys="s,f8", label="Speed", palette="Panel: speed",
+           help="Show or hide the speed panel"),
+    Action(id="chat.layers", run="layers", keys="l", label="Layers", palette="Panel: layers", command="layers",
+           help="Go to the layers that drafting leaves out, and from there hide them"),
+    Action(id="chat.enlarge", run="enlarge", keys="m,f9", label="Enlarge", palette="Panel: enlarge",
+           help="Enlarge the focused panel"),
+    Action(id="chat.prompt", run="prompt", keys="i", label="Prompt", palette="", help="Go to the prompt"),
+    Action(id="chat.copy", run="copy(False)", keys="y", label="Copy", palette="Copy: answer", help="Copy the answer"),
+    Action(id="chat.copy-marked", run="copy(True)", keys="Y", label="Copy marked", palette="Copy: marked answer",
+           help="Copy the answer with corrections marked (CriticMarkup)"),
+    Action(id="chat.export", run="export", keys="e", label="Export", palette="Export",
+           help="Save the answer as trace, Markdown, web page or recording, or the screen as a picture"),
+)
+
+APPLICATION = (
+    Action(id="app.help", run="app.help", keys="f1,question_mark", label="Help", footer=True, palette="Help",
+           command="help", help="All keys, commands and marks"),
+    Action(id="app.quit", run="app.quit", anywhere="ctrl+q", label="Quit", palette="Quit", command="quit",
+           help="Leave spec-tui"),
+)
+"""What can be done on every screen."""
