@@ -74,7 +74,7 @@ def look(
     used = (run.prefilled.layers if run.prefilled else None) or last
     by = used if used is not None and used.attention_cosine else last
     fits = by is not None and (used is None or len(by.attention) == len(used.attention))
-    planned = plan(by, options) if fits and engine == "admg" else None
+    planned = plan(by, options) if fits and has_rules(engine) else None
     rules = planned or used or Layers((), ())
     found, m = None, run.metrics
     if run.started is not None and run.started.engine in ENGINES:
@@ -95,6 +95,11 @@ def stepped(alpha: float, step: int) -> float:
     return round(alpha + step * (0.001 if fine else 0.005), 4)
 
 
+def has_rules(engine: str) -> bool:
+    """Whether an engine leaves out layers by rules that its options move."""
+    return engine == "admg"
+
+
 def no_rules(engine: str) -> str:
     """Why another engine than ADMG has no rules and no cosines."""
     if engine in ENGINES:
@@ -107,7 +112,7 @@ def measure(session: ChatSession, typed: str) -> str:
     the conversation. Returns "" or why not."""
     settings = session.settings
     engine = settings.resolved(session.ready)
-    if engine != "admg":
+    if not has_rules(engine):
         return no_rules(engine)
     if session.busy:
         return session.still

@@ -616,7 +616,7 @@ class ChatScreen(HasActions, Screen):
     def action_rule(self, name: str, step: int) -> None:
         """Another threshold, interval or number of last layers for the next answer."""
         settings, engine = self.session.settings, self.session.settings.resolved(self.session.ready)
-        if engine != "admg":
+        if not layers.has_rules(engine):
             self.say(layers.no_rules(engine))
             return
         value = settings.options(engine)[name]
