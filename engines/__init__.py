@@ -11,14 +11,14 @@ Importing this package is cheap: torch comes with the first ``load``.
 from __future__ import annotations
 
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
-from engines.methods.registry import EngineSpec, find, specs
+from engines.methods import MethodSpec, find, specs
 from engines.report.answer import Answer
 from engines.report.metrics import Metrics, measure
 from engines.request import Request
 
 __version__ = "0.2.0"
 __all__ = [
-    "Answer", "EngineSpec", "Metrics", "ModelUnavailable", "Request", "RunFailed", "SpecError", "UsageProblem",
+    "Answer", "MethodSpec", "Metrics", "ModelUnavailable", "Request", "RunFailed", "SpecError", "UsageProblem",
     "find", "load", "measure", "specs",
 ]
 

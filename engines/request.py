@@ -5,29 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from engines import laws
 from engines.errors import UsageProblem
-
-
-@dataclass(frozen=True, slots=True)
-class LawSpec:
-    """A law, for people: what it does in one sentence, and whether it keeps the target's distribution."""
-
-    summary: str
-    lossless: bool = True
-
-
-LAWS = {
-    "exact": LawSpec("the target's own token, by noise of seed and position; every engine writes the same text"),
-    "rejection": LawSpec("dice (Leviathan, Chen); the target's distribution, but the text depends on the draft"),
-    "redraw": LawSpec("a draw for every path of the tree, the longest match wins (the code of REST and DReSD)", False),
-    "typical": LawSpec("keeps drafts that the target finds likely enough (Medusa)", False),
-}
-"""The laws by name (``engines.laws``). Those that are not lossless are there to be seen and measured."""
-
-
-def law_mark(law: str) -> str:
-    """A law's name as it is shown: with LOSSY behind it where it changes the target's distribution."""
-    return law if LAWS[law].lossless else f"{law} LOSSY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +16,11 @@ class Request:
     Attributes:
         conversation: (role, content) pairs, ending with the user's turn; roles system, user, assistant. With ``raw``
             the contents are joined and fed without the chat template.
-        engine: id of an engine (``engines.methods.registry``); "" takes the default for the models at hand.
+        engine: id of an engine (``engines.methods``); "" takes the default for the models at hand.
         options: values of the engine's options by name; those left out take their defaults.
-        law: one of ``LAWS``.
+        law: one of ``engines.laws.LAWS``.
         temperature, top_p, top_k: sampling; temperature 0 is greedy, top_k 0 is no filter.
-        seed: with ``exact``, text depends on prompt, sampling and seed only.
+        seed: repeats a run; under a law that shares noise the text depends on prompt, sampling and seed only.
         datastores: names of those to search; none takes the ones that ship and fit the model.
         continued: token ids of an answer to this prompt that was begun: the run goes on from there, with the noise of
             its positions, and gives the last of them as its first token. ``max_new_tokens`` counts from that one.
@@ -51,7 +30,7 @@ class Request:
     conversation: tuple[tuple[str, str], ...]
     engine: str = ""
     options: dict[str, Any] = field(default_factory=dict)
-    law: str = "exact"
+    law: str = laws.DEFAULT
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
@@ -72,8 +51,12 @@ class Request:
         _within("top-k", self.top_k, 0, None)
         _within("seed", self.seed, 0, 2**63 - 1)
         _within("max-new-tokens", self.max_new_tokens, 1, None)
-        if self.law not in LAWS:
-            raise UsageProblem(f"there is no law {self.law!r}", "laws are: " + ", ".join(map(law_mark, LAWS)))
+        laws.find(self.law)
+
+    @property
+    def text_depends_on_draft(self) -> bool:
+        """Whether another draft gives another text: then a seed repeats a run only if nothing is remembered."""
+        return laws.find(self.law).varies(self.temperature)
 
 
 def _within(

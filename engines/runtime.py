@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from engines import methods
 from engines.audit.check import audit
-from engines.core.loop import decode
+from engines.core.outcome import Stop
 from engines.core.sampling import Sampling
-from engines.core.stop import Stop
 from engines.cost.budget import Acceptance, Budget
 from engines.cost.curve import CostCurve, Points
 from engines.cost.pricing import fixed_price, price
@@ -31,7 +31,6 @@ from engines.detokenizer import Detokenizer
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
 from engines.hub.model_files import TrustPolicy
 from engines.laws import make_law
-from engines.methods import registry
 from engines.methods.drafter import Resources
 from engines.methods.shared.probe import probe
 from engines.model.batch_invariant import BatchInvariantModel
@@ -42,6 +41,7 @@ from engines.model.thread_governor import ThreadGovernor
 from engines.prompt import encode
 from engines.report.answer import Answer
 from engines.report.events import Audited, Loading, Ready, Round, RunEvent, Started
+from engines.report.recorder import record
 from engines.request import Request
 
 _REMEMBERED = 64  # engines with options whose acceptance is kept
@@ -53,7 +53,7 @@ class Runtime:
     Attributes:
         ready: what was loaded, as an event.
         prices: t(n) of target and draft model.
-        dice_prices: the same for runs whose text depends on what is drafted (``pricing.fixed_price``).
+        fixed_prices: the same for runs whose text depends on what is drafted (``pricing.fixed_price``).
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class Runtime:
 
     @property
     def default_engine(self) -> str:
-        """The engine taken when none is named: the draft model where there is one, else prompt lookup."""
-        return "draft" if self.draft else "pld"
+        """The engine taken when none is named."""
+        return methods.default({"draft model"} if self.draft is not None else ()).id
 
     def prompt_length(self, request: Request) -> int:
         """Tokens of a request's prompt, as a run would feed it. Raises UsageProblem."""
@@ -136,18 +136,18 @@ class Runtime:
             RunFailed: later, where the model or the drafter broke.
         """
         request.check()
-        spec = registry.find(request.engine or self.default_engine)
+        spec = methods.find(request.engine or self.default_engine)
         options = spec.parse(request.options, self.target.name)
         sampling = Sampling(request.temperature, request.top_p, request.top_k)
         begun = len(request.continued)
         law = make_law(request.law, sampling, request.seed, self.target.vocab_size, begun)
         budget, draft_price = self._budget(request, f"{spec.id} {options}")
-        resources = Resources(
-            law, self.target.vocab_size, self.draft, self.end_tokens, self.target.trees,
-            budget, draft_price, self.shelf, self.words, request.datastores, cancelled, self.target,
-            {} if _by_dice(request) else self._memory,
-        )
-        drafter = registry.drafter_class(spec.id)(resources, **options)
+        drafter = spec.load_drafter()(Resources(
+            law=law, vocab_size=self.target.vocab_size, target=self.target, draft_model=self.draft,
+            draft_price=draft_price, end_tokens=self.end_tokens, branches=self.target.trees, budget=budget,
+            shelf=self.shelf, datastores=request.datastores, words=self.words, cancelled=cancelled,
+            memory={} if request.text_depends_on_draft else self._memory,
+        ), **options)
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
         remarks = (remark,) if (remark := drafter.remark()) else ()
         start = len(prompt) - bool(begun)
@@ -156,7 +156,7 @@ class Runtime:
         yield self._started(request, spec, options, law.lossless, prompt[:start], notes, drafter.datastores)
         stop = Stop(self.end_tokens, limit)
         try:
-            with closing(decode(
+            with self.target.features.requested(drafter.features), closing(record(
                 self.target, drafter, law, prompt, stop, self.words, cancelled, begun, request.detail
             )) as events:
                 yield from self._paced(events)
@@ -179,7 +179,7 @@ class Runtime:
                 if isinstance(event, Round):
                     used = governor.threads
                     governor.record(1 + len(event.draft.tokens), event.verify_seconds)
-                    event = event if used == threads else replace(event, note={**event.note, "threads": used})
+                    event = event if used == threads else replace(event, threads=used)
                 yield event
         finally:
             governor.restore()
@@ -221,7 +221,7 @@ class Runtime:
                 f"{self.target.name} fails when several tokens are verified: {first_line(error)}",
                 "choose a smaller model or --dtype bfloat16",
             ) from error
-        self.prices, self.dice_prices = ((*curves, None)[:2] for curves in (measured, fixed))
+        self.prices, self.fixed_prices = ((*curves, None)[:2] for curves in (measured, fixed))
 
     def _points(self) -> tuple[Points, Points]:
         """The prices as in ``Ready``."""
@@ -242,7 +242,7 @@ class Runtime:
     def memory(self, engine: str, rows: int) -> int:
         """Bytes of the weights of the models that an engine runs, as laid out, and of ``rows`` KV rows of each:
         computed from shapes and dtype, since engines share this process. What lies in a datastore is not in it."""
-        draft = self.draft if "draft model" in registry.find(engine).needs else None
+        draft = self.draft if "draft model" in methods.find(engine).needs else None
         models = [model for model in (self.target, draft) if model is not None]
         return sum(m.weight_bytes + rows * m.cache.row_bytes for m in models)
 
@@ -252,8 +252,8 @@ class Runtime:
         What was seen of an engine's drafts (with these options) serves its later runs too, where the text cannot
         depend on it; under dice every run begins with the prior and the curve that stays, so that its seed repeats it.
         """
-        if _by_dice(request):
-            price, draft_price = self.dice_prices
+        if request.text_depends_on_draft:
+            price, draft_price = self.fixed_prices
             return Budget(price), draft_price
         price, draft_price = self.prices
         known = self._acceptance[engine] = self._acceptance.pop(engine, None) or Acceptance()
@@ -290,11 +290,6 @@ class Runtime:
             price=self.ready.price, draft_price=self.ready.draft_price, datastores=datastores,
             continued=max(0, len(request.continued) - 1),
         )
-
-
-def _by_dice(request: Request) -> bool:
-    """Whether the text depends on what is drafted: then a seed repeats a run only if nothing is remembered."""
-    return request.law != "exact" and request.temperature > 0
 
 
 def _end_tokens(target: CausalModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -7,8 +7,8 @@ from typing import Any, Union
 
 from engines.datastores.events import DatastoreEvent
 from engines.errors import UsageProblem
+from engines.methods import specs
 from engines.methods.options import Option
-from engines.methods.registry import specs
 from engines.race.events import RaceEvent
 from engines.report import encoding
 from engines.report.encoding import to_json

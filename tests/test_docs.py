@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 import types
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from engines import Request, specs
-from engines.methods import registry as engine_registry
+from engines import Request, methods, specs
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -58,13 +59,20 @@ def test_the_readme_names_every_engine():
 
 
 def test_the_example_engine_runs_and_is_lossless(tiny, monkeypatch):
-    module = types.ModuleType("repeat")
+    """As a package that is installed beside this one."""
+    module = types.ModuleType("repeat_method")
     block = next(b for b in code(ROOT / "docs" / "adding-an-engine.md", "python") if "SPEC =" in b)
     exec(compile(block, "docs/adding-an-engine.md", "exec"), module.__dict__)
-    monkeypatch.setattr(engine_registry, "find", lambda name: module.SPEC)
-    monkeypatch.setattr(engine_registry, "drafter_class", lambda name: module.DRAFTER)
-    prompt = (("user", "aaaa"),)
-    *_, repeated = tiny.run(Request(prompt, "repeat", max_new_tokens=40))
-    monkeypatch.undo()
-    *_, plain = tiny.run(Request(prompt, "autoregressive", max_new_tokens=40))
-    assert repeated == plain
+    monkeypatch.setitem(sys.modules, "repeat_method", module)
+    entry = EntryPoint("repeat", "repeat_method:SPEC", methods.ENTRY_POINTS)
+    monkeypatch.setattr(methods, "entry_points", lambda group: [entry])
+    methods._found.cache_clear()
+    try:
+        assert methods.specs()[-1] is module.SPEC and not methods.problems()
+        prompt = (("user", "aaaa"),)
+        *_, repeated = tiny.run(Request(prompt, "repeat", max_new_tokens=40))
+        *_, plain = tiny.run(Request(prompt, "autoregressive", max_new_tokens=40))
+        assert repeated == plain
+    finally:
+        monkeypatch.undo()
+        methods._found.cache_clear()

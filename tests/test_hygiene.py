@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from engines import specs
-from engines.request import LAWS
+from engines.laws import LAWS
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted([*(ROOT / "engines").rglob("*.py"), *(ROOT / "spec_tui").rglob("*.py")])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engines.errors import UsageProblem
-from engines.methods.registry import specs
+from engines.methods import specs
 from engines.report.events import Audited, Finished
 from engines.report.run_state import fold_all
 from engines.request import Request

@@ -28,10 +28,9 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from engines import Request, load, measure
-from engines.cost.self_speculation import draft_forwards
+from engines import Request, load, measure, methods
 from engines.errors import SpecError
-from engines.methods import registry
+from engines.methods.shared.payoff import draft_forwards
 from engines.report.events import Prefilled, Round
 from engines.report.metrics import Metrics
 from spec_tui.tui.showcase import SHOWCASES
@@ -94,7 +93,7 @@ def bench(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """All arms on all prompts, interleaved."""
     runtime = load(arguments.model)
     given = {"preset": arguments.preset} | dict(pair.split("=", 1) for pair in arguments.set)
-    options = registry.find("admg").parse(given, runtime.target.name)
+    options = methods.find("admg").parse(given, runtime.target.name)
     print("options: " + ", ".join(f"{name}={value}" for name, value in options.items()), file=sys.stderr)
     print("t(n): " + "  ".join(f"{n}: {s * 1e3:.2f} ms" for n, s in runtime.ready.price), file=sys.stderr)
     arms = [Arm(name, paper) for name, (_, paper) in ARMS.items()]

@@ -21,9 +21,10 @@ import torch
 
 from engines.audit.reference_forward import AuditProgress, AuditStopped, stepwise, without_cache, work
 from engines.audit.tie_distance import ScoredRow
-from engines.core.sampling import GumbelNoise, Sampling, softmax
+from engines.core.sampling import Sampling, softmax
 from engines.errors import RunFailed, UsageProblem
 from engines.model.causal_model import CausalModel
+from engines.randomness import GumbelNoise
 from engines.report.answer import Answer
 from engines.report.events import Audited, Choice, Finding
 

@@ -43,7 +43,7 @@ class BenchResults(Result):
         self._standing.clear()
         if isinstance(event, Round) and self._whose is not None and self._whose.lane in self.own:
             self.rounds += 1
-            self.crowded += "threads" in event.note
+            self.crowded += event.threads is not None
         if isinstance(event, LaneFinished) and not event.failed and (pace := self._pace()) is not None:
             self.paces[event.lane, event.repeat, event.prompt] = pace
 

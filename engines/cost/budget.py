@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from engines.core.tree import DraftTree
+from engines.core.tree import DraftTree, depths
 from engines.cost.curve import CostCurve, best_length
-from engines.report.events import Origin
 
 _STRENGTH = 4.0  # judgements that the prior is worth
 _MEMORY = 0.98  # of the evidence, a round: what is skipped long enough is tried again
@@ -123,6 +123,21 @@ class Acceptance:
         return self._counts.setdefault(kind, AcceptanceCounts())
 
 
+@dataclass(frozen=True, slots=True)
+class BudgetChoice:
+    """What a budget chose of a draft.
+
+    Attributes:
+        kept: nodes that are verified; ``proposed``: nodes it chose from, None for a chain, which ends where it is long
+            enough.
+        expected: tokens that the round is expected to make.
+    """
+
+    kept: int
+    proposed: int | None
+    expected: float
+
+
 class Budget:
     """One run's decisions on how much to draft.
 
@@ -187,7 +202,7 @@ class Budget:
         count = max(count, 1 if self._rounds < _TRIES else 0)
         kept = tree.select(sorted(order[:count])) if count < len(tree) else tree
         expected = 1 + sum(values[node] for node in order[:count])
-        kept.note = {**tree.note, "budget": f"{count} of {len(tree)}", "expected": round(expected, 2)}
+        kept.budget = BudgetChoice(count, len(tree), round(expected, 2))
         return kept
 
     def score(self, tree: DraftTree) -> float:
@@ -204,7 +219,7 @@ class Budget:
         by what is known of its kind where the drafter has none. Never above its parent's."""
         tables: dict[object, list[float]] = {}
         values: list[float] = []
-        for node, (parent, depth) in enumerate(zip(tree.parents, tree.depths())):
+        for node, (parent, depth) in enumerate(zip(tree.parents, depths(tree.parents))):
             rank, prob = tree.origin[node], tree.probs[node]
             origin = tree.origins[rank]
             kind, copied = kind_of(origin, rank if prob is None else 0), origin.match is not None
@@ -255,9 +270,10 @@ def _column(match: int | None, depth: int) -> int:
     return min((match or 1) + depth - 1, _COLUMNS) - 1
 
 
-def kind_of(origin: Origin, rank: int = 0) -> Kind:
-    """What an origin's acceptance is counted by; the first candidate deserves more trust than the fourth. Retrieval by
-    meaning is another source than that by exact match: it knows no length of a match."""
+def kind_of(origin: Any, rank: int = 0) -> Kind:
+    """What the acceptance of an origin (``engines.report.event_types.Origin``) is counted by; the first candidate
+    deserves more trust than the fourth. Retrieval by meaning is another source than that by exact match: it knows no
+    length of a match."""
     meaning = origin.source == "retrieval" and origin.match is None
     return "meaning" if meaning else origin.source, min(rank, 3)
 

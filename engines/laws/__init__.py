@@ -1,21 +1,53 @@
-"""Laws: who decides which drafted tokens stay. One law a file; ``engines.request.LAWS`` says what each is for."""
+"""Laws: who decides which drafted tokens stay.
+
+The two lossless ones are part of the algorithm (``engines.core.lossless_laws``), the two lossy ones are here to be seen
+and measured. What a law says of itself, for the command line and every screen, is its ``LawSpec``. Importing this needs
+no torch.
+"""
 
 from __future__ import annotations
 
-from engines.core.exact import Exact
-from engines.core.law import Law, Verdict
-from engines.core.rejection import Rejection
-from engines.core.sampling import Sampling, SeededRng
-from engines.laws.redraw import Redraw
-from engines.laws.typical import Typical
+from typing import TYPE_CHECKING
 
-__all__ = ["Exact", "Law", "Redraw", "Rejection", "Typical", "Verdict", "make_law"]
+from engines.errors import UsageProblem
+from engines.laws import exact, redraw, rejection, typical
+from engines.laws.spec import GREEDY, LawSpec
 
-_WITH_DICE = {law.name: law for law in (Rejection, Redraw, Typical)}
+if TYPE_CHECKING:
+    from engines.core.lossless_laws import Law
+    from engines.core.sampling import Sampling
+
+__all__ = ["DEFAULT", "LAWS", "LawSpec", "find", "make_law", "spec_of", "trying"]
+
+LAWS: dict[str, LawSpec] = {law.SPEC.name: law.SPEC for law in (exact, rejection, redraw, typical)}
+"""The laws by name, in the order in which they are shown."""
+DEFAULT = exact.SPEC.name
+
+
+def find(name: str) -> LawSpec:
+    """The law with this name. Raises UsageProblem that names those there are."""
+    if name not in LAWS:
+        raise UsageProblem(f"there is no law {name!r}", "laws are: " + ", ".join(law.label for law in LAWS.values()))
+    return LAWS[name]
+
+
+def spec_of(name: str, temperature: float = 1.0) -> LawSpec:
+    """The words for a law at a temperature; for an unknown one (of a trace) those of comparing."""
+    return LAWS.get(name, GREEDY).at(temperature)
+
+
+def trying(name: str) -> LawSpec:
+    """The words for trials; for a law that tries nothing, or an unknown one (of a trace), speculative sampling's."""
+    return LAWS[name] if name in LAWS and LAWS[name].trials_title else rejection.SPEC
 
 
 def make_law(name: str, sampling: Sampling, seed: int, vocab_size: int, begun: int = 0) -> Law:
-    """The law with this name, one of ``engines.request.LAWS``, for an answer of which ``begun`` tokens are there."""
+    """The law with this name, for an answer of which ``begun`` tokens are there. Imports torch."""
+    from engines.core.lossless_laws import Exact, Rejection
+    from engines.laws.lossy_laws import Redraw, Typical
+    from engines.randomness import SeededRng
+
     if name == Exact.name:
         return Exact(sampling, seed, vocab_size)
-    return _WITH_DICE[name](sampling, seed, SeededRng(seed, begun))
+    drawing = {law.name: law for law in (Rejection, Redraw, Typical)}
+    return drawing[name](sampling, seed, SeededRng(seed, begun))

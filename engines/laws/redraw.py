@@ -1,72 +1,65 @@
-"""Redraw: the biased law of REST's and DReSD's public code at temperature > 0.
-
-Every root-to-leaf row draws a token of its own at each of its nodes, the row that matches longest wins, the first one
-among equals, and what missed is thrown away: the token after the winning row is drawn anew. So a draft has several
-chances: one candidate of probability p comes out with 2p - p^2. (REST throws the draw that missed away, DReSD keeps it;
-here it is thrown away.)
-"""
+"""The law ``redraw`` in words (``engines.laws.lossy_laws.Redraw``)."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
+from engines.laws.spec import LawSpec, bias_of, one_by_one, trials_of
+from engines.report.event_types import Emitted, Trial
+from engines.report.events import Round, Started
+from engines.report.plain_text import LOSSY
+from engines.report.run_state import TokenState
+from engines.report.wording import p3, quoted
 
-from engines.core.tree import DraftTree
-from engines.laws.lossy import Belief, Lossy, rows_of
-from engines.report.events import Trial
+LOSSILY = ("Neither the text nor its distribution is the target's. The bias is the total variation distance between "
+           "what this law makes of the token, given the draft, and the target's distribution; it is computed exactly.")
 
 
-class Redraw(Lossy):
-    """Per-row draws, the longest match wins. Not lossless at temperature > 0."""
+class RedrawSpec(LawSpec):
+    """Each path of the tree draws its own tokens; the longest match wins."""
 
     name = "redraw"
+    summary = "a draw for every path of the tree, the longest match wins (the code of REST and DReSD)"
+    source = "the public code of REST and DReSD; docs/glossary.md, redraw"
+    lossless = False
+    text_depends_on_draft = True
+    trials_title = f"the draws of the redraw law, {LOSSY}: one for each path through a node; it hits when draw < p"
 
-    def _choose(
-        self, tree: DraftTree, beliefs: Iterable[Belief]
-    ) -> tuple[list[int], Mapping[int, Sequence[Trial]], float]:
-        chances, first = [0.0] * len(tree), None
-        for node, below, p in beliefs:
-            first = p if node < 0 else first
-            for child in below:
-                chances[child] = float(p[tree.tokens[child]])
-        rows, path, trials = rows_of(tree), [], defaultdict(list)
-        for row in rows:
-            hits = self._draw(tree, row, chances, trials)
-            path = row[:hits] if hits > len(path) else path
-        if first is None:
-            return path, trials, 0.0
-        return path, trials, float(np.abs(first_token(tree, rows, chances, first) - first).sum() / 2)
+    def rule(self, started: Started) -> str:
+        return "At every row it gives its distribution p; random draws decide which drafts stay."
 
-    def _draw(
-        self, tree: DraftTree, row: Sequence[int], chances: Sequence[float], trials: Mapping[int, list[Trial]]
-    ) -> int:
-        """How many tokens of a row its own draws hit before the first miss."""
-        for hits, node in enumerate(row):
-            throw, hit = self.dice.accept(chances[node])
-            trials[tree.parents[node]].append(Trial(node, chances[node], 1.0, throw, hit))
-            if not hit:
-                return hits
-        return len(row)
+    def walk(self, event: Round) -> str:
+        told = [f"{quoted(event.draft.pieces[t.node])} has p {p3(t.target_prob)}, draw {p3(t.dice)}: "
+                f"{'drawn' if t.accepted else 'missed'}" for t in trials_of(event)]
+        return (f"{LOSSY}: every path of the tree draws its own tokens, and the longest match wins. "
+                f"{one_by_one(told)}." + bias_of(event))
+
+    def more(self, event: Round) -> list[str]:
+        return [LOSSILY]
+
+    def own_token(self, last: Emitted) -> list[str]:
+        if not last.trials:
+            return ["It was drawn from p."]
+        return [f"What the paths drew here was discarded, and this token drawn again from p. {LOSSY}."]
+
+    def fate(self, token: TokenState, who: str) -> str:
+        if token.kind != "accepted":
+            return (f"Every path drew another token here than the one drafted. What they drew was discarded, and this "
+                    f"token drawn again: so what was drafted had more than one chance. {LOSSY}.")
+        mine = [trial for trial in token.emitted.trials if trial.node == token.emitted.node]
+        hits, p = sum(trial.accepted for trial in mine), mine[0].target_prob if mine else 0.0
+        drew = f"{hits} of {len(mine)} paths through it drew it" if len(mine) > 1 else "its path drew it"
+        return (f"Proposed ({who}), and {drew}, each by a draw of its own: kept. The chance that one does is "
+                f"{1 - (1 - p) ** len(mine):.3f} where the target has {p3(p)}, and a miss is drawn again. {LOSSY}.")
+
+    def compared(self, trial: Trial) -> str:
+        return f"{p3(trial.dice)} {'<' if trial.accepted else '≥'} {p3(trial.target_prob)}"
+
+    def trials_column(self, event: Round) -> str:
+        return "draw < p"
+
+    def trial(self, trial: Trial, before: Sequence[Trial] = ()) -> str:
+        return f"p {p3(trial.target_prob)}  draw {p3(trial.dice)}  {'drew it' if trial.accepted else 'missed'}"
 
 
-def first_token(
-    tree: DraftTree, rows: Sequence[Sequence[int]], chances: Sequence[float], p: np.ndarray
-) -> np.ndarray:
-    """The distribution of a round's first token under this law, float64 [vocabulary], exactly.
-
-    Rows match independently of each other, row r at least k tokens long with the product of its first k ``chances``. It
-    wins with length k where the rows before it match shorter than k and those after it no longer than k.
-    """
-    reach = np.zeros((len(rows), 2 + max(map(len, rows))))  # [row, k]: P(match >= k)
-    for r, row in enumerate(rows):
-        reach[r, : len(row) + 1] = np.cumprod([1.0, *(chances[node] for node in row)])
-    shorter = 1 - reach
-    one = np.ones((1, reach.shape[1]))
-    before = np.cumprod(np.vstack([one, shorter[:-1]]), axis=0)[:, :-1]
-    after = np.cumprod(np.vstack([one, shorter[:0:-1]]), axis=0)[::-1, 1:]
-    wins = ((reach[:, :-1] - reach[:, 1:]) * before * after)[:, 1:].sum(axis=1)
-    out = p * shorter[:, 1].prod()
-    np.add.at(out, [tree.tokens[row[0]] for row in rows], wins)
-    return out
+SPEC = RedrawSpec()

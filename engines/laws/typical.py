@@ -1,51 +1,60 @@
-"""Typical acceptance: Medusa's biased law (Cai et al. 2024).
-
-A drafted token x is kept where ``p(x) > min(epsilon, delta * exp(-H(p)))``, without dice; the longest path wins, the
-likelier one among equals. At temperature 0 that is matching the argmax. The token after the path is drawn from p, so
-that all of the bias is the test's (Medusa's code takes the argmax there, at any temperature).
-"""
+"""The law ``typical`` in words (``engines.laws.lossy_laws.Typical``)."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
-from engines.core.tree import DraftTree
-from engines.laws.lossy import Belief, Lossy, rows_of
-from engines.report.events import Trial
-
-EPSILON = 0.09  # Medusa's posterior_threshold
-DELTA = 0.3  # Medusa's posterior_alpha
+from engines.laws.redraw import LOSSILY
+from engines.laws.spec import LawSpec, bias_of, one_by_one, trials_of
+from engines.report.event_types import Emitted, Trial
+from engines.report.events import Round, Started
+from engines.report.plain_text import LOSSY
+from engines.report.run_state import TokenState
+from engines.report.wording import p3, quoted
 
 
-class Typical(Lossy):
-    """Keeps what the target finds likely enough. Not lossless at temperature > 0."""
+class TypicalSpec(LawSpec):
+    """Medusa's typical acceptance."""
 
     name = "typical"
+    summary = "keeps drafts that the target finds likely enough (Medusa)"
+    source = "Medusa (Cai et al. 2024), typical acceptance"
+    lossless = False
+    text_depends_on_draft = True
+    trials_title = f"typical acceptance, {LOSSY}: no random draw, a draft is kept when p > threshold"
 
-    def _choose(
-        self, tree: DraftTree, beliefs: Iterable[Belief]
-    ) -> tuple[list[int], Mapping[int, Sequence[Trial]], float]:
-        trials: dict[int, list[Trial]] = {}
-        chances, kept = [0.0] * len(tree), [False] * len(tree)
-        for node, below, p in beliefs:
-            bound = threshold(p)
-            for child in below:
-                chances[child] = float(p[tree.tokens[child]])
-                kept[child] = chances[child] > bound
-            trials[node] = [Trial(child, chances[child], 1.0, bound, kept[child]) for child in below]
-        path, best = [], (0, 0.0)
-        for row in rows_of(tree):
-            length = next((i for i, node in enumerate(row) if not kept[node]), len(row))
-            rank = (length, math.prod(chances[node] for node in row[:length]))
-            if length and rank > best:
-                path, best = row[:length], rank
-        return path, trials, 1 - chances[path[0]] if path else 0.0  # all of the first token's mass is on one token
+    def rule(self, started: Started) -> str:
+        return "At every row it gives its distribution p, and with it a threshold for drafts."
+
+    def walk(self, event: Round) -> str:
+        told = [f"{quoted(event.draft.pieces[t.node])} has p {p3(t.target_prob)}, threshold {p3(t.dice)}: "
+                f"{'kept' if t.accepted else 'refused'}" for t in trials_of(event)]
+        return (f"{LOSSY}: a draft is kept where the target finds it likely enough, without a random draw; the longest "
+                f"path wins. {one_by_one(told)}." + bias_of(event))
+
+    def more(self, event: Round) -> list[str]:
+        return [LOSSILY]
+
+    def own_token(self, last: Emitted) -> list[str]:
+        return ["It was drawn from p."]
+
+    def fate(self, token: TokenState, who: str) -> str:
+        if token.kind != "accepted":
+            return ("Nothing that was drafted here passed the threshold; this token was drawn from the target's "
+                    "distribution.")
+        tried = next((trial for trial in token.emitted.trials if trial.node == token.emitted.node), None)
+        p, bound = (tried.target_prob, tried.dice) if tried else (token.prob, 0.0)
+        return (f"Proposed ({who}); the target gives it {p3(p)}, above the threshold {p3(bound)}: kept, as if it had "
+                f"probability 1. {LOSSY}.")
+
+    def compared(self, trial: Trial) -> str:
+        return f"{p3(trial.target_prob)} {'>' if trial.accepted else '≤'} {p3(trial.dice)}"
+
+    def trials_column(self, event: Round) -> str:
+        return "p > threshold"
+
+    def trial(self, trial: Trial, before: Sequence[Trial] = ()) -> str:
+        return f"p {p3(trial.target_prob)}  threshold {p3(trial.dice)}  {'kept' if trial.accepted else 'refused'}"
 
 
-def threshold(p: np.ndarray) -> float:
-    """min(epsilon, delta * exp(-H)) of a distribution [vocabulary], H in nats as Medusa computes it."""
-    entropy = -float((p * np.log(p + 1e-5)).sum())
-    return min(EPSILON, DELTA * math.exp(-entropy))
+SPEC = TypicalSpec()

@@ -1,1 +1,101 @@
-"""The drafting methods, one room each, and the parts that they share."""
+"""The drafting methods, one room each, and the parts that they share (``shared``).
+
+A room declares its ``SPEC`` (``spec.MethodSpec``): options, needs, notes, sources, and by name the drafter and the
+words that explain it. Nothing else in the program knows a method by its id. A package of somebody else adds methods
+through the entry point group ``spec_tui.methods``: each entry names a ``MethodSpec``. Importing this package and
+listing the methods loads no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from engines.errors import UsageProblem, first_line
+from engines.methods.notes import Note
+from engines.methods.spec import MethodSpec
+from engines.report.events import Round, Started
+
+__all__ = [
+    "ENTRY_POINTS", "MethodSpec", "baseline", "default", "drafts_itself", "find", "known", "note_of", "problems",
+    "remarks", "specs",
+]
+
+ENTRY_POINTS = "spec_tui.methods"
+_ROOMS = ("autoregressive", "pld", "rest", "dresd", "draft_model", "rasd", "hybrid", "admg", "draft_verify")
+
+
+def specs() -> tuple[MethodSpec, ...]:
+    """All methods, in the order they are shown: those of this package, then those of others by name."""
+    return tuple(_found()[0].values())
+
+
+def problems() -> tuple[str, ...]:
+    """Why methods of other packages are not among them, a sentence each."""
+    return _found()[1]
+
+
+def find(engine: str) -> MethodSpec:
+    """The method with this id. Raises UsageProblem that names those there are."""
+    methods, _ = _found()
+    if engine not in methods:
+        raise UsageProblem(f"there is no engine {engine!r}", "engines are: " + ", ".join(methods))
+    return methods[engine]
+
+
+def known(engine: str) -> MethodSpec | None:
+    """The method with this id; None for one that is not installed here (of a recorded run)."""
+    return _found()[0].get(engine)
+
+
+def drafts_itself(engine: str) -> bool:
+    """Whether the target drafts for itself with this engine, which may be one that is not installed here."""
+    return (spec := known(engine)) is not None and spec.self_speculative
+
+
+def baseline() -> MethodSpec:
+    """The method that drafts nothing, with which the others are compared."""
+    return next(spec for spec in specs() if spec.baseline)
+
+
+def default(at_hand: Collection[str]) -> MethodSpec:
+    """The method taken where none is named, given what is at hand of ``MethodSpec.needs``."""
+    able = [spec for spec in specs() if set(spec.least()) <= set(at_hand)]
+    return max(able, key=lambda spec: spec.default_priority)
+
+
+def note_of(started: Started | None, event: Round) -> Note:
+    """The typed note of a round."""
+    spec = known(started.engine) if started is not None else None
+    return (spec.note if spec is not None else Note).read(event.note)
+
+
+def remarks(started: Started | None, event: Round) -> list[tuple[str, Any]]:
+    """Words and values of a round's note, as a screen lists them; what is no field of the method's note as it is."""
+    note = note_of(started, event)
+    fields = type(note).__dataclass_fields__
+    others = [(name.replace("_", " "), value) for name, value in event.note.items() if name not in fields]
+    return note.labels() + [(name, value) for name, value in others if isinstance(value, str | int | float)]
+
+
+@cache
+def _found() -> tuple[Mapping[str, MethodSpec], tuple[str, ...]]:
+    methods = {spec.id: spec for spec in (import_module(f"{__name__}.{room}").SPEC for room in _ROOMS)}
+    refused = []
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
+        where = f"the method {entry.name!r} of {entry.dist.name if entry.dist else entry.value}"
+        try:
+            spec = entry.load()
+        except Exception as error:  # whatever a package of somebody else raises
+            refused.append(f"{where} cannot be loaded: {first_line(error)}")
+            continue
+        if not isinstance(spec, MethodSpec):
+            refused.append(f"{where} is no MethodSpec")
+        elif spec.id in methods:
+            refused.append(f"{where} has the id {spec.id!r}, which is taken")
+        else:
+            methods[spec.id] = spec
+    return methods, tuple(refused)

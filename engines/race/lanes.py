@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from engines import methods
 from engines.errors import UsageProblem
-from engines.methods import registry
 from engines.request import Request
 
 STORES = "datastore"  # written like an option of the engine, though it is the request's
@@ -42,7 +42,7 @@ class Lane:
 
     def check(self) -> None:
         """Raises UsageProblem for an engine or an option that there is not."""
-        registry.find(self.engine).parse(self.options)
+        methods.find(self.engine).parse(self.options)
 
     def of(self, request: Request) -> Request:
         """The request, asked of this lane."""
@@ -155,7 +155,7 @@ def make_lane(engine: str, given: dict[str, Any]) -> Lane:
     if STORES in given and not stores:
         raise UsageProblem(f"{STORES}= names no datastore", "see spec-tui datastore list")
     options = {name: value for name, value in given.items() if name != STORES}
-    spec = registry.find(engine)
+    spec = methods.find(engine)
     spec.parse(options)  # all together may be refused where each alone is not
     known = {option.name: option for option in spec.options}
     return Lane(engine, {name: known[name].parse(value) for name, value in options.items()}, stores)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from engines.core.tree import Trial
+
 Kind = Literal["accepted", "corrected", "bonus", "target"]
 """Fate of an emitted token. accepted: drafted, and the target agrees. corrected: the target's token after a mismatch.
 bonus: the target's token after a path accepted to its end. target: the target's token where nothing was drafted
@@ -214,7 +216,7 @@ class Verified:
 
     Attributes:
         choice: the token that it has there: at temperature 0 the likeliest, under ``exact`` the one of largest score
-            with its noise; under laws with dice, which fix none, the likeliest.
+            with its noise; under laws that draw, which fix none, the likeliest.
         noise: the Gumbel noise of the choice; None where there is none.
         drafted: its probability of the node's own token, given the node's parent; None for the root.
     """
@@ -222,22 +224,6 @@ class Verified:
     choice: Choice
     noise: float | None = None
     drafted: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One trial of a drafted node: target and draft probability of its token, the dice, the verdict.
-
-    Accepted when ``dice < target_prob / draft_prob``; under ``rejection`` ``target_prob`` is of the residual
-    distribution after earlier siblings were rejected. Under ``redraw`` a node has a trial for each path through it, and
-    under ``typical`` the threshold stands in the place of the dice.
-    """
-
-    node: int
-    target_prob: float
-    draft_prob: float
-    dice: float
-    accepted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +243,7 @@ class Emitted:
             logits/temperature + noise). None under laws other than ``exact``: they compare nothing.
         noise: the Gumbel noise of the chosen token, None at temperature 0 and under other laws.
         top: the target's most probable tokens here, best first.
-        trials: what a law with dice or a threshold tried at this position, in order.
+        trials: what a law that draws, or has a threshold, tried at this position, in order.
     """
 
     token: int

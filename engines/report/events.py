@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
+from engines.core.outcome import Reason
+from engines.cost.budget import BudgetChoice
 from engines.progress import Loading
 from engines.report.event_types import (
     LOCAL,
@@ -32,15 +34,13 @@ from engines.report.event_types import (
     Verified,
 )
 
-SCHEMA = 1
+SCHEMA = 2
 
 __all__ = [
     "SCHEMA", "Audited", "Auditing", "Capabilities", "Choice", "DatastoreInfo", "Draft", "Emitted", "Failed", "Finding",
     "Finished", "Kind", "Layers", "Loading", "Origin", "Passage", "Prefilled", "Ready", "Reason", "Retrieval", "Round",
     "Rule", "RunEvent", "Source", "Started", "Trial", "Verified",
 ]
-
-Reason = Literal["stop", "length", "cancelled"]
 
 Finding = Literal["identical", "tie", "BUG", "consistent", "lossy"]
 """Verdict of an audit. identical: every token is the target's choice under law and seed. tie: where one is not, its
@@ -144,8 +144,9 @@ class Round:
         emitted: the tokens added, in order; one for each visited row.
         draft_seconds, verify_seconds, other_seconds: drafting; the forward; everything else of the loop.
         cache_length: KV rows after the round.
-        note: remarks for display, JSON scalars: the drafter's (match length, hits, forwards, ...), and "threads" where
-            the round ran on fewer than ``Ready.threads``, since something else was using the cores.
+        note: the method's remarks as JSON data (``engines.methods.note_of`` reads them).
+        budget: what the budget chose of the draft; None where there is no budget.
+        threads: where the round ran on fewer than ``Ready.threads``, since something else was using the cores.
         bias: of a lossy law: total variation distance, 0..1, between what the law makes of this round's first token,
             given this draft, and the target's distribution. None for lossless laws.
         retrieval: the lookup behind the draft; None for engines that don't retrieve.
@@ -166,6 +167,14 @@ class Round:
     bias: float | None = None
     retrieval: Retrieval | None = None
     verified: tuple[Verified, ...] = ()
+    budget: BudgetChoice | None = None
+    threads: int | None = None
+
+    @property
+    def draft_forwards(self) -> int | None:
+        """Forwards of whatever drafted, where the method's note says a number that can be."""
+        noted = self.note.get("draft_forwards")
+        return noted if type(noted) is int and 0 < noted < 1_000_000 else None
 
 
 @dataclass(frozen=True, slots=True)

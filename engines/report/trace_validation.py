@@ -84,7 +84,7 @@ class TraceValidator:
             return None, found
         gap, before = event.index - self._index - 1, self._index
         self._index, self._tokens = event.index, self._tokens + len(event.emitted)
-        if any(not isinstance(value, str | int | float | None) for value in event.note.values()):
+        if any(not isinstance(value, str | int | float | dict | None) for value in event.note.values()):
             return replace(event, note={}), "is a round whose remarks are damaged: they are left out"
         missing = f"is round {event.index}, and what comes between it and round {before} is missing" if gap else ""
         return event, missing

@@ -20,6 +20,7 @@ from engines.errors import RunFailed, UsageProblem
 from engines.report.encoding import from_json, to_json, union_classes
 from engines.report.events import SCHEMA, Audited, Failed, Finished, Prefilled, Round, RunEvent, Started
 from engines.report.run_state import RunState
+from engines.report.trace_v1 import upgraded
 from engines.report.trace_validation import OptionCheck, TraceValidator, no_check
 from engines.user_folders import model_label
 
@@ -249,7 +250,8 @@ def _decode(line: bytes, validator: TraceValidator) -> tuple[RunEvent | None, st
     if not line.strip():
         return None, ""
     try:
-        return validator.judge(from_json(line, _CLASSES))
+        event = from_json(line, _CLASSES)
+        return validator.judge(upgraded(event) if isinstance(event, Round) else event)
     except UnicodeDecodeError:
         return None, "is not text"
     except ValueError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from engines import methods
 from engines.bench.bench_facts import facts
 from engines.bench.bench_results import BenchResults
 from engines.bench.bench_runner import BenchDecoder, BenchRunner, able, fitting
@@ -16,7 +17,6 @@ from engines.bench.hf_generate import peers_of
 from engines.bench.suite import Suite, parse, shipped
 from engines.errors import ModelUnavailable, SpecError, UsageProblem
 from engines.hub.model_files import TrustPolicy
-from engines.methods import registry
 from engines.race.lanes import Lane, Race, parse_lanes
 from engines.request import Request
 from spec_tui.cli.bench_folder import Folder
@@ -156,6 +156,6 @@ def _lanes(engines: str, single: list[str]) -> tuple[Lane, ...]:
     Raises UsageProblem."""
     lanes = named(engines, single)
     if not lanes:
-        lanes = (*(Lane(spec.id) for spec in registry.specs()), *parse_lanes(["draft:shape=tree"]))
+        lanes = (*(Lane(spec.id) for spec in methods.specs()), *parse_lanes(["draft:shape=tree"]))
     base = Lane("autoregressive")
     return lanes if any(lane.engine == base.engine for lane in lanes) else (base, *lanes)

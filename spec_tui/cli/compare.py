@@ -8,8 +8,8 @@ from typing import Annotated
 
 from typer import Option
 
+from engines import methods
 from engines.errors import UsageProblem
-from engines.methods import registry
 from engines.race.lanes import Lane, Race, make_lane, parse_lane, parse_lanes
 from engines.race.result import Result
 from spec_tui.cli.options import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
@@ -81,7 +81,7 @@ def _lanes(engines: str, single: list[str], common: dict[str, str]) -> tuple[Lan
         raise UsageProblem(
             "there are not two engines to compare", "for example --engines autoregressive,pld,draft:shape=tree"
         )
-    known = {lane.engine: {option.name for option in registry.find(lane.engine).options} for lane in lanes}
+    known = {lane.engine: {option.name for option in methods.find(lane.engine).options} for lane in lanes}
     for name in common:
         if not any(name in names for names in known.values()):
             raise UsageProblem(f"none of these engines has an option {name!r}", "see spec-tui engines")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from spec_tui.cli.options import Format, OutputFormat
 
 if TYPE_CHECKING:
-    from engines.methods.registry import EngineSpec
+    from engines.methods.spec import MethodSpec
 
 
 def engines(format: OutputFormat = Format.text) -> int:
     """List the engines: how each drafts, its options, what it needs, whether it is lossless."""
-    from engines.methods.registry import specs
+    from engines.methods import specs
 
     if format is Format.json:
         print(json.dumps([describe(spec) for spec in specs()], indent=2))
@@ -26,7 +26,7 @@ def engines(format: OutputFormat = Format.text) -> int:
     return 0
 
 
-def describe(spec: EngineSpec) -> dict[str, Any]:
+def describe(spec: MethodSpec) -> dict[str, Any]:
     """An engine as plain data."""
     return {
         "id": spec.id,
@@ -52,7 +52,7 @@ def describe(spec: EngineSpec) -> dict[str, Any]:
     }
 
 
-def _print(spec: EngineSpec, console: Any) -> None:
+def _print(spec: MethodSpec, console: Any) -> None:
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text

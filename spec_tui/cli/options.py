@@ -13,7 +13,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from typer import Argument, Option
 
 from engines.errors import UsageProblem
-from engines.request import LAWS, Request
+from engines.laws import LAWS
+from engines.request import Request
 from spec_tui.cli.prompts import read_prompt
 from spec_tui.session.client import LoadRequest
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from typer import Option
 
+from engines import methods
 from engines.errors import SpecError, UsageProblem
-from engines.methods import registry
 from engines.report.answer import Answer
 from engines.report.events import Failed, Finished, Loading, Started
 from engines.report.run_state import RunState, fold
@@ -85,7 +85,7 @@ def engine_options(engine: str, given: dict[str, str]) -> dict[str, str]:
         UsageProblem: malformed, unknown or out of range (the engine's options are named); no such engine.
     """
     if engine:
-        registry.find(engine).parse(given)
+        methods.find(engine).parse(given)
     return given
 
 
@@ -101,7 +101,7 @@ def _decode(decoder: Decoder, request: Request, trace: TraceWriter | None, outpu
                 if isinstance(event, Started):
                     remark(event)
                     if request.datastores and not event.datastores:
-                        searching = next(spec.id for spec in registry.specs() if "datastore" in spec.needs)
+                        searching = next(spec.id for spec in methods.specs() if "datastore" in spec.needs)
                         narrate(f"note: {event.engine} searches no datastore with these options; "
                                 f"--engine {searching} does")
                 output.show(event, run)

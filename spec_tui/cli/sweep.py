@@ -8,8 +8,8 @@ from typing import Annotated
 
 from typer import Option
 
+from engines import methods
 from engines.errors import UsageProblem
-from engines.methods import registry
 from engines.race.lanes import STORES, Lane, Race, make_lane
 from engines.race.result import Result
 from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, write
@@ -60,7 +60,7 @@ def _lanes(engine: str, vary: str, common: dict[str, str]) -> tuple[str, tuple[L
     name = name.strip()
     varied = list(dict.fromkeys(value.strip() for value in values.split(",") if value.strip()))
     if not name or not varied:
-        known = ", ".join(option.name for option in registry.find(engine).options) or "none"
+        known = ", ".join(option.name for option in methods.find(engine).options) or "none"
         raise UsageProblem(
             f"--vary {vary} is not OPTION=VALUE,VALUE" if vary else "--vary is missing",
             f"for example --vary c=8,16,32,64; options of {engine}: {known}",
@@ -72,7 +72,7 @@ def _lanes(engine: str, vary: str, common: dict[str, str]) -> tuple[str, tuple[L
 
 def _remark(option: str, lane: Lane) -> None:
     """A budget hides what sizes do."""
-    known = {o.name: o for o in registry.find(lane.engine).options}
+    known = {o.name: o for o in methods.find(lane.engine).options}
     sizes = option in known and known[option].type == "int"
     if sizes and "budget" in known and lane.options.get("budget", "auto") == "auto":
         narrate("note: budget=auto drafts less than it may where that pays more; --set budget=paper does not")

@@ -9,10 +9,10 @@ from engines.core.tree import children, depths
 from engines.cost.curve import CostCurve
 from engines.report.events import Round
 from engines.report.run_state import RunState, best_path, origin_of
+from engines.report.wording import context_tail, joined, listed, quoted, seconds_of
 from spec_tui.learn.round_selectors import closest, most_thrown, on_favourite, ratio
 from spec_tui.present.narration import question
 from spec_tui.present.step.phases import event_of
-from spec_tui.present.step.wording import context_tail, joined, listed, quoted, seconds_of
 from spec_tui.present.text import one_line
 
 Fact = str | int | float
@@ -81,7 +81,7 @@ def _layers(run: RunState) -> dict[str, Fact | None]:
         return {}
     rules = [*layers.attention, *layers.mlp]
     left, known = sum(rule != "" for rule in rules), [c for c in layers.attention_cosine if c is not None]
-    forwards = sum(n for event in run.rounds if isinstance(n := event.note.get("draft forwards"), int))
+    forwards = sum(event.draft_forwards or 0 for event in run.rounds)
     share = 1 - left / len(rules)
     return {
         "sublayers": len(rules), "left_out": left, "share": share, "draft_forwards": forwards,
@@ -170,7 +170,7 @@ def _dice(event: Round) -> dict[str, Fact | None]:
 
 def _noted(event: Round) -> dict[str, Fact | None]:
     """The drafter's own remarks that lessons use."""
-    forwards, gamma = event.note.get("draft forwards"), event.note.get("exit threshold")
-    return {"forwards": forwards if isinstance(forwards, int) else None,
+    forwards, gamma = event.draft_forwards, event.note.get("exit_threshold")
+    return {"forwards": forwards,
             "gamma": gamma if isinstance(gamma, int | float) else None,
             "stopped": one_line(str(event.note["stopped"]), 40) if "stopped" in event.note else None}

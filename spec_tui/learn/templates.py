@@ -11,8 +11,8 @@ import operator
 import re
 from collections.abc import Mapping
 
+from engines.report.wording import counted, ms
 from spec_tui.learn.lesson_facts import Fact
-from spec_tui.present.step.wording import counted, ms
 
 Facts = Mapping[str, Fact]
 """Facts by their whole name: ``run.tokens``."""

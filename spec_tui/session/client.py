@@ -8,8 +8,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Protocol
 
-from engines.methods import registry
-from engines.methods.registry import EngineSpec
+from engines import methods
+from engines.methods.spec import MethodSpec
 from engines.race.lanes import Race
 from engines.report.answer import Answer
 from engines.report.events import Capabilities, Failed, Ready
@@ -23,9 +23,9 @@ AGAIN = "start the engine again to go on"
 
 
 @cache
-def local_specs() -> Mapping[str, EngineSpec]:
+def local_specs() -> Mapping[str, MethodSpec]:
     """The methods known here, by id."""
-    return MappingProxyType({spec.id: spec for spec in registry.specs()})
+    return MappingProxyType({spec.id: spec for spec in methods.specs()})
 
 
 class EngineClient(Protocol):
@@ -60,7 +60,7 @@ class EngineClient(Protocol):
         """What this engine can do; the last ``Ready`` may know better than the client did before it."""
 
     @property
-    def specs(self) -> Mapping[str, EngineSpec]:
+    def specs(self) -> Mapping[str, MethodSpec]:
         """The methods that this engine can run, by id. A recorded run may be of a method that is not among them."""
 
     @property
@@ -89,7 +89,7 @@ class QueuedClient:
         return self._capabilities
 
     @property
-    def specs(self) -> Mapping[str, EngineSpec]:
+    def specs(self) -> Mapping[str, MethodSpec]:
         return local_specs()
 
     def load(self, request: LoadRequest) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engines import methods
 from engines.errors import UsageProblem
-from engines.methods import registry
 from engines.race.events import LaneEvents, LaneFinished, RaceFinished, RaceStarted
 from engines.race.lanes import Lane, Race
 from engines.race.output_compare import judged
@@ -194,7 +194,7 @@ def _differing(one: Started, other: Started) -> list[str]:
 
 def _lane(name: str, started: Started) -> Lane:
     """The engine of a run with the options that are not its usual ones. Raises UsageProblem where it is not known."""
-    spec = next((spec for spec in registry.specs() if spec.id == started.engine), None)
+    spec = next((spec for spec in methods.specs() if spec.id == started.engine), None)
     if spec is None:
         raise UsageProblem(f"in {name} is a run of an engine that is not known here: {one_line(started.engine, 40)}",
                            "leave it out; spec-tui replay FILE plays it alone")

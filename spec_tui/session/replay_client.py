@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 
-from engines.methods.registry import EngineSpec
+from engines.methods.spec import MethodSpec
 from engines.race.lanes import Race
 from engines.report.answer import Answer
 from engines.report.event_types import REPLAY
@@ -170,7 +170,7 @@ class ReplayClient:
         return REPLAY
 
     @property
-    def specs(self) -> Mapping[str, EngineSpec]:
+    def specs(self) -> Mapping[str, MethodSpec]:
         return local_specs()
 
     def events(self) -> list[Event]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from engines.datastores.events import Built, DatastoreList, Refused
 from engines.errors import SpecError
 from engines.hub.download_progress import in_bytes
-from engines.methods.registry import find
-from engines.request import LAWS, Request
+from engines.laws import LAWS
+from engines.methods import find
+from engines.request import Request
 from engines.user_folders import model_label
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks

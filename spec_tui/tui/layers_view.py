@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engines.cost.self_speculation import ENGINES, Payoff, payoff
 from engines.errors import SpecError
+from engines.methods import drafts_itself, find
 from engines.methods.admg.rules import leave_out
-from engines.methods.registry import find
+from engines.methods.shared.payoff import Payoff, payoff
 from engines.report.events import Layers
 from engines.report.run_state import RunState
 from spec_tui.tui.chat_session import ChatSession
@@ -77,7 +77,7 @@ def look(
     planned = plan(by, options) if fits and has_rules(engine) else None
     rules = planned or used or Layers((), ())
     found, m = None, run.metrics
-    if run.started is not None and run.started.engine in ENGINES:
+    if run.started is not None and drafts_itself(run.started.engine):
         found = payoff(m, run.rounds)
     implied = m.break_even.speed_up if found and m.break_even else None
     return LayersView(engine, used, planned, rules.alpha, rules.m, rules.n, found, implied if ratio is None else ratio,
@@ -102,7 +102,7 @@ def has_rules(engine: str) -> bool:
 
 def no_rules(engine: str) -> str:
     """Why another engine than ADMG has no rules and no cosines."""
-    if engine in ENGINES:
+    if drafts_itself(engine):
         return f"{find(engine).title} leaves out a fixed set: spec-tui search-layers finds one, /set layers= names one"
     return f"{find(engine).title} leaves no layers out: /engine admg does"
 

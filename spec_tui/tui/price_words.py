@@ -9,14 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 from engines.core.tree import depths
+from engines.cost.budget import BudgetChoice
 from engines.cost.curve import CostCurve
-from engines.cost.self_speculation import ENGINES as OF_ITSELF
 from engines.cost.speedup_model import SpeedupModel, chances
+from engines.methods import MethodSpec, find, specs
 from engines.methods.options import Option
-from engines.methods.registry import EngineSpec, find, specs
 from engines.report.events import Ready, Round, Started
 from engines.report.run_state import RunState
-from spec_tui.present.text import one_line
 from spec_tui.tui.settings import ChatSettings
 
 _LEVEL = 2.0  # nodes of a tree's level that are verified, before any is seen
@@ -47,11 +46,11 @@ def seen(rounds: Iterable[Round]) -> DraftCosts:
     drafts = forwards = nodes = levels = judged = made = 0
     expected = 0.0
     for event in rounds:
-        count = _number(event.note.get("draft forwards"))
-        drafts, forwards = drafts + (count > 0), forwards + int(count)
+        count = event.draft_forwards or 0
+        drafts, forwards = drafts + (count > 0), forwards + count
         nodes, levels = nodes + len(event.draft.tokens), levels + max(depths(event.draft.parents), default=0)
-        if foretold := _number(event.note.get("expected")):
-            judged, expected, made = judged + 1, expected + foretold, made + len(event.emitted)
+        if event.budget is not None:
+            judged, expected, made = judged + 1, expected + event.budget.expected, made + len(event.emitted)
     return DraftCosts(drafts, forwards, nodes, levels, judged, expected, made)
 
 
@@ -93,7 +92,7 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
     if engine not in {spec.id for spec in specs()}:  # a trace of another version
         return None
     spec = find(engine)
-    itself = engine in OF_ITSELF
+    itself = spec.self_speculative
     if not started.price or not spec.options or (itself and (run is None or not run.metrics.drafted)):
         return None
     known = {option.name: option for option in spec.options}
@@ -132,7 +131,7 @@ def _timed(forecast: SpeedupModel, total: DraftCosts, run: RunState | None) -> S
                    chances=chances(m.depth_tried, m.depth_accepted))
 
 
-def _published(spec: EngineSpec, forecast: SpeedupModel, draft: CostCurve | None) -> SpeedupModel:
+def _published(spec: MethodSpec, forecast: SpeedupModel, draft: CostCurve | None) -> SpeedupModel:
     """A tree as wide as published: all of its nodes are verified."""
     paper = spec.defaults({"budget": "paper"})
     wide = draft.at(paper["top_k"]) / draft.at(1) if draft and "top_k" in paper else 1.0
@@ -153,11 +152,6 @@ def _paper(size: Option | None) -> int | None:
 
 def _width(options: Mapping[str, Any], tree: bool) -> int:
     return int(options.get("top_k", 1)) if tree else 1
-
-
-def _number(value: object) -> float:
-    """A number of a note, which may come from a file; 0 for anything else."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9 else 0.0
 
 
 def share(value: float) -> str:
@@ -194,17 +188,18 @@ def conclusion(found: SpeedEstimate, assumed: float | None = None) -> str:
     return text
 
 
-def hopeless(ready: Ready | None, spec: EngineSpec, settings: ChatSettings) -> str:
+def hopeless(ready: Ready | None, spec: MethodSpec, settings: ChatSettings) -> str:
     """Why an engine cannot pay with the loaded models, in a sentence; "" if it may."""
     found = outlook(ready, spec.id, settings.options(spec.id)) if ready is not None else None
     return conclusion(found) if found is not None and pays_from(found.forecast) is None else ""
 
 
-def budget_words(note: Mapping[str, Any]) -> tuple[str, str]:
-    """What the budget thought of a round: how much of the draft it took, and the tokens it expected; "" for either
-    where it does not say."""
-    kept, expected = note.get("budget"), _number(note.get("expected"))
-    return one_line(kept, 16) if isinstance(kept, str) else "", f"expected {expected:.2f}" if expected else ""
+def budget_words(chosen: BudgetChoice | None) -> tuple[str, str]:
+    """What the budget chose of a round's draft, and the tokens it expected; "" for either where it does not say."""
+    if chosen is None:
+        return "", ""
+    kept = f"{chosen.kept} of {chosen.proposed}" if chosen.proposed is not None else ""
+    return kept, f"expected {chosen.expected:.2f}"
 
 
 def curve(run: RunState, ready: Ready | None) -> CostCurve | None:

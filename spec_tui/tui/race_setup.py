@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from engines import methods
 from engines.errors import UsageProblem
-from engines.methods import registry
 from engines.race.lanes import Lane, Race, labels, parse_lanes
 from engines.report.events import Ready
 from spec_tui.tui.settings import ChatSettings, unavailable
@@ -70,7 +70,7 @@ class RaceSetup:
 
 def usual(settings: ChatSettings, ready: Ready | None) -> tuple[Lane, ...]:
     """Lanes to begin with: the usual engines that can run, and the chat's own where it is another one."""
-    able = [spec.id for spec in registry.specs() if not missing(Lane(spec.id), ready)]
+    able = [spec.id for spec in methods.specs() if not missing(Lane(spec.id), ready)]
     chosen = [Lane(engine) for engine in _USUAL if engine in able]
     engine = settings.resolved(ready)
     own = Lane(engine, dict(settings.given.get(engine, {})))
@@ -81,5 +81,5 @@ def usual(settings: ChatSettings, ready: Ready | None) -> tuple[Lane, ...]:
 
 def missing(lane: Lane, ready: Ready | None) -> str:
     """Why a lane cannot run with the loaded models; "" where it can."""
-    spec = registry.find(lane.engine)
+    spec = methods.find(lane.engine)
     return unavailable(spec, ready, spec.parse(lane.options))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from textwrap import wrap
 
+from engines import methods
 from engines.hub.download_progress import in_bytes
-from engines.methods import registry
+from engines.laws import LAWS
 from engines.race.events import Compared
 from engines.race.lanes import Lane
 from engines.race.result import LaneFigures
 from engines.report.events import Failed
 from engines.report.run_state import RunState
-from engines.request import LAWS, law_mark
 from engines.user_folders import model_label
 from spec_tui.present.race_text import (
     MEMORY,
@@ -52,7 +52,7 @@ def lane_views(contest: RaceController) -> tuple[LaneView, ...]:
 def _view(contest: RaceController, number: int, lane: Lane, label: str) -> LaneView:
     bout, moment = contest.bout, contest.moment(number)
     law = bout.asked.request.law if bout is not None else contest.sitting.settings.law
-    lossy = not (LAWS[law].lossless and registry.find(lane.engine).lossless)
+    lossy = not (LAWS[law].lossless and methods.find(lane.engine).lossless)
     if moment is None:
         return LaneView(label, _about(contest, lane, number), lossy=lossy)
     started = moment.whole.started
@@ -73,7 +73,7 @@ def _view(contest: RaceController, number: int, lane: Lane, label: str) -> LaneV
 
 def _about(contest: RaceController, lane: Lane, number: int) -> tuple[str, ...]:
     """What a lane is, or why there is nothing of it."""
-    bout, spec = contest.bout, registry.find(lane.engine)
+    bout, spec = contest.bout, methods.find(lane.engine)
     if bout is not None and bout.standing(number) == "failed":
         failed = [run.failed for run in bout.result.runs.values() if run.lane == number and run.failed]
         return tuple(f"✗ {one_line(_told(f))}" for f in failed[:1]) or ("✗ it failed",)
@@ -175,7 +175,7 @@ def top(contest: RaceController) -> tuple[Row, Row]:
     sampling = [settings.heat(), *([f"seed {settings.seed}"] if settings.temperature else [])]
     parts = [mode, f"{setup.repeats} repeat{'s' * (setup.repeats > 1)}", *sampling, f"max {settings.max_new_tokens}"]
     lossless = LAWS[settings.law].lossless
-    right = [("" if lossless else f" {law_mark(settings.law)} ", "lossy"),
+    right = [("" if lossless else f" {LAWS[settings.law].label} ", "lossy"),
              (f"{'' if settings.law == 'exact' or not lossless else settings.law + ' · '}{' · '.join(parts)} ", "text")]
     return ([(" spec-tui ", "title"), (" race ", "strong"), (words.model(contest.sitting), "muted")],
             [span for span in right if span[0]])

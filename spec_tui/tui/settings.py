@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
+from engines import methods
 from engines.errors import UsageProblem
-from engines.methods import registry
+from engines.laws import LAWS
 from engines.methods.options import Option
 from engines.report.events import Ready
-from engines.request import LAWS, Request, law_mark
+from engines.request import Request
 
 Turns = tuple[tuple[str, str], ...]
 
@@ -64,11 +65,11 @@ class ChatSettings:
 
     def options(self, engine: str) -> dict[str, Any]:
         """All options of an engine with their values."""
-        return registry.find(engine).parse(dict(self.given.get(engine, {})), self.model)
+        return methods.find(engine).parse(dict(self.given.get(engine, {})), self.model)
 
     def with_engine(self, engine: str, ready: Ready | None = None) -> ChatSettings:
         """Another engine. Raises UsageProblem if there is none of that name, or its needs are not met."""
-        spec = registry.find(engine)
+        spec = methods.find(engine)
         if reason := unavailable(spec, ready):
             raise UsageProblem(f"{spec.title} is not available", reason)
         return replace(self, engine=engine)
@@ -76,7 +77,7 @@ class ChatSettings:
     def with_option(self, engine: str, name: str, value: Any) -> ChatSettings:
         """One option of an engine; one at its default is as not given, so that it follows another budget or preset.
         Raises UsageProblem that states the range."""
-        given, spec = {**self.given.get(engine, {}), name: value}, registry.find(engine)
+        given, spec = {**self.given.get(engine, {}), name: value}, methods.find(engine)
         parsed = spec.parse(given, self.model)
         defaults = spec.defaults(parsed)
         return replace(self, given={**self.given, engine: {n: parsed[n] for n in given if parsed[n] != defaults[n]}})
@@ -105,8 +106,8 @@ class ChatSettings:
     def summary(self, ready: Ready | None) -> str:
         """One line: engine, what differs from its defaults, sampling; a lossy law first, so that no cut hides it."""
         engine = self.resolved(ready)
-        parts = [registry.find(engine).title, *changed(engine, self.options(engine)), self.heat()]
-        parts.insert(-1 if LAWS[self.law].lossless else 0, law_mark(self.law))
+        parts = [methods.find(engine).title, *changed(engine, self.options(engine)), self.heat()]
+        parts.insert(-1 if LAWS[self.law].lossless else 0, LAWS[self.law].label)
         if self.temperature:
             parts.append(f"seed {self.seed}")
         parts.append(f"max {self.max_new_tokens}")
@@ -119,7 +120,7 @@ class ChatSettings:
     def retrieves(self, ready: Ready | None) -> bool:
         """Whether the next answer searches datastores."""
         engine = self.resolved(ready)
-        return registry.find(engine).retrieves(self.options(engine))
+        return methods.find(engine).retrieves(self.options(engine))
 
     def heat(self) -> str:
         """Sampling in words."""
@@ -154,7 +155,7 @@ def sampling_words(temperature: float, top_p: float, top_k: int) -> str:
 
 def changed(engine: str, options: Mapping[str, Any]) -> list[str]:
     """The options that differ from their defaults (those of the budget chosen), as "name value"."""
-    defaults = registry.find(engine).defaults(dict(options))
+    defaults = methods.find(engine).defaults(dict(options))
     return [f"{n} {_short(v)}" for n, v in options.items() if n in defaults and v != defaults[n]]
 
 
@@ -162,7 +163,7 @@ def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def unavailable(spec: registry.EngineSpec, ready: Ready | None, options: Mapping[str, Any] | None = None) -> str:
+def unavailable(spec: methods.MethodSpec, ready: Ready | None, options: Mapping[str, Any] | None = None) -> str:
     """Why an engine cannot run with the loaded models and these options (None: with any); "" if it can, or if nothing
     is loaded yet."""
     if ready is None:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
+from engines import methods
 from engines.errors import UsageProblem
-from engines.methods import registry
+from engines.laws import LAWS
 from engines.report.events import Ready
-from engines.request import LAWS, law_mark
 from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_actions import APPLICATION, CHAT
 from spec_tui.tui.settings import SAMPLING, ChatSettings, stores, unavailable
@@ -54,7 +54,7 @@ def execute(line: str, settings: ChatSettings, ready: Ready | None) -> CommandRe
     if name in _SAMPLING:
         key = _SAMPLING[name]
         new = settings.with_sampling(key, argument)
-        law = f"{law_mark(new.law)}: {LAWS[new.law].summary}"
+        law = f"{LAWS[new.law].label}: {LAWS[new.law].summary}"
         return CommandResult(new, f"law is {law}" if key == "law" else f"{key} is {getattr(new, key)}")
     handlers: dict[str, Callable[[str, ChatSettings, Ready | None], CommandResult]] = {
         "engine": _engine, "set": _set, "system": _system, "datastore": _datastore,
@@ -90,9 +90,9 @@ def describe(text: str) -> str:
 
 def _arguments(name: str, settings: ChatSettings, ready: Ready | None) -> list[str]:
     if name == "engine":
-        return [spec.id for spec in registry.specs()]
+        return [spec.id for spec in methods.specs()]
     if name == "set":
-        options = registry.find(settings.resolved(ready)).options
+        options = methods.find(settings.resolved(ready)).options
         words = [f"{o.name}=" for o in options]
         return words + [f"{o.name}={c}" for o in options for c in o.choices]
     if name in _ACTIONS:
@@ -117,7 +117,7 @@ def _action_string(action: Action, argument: str) -> str:
 
 def _engine(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandResult:
     new = settings.with_engine(argument, ready)
-    missing = unavailable(registry.find(argument), ready, new.options(argument))
+    missing = unavailable(methods.find(argument), ready, new.options(argument))
     return CommandResult(new, "engine: " + new.summary(ready) + (f"; {missing}" if missing else ""))
 
 
@@ -125,7 +125,7 @@ def _set(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandR
     engine = settings.resolved(ready)
     name, equals, value = argument.replace(" ", "").partition("=")
     if not equals:
-        names = ", ".join(o.name for o in registry.find(engine).options) or "none"
+        names = ", ".join(o.name for o in methods.find(engine).options) or "none"
         raise UsageProblem("write /set OPTION=VALUE", f"options of {engine}: {names}")
     new = settings.with_option(engine, name, value)
     return CommandResult(new, f"{name} is {new.options(engine)[name]}")

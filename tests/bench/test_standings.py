@@ -7,7 +7,7 @@ import pytest
 from engines.bench import published
 from engines.bench.clock import TokenTimes, together
 from engines.bench.hf_generate import method_of, peers_of
-from engines.methods.registry import specs
+from engines.methods import specs
 from engines.race.lanes import Lane, parse_lanes
 from tests.bench.made import LANES, pace, standings
 

@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from engines.datastores.building.build_spec import BuildSpec
 from engines.hub import local_models as at_hand
-from engines.methods.registry import specs
+from engines.methods import specs
 from engines.samples import sample_model
 from spec_tui.cli import library_probe as probe
 from spec_tui.cli.commands import app

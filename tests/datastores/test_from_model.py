@@ -8,9 +8,8 @@ import types
 import numpy as np
 import pytest
 
-from engines.core.loop import decode
+from engines.core.outcome import Stop
 from engines.core.sampling import Sampling
-from engines.core.stop import Stop
 from engines.core.tree import DraftTree
 from engines.datastores.building import build_spec as order
 from engines.datastores.building import hub_dataset
@@ -24,8 +23,10 @@ from engines.datastores.storage.manifest import ModelIdentity
 from engines.errors import DatastoreProblem, ModelUnavailable, UsageProblem
 from engines.laws import make_law
 from engines.methods.drafter import Drafter
+from engines.model.feature_request import LAST, FeatureRequest
 from engines.model.weight_layouts import LAYOUTS, available, lay_out
 from engines.report.events import Origin
+from engines.report.recorder import record
 from engines.request import Request
 from tests.conftest import make_llama
 
@@ -42,20 +43,21 @@ PROMPTS = ["What is a tree?", "Count to ten.", "Say something long, please.", "x
 class Asking(Drafter):
     """Drafts what it is given, some of it wrong, and notes what a query would be: hidden state and emitted token."""
 
-    wants_hidden = True
+    features = FeatureRequest(latest=frozenset({LAST}))
 
-    def __init__(self, answer):
-        self.answer, self.queries = answer, []
+    def __init__(self, target, answer):
+        self.target, self.answer, self.queries = target, answer, []
 
     def start(self, outcome):
         self.prompt = outcome.prompt_length
         self.learn(outcome)
 
     def learn(self, outcome):
-        row = (outcome.path[-1] + 1 if outcome.path else 0) if len(outcome.tree) else -1
-        done = len(outcome.context) - self.prompt
-        if len(outcome.emitted) == 1 + len(outcome.path):  # not cut short at the end
-            self.queries.append((outcome.hidden[row].float().numpy().copy(), outcome.emitted[-1], done - 1))
+        path, emitted = outcome.verdict.path, outcome.verdict.tokens
+        row = (path[-1] + 1 if path else 0) if len(outcome.tree) else -1
+        done, hidden = len(outcome.context) - self.prompt, self.target.features.latest(LAST)
+        if len(emitted) == 1 + len(path):  # not cut short at the end
+            self.queries.append((hidden[row].float().numpy().copy(), emitted[-1], done - 1))
 
     def propose(self, context, room):
         right = self.answer[len(context) - self.prompt :][:3]
@@ -79,11 +81,12 @@ def test_a_query_of_the_loop_finds_its_own_key_first(tiny, sampled):
         begin, end = store.documents.bounds(number)
         assert store.tokens[begin:end].tolist() == list(document.tokens)
         assert store.documents.place(begin).source == PROMPTS[number // sampled.answers]
-        drafter, sampling = Asking(document.tokens), Sampling(sampled.temperature)
+        drafter, sampling = Asking(tiny.target, document.tokens), Sampling(sampled.temperature)
         law = make_law("exact", sampling, number % sampled.answers, tiny.target.vocab_size)
         prompt = corpus.context(number)
         stop = Stop(tiny.end_tokens, sampled.max_new_tokens)
-        *_, last = decode(tiny.target, drafter, law, prompt, stop, tiny.words)
+        with tiny.target.features.requested(drafter.features):
+            *_, last = record(tiny.target, drafter, law, prompt, stop, tiny.words)
         assert last.tokens == document.tokens
         for hidden, emitted, at in drafter.queries:
             if begin + at not in store.positions:  # held out

@@ -10,18 +10,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines import Request, UsageProblem, measure, runtime
+from engines import Request, UsageProblem, measure, methods, runtime
+from engines.core.lossless_laws import Rejection
 from engines.core.sampling import Sampling
 from engines.core.tree import DraftTree
 from engines.cost.budget import Budget
 from engines.cost.curve import CostCurve
-from engines.laws import Rejection
-from engines.methods import registry
-from engines.methods.admg.drafter import ADMG, SPEC
+from engines.methods.admg import SPEC
+from engines.methods.admg.drafter import ADMG
 from engines.methods.admg.rules import removed
-from engines.methods.drafter import Outcome, Resources
-from engines.methods.shared.adaptive_exit import EXIT_OPTIONS, AdaptiveExit
-from engines.methods.shared.self_draft import SelfDraft
+from engines.methods.drafter import Resources
+from engines.methods.shared.self_draft import EXIT_OPTIONS, AdaptiveExit, SelfDraft
 from engines.model.loading import wrap
 from engines.report.events import Layers, Origin, Prefilled, Round
 from engines.runtime import Runtime
@@ -30,7 +29,7 @@ from spec_tui.tui.showcase import SHOWCASES
 from tests.conftest import make_llama, make_tokenizer
 from tests.engines.test_laws import target_distribution
 from tests.engines.test_sublayers import CLEAR, UNCLEAR, wrapped
-from tests.engines.toys import ToyModel, answer, enumerate_outcomes
+from tests.engines.toys import ToyModel, answer, enumerate_outcomes, outcome
 
 FIRST, SECOND = ("user", "abcabc, and abcabd?"), ("user", "abcabc again")
 EXIT = {option.name: option.default for option in EXIT_OPTIONS}
@@ -157,7 +156,7 @@ def test_rejection_gives_exactly_the_targets_distribution(start, sampling):
         target.truncate(0)
         law = Rejection(sampling, 0, dice)
         options = EXIT | {"num_tokens": 2, "exit_start": start, "exit_step": 0.5}
-        return answer(target, Fixed(Resources(law, 3, target=target), **options), law, [0, 1, 2], 4)
+        return answer(target, Fixed(Resources(law=law, vocab_size=3, target=target), **options), law, [0, 1, 2], 4)
 
     outcomes, expected = enumerate_outcomes(tried), target_distribution(target, sampling, 4, prompt=[0, 1, 2])
     for text in outcomes.keys() | expected.keys():
@@ -216,7 +215,7 @@ def test_events_say_what_was_left_out_and_why_a_draft_ended(deep):
         written += len(event.emitted)
         if not most:
             continue
-        assert note["draft forwards"] == len(drafted) and note["exit threshold"] == pytest.approx(exit.threshold)
+        assert note["draft_forwards"] == len(drafted) and note["exit_threshold"] == pytest.approx(exit.threshold)
         low = [prob < exit.threshold for prob in event.draft.probs]
         assert not any(low[:-1])
         assert note["stopped"] == ("longest" if len(drafted) == most else "low confidence")
@@ -246,7 +245,7 @@ def test_only_chains_of_num_tokens_hold_the_threshold(deep):
         deep.forget_acceptance()
         found = run(deep, options=options, new=new)
         assert all(event.path == tuple(range(len(event.draft.tokens))) for event in rounds(found))
-        return rounds(run(deep, options=options))[0].note["exit threshold"]
+        return rounds(run(deep, options=options))[0].note["exit_threshold"]
 
     assert second(7) == 0.0035  # a single chain of five
     assert second(9) == 0.0025  # and one of one token: the answer has no room for more
@@ -293,7 +292,7 @@ def test_the_cosines_of_a_second_turn_cover_all_of_the_context(deep):
 
 def test_the_exit_is_kept_for_the_conversation_but_not_where_dice_decide(deep):
     def first(**kw) -> float:
-        return rounds(run(deep, options={"alpha": 0.97}, **kw))[0].note["exit threshold"]
+        return rounds(run(deep, options={"alpha": 0.97}, **kw))[0].note["exit_threshold"]
 
     deep.forget_acceptance()
     thresholds = [first(), first(), first(temperature=0.8)]
@@ -333,11 +332,11 @@ def test_what_breaks_while_drafting_leaves_the_target_as_it_was(deep, monkeypatc
 @pytest.mark.parametrize(("took", "pays"), [(0.9, True), (12.5, False)])
 def test_it_remarks_that_drafting_cannot_pay_once_it_has_seen_it(deep, took, pays):
     budget, memory = Budget(CostCurve(((1, 1.0), (13, 1.1)))), {}
-    resources = Resources(None, 260, target=deep.target, budget=budget, memory=memory)
+    resources = Resources(law=None, vocab_size=260, target=deep.target, budget=budget, memory=memory)
     drafter = ADMG(resources, **SPEC.parse({}))
     assert not drafter.remark()
     tree = DraftTree.chain([1] * 12, Origin("draft"))
-    drafter.learn(Outcome([1], 1, tree, (), (1,), None, 2 * took, 2 * 1.1))  # a machine at half its speed
+    drafter.learn(outcome([1], 1, tree, (), (1,), 2 * took, 2 * 1.1))  # a machine at half its speed
     assert ADMG(resources, **SPEC.parse({})).remark() == drafter.remark()
     assert pays == (not drafter.remark())
     assert pays or "104% of a full one" in drafter.remark()
@@ -362,7 +361,7 @@ def test_presets_give_the_values_and_the_model_decides_which():
     assert SPEC.defaults(tuned)["alpha"] == tuned["alpha"]
     with pytest.raises(UsageProblem, match="preset"):
         SPEC.parse({"preset": "llama"})
-    assert registry.find("pld").parse({}, shipped) == registry.find("pld").parse({})
+    assert methods.find("pld").parse({}, shipped) == methods.find("pld").parse({})
 
 
 def test_presets_of_the_sample_models_have_attention_on_both_sides_of_alpha(sample):

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines import Request, UsageProblem, measure, specs
-from engines.core.stop import Stop
-from engines.core.tree import DraftTree
+from engines.core.outcome import Stop
+from engines.core.tree import DraftTree, depths
 from engines.detokenizer import ByteStream, Detokenizer, FastStream, SlowStream
 from engines.methods.options import Option
 from engines.report import encoding
@@ -160,7 +160,7 @@ def test_depths_are_those_of_the_paths(choices):
     tree = DraftTree()
     for i, choice in enumerate(choices):
         tree.add(i, choice % (i + 1) - 1, None, 0)
-    for node, depth in enumerate(tree.depths()):
+    for node, depth in enumerate(depths(tree.parents)):
         above = 0
         while node >= 0:
             node, above = tree.parents[node], above + 1
@@ -174,7 +174,7 @@ def test_capping_keeps_a_tree(nodes, depth, count):
         tree.add(token, choice % (len(tree) + 1) - 1, None, 0)
     capped = tree.capped(depth, count)
     capped.check(4)
-    assert len(capped) <= count and max(capped.depths(), default=0) <= depth
+    assert len(capped) <= count and max(depths(capped.parents), default=0) <= depth
     path = tree.first_path()
     assert path.parents == list(range(-1, len(path) - 1))
 

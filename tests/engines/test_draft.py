@@ -9,10 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines import UsageProblem
-from engines.core.sampling import Sampling, SeededRng
-from engines.laws import Exact, Rejection
-from engines.methods.draft_model.drafter import SPEC, DraftModel
-from engines.methods.drafter import DraftLimits, Resources
+from engines.core.lossless_laws import Exact, Rejection
+from engines.core.outcome import DraftLimits
+from engines.core.sampling import Sampling
+from engines.core.tree import depths
+from engines.methods.draft_model import SPEC
+from engines.methods.draft_model.drafter import DraftModel
+from engines.methods.drafter import Resources
+from engines.randomness import SeededRng
 from tests.engines.toys import ToyModel
 
 CONTEXT = [1, 2, 3, 1, 2]
@@ -21,7 +25,7 @@ BIG = DraftLimits(1000, 1000)
 
 def drafter(model, law=None, **options) -> DraftModel:
     law = law or Exact(Sampling(), 0, model.vocab_size)
-    return DraftModel(Resources(law, model.vocab_size, model), **SPEC.parse(options))
+    return DraftModel(Resources(law=law, vocab_size=model.vocab_size, draft_model=model), **SPEC.parse(options))
 
 
 def log_probs(model, law, context):
@@ -136,7 +140,7 @@ def test_room_and_the_draft_models_own_context_bound_the_draft():
     for options in ({"confidence": 0.0}, {"shape": "tree"}):
         model = ToyModel(8, seed=2, context_limit=len(CONTEXT) + 2)
         tree = drafter(model, **options).propose(CONTEXT, BIG)
-        assert max(tree.depths()) == 2
+        assert max(depths(tree.parents)) == 2
         assert len(drafter(ToyModel(8), **options).propose(CONTEXT, DraftLimits(0, 9))) == 0
         assert len(drafter(ToyModel(8), **options).propose(CONTEXT, DraftLimits(9, 3))) <= 3
 
@@ -146,11 +150,11 @@ def test_nothing_is_drafted_past_an_end_token():
     free = drafter(ToyModel(8, seed=4), num_tokens=6, confidence=0.0).propose(CONTEXT, BIG)
     end = free.tokens[2]
     for options in ({"num_tokens": 6, "confidence": 0.0}, {"shape": "tree", "total_nodes": 60}):
-        resources = Resources(law, 8, model, frozenset({end}))
+        resources = Resources(law=law, vocab_size=8, draft_model=model, end_tokens=frozenset({end}))
         tree = DraftModel(resources, **SPEC.parse(options)).propose(CONTEXT, BIG)
         assert end in tree.tokens and len(tree.ending_at(frozenset({end}))) == len(tree)
 
 
 def test_without_a_draft_model_the_error_says_what_to_give():
     with pytest.raises(UsageProblem, match="needs a draft model"):
-        DraftModel(Resources(None, 8), **SPEC.parse({}))
+        DraftModel(Resources(law=None, vocab_size=8), **SPEC.parse({}))

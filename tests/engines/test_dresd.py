@@ -11,15 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines import Request, UsageProblem, measure
+from engines.core.outcome import DraftLimits
 from engines.core.tree import DraftTree
 from engines.datastores.storage import catalog as places
-from engines.methods.drafter import DraftLimits, Outcome, Resources
-from engines.methods.dresd.drafter import _SHARPNESS, SPEC, DReSD
+from engines.methods.drafter import Resources
+from engines.methods.dresd import SPEC
+from engines.methods.dresd.drafter import _SHARPNESS, DReSD
 from engines.methods.shared.weighted_trie import weighted_trie
 from engines.report.events import Round
 from tests.conftest import TURN
 from tests.datastores.test_dense import Toy, by_definition, corpus, dense
 from tests.engines.test_rest import Here, paths_of
+from tests.engines.toys import outcome, showing
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +34,10 @@ def home(request, tmp_path, monkeypatch):
 
 def after(context, hidden, *stores, room=DraftLimits(100, 500), **options) -> DraftTree:
     """The draft after a prefill that left this hidden state."""
-    drafter = DReSD(Resources(None, 50, shelf=Here(*stores)), **SPEC.parse({"budget": "paper", **options}))
-    drafter.start(Outcome(context, 1, DraftTree(), (), (context[-1],), None, hidden=torch.from_numpy(hidden)[None]))
+    target = showing(torch.from_numpy(hidden)[None])
+    resources = Resources(law=None, vocab_size=50, target=target, shelf=Here(*stores))
+    drafter = DReSD(resources, **SPEC.parse({"budget": "paper", **options}))
+    drafter.start(outcome(context, 1, DraftTree(), (), (context[-1],)))
     return drafter.propose(context, room)
 
 
@@ -113,11 +118,12 @@ def test_room_is_kept_and_a_miss_drafts_nothing():
 
 def test_the_key_is_of_the_row_that_produced_the_last_token():
     toy = Toy(10)
-    drafter = DReSD(Resources(None, 10, shelf=Here(dense([[1, 2, 3]], toy, vocab_size=10))), **SPEC.parse({}))
-    rows = torch.arange(5.0)[:, None].expand(5, 24)
+    target = showing(torch.arange(5.0)[:, None].expand(5, 24))
+    shelf = Here(dense([[1, 2, 3]], toy, vocab_size=10))
+    drafter = DReSD(Resources(law=None, vocab_size=10, target=target, shelf=shelf), **SPEC.parse({}))
     tree = DraftTree([1, 1, 2, 3], [-1, -1, 1, 2], [None] * 4, [0] * 4)
     for path, emitted, row in (((), (7,), 0), ((1, 2), (1, 2, 7), 3), ((1, 2, 3), (1, 2, 3), 3), ((1,), (1,), 0)):
-        drafter.follow(Outcome([0, *emitted], 1, tree, path, emitted, None, hidden=rows))
+        drafter.follow(outcome([0, *emitted], 1, tree, path, emitted))
         assert drafter._hidden[0] == row, (path, emitted)
 
 

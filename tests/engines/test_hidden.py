@@ -7,6 +7,7 @@ import torch
 
 from engines import Request
 from engines.methods.drafter import Drafter
+from engines.model.feature_request import LAST, FeatureRequest
 from engines.report.events import Finished, Round
 from tests.engines.test_families import wrapped
 
@@ -32,25 +33,25 @@ def test_hidden_states_are_those_transformers_gives(name):
 
 
 class Watcher(Drafter):
-    wants_hidden = True
+    features = FeatureRequest(latest=frozenset({LAST}))
 
     def __init__(self, resources, **options):
         super().__init__(resources)
         self.seen = []
 
     def start(self, outcome):
-        self.seen = [outcome.hidden]
+        self.seen = [self.resources.target.features.latest(LAST)]
 
     def learn(self, outcome):
-        self.seen.append(outcome.hidden)
+        self.seen.append(self.resources.target.features.latest(LAST))
 
 
-def test_outcomes_carry_them_for_drafters_that_ask(tiny, monkeypatch):
+def test_drafters_that_ask_read_them(tiny, monkeypatch):
     made = []
     make = lambda *a, **k: made.append(Watcher(*a)) or made[-1]  # noqa: E731
-    monkeypatch.setattr("engines.methods.registry.drafter_class", lambda _: make)
+    monkeypatch.setattr("engines.methods.spec.MethodSpec.load_drafter", lambda spec: make)
     *events, finished = tiny.run(Request(TURN, "pld", max_new_tokens=20))
     rounds = [e for e in events if isinstance(e, Round)]
     assert isinstance(finished, Finished) and len(made[0].seen) == 1 + len(rounds)
     assert all(hidden.shape == (1, tiny.target.model.config.hidden_size) for hidden in made[0].seen)
-    assert tiny.target.hidden is None, "the next run does not pay for it"
+    assert not tiny.target.features.active, "the next run does not pay for it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,18 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines import Request, UsageProblem
+from engines.core.outcome import DraftLimits
 from engines.core.tree import DraftTree
 from engines.cost.budget import Budget
 from engines.cost.curve import CostCurve
 from engines.datastores.storage import catalog as places
 from engines.errors import SpecError
-from engines.methods.drafter import DraftLimits, Outcome, Resources
-from engines.methods.hybrid.drafter import SPEC, Hybrid, expected
+from engines.methods.drafter import Resources
+from engines.methods.hybrid import SPEC
+from engines.methods.hybrid.drafter import Hybrid, expected
+from engines.model.feature_request import LAST
 from engines.report.events import Round
 from tests.conftest import TURN
 from tests.datastores.conftest import sparse
 from tests.datastores.test_dense import Toy, dense
 from tests.engines.test_rest import paths_of, retrieve
+from tests.engines.toys import outcome, showing
 
 ROOM = DraftLimits(100, 500)
 
@@ -54,13 +59,16 @@ class Stocked:
 
 def engine(shelf=None, budget=None, datastores=(), **options) -> Hybrid:
     given = {"budget": "auto" if budget else "paper", **options}
-    resources = Resources(None, 50, budget=budget, shelf=shelf, datastores=datastores)
+    resources = Resources(
+        law=None, vocab_size=50, target=SimpleNamespace(), budget=budget, shelf=shelf, datastores=datastores
+    )
     return Hybrid(resources, **SPEC.parse(given))
 
 
 def draft(drafter, context, hidden=None, prompt_length=1) -> DraftTree:
-    rows = torch.from_numpy(hidden)[None] if hidden is not None else None
-    drafter.start(Outcome(list(context), prompt_length, DraftTree(), (), (context[-1],), None, hidden=rows))
+    if hidden is not None:
+        drafter.resources.target.features = showing(torch.from_numpy(hidden)[None]).features
+    drafter.start(outcome(list(context), prompt_length, DraftTree(), (), (context[-1],)))
     return drafter.propose(context, ROOM)
 
 
@@ -71,8 +79,8 @@ def test_the_conversation_is_searched_as_a_datastore_is(context, n_min, length):
     match, found = retrieve([context], context, 5, n_min, length)
     counts = Counter(row[: depth + 1] for row in found for depth in range(len(row)))
     assert set(paths_of(tree)) == set(counts) and tree.retrieval.match == match
-    assert tree.note["score of dynamic"] == pytest.approx(sum(counts.values()) / max(1, len(found)), abs=0.01)
-    assert tree.note["drafted by"] == ("dynamic" if found else "none")
+    assert tree.note.scores["dynamic"] == pytest.approx(sum(counts.values()) / max(1, len(found)), abs=0.01)
+    assert tree.note.drafted_by == ("dynamic" if found else None)
 
 
 @settings(max_examples=100, deadline=None)
@@ -95,18 +103,18 @@ def test_the_better_scoring_source_drafts():
     exact = sparse([[1, 2, 3, 4, 5], [1, 2, 3, 4, 6]], 50, "exact")
     near = dense([[7, 8, 9, 6, 6, 6, 6, 6]], toy, "near", 50)
     drafter = engine(Stocked([exact], [near]))
-    assert drafter.wants_hidden and drafter.datastores == ("exact", "near")
+    assert LAST in drafter.features.latest and drafter.datastores == ("exact", "near")
     far = np.zeros(24, np.float32)
 
     tree = draft(drafter, [1, 2, 3], far)
-    assert tree.note["drafted by"] == "rest" and tree.tokens == [4, 5, 6]
-    assert [tree.note[f"score of {name}"] for name in ("dynamic", "rest", "dresd")] == [0, 2, 0]
+    assert tree.note.drafted_by == "rest" and tree.tokens == [4, 5, 6]
+    assert [tree.note.scores[name] for name in ("dynamic", "rest", "dresd")] == [0, 2, 0]
     tree = draft(drafter, [7, 8, 9], toy.states(np.array([7, 8]))[1])
-    assert tree.note["drafted by"] == "dresd" and tree.tokens == [6] * 5
+    assert tree.note.drafted_by == "dresd" and tree.tokens == [6] * 5
     tree = draft(drafter, [1, 2, 3, 9, 9, 9, 9, 1, 2, 3], far, prompt_length=10)
-    assert tree.note["drafted by"] == "dynamic" and tree.tokens == [9, 9, 9, 9, 1, 2, 3]
+    assert tree.note.drafted_by == "dynamic" and tree.tokens == [9, 9, 9, 9, 1, 2, 3]
     assert {o.source for o in tree.origins} == {"prompt"} and tree.retrieval.seconds > 0
-    assert draft(drafter, [40, 41], far).note["drafted by"] == "none"
+    assert draft(drafter, [40, 41], far).note.drafted_by is None
 
 
 def test_a_source_whose_promises_do_not_come_true_is_believed_less():
@@ -117,9 +125,9 @@ def test_a_source_whose_promises_do_not_come_true_is_believed_less():
     seen = []
     for _ in range(12):
         tree = draft(drafter, context)
-        seen.append((tree.note["drafted by"], tree.note["score of dynamic"], tree.note["score of rest"]))
-        path = [0, 1] if tree.note["drafted by"] == "rest" else []
-        drafter.learn(Outcome(context, 1, tree, tuple(path), (5, 5, 5)[: len(path) + 1], None))
+        seen.append((tree.note.drafted_by, tree.note.scores["dynamic"], tree.note.scores["rest"]))
+        path = [0, 1] if tree.note.drafted_by == "rest" else []
+        drafter.learn(outcome(context, 1, tree, tuple(path), (5, 5, 5)[: len(path) + 1]))
     assert seen[0][1] == pytest.approx(seen[0][2], abs=1) and seen[-1][0] == "rest"
     assert seen[-1][2] > seen[-1][1]
 
@@ -128,8 +136,8 @@ def test_named_datastores_are_searched_by_what_they_hold(tiny):
     started, *events = tiny.run(Request(TURN, "hybrid", datastores=("tiny-texts",), max_new_tokens=30))
     assert started.datastores == ("tiny-texts",)
     rounds = [e for e in events if isinstance(e, Round)]
-    assert all({"drafted by", "score of dynamic", "score of rest", "score of dresd"} <= r.note.keys() for r in rounds)
-    assert {r.note["drafted by"] for r in rounds} & {"rest", "dresd"}
+    assert all(r.note["scores"].keys() == {"dynamic", "rest", "dresd"} for r in rounds)
+    assert {r.note.get("drafted_by") for r in rounds} & {"rest", "dresd"}
     with pytest.raises(SpecError, match="nowhere"):
         next(tiny.run(Request(TURN, "hybrid", datastores=("nowhere",))))
 

@@ -11,12 +11,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.sampling import GumbelNoise, Sampling, SeededRng, summarise, to_numpy
+from engines import methods
+from engines.core.lossless_laws import Exact, Rejection
+from engines.core.sampling import Sampling, to_numpy
 from engines.core.tree import DraftTree
 from engines.errors import RunFailed
-from engines.laws import Exact, Rejection
-from engines.methods import registry
+from engines.laws.lossy_laws import Redraw, Typical
 from engines.methods.drafter import Drafter, Resources
+from engines.randomness import GumbelNoise, SeededRng
+from engines.report.row_summary import summarise
 from tests.engines.toys import (
     Scripted,
     ToyModel,
@@ -48,9 +51,9 @@ def target_distribution(
 
 
 def engine(name: str, law: Rejection, draft: ToyModel, **options) -> Drafter:
-    spec = registry.find(name)
-    resources = Resources(law, draft.vocab_size, draft)
-    return registry.drafter_class(name)(resources, **spec.parse(options))
+    spec = methods.find(name)
+    resources = Resources(law=law, vocab_size=draft.vocab_size, draft_model=draft)
+    return spec.load_drafter()(resources, **spec.parse(options))
 
 
 ENGINES = {
@@ -259,7 +262,7 @@ ROWS = st.integers(1, 9).flatmap(
 
 
 @given(rows=ROWS, k=st.integers(1, 4), data=st.data())
-def test_a_look_at_many_rows_is_a_look_at_each(rows, k, data):
+def test_summaries_of_many_rows_are_those_of_each(rows, k, data):
     """Ties, filtered entries, a single token, more favourites asked for than there are."""
     tokens = [data.draw(st.integers(0, len(row) - 1)) for row in rows]
     arrays = [np.array(row, np.float32) for row in rows]
@@ -269,17 +272,19 @@ def test_a_look_at_many_rows_is_a_look_at_each(rows, k, data):
         order = sorted((i for i, value in enumerate(row) if value > -math.inf), key=lambda i: -row[i])
         weights = [math.exp(value - max(row)) for value in row]
         probs = [weight / sum(weights) for weight in weights]
-        assert [t for t, _ in seen.tops] == order[:k]
-        assert [p for _, p in seen.tops] == pytest.approx([probs[i] for i in order[:k]], rel=1e-5)
+        assert [t for t, _ in seen.top] == order[:k]
+        assert [p for _, p in seen.top] == pytest.approx([probs[i] for i in order[:k]], rel=1e-5)
         assert seen.prob == pytest.approx(probs[token], rel=1e-5)
         ranked = sorted(row, reverse=True)
         assert seen.lead == (ranked[0] - ranked[1] if len(row) > 1 else 0.0)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_rows_that_are_no_numbers_are_refused(value):
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("law", [lambda sampling, seed: Exact(sampling, seed, 3), Rejection, Redraw, Typical])
+def test_rows_that_are_no_numbers_are_refused(law, temperature, value):
     with pytest.raises(RunFailed, match="not numbers"):
-        summarise([np.zeros(3, np.float32), np.array([value] * 3, np.float32)], [0, 0], 3)
+        law(Sampling(temperature), 0).judge(DraftTree(), torch.full((1, 3), value), 0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -297,7 +302,8 @@ def test_the_exact_verdict_is_the_plain_walk(seed, temperature, top_k, vocab, no
         drawn = np.zeros(vocab, np.float32) if sampling.greedy else noise.at(10 + step)
         ranked = sorted(range(vocab), key=lambda i: -(row + drawn)[i])
         assert token == ranked[0]
-        assert verdict.gaps[step] == (float((row + drawn)[token] - (row + drawn)[ranked[1]]) if vocab > 1 else 0.0)
+        gap = verdict.gaps[step] if verdict.gaps else summarise(verdict.rows, verdict.tokens, 3)[step].lead
+        assert gap == (float((row + drawn)[token] - (row + drawn)[ranked[1]]) if vocab > 1 else 0.0)
         assert sampling.greedy or verdict.noise[step] == drawn[token]
         same = [i for i in range(len(tree)) if tree.parents[i] == node and tree.tokens[i] == token]
         assert bool(same) == (step < len(verdict.path)), "it goes on as long as a child carries the token"

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from engines import Metrics
-from engines.core.loop import decode
+from engines.core.lossless_laws import Exact, Rejection
+from engines.core.outcome import Stop
 from engines.core.sampling import Sampling
-from engines.core.stop import Stop
 from engines.core.tree import DraftTree
 from engines.errors import RunFailed
-from engines.laws import Exact, Rejection
 from engines.methods.autoregressive.drafter import Autoregressive
 from engines.methods.drafter import Resources
 from engines.report.events import Finished, Prefilled, Round
+from engines.report.recorder import record
 from tests.engines.toys import Scripted, ToyModel, Words, adversaries, answer, autoregressive, chain
 
 PROMPT, NEW, VOCAB, END = [3, 1, 4, 1, 5], 40, 6, 2
@@ -46,7 +46,7 @@ def test_events_add_up(name):
     truth = autoregressive(model, PROMPT, NEW, end={END})
     drafter = adversaries(model, truth, len(PROMPT), END)[name]
     stop = Stop(frozenset({END}), NEW)
-    events = list(decode(model, drafter, Exact(Sampling(), 0, VOCAB), PROMPT, stop, Words()))
+    events = list(record(model, drafter, Exact(Sampling(), 0, VOCAB), PROMPT, stop, Words()))
     prefilled, *rounds, finished = events
     assert isinstance(prefilled, Prefilled) and isinstance(finished, Finished)
     emitted = [prefilled.first, *(e for r in rounds for e in r.emitted)]
@@ -80,7 +80,7 @@ def test_oracle_needs_the_fewest_forwards():
     truth = autoregressive(model, PROMPT, NEW)
     drafter = adversaries(model, truth, len(PROMPT), END)["oracle"]
     stop = Stop(frozenset(), NEW)
-    events = decode(model, drafter, Exact(Sampling(), 0, VOCAB), PROMPT, stop, Words())
+    events = record(model, drafter, Exact(Sampling(), 0, VOCAB), PROMPT, stop, Words())
     rounds = [e for e in events if isinstance(e, Round)]
     assert len(rounds) == 4  # 39 tokens, 10 a round
     assert all(e.kind == "accepted" for r in rounds for e in r.emitted[:-1])
@@ -89,8 +89,8 @@ def test_oracle_needs_the_fewest_forwards():
 def test_autoregressive_is_one_token_a_forward():
     model = ToyModel(VOCAB)
     law = Exact(Sampling(), 0, VOCAB)
-    drafter, stop = Autoregressive(Resources(law, VOCAB)), Stop(frozenset(), 12)
-    *events, finished = decode(model, drafter, law, PROMPT, stop, Words())
+    drafter, stop = Autoregressive(Resources(law=law, vocab_size=VOCAB)), Stop(frozenset(), 12)
+    *events, finished = record(model, drafter, law, PROMPT, stop, Words())
     metrics = Metrics()
     for event in events:
         metrics = metrics.add(event)
@@ -102,7 +102,7 @@ def test_autoregressive_is_one_token_a_forward():
 def test_one_new_token_needs_no_round():
     model = ToyModel(VOCAB)
     drafter, law = Scripted(lambda c, r: chain([1])), Exact(Sampling(), 0, VOCAB)
-    events = list(decode(model, drafter, law, PROMPT, Stop(frozenset(), 1), Words()))
+    events = list(record(model, drafter, law, PROMPT, Stop(frozenset(), 1), Words()))
     assert [type(e) for e in events] == [Prefilled, Finished]
 
 
@@ -125,7 +125,7 @@ def test_cancel_keeps_what_was_emitted():
     model = ToyModel(VOCAB, seed=4)
     polls = iter([False] * 5 + [True] * 9)
     stop, law = Stop(frozenset(), NEW), Exact(Sampling(), 0, VOCAB)
-    *_, finished = decode(model, Scripted(lambda c, r: chain([1, 2])), law, PROMPT, stop, Words(), lambda: next(polls))
+    *_, finished = record(model, Scripted(lambda c, r: chain([1, 2])), law, PROMPT, stop, Words(), lambda: next(polls))
     assert finished.reason == "cancelled"
     assert 1 < len(finished.tokens) < NEW
     assert finished.tokens == autoregressive(model, PROMPT, NEW)[: len(finished.tokens)]
@@ -137,7 +137,7 @@ def test_a_model_that_cannot_branch_gets_first_paths_only():
     model.trees = False
     drafter = adversaries(model, truth, len(PROMPT), END)["random trees"]
     stop = Stop(frozenset(), NEW)
-    *rounds, finished = decode(model, drafter, Exact(Sampling(), 0, VOCAB), PROMPT, stop, Words())
+    *rounds, finished = record(model, drafter, Exact(Sampling(), 0, VOCAB), PROMPT, stop, Words())
     assert finished.tokens == truth
     for event in rounds[1:]:
         assert list(event.draft.parents) == list(range(-1, len(event.draft.parents) - 1))

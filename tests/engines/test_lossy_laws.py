@@ -11,20 +11,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.sampling import Sampling, SeededRng, softmax
-from engines.core.stop import Stop
+from engines.core.lossless_laws import Exact
+from engines.core.outcome import Stop
+from engines.core.sampling import Sampling, softmax
 from engines.core.tree import DraftTree
-from engines.laws import Exact, Redraw, Typical, make_law
-from engines.laws.typical import DELTA, EPSILON, threshold
+from engines.laws import LAWS, make_law
+from engines.laws.lossy_laws import DELTA, EPSILON, Redraw, Typical, threshold
+from engines.randomness import SeededRng
 from engines.report.events import Round
-from engines.request import LAWS
+from engines.report.recorder import record
 from tests.engines.toys import (
     Scripted,
     ToyModel,
     Words,
     answer,
     autoregressive,
-    decode,
     enumerate_outcomes,
     random_tree,
 )
@@ -134,7 +135,7 @@ def test_at_temperature_zero_they_are_greedy_and_say_that_the_bias_is_none(name)
     target, rng = ToyModel(7, seed=3), random.Random(3)
     drafter = Scripted(lambda context, room: random_tree(rng, 7, rng.randrange(20)))
     law = make_law(name, Sampling(), 0, 7)
-    events = list(decode(target, drafter, law, PROMPT, Stop(frozenset(), 30), Words()))
+    events = list(record(target, drafter, law, PROMPT, Stop(frozenset(), 30), Words()))
     assert events[-1].tokens == autoregressive(ToyModel(7, seed=3), PROMPT, 30)
     rounds = [e for e in events if isinstance(e, Round)]
     assert any(r.path for r in rounds) and {r.bias for r in rounds} == {0.0}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.cost.self_speculation import Payoff, payoff
+from engines.methods.shared.payoff import Payoff, payoff
 from engines.report.events import Draft, Emitted, Origin, Prefilled, Round, Started
 from engines.report.metrics import measure
 
@@ -85,9 +85,9 @@ def test_the_forecast_agrees_with_rounds_that_were_played():
 
 
 def test_the_note_tells_the_forwards():
-    assert of([a_round(4, 2, 0.006, note={"draft forwards": 6})]).fraction == pytest.approx(0.4)
+    assert of([a_round(4, 2, 0.006, note={"draft_forwards": 6})]).fraction == pytest.approx(0.4)
     for bad in (True, -1, "6", 1.5, None):
-        assert of([a_round(4, 2, 0.006, note={"draft forwards": bad})]).fraction == pytest.approx(0.6)
+        assert of([a_round(4, 2, 0.006, note={"draft_forwards": bad})]).fraction == pytest.approx(0.6)
 
 
 def test_where_nothing_was_judged_or_priced_nothing_is_said():

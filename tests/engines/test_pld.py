@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines.core.outcome import DraftLimits
 from engines.errors import UsageProblem
-from engines.methods.drafter import DraftLimits, Resources
-from engines.methods.pld.drafter import SPEC, PromptLookup
+from engines.methods.drafter import Resources
+from engines.methods.pld import SPEC
+from engines.methods.pld.drafter import PromptLookup
 
 
 def lookup(context, prompt_length=None, room=DraftLimits(100, 100), **options):
-    drafter = PromptLookup(Resources(None, 100), **SPEC.parse(options))
+    drafter = PromptLookup(Resources(law=None, vocab_size=100), **SPEC.parse(options))
     drafter._prompt_length = len(context) if prompt_length is None else prompt_length
     return drafter.propose(context, room)
 
@@ -74,7 +76,7 @@ def test_drafts_what_brute_force_finds(context, low, extra, num_tokens, num_cand
 @settings(max_examples=100, deadline=None)
 @given(context=st.lists(st.integers(0, 3), min_size=3, max_size=40), cut=st.integers(1, 39))
 def test_an_index_that_grew_finds_what_a_fresh_one_finds(context, cut):
-    drafter = PromptLookup(Resources(None, 100), **SPEC.parse({"num_candidates": 3}))
+    drafter = PromptLookup(Resources(law=None, vocab_size=100), **SPEC.parse({"num_candidates": 3}))
     drafter.propose(context[:cut], DraftLimits(10, 10))
     grown = drafter.propose(context, DraftLimits(10, 10))
     assert grown.tokens == lookup(context, room=DraftLimits(10, 10), num_candidates=3).tokens
@@ -84,7 +86,7 @@ def test_prefers_the_latest_match_with_a_full_continuation():
     #          v older, full            v latest, full     v too close to the end
     context = [7, 1, 1, 1, 9, 7, 2, 2, 2, 9, 7, 3, 7]
     assert lookup(context, num_tokens=3, max_ngram=1).tokens == [2, 2, 2]
-    assert lookup(context, num_tokens=3, max_ngram=1).note == {"match": 1, "place": 6}
+    assert lookup(context, num_tokens=3, max_ngram=1).note.plain() == {"match": 1, "position": 6}
 
 
 def test_longest_n_first():

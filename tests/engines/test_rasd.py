@@ -13,21 +13,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engines import Request, UsageProblem
+from engines.core.lossless_laws import Exact
+from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
-from engines.core.tree import DraftTree
+from engines.core.tree import DraftTree, depths
 from engines.cost.budget import LEVELS, Acceptance, Budget
 from engines.datastores.storage import catalog as places
-from engines.laws import Exact
 from engines.methods.draft_model.drafter import DraftModel
-from engines.methods.drafter import DraftLimits, Outcome, Resources
+from engines.methods.drafter import Resources
+from engines.methods.rasd import SPEC
 from engines.methods.rasd.candidates import Candidates
-from engines.methods.rasd.drafter import SPEC, Rasd
+from engines.methods.rasd.drafter import Rasd
 from engines.methods.rasd.fusion import fuse, side_by_side
 from engines.report.events import Origin, Round
 from tests.conftest import TURN
 from tests.datastores.conftest import sparse
 from tests.engines.test_rest import Here, paths_of
-from tests.engines.toys import ToyModel
+from tests.engines.toys import ToyModel, outcome
 
 DRAFT, COPY = Origin("draft"), Origin("prompt", place=3, match=2)
 VOCAB = 4
@@ -100,20 +102,21 @@ def algorithm_1(documents, context, n_max, n_min, length) -> set[tuple]:
 
 def engine(model, *stores, **options) -> Rasd:
     options = {"budget": "paper", "candidates": 256, "nodes": 256, "n_max": 5, "depth": 3, "top_k": 2, **options}
-    resources = Resources(Exact(Sampling(), 0, VOCAB), VOCAB, model, shelf=Here(*stores))
+    resources = Resources(law=Exact(Sampling(), 0, VOCAB), vocab_size=VOCAB, draft_model=model, shelf=Here(*stores))
     return Rasd(resources, **SPEC.parse(options))
 
 
 def begin(drafter, context, prompt_length=1):
-    drafter.start(Outcome(list(context), prompt_length, DraftTree(), (), (context[-1],), None))
+    drafter.start(outcome(list(context), prompt_length, DraftTree(), (), (context[-1],)))
 
 
 def drafted_alone(context, depth, top_k, room) -> set[tuple]:
     model = ToyModel(VOCAB, seed=2)
     options = {"budget": "paper", "shape": "tree", "depth": depth, "top_k": top_k}
-    from engines.methods.draft_model.drafter import SPEC as DRAFT_SPEC
+    from engines.methods.draft_model import SPEC as DRAFT_SPEC
 
-    part = DraftModel(Resources(Exact(Sampling(), 0, VOCAB), VOCAB, model), **DRAFT_SPEC.parse(options))
+    resources = Resources(law=Exact(Sampling(), 0, VOCAB), vocab_size=VOCAB, draft_model=model)
+    part = DraftModel(resources, **DRAFT_SPEC.parse(options))
     return set(paths_of(part.propose(context, room)))
 
 
@@ -154,7 +157,7 @@ def test_where_the_context_has_nothing_the_drafters_tokens_are_appended(context,
         likeliest = sorted(level, key=lambda path: -chance(tree, path))[:2]
         expected = {(*p, *c) for p in likeliest for c in algorithm_1([context], [*context, *p], 5, n_min, length)}
     assert set(paths_of(tree)) == own | prefixes(expected)
-    assert tree.note.get("found after drafted tokens", 0) == (depth if expected else 0)
+    assert (tree.note.shared or 0) == (depth if expected else 0)
     copies = {p for p, o in zip(paths_of(tree), tree.also) if o >= 0}
     assert copies == {p for p in own & prefixes(expected) if len(p) > depth}, "what was appended was not found"
 
@@ -177,7 +180,7 @@ def test_a_copy_says_whether_it_is_of_the_prompt_or_of_the_answer():
 def test_room_is_kept():
     drafter = engine(ToyModel(VOCAB, seed=2), sparse([[0, 1, 2, 3, 0, 1, 2, 3]], VOCAB), prune=False)
     begin(drafter, [0, 1])
-    assert max(drafter.propose([0, 1], DraftLimits(2, 500)).depths()) == 2
+    assert max(depths(drafter.propose([0, 1], DraftLimits(2, 500)).parents)) == 2
     assert len(drafter.propose([0, 1], DraftLimits(100, 5))) == 5
 
 

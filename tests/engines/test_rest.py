@@ -9,12 +9,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engines import Request, UsageProblem
-from engines.core.tree import DraftTree
+from engines.core.outcome import DraftLimits
+from engines.core.tree import DraftTree, depths
 from engines.datastores.storage import catalog as places
-from engines.methods.drafter import DraftLimits, Outcome, Resources
-from engines.methods.rest.drafter import SPEC, Rest
+from engines.methods.drafter import Resources
+from engines.methods.rest import SPEC
+from engines.methods.rest.drafter import Rest
 from engines.report.events import Round
 from tests.datastores.conftest import sparse
+from tests.engines.toys import outcome
 
 
 class Here:
@@ -36,7 +39,8 @@ def home(tmp_path, monkeypatch):
 
 
 def propose(context, *stores, room=DraftLimits(100, 500), **options) -> DraftTree:
-    drafter = Rest(Resources(None, 10, shelf=Here(*stores)), **SPEC.parse({"budget": "paper", **options}))
+    resources = Resources(law=None, vocab_size=10, shelf=Here(*stores))
+    drafter = Rest(resources, **SPEC.parse({"budget": "paper", **options}))
     return drafter.propose(context, room)
 
 
@@ -102,7 +106,7 @@ def test_a_node_says_where_it_came_from():
 def test_a_miss_drafts_nothing_and_room_is_kept():
     store = sparse([[1, 2, 3, 4, 5, 6, 7]], 10)
     assert len(propose([9, 9], store)) == 0
-    assert max(propose([1, 2], store, room=DraftLimits(2, 500)).depths()) == 2
+    assert max(depths(propose([1, 2], store, room=DraftLimits(2, 500)).parents)) == 2
     assert len(propose([1, 2], store, room=DraftLimits(100, 3))) == 3
 
 
@@ -112,8 +116,8 @@ def test_the_order_of_the_range_is_checked():
 
 
 def test_a_new_run_reads_the_store_before_the_clock_of_drafting_starts():
-    drafter = Rest(Resources(None, 10, shelf=Here(sparse([[1, 2, 3]], 10))), **SPEC.parse({}))
-    drafter.start(Outcome([1, 2], 2, DraftTree(), (), (2,), None))
+    drafter = Rest(Resources(law=None, vocab_size=10, shelf=Here(sparse([[1, 2, 3]], 10))), **SPEC.parse({}))
+    drafter.start(outcome([1, 2], 2, DraftTree(), (), (2,)))
 
 
 def test_without_a_fitting_datastore_the_run_is_refused_with_the_way_out(tiny):

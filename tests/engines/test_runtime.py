@@ -67,8 +67,8 @@ def test_a_run_gives_back_the_threads_it_gave_up_and_begins_with_its_own(tiny, m
         assert isinstance(next(run), Started) and isinstance(next(run), Prefilled)
         assert torch.get_num_threads() == 2
         first, second = next(run), next(run)
-        assert "threads" not in first.note and second.note["threads"] == 1
-        next(event for event in run if event.note.get("threads") == 1 == torch.get_num_threads())
+        assert first.threads is None and second.threads == 1
+        next(event for event in run if getattr(event, "threads", None) == 1 == torch.get_num_threads())
         if end == "failed":
             monkeypatch.setattr(runtime.target.compute, "run", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.core.loop import _Run
+from engines.core.loop import decode
+from engines.core.lossless_laws import Exact
+from engines.core.outcome import Stop
 from engines.core.sampling import Sampling
-from engines.core.stop import Stop
-from engines.laws import Exact
 from engines.methods.drafter import Outcome
 from engines.model import tuning
 from engines.model.causal_model import CausalModel, usable_context
@@ -25,7 +25,7 @@ from engines.model.tuning import Cost
 from engines.model.weight_layouts import LAYOUTS, available, lay_out
 from tests.conftest import make_llama
 from tests.engines.families import TREES, make
-from tests.engines.toys import Scripted, Words, random_tree
+from tests.engines.toys import Scripted, random_tree
 
 PROMPT = [5, 9, 2, 6, 5, 3, 5, 8]
 
@@ -85,14 +85,11 @@ def test_after_every_round_the_cache_is_a_fresh_prefill(model, plain, temperatur
     rng = random.Random(1)
     law = Exact(Sampling(temperature), 1, 260)
     drafter = Scripted(lambda context, room: lucky_tree(plain, rng, context))
-    run = _Run(model, drafter, law, list(PROMPT), Stop(frozenset(), 80), Words(), 0, False)
-    run.prefill(lambda: False)
-    assert_fresh(model, plain)
     accepted = 0
-    while run.reason is None:
-        accepted += len(run.round().path)
+    for outcome in decode(model, drafter, law, list(PROMPT), Stop(frozenset(), 80)):
+        accepted += len(outcome.verdict.path)
         assert_fresh(model, plain)
-        assert model.tokens == run.context[: model.length]
+        assert model.tokens == outcome.context[: model.length]
     assert accepted > 5, "the test must see branches accepted"
 
 
@@ -279,11 +276,11 @@ def test_outcome_reaches_the_drafter(model):
 
     law = Exact(Sampling(), 0, 260)
     drafter = Listener(lambda context, room: random_tree(random.Random(1), 260, 3))
-    run = _Run(model, drafter, law, list(PROMPT), Stop(frozenset(), 5), Words(), 0, False)
-    run.prefill(lambda: False)
-    run.round()
+    rounds = decode(model, drafter, law, list(PROMPT), Stop(frozenset(), 5))
+    next(rounds), next(rounds)
     assert seen[0].logits.shape == (1, 260) and seen[1].logits.shape == (4, 260)
-    assert seen[1].context[-len(seen[1].emitted) :] == list(seen[1].emitted)
+    emitted = seen[1].verdict.tokens
+    assert seen[1].context[-len(emitted) :] == emitted
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,18 @@ import itertools
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import torch
 
-from engines.core.loop import decode
-from engines.core.sampling import Sampling, SeededRng
-from engines.core.stop import Stop
+from engines.core.lossless_laws import Exact, Law, Verdict
+from engines.core.outcome import DraftLimits, Outcome, Stop
+from engines.core.sampling import Sampling
 from engines.core.tree import DraftTree
-from engines.laws import Exact, Law
-from engines.methods.drafter import Drafter, DraftLimits, Outcome
+from engines.methods.drafter import Drafter
+from engines.randomness import SeededRng
 from engines.report.events import Origin
+from engines.report.recorder import record
 
 
 class ToyModel:
@@ -90,9 +92,23 @@ class Words:
         return str(token)
 
 
+def outcome(context, prompt_length, tree, path, emitted, draft_seconds=0.0, verify_seconds=0.0) -> Outcome:
+    """What a drafter is told of a round, or of the prefill."""
+    return Outcome(
+        context=context, prompt_length=prompt_length, position=len(context) - len(emitted), tree=tree,
+        verdict=Verdict(path=list(path), tokens=list(emitted)), logits=None, draft_seconds=draft_seconds,
+        verify_seconds=verify_seconds,
+    )
+
+
+def showing(hidden: torch.Tensor) -> SimpleNamespace:
+    """A target whose last forward left these hidden states [rows, width]."""
+    return SimpleNamespace(features=SimpleNamespace(latest=lambda tap: hidden))
+
+
 def answer(model, drafter: Drafter, law: Law, prompt: Sequence[int], new: int, end=frozenset()) -> tuple[int, ...]:
     """Tokens of one run of the loop."""
-    *_, finished = decode(model, drafter, law, prompt, Stop(frozenset(end), new), Words())
+    *_, finished = record(model, drafter, law, prompt, Stop(frozenset(end), new), Words())
     return finished.tokens
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engines.errors import RunFailed
+from engines.laws import LAWS
 from engines.report.events import Audited, Choice, Draft, Emitted, Finished, Prefilled, Round, Started
-from engines.request import LAWS
 
 TOKENS = (7, 8, 9, 10, 11, 12, 13, 14)
 

@@ -9,6 +9,7 @@ import time
 
 from engines.datastores.events import Built, DatastoreList
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
+from engines.laws import LAWS
 from engines.progress import BuildProgress
 from engines.report.events import (
     Audited,
@@ -24,7 +25,6 @@ from engines.report.events import (
     Round,
     Started,
 )
-from engines.request import LAWS
 
 HOSTILE = "a\x1b]0;owned\x07b\x1b[31mc\x9b2Jd\u202ee\r"
 

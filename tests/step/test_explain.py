@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from engines import Request, specs
+from engines.cost.budget import BudgetChoice
 from engines.report.events import Draft, Layers, Origin, Retrieval
 from engines.report.run_state import fold_all
+from engines.report.wording import ms, p3, quoted
 from engines.wire import read_trace
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of
-from spec_tui.present.step.wording import ms, p3, quoted
 from spec_tui.present.text import LOSSY, sanitise
 from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.widgets import step_rows
@@ -115,13 +116,14 @@ def changed(run, number, **fields):
 def test_why_nothing_was_drafted_is_the_reason_that_there_was(runs, engine):
     run, lookup = runs(engine, temperature=0.0), Retrieval(0.001, 0)
     room = replace(run, started=replace(run.started, max_new_tokens=99))
-    for note in ({"budget": "0 of 64"}, {"budget": 0}):
-        unpaid = said(changed(room, 1, draft=Draft(), note=note, retrieval=lookup), 1, "draft", deep=True)
+    for budget in (BudgetChoice(0, 64, 1.0), BudgetChoice(0, None, 1.0)):
+        unpaid = said(changed(room, 1, draft=Draft(), budget=budget, retrieval=lookup), 1, "draft", deep=True)
         assert "expected to pay" in unpaid and "nowhere" not in unpaid and "gave anything" not in unpaid
-    missed = said(changed(room, 1, draft=Draft(), note={}, retrieval=lookup), 1, "draft")
+    missed = said(changed(room, 1, draft=Draft(), note={}, budget=None, retrieval=lookup), 1, "draft")
     assert "only one more token" not in missed and "expected to pay" not in missed
     last = replace(run, started=replace(run.started, max_new_tokens=2))
-    assert "only one more token" in said(changed(last, 1, draft=Draft(), note={}, retrieval=None), 1, "draft")
+    full = changed(last, 1, draft=Draft(), note={}, budget=None, retrieval=None)
+    assert "only one more token" in said(full, 1, "draft")
 
 
 def test_the_last_token_is_no_root(runs):
@@ -147,7 +149,7 @@ def test_a_draft_that_nobody_drew_is_a_point_mass():
     number = drafting(dice)
     assert "q = 1" in said(dice, number, "accept")
     rows = step_rows.body(dice, StepPosition(number, "accept"), 80, 12)
-    assert "dice < p/q, q = 1" in "".join(text for text, _ in rows[0])
+    assert "draw < p/q, q = 1" in "".join(text for text, _ in rows[0])
 
 
 def test_drawn_drafts_are_held_against_their_q(runs):
@@ -176,7 +178,7 @@ def test_a_belief_after_noise_is_no_probability(runs):
 def test_damaged_remarks_break_nothing(runs):
     run = runs("hybrid", temperature=0.0)
     number = drafting(run)
-    note = {"score of rest": "\x1b[2J", "score of dresd": None, "drafted by": 3, "budget": "x", "expected": "y"}
+    note = {"scores": {"rest": "\x1b[2J"}, "drafted_by": 3, "match": None, "\x1b[2J": "x"}
     assert said(changed(run, number, note=note), number, "draft", deep=True)
 
 
@@ -195,12 +197,13 @@ def test_a_target_that_drafts_for_itself_names_the_layers(runs):
     run = runs("draft", temperature=0.0)
     layers = Layers(("", "cosine", "both"), ("", "interval", ""), (0.9, 0.97, 0.99), (0.8, 0.8, 0.9), 21, 0.96, 2, 1)
     number = drafting(run)
-    own = replace(run, prefilled=replace(run.prefilled, layers=layers))
+    started, prefilled = replace(run.started, engine="admg"), replace(run.prefilled, layers=layers)
+    own = replace(run, started=started, prefilled=prefilled)
     text = said(own, number, "draft", deep=True)
     assert "3 layers" in text and "2 attention and 1 MLP" in text and "0.96" in text and "0.900 to 0.990" in text
     assert "a little wrong" in text and "not in the last 1 layer." in text
     whole = replace(layers, attention=("",) * 3, mlp=("",) * 3, alpha=None, m=None, n=None)
-    text = said(replace(run, prefilled=replace(run.prefilled, layers=whole)), number, "draft", deep=True)
+    text = said(replace(own, prefilled=replace(run.prefilled, layers=whole)), number, "draft", deep=True)
     assert "none is left out" in text and "wrong" not in text and "cosine" not in text
 
 

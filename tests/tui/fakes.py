@@ -8,9 +8,11 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
-from engines.cost.self_speculation import ENGINES as OF_ITSELF
+from engines.cost.budget import BudgetChoice
 from engines.datastores.storage.catalog import CatalogEntry
 from engines.datastores.storage.manifest import File, Manifest, ModelIdentity
+from engines.laws import LAWS
+from engines.methods import drafts_itself
 from engines.methods.admg.rules import leave_out
 from engines.report.answer import Answer
 from engines.report.events import (
@@ -35,7 +37,7 @@ from engines.report.events import (
     Trial,
     Verified,
 )
-from engines.request import LAWS, Request
+from engines.request import Request
 from engines.wire import Event
 from spec_tui.session.client import LoadRequest, local_specs
 from spec_tui.session.commands import DatastoreCommand
@@ -108,7 +110,7 @@ def script(request: Request, text: str = ANSWER, seed: int = 1) -> list[Event]:
         room = request.max_new_tokens
         event = _round(words, at, index, count, started.engine, dice, room)
         event = replace(event, verified=_every_row(event) if request.detail else ())
-        event = _of_itself(event) if started.engine in OF_ITSELF else event
+        event = _of_itself(event) if drafts_itself(started.engine) else event
         out.append(event if started.lossless else replace(event, bias=0.25))
         at += len(event.emitted)
     out.append(Finished("length" if len(words) == request.max_new_tokens else "stop", tuple(range(at)), "".join(words)))
@@ -117,7 +119,7 @@ def script(request: Request, text: str = ANSWER, seed: int = 1) -> list[Event]:
 
 def layers_of(request: Request, positions: int) -> Layers | None:
     """What drafts with a part of the target leave out: by ADMG's rules on cosines that are always the same."""
-    if request.engine not in OF_ITSELF:
+    if not drafts_itself(request.engine):
         return None
     alpha, m, n = (request.options.get(name, value) for name, value in (("alpha", 0.985), ("m", 3), ("n", 2)))
     none = ("",) * len(COSINES)
@@ -131,9 +133,9 @@ def _of_itself(event: Round) -> Round:
     at = {node: n for n, node in enumerate(kept)} | {-1: -1}
     tokens, pieces, probs = (tuple(c[n] for n in kept) for c in (draft.tokens, draft.pieces, draft.probs))
     draft = Draft(tokens, tuple(range(-1, len(kept) - 1)), pieces, probs, (0,) * len(kept), (Origin("draft"),))
-    note = {"draft forwards": len(kept), "exit threshold": 0.61, "stopped": "low confidence"}
+    note = {"draft_forwards": len(kept), "exit_threshold": 0.61, "stopped": "low confidence"}
     emitted = tuple(replace(e, node=at[e.node]) for e in event.emitted)
-    return replace(event, draft=draft, path=tuple(at[n] for n in event.path), emitted=emitted, note=note,
+    return replace(event, draft=draft, path=tuple(at[n] for n in event.path), emitted=emitted, note=note, budget=None,
                    draft_seconds=0.6 * PRICE[0][1] * len(kept), verify_seconds=0.0126 + 0.0002 * len(kept))
 
 
@@ -159,8 +161,11 @@ def _round(words: list[str], at: int, index: int, prompt: int, engine: str, dice
     if engine in RETRIEVERS and draft.tokens:
         draft, retrieval = _retrieved(draft, words[max(0, at - 3) : at], engine == "dresd")
     return Round(
-        index, prompt + at, draft, path, emitted, 0.0009 if draft.tokens else 0.0, 0.0126 + 0.0002 * len(draft.tokens),
-        0.0002, prompt + at + len(path), _note(draft), retrieval=retrieval,
+        index=index, position=prompt + at, draft=draft, path=path, emitted=emitted,
+        draft_seconds=0.0009 if draft.tokens else 0.0, verify_seconds=0.0126 + 0.0002 * len(draft.tokens),
+        other_seconds=0.0002, cache_length=prompt + at + len(path), retrieval=retrieval,
+        note={"draft_forwards": 5, "match": 3} if draft.tokens else {},
+        budget=BudgetChoice(len(draft.tokens), 12, 2.4) if draft.tokens else None,
     )
 
 
@@ -171,13 +176,6 @@ def _every_row(event: Round) -> tuple[Verified, ...]:
         Verified(here[n].top[0] if n in here else Choice(7, " else", 0.5), None, None if n < 0 else 0.25)
         for n in range(-1, len(event.draft.tokens))
     )
-
-
-def _note(draft: Draft) -> dict:
-    """As of a draft that the budget pruned."""
-    if not draft.tokens:
-        return {}
-    return {"draft forwards": 5, "match": 3, "budget": f"{len(draft.tokens)} of 12", "expected": 2.4}
 
 
 def _retrieved(draft: Draft, before: list[str], dense: bool) -> tuple[Draft, Retrieval]:

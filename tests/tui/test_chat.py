@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.events import Paste
 
-from engines.methods.registry import specs
+from engines.methods import specs
 from engines.report.events import Failed, Finished, Loading
 from engines.report.run_state import fold_all
 from engines.wire import read_trace

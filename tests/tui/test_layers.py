@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.cost.curve import CostCurve
-from engines.cost.self_speculation import Payoff
 from engines.cost.speedup_model import SpeedupModel
+from engines.methods import find
 from engines.methods.admg.rules import leave_out
-from engines.methods.registry import find
+from engines.methods.shared.payoff import Payoff
 from engines.report.events import Layers, Prefilled
 from engines.report.run_state import fold_all
 from engines.request import Request

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.errors import UsageProblem
-from engines.methods.registry import find, specs
+from engines.methods import find, specs
 from engines.report.events import DatastoreInfo, Draft, Emitted, Origin, Prefilled, Round, Trial
 from engines.report.run_state import RunState, TokenState, fold_all
 from engines.request import Request
@@ -298,7 +298,7 @@ def test_under_the_rejection_law_the_inspector_speaks_of_dice():
     said = fate(TokenState("a", "a", "accepted", "draft", 0.4, 0, accepted), event)
     assert "0.250" in said and "p/q, 0.500" in said and "target chose" not in said
     said = fate(TokenState("b", "b", "corrected", "target", 0.1, 0, refused), event)
-    assert "refused" in said and "max(0, p - q)" in said
+    assert "rejected" in said and "max(0, p - q)" in said
 
 
 def explained(law: str, emitted: Emitted) -> str:
@@ -325,14 +325,14 @@ def test_the_inspector_explains_redrawing():
     assert said.count("LOSSY") >= 3 and "0.250 in this round" in said and "p/q" not in said
     missed = (Trial(0, 0.5, 1.0, 0.9, False),)
     said = explained("redraw", Emitted(9, "z", "z", "corrected", -1, 0.2, trials=missed))
-    assert "drawn anew" in said and "LOSSY" in said
+    assert "drawn again" in said and "LOSSY" in said
 
 
 def test_the_inspector_explains_typical_acceptance():
     trials = (Trial(0, 0.5, 1.0, 0.09, True), Trial(1, 0.01, 1.0, 0.09, False))
     said = explained("typical", Emitted(1, "a", "a", "accepted", 0, 0.5, trials=trials))
     assert "gives it 0.500, above the threshold 0.090" in said and "as if it had probability 1" in said
-    assert "dice 0" not in said and "refused" in said and "LOSSY" in said
+    assert "draw 0" not in said and "refused" in said and "LOSSY" in said
     said = explained("typical", Emitted(9, "z", "z", "corrected", -1, 0.2, trials=trials[1:]))
     assert "Nothing that was drafted here passed" in said
 

@@ -8,10 +8,10 @@ import pytest
 from textual.widgets import Input
 
 from engines.cost.curve import BreakEven, CostCurve
-from engines.cost.self_speculation import ENGINES
-from engines.methods.registry import find, specs
+from engines.methods import find, specs
 from engines.report.events import Ready, Round
 from engines.report.run_state import RunState, fold_all
+from engines.report.trace_v1 import upgraded
 from engines.request import Request
 from spec_tui.tui import price_words as price
 from spec_tui.tui.chat_session import Baseline
@@ -188,7 +188,7 @@ def test_looking_up_costs_what_it_was_measured_to_cost():
 def test_every_engine_has_an_outlook_or_drafts_nothing():
     for spec in specs():
         found = price.outlook(READY, spec.id, spec.parse({}))
-        assert (found is None) == (not spec.options or spec.id in ENGINES)
+        assert (found is None) == (not spec.options or spec.self_speculative)
         if found is not None:
             assert price.conclusion(found) and price.conclusion(found, 0.5)
 
@@ -219,11 +219,11 @@ def run_of_more(run: RunState) -> RunState:
 
 
 def test_notes_from_a_file_are_only_numbers_where_numbers_belong():
-    bad = {"budget": "\x1b[31m9 of 9", "expected": "lots", "draft forwards": float("nan")}
-    events = [replace(e, note=bad) if isinstance(e, Round) else e for e in events_of()]
+    bad = {"budget": "\x1b[31m9 of 9", "expected": "lots", "draft forwards": float("nan")}  # as version 1 wrote them
+    events = [upgraded(replace(e, note=bad, budget=None)) if isinstance(e, Round) else e for e in events_of()]
     run = fold_all(events)
     assert price.seen(run.rounds).forwards == 0 and price.seen(run.rounds).judged == 0
-    assert "\x1b" not in "".join(price.budget_words(bad)) and of(run).forecast.first > 0
+    assert "\x1b" not in "".join(price.budget_words(run.rounds[0].budget)) and of(run).forecast.first > 0
 
 
 # -- plots ---------------------------------------------------------------------------------------------

@@ -117,17 +117,17 @@ def _generate(model, prompt: list[int]) -> tuple[list[int], float]:
 
 
 def _events(model, prompt: list[int], new: int):
-    from engines.core.loop import decode
+    from engines.core.outcome import Stop
     from engines.core.sampling import Sampling
-    from engines.core.stop import Stop
     from engines.laws import make_law
     from engines.methods.autoregressive.drafter import Autoregressive
     from engines.methods.drafter import Resources
+    from engines.report.recorder import record
 
     model.truncate(0)
     law = make_law("exact", Sampling(0.0, 1.0, 0), 0, model.vocab_size)
-    drafter = Autoregressive(Resources(law, model.vocab_size))
-    return decode(model, drafter, law, prompt, Stop(frozenset(), new), _Words())
+    drafter = Autoregressive(Resources(law=law, vocab_size=model.vocab_size))
+    return record(model, drafter, law, prompt, Stop(frozenset(), new), _Words())
 
 
 class _Words:

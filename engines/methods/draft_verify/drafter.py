@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engines.errors import UsageProblem
+from engines.methods.draft_verify import SEARCHED
 from engines.methods.draft_verify.layer_search import search_store
 from engines.methods.drafter import Resources
-from engines.methods.options import Option
-from engines.methods.registry import EngineSpec
-from engines.methods.shared.adaptive_exit import EXIT_OPTIONS
 from engines.methods.shared.self_draft import SelfDraft
 from engines.model.skipped_layers import FORM, SkippedLayers
 from engines.report.event_types import Layers, Rule
@@ -19,21 +17,6 @@ from engines.report.event_types import Layers, Rule
 if TYPE_CHECKING:
     from engines.methods.draft_verify.layer_search.search_store import Search
     from engines.model.causal_model import CausalModel
-
-SEARCHED = "searched"
-
-SPEC = EngineSpec(
-    id="draft-verify",
-    title="Draft & Verify",
-    summary="The target drafts for itself, without the sublayers that a search (spec-tui search-layers) found best to "
-    "leave out.",
-    source="Zhang et al. 2024 (Draft & Verify)",
-    options=(
-        Option("layers", SEARCHED, "The sublayers left out: searched takes what spec-tui search-layers found for this "
-               "model here; a3,a5-7,m4 the attention of layers 3, 5, 6, 7 and the MLP of 4."),
-        *EXIT_OPTIONS,
-    ),
-)
 
 
 class DraftVerify(SelfDraft):
@@ -80,6 +63,3 @@ def _found(target: CausalModel) -> Search:
     if others:
         hint += f"; elsewhere (another machine or dtype) {others[0].skipped} was found for it"
     raise UsageProblem("the layers of this model were not searched on this machine yet", hint)
-
-
-DRAFTER = DraftVerify

@@ -1,1 +1,36 @@
-"""DReSD: retrieval by hidden state."""
+"""DReSD: what followed the hidden states most like the present one in a datastore."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engines.methods.notes import Note, labelled
+from engines.methods.options import BUDGET, Option
+from engines.methods.spec import MethodSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DresdNote(Note):
+    """Attributes:
+    neighbours: hidden states that were near; ``similarity`` of the nearest."""
+
+    neighbours: int | None = labelled("neighbours")
+    similarity: float | None = labelled("similarity")
+
+
+SPEC = MethodSpec(
+    id="dresd",
+    title="DReSD",
+    summary="Looks up the target's last hidden state among those of a datastore and drafts what followed there.",
+    source="Gritta et al. 2025 (DReSD), algorithm 1",
+    drafter="engines.methods.dresd.drafter:DReSD",
+    explanation="engines.methods.dresd.explain",
+    reference="DReSD (Gritta et al. 2025), sections 3.1 to 3.5, algorithm 1",
+    note=DresdNote,
+    options=(
+        BUDGET,
+        Option("drafts", 10, "Nearest neighbours that are drafted.", 1, 64),
+        Option("length", 10, "Tokens of each.", 1, 64),
+    ),
+    needs=("dense datastore",),
+)

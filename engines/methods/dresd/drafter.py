@@ -12,37 +12,27 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
-from engines.methods.drafter import Drafter, DraftLimits, Outcome, Resources
-from engines.methods.options import BUDGET, Option
-from engines.methods.registry import EngineSpec
+from engines.methods.drafter import Drafter, Resources
+from engines.methods.dresd import DresdNote
 from engines.methods.shared.passages import Passages
-from engines.report.events import Retrieval
+from engines.model.feature_request import LAST, FeatureRequest
+from engines.report.event_types import Retrieval
 
 if TYPE_CHECKING:
     import numpy as np
 
     from engines.datastores.search.dense import DenseStore, Neighbours
 
-SPEC = EngineSpec(
-    id="dresd",
-    title="DReSD",
-    summary="Looks up the target's last hidden state among those of a datastore and drafts what followed there.",
-    source="Gritta et al. 2025 (DReSD), algorithm 1",
-    options=(
-        BUDGET,
-        Option("drafts", 10, "Nearest neighbours that are drafted.", 1, 64),
-        Option("length", 10, "Tokens of each.", 1, 64),
-    ),
-    needs=("dense datastore",),
-)
+
 _SHARPNESS = 20.0  # of the weights exp(sharpness * similarity), a kernel density as in kNN-LM: the nearest count most
 
 
 class DReSD(Drafter):
     """Retrieval by meaning from one or several dense datastores: the nearest of all are drafted."""
 
-    wants_hidden = True
+    features = FeatureRequest(latest=frozenset({LAST}))
 
     def __init__(self, resources: Resources, *, budget: str, drafts: int, length: int) -> None:
         super().__init__(resources, budget)
@@ -59,15 +49,15 @@ class DReSD(Drafter):
         """Keep the hidden state of the row that produced the last emitted token."""
         from engines.core.sampling import to_numpy
 
-        row = len(outcome.emitted) - 1
-        row = outcome.path[row - 1] + 1 if row else 0
-        self._hidden = to_numpy(outcome.hidden[row])
+        row = len(outcome.verdict.tokens) - 1
+        row = outcome.verdict.path[row - 1] + 1 if row else 0
+        self._hidden = to_numpy(self.resources.target.features.latest(LAST)[row])
 
-    def propose(self, context: Sequence[int], room: DraftLimits) -> DraftTree:
+    def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         clock = perf_counter()
-        found = self._neighbours(context, min(self.length, room.depth))
+        found = self._neighbours(context, min(self.length, limits.depth))
         seconds = perf_counter() - clock
-        tree = self._tree(found, room.nodes, seconds)
+        tree = self._tree(found, limits.nodes, seconds)
         return self.budget.prune(tree) if self.budget else tree
 
     def _neighbours(self, context: Sequence[int], length: int) -> list[tuple[float, DenseStore, Neighbours, int]]:
@@ -92,9 +82,8 @@ class DReSD(Drafter):
         tree.origin, tree.origins = [where[row] for row in tree.origin], passages.origins
         scores = tuple(round(one[0], 4) for one in found)
         hits = {id(near): near.matching for _, _, near, _ in found}
-        tree.retrieval = Retrieval(seconds, None, sum(hits.values()), len(found), scores, tuple(passages.passages))
-        tree.note = {"neighbours": len(found)} | ({"similarity": scores[0]} if scores else {})
+        tree.retrieval = Retrieval(
+            seconds=seconds, hits=sum(hits.values()), used=len(found), scores=scores, passages=tuple(passages.passages)
+        )
+        tree.note = DresdNote(neighbours=len(found), similarity=scores[0] if scores else None)
         return tree
-
-
-DRAFTER = DReSD

@@ -9,30 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 from time import perf_counter
 
+from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.errors import UsageProblem
-from engines.methods.drafter import Drafter, DraftLimits, Outcome, Resources
-from engines.methods.options import BUDGET, Option
-from engines.methods.registry import EngineSpec, drafter_class, find
-from engines.report.events import Origin, Retrieval
-
-SPEC = EngineSpec(
-    id="hybrid",
-    title="Hybrid",
-    summary="Searches this conversation and the datastores, sparse and dense, and drafts what promises most.",
-    source="future work of Gritta et al. 2025 (DReSD); score: Oliaro et al. 2024 (SuffixDecoding)",
-    options=(
-        BUDGET,
-        Option("c", 64, "Exact match: most nodes of the trie that are drafted.", 1, 256),
-        Option("length", 10, "Tokens of a continuation.", 1, 64),
-        Option("n_max", 16, "Exact match: longest suffix looked for, in tokens.", 1, 64),
-        Option("n_min", 2, "Exact match: shortest suffix that counts.", 1, 64),
-        Option("drafts", 10, "Dense datastores: nearest neighbours that are drafted.", 1, 64),
-    ),
-    searches=True,
-)
+from engines.methods.drafter import Drafter, Resources
+from engines.methods.dresd import SPEC as DRESD
+from engines.methods.hybrid import CONVERSATION, HybridNote
+from engines.methods.rest import SPEC as REST
+from engines.methods.rest import RestNote
+from engines.methods.spec import MethodSpec
+from engines.report.event_types import Origin, Retrieval
 
 
 class Dynamic(Drafter):
@@ -48,7 +38,7 @@ class Dynamic(Drafter):
     def start(self, outcome: Outcome) -> None:
         self.conversation.start(outcome)
 
-    def propose(self, context: Sequence[int], room: DraftLimits) -> DraftTree:
+    def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         from engines.datastores.search.trie import heaviest
 
         clock = perf_counter()
@@ -57,16 +47,16 @@ class Dynamic(Drafter):
         match = store.longest(context, self.n_max, self.n_min)
         if match is None:
             return DraftTree(retrieval=Retrieval(perf_counter() - clock, 0))
-        found = store.continuations(match, min(self.length, room.depth))
+        found = store.continuations(match, min(self.length, limits.depth))
         seconds = perf_counter() - clock
-        chosen = heaviest(found, min(self.c, room.nodes))
+        chosen = heaviest(found, min(self.c, limits.nodes))
         known: dict[Origin, int] = {}
         for row in chosen.rows:
             known.setdefault(self.conversation.origin(int(found.positions[row]), match.length), len(known))
         origin = [known[self.conversation.origin(int(found.positions[row]), match.length)] for row in chosen.rows]
         return DraftTree(
-            chosen.tokens, chosen.parents, list(chosen.probs), origin, list(known),
-            retrieval=Retrieval(seconds, match.length, match.count, len(found)), note={"match": match.length},
+            tokens=chosen.tokens, parents=chosen.parents, probs=list(chosen.probs), origin=origin, origins=list(known),
+            retrieval=Retrieval(seconds, match.length, match.count, len(found)), note=RestNote(match=match.length),
         )
 
 
@@ -80,13 +70,13 @@ class Hybrid(Drafter):
         if n_min > n_max:
             raise UsageProblem(f"n_min={n_min} is above n_max={n_max}", "set n_min to at most n_max")
         exact = {"c": c, "length": length, "n_max": n_max, "n_min": n_min}
-        self.sources: dict[str, Drafter] = {"dynamic": Dynamic(resources, **exact)}
-        given = {"rest": exact, "dresd": {"drafts": drafts, "length": length}}
-        for engine, names in _static(resources).items():
-            options = find(engine).parse({"budget": "paper", **given[engine]})  # the choice comes before the budget's
-            self.sources[engine] = drafter_class(engine)(replace(resources, datastores=names), **options)
+        self.sources: dict[str, Drafter] = {CONVERSATION: Dynamic(resources, **exact)}
+        given = {REST.id: exact, DRESD.id: {"drafts": drafts, "length": length}}
+        for spec, names in _static(resources):
+            options = spec.parse({"budget": "paper", **given[spec.id]})  # the choice comes before the budget's
+            self.sources[spec.id] = spec.load_drafter()(replace(resources, datastores=names), **options)
         self.datastores = tuple(dict.fromkeys(name for part in self.sources.values() for name in part.datastores))
-        self.wants_hidden = any(part.wants_hidden for part in self.sources.values())
+        self.features = reduce(or_, (part.features for part in self.sources.values()))
 
     def start(self, outcome: Outcome) -> None:
         for part in self.sources.values():
@@ -96,35 +86,37 @@ class Hybrid(Drafter):
         for part in self.sources.values():
             part.follow(outcome)
 
-    def propose(self, context: Sequence[int], room: DraftLimits) -> DraftTree:
-        offers = {name: part.propose(context, room) for name, part in self.sources.items()}
+    def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
+        offers = {name: part.propose(context, limits) for name, part in self.sources.items()}
         score = self.budget.score if self.budget else expected
         scores = {name: score(tree) for name, tree in offers.items()}
         best = max(scores, key=scores.__getitem__)  # of equal ones the first
         tree = offers[best]
         seconds = sum(offer.retrieval.seconds for offer in offers.values())
         tree.retrieval = replace(tree.retrieval, seconds=seconds)
-        said = {f"score of {name}": round(score, 2) for name, score in scores.items()}
-        tree.note = {"drafted by": best if len(tree) else "none", **said, **tree.note}
+        tree.note = HybridNote(
+            **(tree.note.plain() if tree.note is not None else {}), drafted_by=best if len(tree) else None,
+            scores={name: round(score, 2) for name, score in scores.items()},
+        )
         return self.budget.prune(tree) if self.budget else tree
 
 
-def _static(resources: Resources) -> dict[str, tuple[str, ...]]:
+def _static(resources: Resources) -> list[tuple[MethodSpec, tuple[str, ...]]]:
     """For each engine that searches datastores those that it can: of the named ones, or the default ones.
 
     Raises:
         UsageProblem, DatastoreProblem: one that is named can't be searched.
     """
-    shelf, out = resources.shelf, {}
+    shelf, out = resources.shelf, []
     if shelf is None:
         return out
-    for engine, dense in (("rest", False), ("dresd", True)):
+    for spec, dense in ((REST, False), (DRESD, True)):
         fitting = shelf.fitting(dense) if resources.datastores else shelf.default(dense)
         names = tuple(name for name in resources.datastores or fitting if name in fitting)
         if names:
-            out[engine] = names
+            out.append((spec, names))
     for name in resources.datastores:
-        if all(name not in names for names in out.values()):
+        if all(name not in names for _, names in out):
             shelf.sparse([name])  # says why
     return out
 
@@ -135,6 +127,3 @@ def expected(tree: DraftTree) -> float:
     for parent, prob in zip(tree.parents, tree.probs):
         reach.append((reach[parent] if parent >= 0 else 1.0) * (1.0 if prob is None else prob))
     return sum(reach)
-
-
-DRAFTER = Hybrid

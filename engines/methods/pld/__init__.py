@@ -1,1 +1,42 @@
-"""Prompt lookup decoding."""
+"""Prompt lookup decoding: what followed the end of the text where it occurs earlier in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engines.methods.notes import Note, labelled
+from engines.methods.options import BUDGET, Option
+from engines.methods.spec import GenerateCall, MethodSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupNote(Note):
+    """Attributes:
+    match: tokens of the longest suffix that was found; ``position``: where what follows it begins."""
+
+    match: int | None = labelled("match")
+    position: int | None = labelled("position")
+
+
+SPEC = MethodSpec(
+    id="pld",
+    title="Prompt lookup",
+    summary="Finds the last few tokens earlier in the prompt or answer and drafts what followed them.",
+    source="Saxena 2023, prompt lookup decoding",
+    drafter="engines.methods.pld.drafter:PromptLookup",
+    explanation="engines.methods.pld.explain",
+    reference="Saxena 2023, prompt lookup decoding",
+    note=LookupNote,
+    default_priority=1,
+    race_place=2,
+    generate=GenerateCall(  # 10 is PLD's own default; transformers has none
+        "generate+lookup", "generate(prompt_lookup_num_tokens=10)", {"prompt_lookup_num_tokens": 10}
+    ),
+    options=(
+        BUDGET,
+        Option("max_ngram", 3, "Longest suffix looked for, in tokens.", 1, 64),
+        Option("min_ngram", 1, "Shortest suffix that counts as a match.", 1, 64),
+        Option("num_tokens", 32, "Most tokens copied after a match.", 1, 256, paper=10),
+        Option("num_candidates", 1, "Distinct matches merged into the draft tree.", 1, 16),
+    ),
+)

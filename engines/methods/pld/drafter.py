@@ -9,34 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.errors import UsageProblem
-from engines.methods.drafter import Drafter, DraftLimits, Outcome, Resources
-from engines.methods.options import BUDGET, Option
-from engines.methods.registry import EngineSpec, GenerateCall
-from engines.report.events import Origin
+from engines.methods.drafter import Drafter, Resources
+from engines.methods.pld import LookupNote
+from engines.report.event_types import Origin
 
 _LONGEST = 32  # tokens of a match that are counted
 _LOOKED_AT = 64  # occurrences of an n-gram, the latest
 _FULL = 10  # tokens to copy that are as good as more
-
-SPEC = EngineSpec(
-    id="pld",
-    title="Prompt lookup",
-    summary="Finds the last few tokens earlier in the prompt or answer and drafts what followed them.",
-    source="Saxena 2023, prompt lookup decoding",
-    options=(
-        BUDGET,
-        Option("max_ngram", 3, "Longest suffix looked for, in tokens.", 1, 64),
-        Option("min_ngram", 1, "Shortest suffix that counts as a match.", 1, 64),
-        Option("num_tokens", 32, "Most tokens copied after a match.", 1, 256, paper=10),
-        Option("num_candidates", 1, "Distinct matches merged into the draft tree.", 1, 16),
-    ),
-    race_place=2,
-    generate=GenerateCall(  # 10 is PLD's own default; transformers has none
-        "generate+lookup", "generate(prompt_lookup_num_tokens=10)", {"prompt_lookup_num_tokens": 10}
-    ),
-)
 
 
 class PromptLookup(Drafter):
@@ -63,17 +45,17 @@ class PromptLookup(Drafter):
         self._seen.extend(outcome.context)
         self._prompt_length = outcome.prompt_length
 
-    def propose(self, context: Sequence[int], room: DraftLimits) -> DraftTree:
+    def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         self._seen.extend(context[len(self._seen) :])
-        length = min(self.num_tokens, room.depth)
+        length = min(self.num_tokens, limits.depth)
         tree = DraftTree()
         if length < 1:
             return tree
         for matched, end in self._matches(context, length):
             self._merge(tree, context, matched, end, length)
-            if "match" not in tree.note:
-                tree.note = {"match": tree.origins[0].match, "place": end}
-            if len(tree.origins) >= self.num_candidates or len(tree) >= room.nodes:
+            if tree.note is None:
+                tree.note = LookupNote(match=tree.origins[0].match, position=end)
+            if len(tree.origins) >= self.num_candidates or len(tree) >= limits.nodes:
                 break
         return self.budget.prune(tree) if self.budget else tree
 
@@ -107,6 +89,3 @@ def _matched(context: Sequence[int], size: int, end: int) -> int:
     while size < min(end, _LONGEST) and context[end - 1 - size] == context[len(context) - 1 - size]:
         size += 1
     return size
-
-
-DRAFTER = PromptLookup

@@ -1,1 +1,51 @@
-"""RASD: a draft model's tree fused with a retrieved one."""
+"""RASD: a draft model's tree fused with a tree of what was retrieved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engines.methods.draft_model import TREE_OPTIONS, DraftNote
+from engines.methods.notes import labelled
+from engines.methods.options import BUDGET, Option
+from engines.methods.spec import MethodSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RasdNote(DraftNote):
+    """Attributes:
+    match: tokens of the suffix that was found, 0 for none.
+    fused, pruned: nodes that both trees have; retrieved nodes that were cut off.
+    shared: drafted tokens after which something was found."""
+
+    match: int | None = labelled("match")
+    fused: int | None = labelled("fused")
+    pruned: int | None = labelled("pruned")
+    shared: int | None = labelled("found after drafted tokens")
+
+
+SPEC = MethodSpec(
+    id="rasd",
+    title="RASD",
+    summary="Fuses the draft model's tree with a tree of what was retrieved, pruned by the draft model's belief.",
+    source="RASD: Retrieval-Augmented Speculative Decoding (ACL submission), algorithm 1",
+    drafter="engines.methods.rasd.drafter:Rasd",
+    explanation="engines.methods.rasd.explain",
+    reference="RASD, algorithm 1, sections 3.2.2 (pruning) and 3.2.3 (fusion)",
+    note=RasdNote,
+    options=(
+        BUDGET,
+        Option("retrieval", "rest", "From the datastores, as REST does, or from prompt and answer, as prompt lookup "
+               "does: that needs no datastore.", choices=("rest", "pld")),
+        Option("prune", True, "Reject what does not begin with one of the draft model's likeliest tokens (Table 3)."),
+        Option("prune_top", 10, "How many of them.", 1, 64),
+        Option("fuse", True, "Merge common prefixes of the two trees; false hangs both under one root (Table 3)."),
+        Option("candidates", 16, "Continuations collected (the paper's n).", 1, 256),
+        Option("length", 8, "Tokens of each (the paper's l).", 1, 64),
+        Option("n_max", 16, "Longest suffix looked for, in tokens.", 1, 64),
+        Option("n_min", 2, "Shortest suffix that counts as a match.", 1, 64),
+        Option("nodes", 64, "Most nodes of the retrieval tree, the heaviest.", 1, 256),
+        *TREE_OPTIONS,
+    ),
+    needs=("draft model", "datastore"),
+    storeless=("retrieval", "pld"),
+)

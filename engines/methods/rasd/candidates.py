@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from engines.core.outcome import Outcome
 from engines.core.tree import DraftTree
 from engines.datastores.search.continuations import END, MergedStores, collect
-from engines.methods.drafter import Outcome
 from engines.methods.shared.conversation import Conversation
 from engines.methods.shared.passages import Passages
 from engines.methods.shared.weighted_trie import weighted_trie
-from engines.report.events import Origin, Passage
+from engines.report.event_types import Origin, Passage
 
 if TYPE_CHECKING:
     from engines.datastores.search.continuations import Continuations
@@ -59,7 +59,7 @@ class Candidates:
                 lost.setdefault(row[0], set()).update(tuple(row[:depth]) for depth in range(1, len(row) + 1))
         stay = [i for i, row in enumerate(self.rows) if row[0] in firsts]
         rows, weights, origin = ([column[i] for i in stay] for column in (self.rows, self.weights, self.origin))
-        kept = Candidates(rows, weights, origin, self.origins, self.passages, self.match, self.hits, self.shared)
+        kept = replace(self, rows=rows, weights=weights, origin=origin)
         return kept, {token: len(nodes) for token, nodes in lost.items()}
 
     def tree(self, nodes: int) -> DraftTree:
@@ -100,8 +100,8 @@ class FromStores:
                 store, int(found.positions[row]), int(found.matched[row]), float(found.weights[row])
             )
         return Candidates(
-            _rows(found), found.weights.tolist(), origin, passages.origins, passages.passages,
-            int(found.matched.max(initial=0)), found.total,
+            rows=_rows(found), weights=found.weights.tolist(), origin=origin, origins=passages.origins,
+            passages=passages.passages, match=int(found.matched.max(initial=0)), hits=found.total,
         )
 
 

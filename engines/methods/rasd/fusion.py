@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engines.core.tree import DraftTree
+from engines.core.tree import DraftTree, depths
 
 
 def fuse(first: DraftTree, second: DraftTree, shared: int = 0) -> DraftTree:
@@ -15,12 +15,12 @@ def fuse(first: DraftTree, second: DraftTree, shared: int = 0) -> DraftTree:
     Returns:
         ``also`` names the second's origin where both have a node.
     """
-    tree = DraftTree(origins=[*first.origins, *second.origins], note=dict(first.note))
+    tree = DraftTree(origins=[*first.origins, *second.origins])
     for node in zip(first.tokens, first.parents, first.probs, first.origin):
         tree.add(*node)
     tree.also = [-1] * len(first)
     index = {-1: -1}
-    columns = zip(second.tokens, second.parents, second.probs, second.origin, second.depths())
+    columns = zip(second.tokens, second.parents, second.probs, second.origin, depths(second.parents))
     for node, (token, parent, prob, origin, depth) in enumerate(columns):
         origin += len(first.origins)
         index[node] = tree.add(token, index[parent], prob, origin)
@@ -33,10 +33,10 @@ def fuse(first: DraftTree, second: DraftTree, shared: int = 0) -> DraftTree:
 
 def side_by_side(first: DraftTree, second: DraftTree, shared: int = 0) -> DraftTree:
     """Both trees under one root, whatever they have in common: siblings may carry one token twice. See ``fuse``."""
-    own = [depth <= shared for depth in second.depths()]
+    own = [depth <= shared for depth in depths(second.parents)]
     below = [parent + len(first) if parent >= 0 else -1 for parent in second.parents]
     return DraftTree(
-        first.tokens + second.tokens, first.parents + below, first.probs + second.probs,
-        first.origin + [0 if mine else origin + len(first.origins) for mine, origin in zip(own, second.origin)],
-        [*first.origins, *second.origins], note=dict(first.note),
+        tokens=first.tokens + second.tokens, parents=first.parents + below, probs=first.probs + second.probs,
+        origin=first.origin + [0 if mine else origin + len(first.origins) for mine, origin in zip(own, second.origin)],
+        origins=[*first.origins, *second.origins],
     )

@@ -1,1 +1,42 @@
-"""REST: retrieval by exact match."""
+"""REST: what followed the longest suffix of the text in a datastore, as a trie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engines.methods.notes import Note, labelled
+from engines.methods.options import BUDGET, Option
+from engines.methods.spec import MethodSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestNote(Note):
+    """Attributes:
+    match: tokens of the suffix that was found, 0 for none; ``hits``: its occurrences."""
+
+    match: int | None = labelled("match")
+    hits: int | None = labelled("hits")
+
+
+SPEC = MethodSpec(
+    id="rest",
+    title="REST",
+    summary="Looks up the longest suffix of the text in a datastore and drafts the trie of what followed it there.",
+    source="He et al. 2024 (REST), algorithms 1 and 2",
+    drafter="engines.methods.rest.drafter:Rest",
+    explanation="engines.methods.rest.explain",
+    reference="REST (He et al. 2024), section 3.2, algorithms 1 and 2",
+    note=RestNote,
+    options=(
+        BUDGET,
+        Option("c", 64, "Most nodes of the trie that are drafted.", 1, 256),
+        Option("length", 10, "Tokens of a continuation.", 1, 64),
+        Option("n_max", 16, "Longest suffix looked for, in tokens.", 1, 64),
+        Option("n_min", 2, "Shortest suffix that counts as a match.", 1, 64),
+        Option("select", "trie", "The heaviest nodes of the trie, or random continuations (Table 3).",
+               choices=("trie", "random")),
+        Option("samples", 5000, "Most continuations looked at, at equal strides over all of a match.", 1, 100_000),
+    ),
+    needs=("datastore",),
+    race_place=4,
+)

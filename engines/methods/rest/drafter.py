@@ -11,37 +11,18 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.errors import UsageProblem
-from engines.methods.drafter import Drafter, DraftLimits, Outcome, Resources
-from engines.methods.options import BUDGET, Option
-from engines.methods.registry import EngineSpec
+from engines.methods.drafter import Drafter, Resources
+from engines.methods.rest import RestNote
 from engines.methods.shared.passages import Passages
-from engines.report.events import Retrieval
+from engines.report.event_types import Retrieval
 
 if TYPE_CHECKING:
     from engines.datastores.search.continuations import Continuations
     from engines.datastores.search.sparse import SparseStore
     from engines.datastores.search.trie import Nodes
-
-SPEC = EngineSpec(
-    id="rest",
-    title="REST",
-    summary="Looks up the longest suffix of the text in a datastore and drafts the trie of what followed it there.",
-    source="He et al. 2024 (REST), algorithms 1 and 2",
-    options=(
-        BUDGET,
-        Option("c", 64, "Most nodes of the trie that are drafted.", 1, 256),
-        Option("length", 10, "Tokens of a continuation.", 1, 64),
-        Option("n_max", 16, "Longest suffix looked for, in tokens.", 1, 64),
-        Option("n_min", 2, "Shortest suffix that counts as a match.", 1, 64),
-        Option("select", "trie", "The heaviest nodes of the trie, or random continuations (Table 3).",
-               choices=("trie", "random")),
-        Option("samples", 5000, "Most continuations looked at, at equal strides over all of a match.", 1, 100_000),
-    ),
-    needs=("datastore",),
-    race_place=4,
-)
 
 
 class Rest(Drafter):
@@ -63,15 +44,15 @@ class Rest(Drafter):
         """Touch the datastores, so that reading them from disk counts as prefill and not as drafting."""
         self._lookup(outcome.context, 1)
 
-    def propose(self, context: Sequence[int], room: DraftLimits) -> DraftTree:
+    def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         from engines.datastores.search.trie import drawn, heaviest
 
         clock = perf_counter()
-        found = self._lookup(context, min(self.length, room.depth))
+        found = self._lookup(context, min(self.length, limits.depth))
         seconds = perf_counter() - clock
         if found is None:
-            return DraftTree(retrieval=Retrieval(seconds, 0), note={"match": 0})
-        nodes = min(self.c, room.nodes)
+            return DraftTree(retrieval=Retrieval(seconds, 0), note=RestNote(match=0))
+        nodes = min(self.c, limits.nodes)
         chosen = heaviest(found, nodes) if self.select == "trie" else drawn(found, nodes, (len(context), self.c))
         tree = self._tree(found, chosen, seconds)
         return self.budget.prune(tree) if self.budget else tree
@@ -91,11 +72,10 @@ class Rest(Drafter):
             passages.origin(self.stores[found.stores[row]], int(found.positions[row]), match, count)
             for row, count in zip(chosen.rows, chosen.counts)
         ]
-        retrieval = Retrieval(seconds, match, found.total, len(found), (), tuple(passages.passages))
-        return DraftTree(
-            chosen.tokens, chosen.parents, chosen.probs, origin, passages.origins, retrieval=retrieval,
-            note={"match": match, "hits": found.total},
+        retrieval = Retrieval(
+            seconds=seconds, match=match, hits=found.total, used=len(found), passages=tuple(passages.passages)
         )
-
-
-DRAFTER = Rest
+        return DraftTree(
+            tokens=chosen.tokens, parents=chosen.parents, probs=chosen.probs, origin=origin, origins=passages.origins,
+            retrieval=retrieval, note=RestNote(match=match, hits=found.total),
+        )

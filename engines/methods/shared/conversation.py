@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engines.core.outcome import Outcome
 from engines.datastores.search.dynamic import DynamicStore
-from engines.methods.drafter import Outcome
-from engines.report.events import Origin
+from engines.report.event_types import Origin
 
 
 class Conversation:

@@ -1,4 +1,4 @@
-"""A draft tree whose nodes dice chose, for the rejection law: siblings drawn independently or without replacement.
+"""A draft tree of random draws, for the rejection law: siblings drawn independently or without replacement.
 
 Whether another draw is made, and below which node, is decided from the draws before it, and each draw is kept and
 tried. Leaving one out because of what it says would bias the law (``DraftTree.select`` refuses).
@@ -10,14 +10,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from engines.core.sampling import to_numpy
 from engines.core.tree import DraftTree
-from engines.report.events import Origin
+from engines.report.event_types import Origin
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from engines.laws import Rejection
+    from engines.core.lossless_laws import Rejection
 
 _TRY = 0.7  # of a draw that is tried, the chance of acceptance by which distinct draws are placed
 
@@ -43,13 +44,18 @@ class DrawnTree:
     def level(self, frontier: Sequence[int], logits: torch.Tensor) -> list[int]:
         """Draw below these nodes, given the drafter's logits [nodes, vocabulary] after each. Returns what is new."""
         first, tree = len(self.tree), self.tree
-        for node, dist in zip(frontier, self.law.beliefs(logits)):
+        for node, dist in zip(frontier, self._beliefs(logits)):
             tree.dists[node] = dist
         for node in self._distinct(frontier) if tree.distinct else self._independent(frontier):
             if len(tree) >= self.nodes:
                 break
             self._draw(node)
         return list(range(first, len(tree)))
+
+    def _beliefs(self, logits: torch.Tensor) -> list[np.ndarray]:
+        """What to draw from after each node, float64 [vocabulary]."""
+        sampling = self.law.sampling
+        return [sampling.probs(sampling.row(row)) for row in to_numpy(logits)]
 
     def _independent(self, frontier: Sequence[int]) -> Iterator[int]:
         for node in frontier:
@@ -64,7 +70,7 @@ class DrawnTree:
 
     def _draw(self, parent: int) -> None:
         tree, q = self.tree, self.tree.dists[parent]
-        token = self.law.dice.draw(self._rest[parent] if tree.distinct else q)
+        token = self.law.rng.draw(self._rest[parent] if tree.distinct else q)
         node = tree.add(token, parent, float(q[token]), 0)
         self.count += 1
         if tree.distinct:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from engines import methods
 from engines.core.tree import DraftTree
 from engines.datastores.events import Probed, ProbeDraft
 from engines.datastores.storage import catalog
 from engines.errors import UsageProblem
-from engines.methods import registry
 from engines.methods.drafter import DraftLimits, Outcome, Resources
 from engines.report.event_types import Draft, Retrieval
 from engines.request import Request
@@ -78,7 +78,7 @@ def probe_part(
     Raises:
         UsageProblem, DatastoreProblem: see ``OpenDatastores.sparse``.
     """
-    spec = next(spec for spec in registry.specs() if spec.needs == (NEEDS[part],))
+    spec = next(spec for spec in methods.specs() if spec.needs == (NEEDS[part],))
     resources = Resources(None, vocab_size, shelf=datastores, words=detokenizer, datastores=(name,))
     options = spec.parse({})
     drafter = registry.drafter_class(spec.id)(resources, **options | {k: v for k, v in sizes.items() if k in options})
@@ -133,7 +133,7 @@ def last_hidden_state(
 
     tokens = list(context)
     if prompt is not None:
-        *_, finished = model.run(Request((("user", prompt),), registry.baseline().id, max_new_tokens=1))
+        *_, finished = model.run(Request((("user", prompt),), methods.baseline().id, max_new_tokens=1))
         tokens.append(finished.tokens[0])
     if len(tokens) < 2:
         raise UsageProblem("a text of one token has nothing before it", "give more of the text")

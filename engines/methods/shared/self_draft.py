@@ -10,17 +10,72 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
+from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.cost.curve import best_case
-from engines.methods.drafter import Drafter, DraftLimits, Outcome, Resources
-from engines.methods.shared.adaptive_exit import AdaptiveExit
-from engines.methods.shared.chain import Chain, catch_up
-from engines.report.events import Layers, Origin
+from engines.methods.drafter import Drafter, Resources
+from engines.methods.notes import Note, labelled
+from engines.methods.options import Option
+from engines.methods.shared.chain import Chain
+from engines.methods.shared.predictor import ModelPredictor
+from engines.report.event_types import Layers, Origin
 
 if TYPE_CHECKING:
     from engines.model.causal_model import CausalModel
 
 _ORIGIN = Origin("draft")
+
+EXIT_OPTIONS = (
+    Option("num_tokens", 12, "Most tokens drafted a round.", 1, 64),
+    Option("exit_start", 0.6, "Drafting stops after a token that the draft gives less than the exit threshold; this is "
+           "its first value.", 0, 1),
+    Option("exit_target", 0.9, "The threshold rises while less than this share of the drafts is accepted.", 0, 1),
+    Option("exit_step", 0.01, "By how much it is to move after a round, before smoothing.", 0, 0.5),
+    Option("exit_beta1", 0.5, "Smoothing of the accepted share: how much of the old value stays.", 0, 0.999),
+    Option("exit_beta2", 0.9, "Smoothing of the threshold: how much of the old value stays.", 0, 0.999),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfDraftNote(Note):
+    """Attributes:
+    exit_threshold: the drafter's probability below which the chain ended.
+    stopped: why the chain ended.
+    """
+
+    exit_threshold: float | None = labelled("exit threshold")
+    stopped: str | None = labelled("stopped")
+
+
+@dataclass(slots=True)
+class AdaptiveExit:
+    """The threshold of the drafter's probability below which a chain ends, moved after every round by what became of
+    its drafts: up where too few are accepted, else down, unless a chain had ``num_tokens`` drafts.
+
+    Attributes:
+        threshold: now.
+        target, step, beta1, beta2: the constants of the published code.
+        accepted: the smoothed share of accepted drafts; begins at 0, so that the threshold first rises.
+    """
+
+    threshold: float
+    target: float
+    step: float
+    beta1: float
+    beta2: float
+    accepted: float = 0.0
+
+    def learn(self, accepted: int, drafted: int, longest: bool) -> None:
+        """A round's drafts were judged; ``longest``: there were ``num_tokens``, whatever else ended the chain."""
+        if not drafted:
+            return
+        self.accepted = self.beta1 * self.accepted + (1 - self.beta1) * accepted / drafted
+        moved = self.threshold
+        if self.accepted < self.target:
+            moved += self.step
+        elif not longest:
+            moved -= self.step
+        self.threshold = min(1.0, max(0.0, self.beta2 * self.threshold + (1 - self.beta2) * moved))
 
 
 @dataclass(slots=True)
@@ -63,6 +118,7 @@ class SelfDraft(Drafter):
     ) -> None:
         super().__init__(resources)
         self.model: CausalModel = resources.target
+        self.predictor = ModelPredictor(self.model, resources.vocab_size)
         self.sublayers = self.model.sublayers
         self.num_tokens = num_tokens
         exit = AdaptiveExit(exit_start, exit_target, exit_step, exit_beta1, exit_beta2)
@@ -85,21 +141,20 @@ class SelfDraft(Drafter):
         attention, mlp = (tuple(layer + 1 for layer in range(count) if layer not in can) for can in free)
         return Layers(("",) * count, ("",) * count, attention_stays=attention, mlp_stays=mlp)
 
-    def propose(self, context: Sequence[int], room: DraftLimits) -> DraftTree:
-        most = min(self.num_tokens, room.depth, room.nodes)
-        chain = Chain(self.resources.law, len(context))
+    def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
+        most = min(self.num_tokens, limits.depth, limits.nodes)
+        chain = Chain(self.predictor, self.resources.law, context)
         attention, mlp = (
             frozenset(i for i, rule in enumerate(rules) if rule) for rules in (self.layers.attention, self.layers.mlp)
         )
         self._stopped = ""
         with self.model.skipping(attention, mlp):
             while not self._stopped:
-                token, prob = chain.add(
-                    self.model.extend(chain.tokens[-1:]) if len(chain) else catch_up(self.model, context)
-                )
+                token, prob = chain.grow()
                 self._stopped = self._why(token, prob, len(chain) >= most)
-        note = {"draft forwards": len(chain), "exit threshold": round(self.exit.threshold, 4), "stopped": self._stopped}
-        return chain.tree(_ORIGIN, note)
+        return chain.tree(_ORIGIN, SelfDraftNote(
+            draft_forwards=len(chain), exit_threshold=round(self.exit.threshold, 4), stopped=self._stopped
+        ))
 
     def _why(self, token: int, prob: float, full: bool) -> str:
         """Why the chain ends with this token, "" if it does not."""
@@ -115,6 +170,6 @@ class SelfDraft(Drafter):
             self._pace.draft_seconds += outcome.draft_seconds
             self._pace.verify_seconds += outcome.verify_seconds
             self._pace.priced += self.resources.budget.price.at(1 + len(outcome.tree))
-        self.exit.learn(len(outcome.path), len(outcome.tree), len(outcome.tree) == self.num_tokens)
+        self.exit.learn(len(outcome.verdict.path), len(outcome.tree), len(outcome.tree) == self.num_tokens)
 
 

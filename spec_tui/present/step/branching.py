@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from engines.methods.registry import find
+from engines.laws import LAWS
+from engines.methods import find
 from engines.report.run_state import RunState, TokenState
-from engines.request import LAWS, Request
+from engines.request import Request
 from spec_tui.present.text import LOSSY, one_line
 
 

@@ -6,13 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engines.core.tree import depths
+from engines.cost.curve import CostCurve
+from engines.laws import LAWS, LawSpec, spec_of
+from engines.laws.spec import after_root, rivals
+from engines.methods import known
+from engines.methods.shared.explain import drafting
 from engines.report.events import Round
+from engines.report.plain_text import LOSSY, one_line
 from engines.report.run_state import RunState
-from spec_tui.present.step import references
-from spec_tui.present.step.drafting import drafting
-from spec_tui.present.step.judging import acceptance, own_token, verification
+from engines.report.wording import chosen, counted, fed, ms, p3, prompt_length, quoted, rows_before, seconds_of, tokens
+from spec_tui.present.step.nodes import TreeNode, nodes_of, unrecorded
 from spec_tui.present.step.phases import StepPosition, event_of, mask, title_of
-from spec_tui.present.step.wording import counted, fed, ms, p3, prompt_length, quoted, rows_before, seconds_of, tokens
+
+_LEVIATHAN = "Leviathan et al. 2023, section 2.3 and algorithm 1"
+_TREES = "REST (He et al. 2024), section 3.2; SpecInfer (Miao et al. 2024)"
+_CACHE = "docs/architecture.md, KV rows"
+_ROUND_SOURCE = "docs/glossary.md, round; Leviathan et al. 2023, section 2.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +44,12 @@ def explain(run: RunState, place: StepPosition, deep: bool = False) -> Explanati
 
 def _reference(run: RunState, place: StepPosition, event: Round | None) -> str:
     started = run.started
-    engine = started.engine if started is not None else ""
-    law = references.of_law(started.law, started.temperature) if started is not None else ""
+    law = LAWS[started.law].reference(started.temperature) if started is not None and started.law in LAWS else ""
+    spec = known(started.engine) if started is not None else None
     return {
-        "context": references.CACHE if event is None else references.ROUND,
-        "draft": references.of_engine(engine), "tree": references.TREES,
-        "verify": references.LEVIATHAN, "accept": law, "correct": law, "keep": references.CACHE,
+        "context": _CACHE if event is None else _ROUND_SOURCE,
+        "draft": (spec.reference or spec.source) if spec is not None else "", "tree": _TREES,
+        "verify": _LEVIATHAN, "accept": law, "correct": law, "keep": _CACHE,
     }[place.phase]
 
 
@@ -79,7 +88,7 @@ def _first(run: RunState, number: int, event: None, deep: bool) -> list[str]:
                 f"target gives it {p3(made.first.prob)}."]
     favourites = ", ".join(f"{quoted(c.piece)} {p3(c.prob)}" for c in made.first.top)
     return [f"The first token is {quoted(made.first.piece)}, to which the target gives {p3(made.first.prob)}. Nothing "
-            "was drafted yet.", *([f"Its favourites: {favourites}."] if deep and favourites else [])]
+            "was drafted yet.", *([f"Its likeliest tokens: {favourites}."] if deep and favourites else [])]
 
 
 def _filled(run: RunState, number: int, event: None, deep: bool) -> list[str]:
@@ -92,6 +101,11 @@ def _filled(run: RunState, number: int, event: None, deep: bool) -> list[str]:
              f"token {quoted(made.first.piece)} is not read yet: {goes}."]
     return words + ["Rows are never computed again while the text before them stays: a round feeds only what the "
                     "cache lacks."] * deep
+
+
+def _law(run: RunState) -> LawSpec:
+    started = run.started
+    return spec_of(started.law if started is not None else "", started.temperature if started is not None else 0.0)
 
 
 # -- a round --------------------------------------------------------------------------------------
@@ -107,10 +121,6 @@ def _context(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
         words.append(f"The KV cache holds {counted(rows_before(run, number), 'row')}, those of all tokens but the root"
                      f"{m}. A round is a draft, one forward of the target, and a verdict.")
     return words
-
-
-def _draft(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
-    return drafting(run, event, deep)
 
 
 def _tree(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
@@ -132,21 +142,93 @@ def _tree(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
 
 
 def _verify(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
-    return verification(run, event, deep)
+    """The forward: its rows, its time, what the target says at them; not yet what comes of it."""
+    rows = 1 + len(event.draft.tokens)
+    if rows == 1:
+        words = [f"One forward of the target over one row, the root: {ms(event.verify_seconds)}."]
+    else:
+        words = [f"One forward of the target scores the root and {counted(rows - 1, 'drafted node')} together: {rows} "
+                 f"rows in {ms(event.verify_seconds)}." + _price(run, rows)]
+    rule = _law(run).rule(run.started) if run.started is not None else "At every row the target says what it has there."
+    words.append(rule + after_root(run, event))
+    return words + (_rows(run, event) if deep else [])
+
+
+def _price(run: RunState, rows: int) -> str:
+    started = run.started
+    if started is None or not started.price:
+        return ""
+    curve = CostCurve(started.price)
+    return (f" By t(n), measured at load, that costs ×{curve.at(rows) / curve.at(1):.2f} of one row: a forward mostly "
+            "reads weights, and reads them once for all rows.")
+
+
+def _rows(run: RunState, event: Round) -> list[str]:
+    words, missing = [], unrecorded(event)
+    size = len(event.draft.tokens)
+    if size:
+        known = [n for n in nodes_of(event) if n.p is not None and n.q is not None and not _shared_noise(run, n)]
+        if known:
+            apart = sum(abs(n.p - n.q) for n in known) / len(known)
+            words.append(f"Over {counted(len(known), 'node')} with both, draft and target differ by {apart:.3f} in the "
+                         "probability of the token.")
+        words.append(f"What the target has is recorded at all {size + 1} rows." if not missing else
+                     f"What the target has at {counted(missing, 'node')} of {size} was not recorded, since the walk "
+                     "did not come there; a run with all rows recorded has it.")
+    words.append(f"The first token made here is number {event.position} of the context; a node at depth d stands at "
+                 f"position {event.position - 1} + d.")
+    return words
+
+
+def _shared_noise(run: RunState, node: TreeNode) -> bool:
+    """Whether a node's q is a belief that includes the noise, and so not to be compared with p."""
+    return _law(run).shares_noise and node.origins[0].source == "draft"
 
 
 def _accept(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
-    return acceptance(run, event, deep)
+    """The walk down the tree."""
+    kept, deepest = len(event.path), max(depths(event.draft.parents), default=0)
+    head = f"{kept} of {counted(len(event.draft.tokens), 'drafted node')} accepted"
+    head += f", {kept} of {counted(deepest, 'level')} deep." if deepest != len(event.draft.tokens) else "."
+    law = _law(run)
+    return [f"{head} {law.walk(event)}", *(law.more(event) if deep else ()), *_lossy_above(run)]
+
+
+def _lossy_above(run: RunState) -> list[str]:
+    """Of a lossy law at temperature 0: what it comes to there."""
+    started = run.started
+    if started is None or started.lossless or started.temperature > 0:
+        return []
+    return [f"At temperature 0 the law {one_line(started.law, 20)} keeps the likeliest token only, as greedy decoding "
+            f"does; above it, it is {LOSSY}."]
 
 
 def _correct(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
-    return own_token(run, event, deep)
+    """The token that the target wrote by itself, after the path."""
+    last = event.emitted[-1]
+    what = f"{quoted(last.piece)}, to which it gives {p3(last.prob)}"
+    words = []
+    if last.kind == "bonus":
+        words.append(f"The path was accepted to its end, and the row there says what follows: {what}. It is a bonus: "
+                     "the same forward gave it, at no cost.")
+    elif last.kind == "corrected":
+        words.append(f"The draft said {rivals(event)} here; the target's own token is {what}. It stays: so even a "
+                     f"draft that is all wrong costs no token, and this round makes {tokens(len(event.emitted))}.")
+    else:
+        words.append(f"Nothing was drafted: the target's token is {what}. The round makes one token.")
+    words += _law(run).own_token(last)
+    if deep and last.top:
+        words.append(f"Its likeliest tokens here: {', '.join(chosen(c) for c in last.top)}.")
+    if deep and last.gap is not None:
+        noise = f"; the noise of the token is {last.noise:+.3f}" if last.noise is not None else ""
+        words.append(f"It won by {last.gap:.3f} over the next best score{noise}.")
+    return words
 
 
 def _keep(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     rows, kept = 1 + len(event.draft.tokens), 1 + len(event.path)
     before, own = rows_before(run, number), event.emitted[-1] if event.emitted else None
-    words = [f"The forward wrote {counted(rows, 'row')} behind the cache. Kept: {kept}, the root's and "
+    words = [f"The forward wrote {counted(rows, 'row')} after the cache. Kept: {kept}, the root's and "
              f"{counted(kept - 1, 'accepted node')}; forgotten: {rows - kept}. The cache grows from {before} to "
              f"{event.cache_length} rows."]
     if own is not None and own.node < 0:
@@ -172,6 +254,6 @@ def _leaves(parents: tuple[int, ...]) -> int:
 _Maker = Callable[[RunState, int, Round, bool], list[str]]
 _PREFILL: dict[str, Callable] = {"context": _prompt, "verify": _prefill, "correct": _first, "keep": _filled}
 _ROUND: dict[str, _Maker] = {
-    "context": _context, "draft": _draft, "tree": _tree, "verify": _verify, "accept": _accept, "correct": _correct,
-    "keep": _keep,
+    "context": _context, "draft": lambda run, number, event, deep: drafting(run, event, deep), "tree": _tree,
+    "verify": _verify, "accept": _accept, "correct": _correct, "keep": _keep,
 }

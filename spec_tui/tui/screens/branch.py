@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Footer, Static
 
-from engines.methods.registry import find
+from engines.methods import find
 from engines.report.run_state import RunState
 from engines.request import Request
 from spec_tui.present.step.branching import Future, differences, first_difference, future, verdict

@@ -11,9 +11,8 @@ from textual.strip import Strip
 from textual.widgets import Footer, Static, TextArea
 
 from engines.cost.curve import CostCurve
-from engines.cost.self_speculation import ENGINES
 from engines.errors import SpecError, UsageProblem
-from engines.methods.registry import find
+from engines.methods import drafts_itself, find
 from engines.report.events import Started
 from engines.report.run_state import RunState
 from spec_tui.present import audit_words as verdict
@@ -582,7 +581,7 @@ class ChatScreen(HasActions, Screen):
         """The layers panel; it comes and goes with an engine that drafts with a part of the target."""
         session = self.session
         engine = session.settings.resolved(session.ready)
-        if (engine in ENGINES) != self._drafts_itself:
+        if drafts_itself(engine) != self._drafts_itself:
             self._drafts_itself = not self._drafts_itself
             self.show_panel("layers", self._drafts_itself)
         run, _ = self.shown_run()

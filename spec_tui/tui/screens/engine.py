@@ -12,8 +12,8 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option as Item
 
 from engines.errors import UsageProblem
+from engines.methods import MethodSpec, find, specs
 from engines.methods.options import Option
-from engines.methods.registry import EngineSpec, find, specs
 from engines.report.events import Ready
 from spec_tui.present.text import LOSSY, one_line
 from spec_tui.present.token_styles import STAND_OUT, marked
@@ -74,7 +74,7 @@ class EngineScreen(SpecModal[ChatSettings]):
         engines.highlighted = [spec.id for spec in specs()].index(self.chosen)
         engines.focus()
 
-    def _label(self, spec: EngineSpec) -> Content:
+    def _label(self, spec: MethodSpec) -> Content:
         missing = bool(unavailable(spec, self.ready))
         mark = (" not available" if missing else " lossless", "$tok-prompt") if missing or spec.lossless else (
             f" {LOSSY} ", STAND_OUT)
@@ -89,7 +89,7 @@ class EngineScreen(SpecModal[ChatSettings]):
         self.query_one("#about", Static).update("\n\n".join(filter(None, (spec.summary, missing, spec.source))))
         await self._show_options(spec)
 
-    async def _show_options(self, spec: EngineSpec) -> None:
+    async def _show_options(self, spec: MethodSpec) -> None:
         form = self.query_one("#options", Vertical)
         await form.query(Field).remove()
         self.query_one("#options-title", Static).update(

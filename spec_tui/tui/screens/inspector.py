@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engines.core.tree import children
+from engines.laws import trying
 from engines.report.events import Choice, Layers, Origin, Round
 from engines.report.run_state import RunState, TokenState, origin_of
 from spec_tui.present import audit_words as verdict
@@ -87,7 +88,7 @@ def explain(run: RunState, index: int) -> Content:
         if all(c.token != token.emitted.token for c in token.emitted.top[:6]):
             lines.append(_choice(Choice(token.emitted.token, token.piece, token.emitted.prob), token))
     if token.emitted.trials:
-        lines += [Content(""), *trials.lines(law, token.emitted.trials, event)]
+        lines += [Content(""), *trials.lines(trying(law), token.emitted.trials, event)]
     return Content("\n").join(lines)
 
 
@@ -95,10 +96,10 @@ def fate(token: TokenState, event: Round | None, law: str = "") -> str:
     """One sentence on what happened."""
     if event is None:
         return "The first token comes from the prefill: the target had read the prompt, nothing was drafted yet."
-    itself = token.source == "draft" and "exit threshold" in event.note  # no other drafter has one
+    itself = token.source == "draft" and "exit_threshold" in event.note
     who = "a part of the target" if itself else marks.SOURCES.get(token.source, token.source)
     if token.emitted.trials:
-        return trials.fate(law, token, who)
+        return trying(law).fate(token, who)
     if token.kind == "accepted":
         return f"Proposed ({who}), and the target chose the same token: accepted."
     if token.kind == "corrected":
@@ -138,7 +139,7 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
         gained = len(event.emitted)
         plural = "s" if gained > 1 else ""
         yield "its round", f"{len(event.draft.tokens)} drafted, {depth} kept, {gained} token{plural} gained"
-        kept, expected = budget_words(event.note)
+        kept, expected = budget_words(event.budget)
         if kept or expected:
             worth, tokens = f"{kept} worth verifying" if kept else "", f"{expected} tokens" if expected else ""
             yield "its budget", ", ".join(filter(None, (worth, tokens)))

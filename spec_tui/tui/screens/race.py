@@ -152,12 +152,12 @@ class RaceScreen(RaceActions, Screen[set[Happening]]):
             self.action_go()
 
     def _complete(self, text: str) -> list[str]:
-        from engines.methods import registry
+        from engines import methods
 
         if not text.startswith("/lanes "):
             return ["/lanes "] if text and "/lanes ".startswith(text) else []
         before, comma, last = text.removeprefix("/lanes ").rpartition(",")
-        return [f"/lanes {before}{comma}{spec.id}" for spec in registry.specs() if spec.id.startswith(last)]
+        return [f"/lanes {before}{comma}{spec.id}" for spec in methods.specs() if spec.id.startswith(last)]
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.draw)

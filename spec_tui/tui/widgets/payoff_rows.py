@@ -3,7 +3,7 @@ they would have to, on one scale."""
 
 from __future__ import annotations
 
-from engines.cost.self_speculation import Payoff
+from engines.methods.shared.payoff import Payoff
 from spec_tui.tui.layers_view import LayersView
 from spec_tui.tui.widgets.lines import clip
 from spec_tui.tui.widgets.price_rows import style_of

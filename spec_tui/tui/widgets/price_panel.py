@@ -6,8 +6,8 @@ from textwrap import wrap
 
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
+from engines.laws import spec_of
 from engines.report.run_state import RunState
-from engines.request import law_mark
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.price_words import DraftCosts, SpeedEstimate, budget_words, conclusion, seen, share
@@ -71,7 +71,7 @@ class PricePanel(StripPanel, can_focus=True):
         started = self._run.started
         if started is None or started.lossless:
             return []
-        return [*spans(one_line(law_mark(started.law)), "text"), ("  ", "text")]
+        return [*spans(one_line(spec_of(started.law).label), "text"), ("  ", "text")]
 
     def _why_nothing(self) -> str:
         started = self._run.started
@@ -156,7 +156,7 @@ class PricePanel(StripPanel, can_focus=True):
         words = [{"auto": "auto", "paper": "as published or set"}.get(budget, other)]
         if total := self._seen.judged:
             words.append(f"expected {self._seen.expected / total:.2f} a round, made {self._seen.made / total:.2f}")
-        if this := ", ".join(filter(None, budget_words(self._run.rounds[self._index].note))) if rounds else "":
+        if this := ", ".join(filter(None, budget_words(self._run.rounds[self._index].budget))) if rounds else "":
             words.append(f"{HERE} {this}")
         rows = [("draft   ", self._drafting(found)), ("budget  ", " · ".join(words))]
         if tall:

@@ -7,10 +7,10 @@ from textwrap import wrap
 from textual.events import Click
 from textual.message import Message
 
+from engines.report.wording import counted
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of, title_of
 from spec_tui.present.step.player import MOST, StepPlayer, score
-from spec_tui.present.step.wording import counted
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets import step_rows
 from spec_tui.tui.widgets.lines import clip, size

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from engines.laws import LawSpec, trying
 from engines.report.events import Choice, Round
 from engines.report.run_state import RunState
-from spec_tui.present.step.judging import point_masses
+from engines.report.wording import prompt_length, rows_before
 from spec_tui.present.step.nodes import TreeNode, nodes_of, order, root_of
 from spec_tui.present.step.phases import StepPosition, emits, event_of, mask, written
-from spec_tui.present.step.wording import prompt_length, rows_before
 from spec_tui.present.text import one_line, visible
 from spec_tui.present.token_styles import LETTERS, proposer
 from spec_tui.tui.widgets import retrieval_rows
@@ -115,11 +115,9 @@ def _verify(run: RunState, place: StepPosition, event: Round, width: int, height
 
 
 def _accept(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
-    law = run.started.law if run.started is not None else ""
-    dice = any(e.trials for e in event.emitted)
-    names = {"typical": "  p > threshold", "redraw": "  dice < p"}
-    ratio = "  dice < p/q, q = 1" if point_masses(event) else "  dice < p/q"
-    told = names.get(law, ratio) if dice else "  the target had"
+    law = trying(run.started.law if run.started is not None else "")
+    tried = any(e.trials for e in event.emitted)
+    told = f"  {law.trials_column(event)}" if tried else "  the target had"
     wide = label_width(width)
     head: Row = [(fit("drafted", wide), "muted"), (" draft q  target p", "muted"), (told, "muted")]
     nodes = nodes_of(event)
@@ -134,21 +132,17 @@ def _accept(run: RunState, place: StepPosition, event: Round, width: int, height
             spans += _trials(node, law)
         elif node.fate == "unreached":
             spans.append(("  not reached", "muted"))
-        elif not dice and above is not None:
+        elif not tried and above is not None:
             style = "accepted" if node.fate == "accepted" else {"accepted": "muted"}.get(above.kind, above.kind)
             spans += [("  ", "text"), (_quoted(above.piece), style)]
         rows.append(spans)
     return rows + _left_out(event, len(shown), width)
 
 
-def _trials(node: TreeNode, law: str) -> Row:
+def _trials(node: TreeNode, law: LawSpec) -> Row:
     trial = node.trials[-1]
-    ratio = min(1.0, trial.target_prob / trial.draft_prob) if trial.draft_prob else 0.0
-    rule = {"typical": f"{trial.target_prob:.3f}", "redraw": f"{trial.target_prob:.3f}"}.get(law, f"{ratio:.3f}")
-    sign = (">" if trial.accepted else "≤") if law == "typical" else "<" if trial.accepted else "≥"
-    first, second = (rule, f"{trial.dice:.3f}") if law == "typical" else (f"{trial.dice:.3f}", rule)
-    again = f"  ({len(node.trials)} throws)" if len(node.trials) > 1 else ""
-    return [("  ", "text"), (f"{first} {sign} {second}", "accepted" if trial.accepted else "ghost"), (again, "muted")]
+    again = f"  ({len(node.trials)} draws)" if len(node.trials) > 1 else ""
+    return [("  ", "text"), (law.compared(trial), "accepted" if trial.accepted else "ghost"), (again, "muted")]
 
 
 # -- what the target wrote, and what is kept ------------------------------------------------------

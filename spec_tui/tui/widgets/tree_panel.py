@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from engines.core.tree import children, depths
+from engines.methods import remarks
 from engines.report.events import Draft, Round
 from engines.report.run_state import RunState, origin_of
 from spec_tui.present.text import LOSSY, one_line, visible
@@ -68,18 +69,20 @@ class TreePanel(HasActions, StripPanel, can_focus=True):
         return [head, *body, *foot, *(retrieval_rows.rows(run, index, width, below) if below else ())]
 
     def _foot(self, event: Round, width: int, told: frozenset[str]) -> list[Row]:
-        drafted, (kept, expected) = len(event.draft.tokens), budget_words(event.note)
+        drafted, (kept, expected) = len(event.draft.tokens), budget_words(event.budget)
         if drafted:
             deepest = max(depths(event.draft.parents))
             words = f"{drafted:>3} drafted  {len(event.path):>2} kept  depth {deepest:>2}  {expected}"
         else:
             words = "nothing drafted in this round"
-        others = {k: v for k, v in event.note.items() if v is not None and k not in ("budget", "expected", *told)}
+        others = {label: value for label, value in remarks(self._run.started, event) if label not in told}
+        if event.threads is not None:
+            others["threads"] = event.threads
         notes = [f"{kept} worth verifying"] if kept else []
-        note = _whole([*notes, *(f"{one_line(str(k))} {_scalar(v)}" for k, v in others.items())], width)
+        shown = _whole([*notes, *(f"{one_line(str(k))} {_scalar(v)}" for k, v in others.items())], width)
         rows: list[Row] = [[(fit(words, width), "muted")]]
-        if note:
-            rows.append([(fit(note, width), "muted")])
+        if shown:
+            rows.append([(fit(shown, width), "muted")])
         if event.bias is not None:
             rows.append(spans(f"{LOSSY}: bias {event.bias:.3f} in this round", "muted"))
         return rows

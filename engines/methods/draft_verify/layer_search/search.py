@@ -14,10 +14,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Protocol
 
 from engines.errors import RunFailed, UsageProblem
+from engines.methods import baseline
 from engines.methods.draft_verify.layer_search import search_store
 from engines.methods.draft_verify.layer_search.proposals import Proposals
 from engines.methods.draft_verify.layer_search.search_store import Search, SearchSettings, SearchTrial
-from engines.methods.registry import baseline
 from engines.model.skipped_layers import SkippedLayers
 from engines.progress import BuildProgress, ProgressReporter
 from engines.report.metrics import Metrics, measure

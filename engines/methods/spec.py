@@ -1,4 +1,4 @@
-"""The engines there are. Reading this costs no torch: a drafter's file declares its ``SPEC`` at the top."""
+"""What a method says of itself: for the command line, every screen, and the documentation. Needs no torch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from types import ModuleType
 from typing import Any
 
 from engines.errors import UsageProblem
+from engines.methods.notes import Note
 from engines.methods.options import Option
-
-_MODULES = ("autoregressive", "pld", "rest", "dresd", "draft_model", "rasd", "hybrid", "admg", "draft_verify")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +43,41 @@ class GenerateCall:
     assisted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSpec:
-    """What an engine is, for people and for ``spec-tui engines``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodSpec:
+    """A drafting method.
 
     Attributes:
         id, title: as typed; as shown.
         summary: one sentence on how it drafts.
         source: paper or origin of the method.
+        reference: where to read about its drafting: section, algorithm; "" for ``source``.
+        drafter: "module:Class" of its ``engines.methods.drafter.Drafter``, imported when a run begins.
+        explanation: module with ``draft(run, event, deep)`` and ``nothing(run, event)``, paragraphs on a round's draft
+            and the reason for an empty one (``engines.methods.shared.explain`` is what is said of any method).
+        note: what it remarks on a round.
         options: its options, in display order.
         needs: what must be at hand ("draft model", "datastore", "dense datastore"), empty if nothing.
         lossless: under the lossless laws the text follows the target's distribution exactly.
         searches: it looks into datastores where there are some, and does without where there are none.
         storeless: (option, value) with which it neither needs nor searches datastores; None where there is none.
         presets: what its option ``preset`` stands for, if it has one.
-        baseline: speed-ups are measured against it; exactly one engine is.
+        baseline: it drafts nothing: what the others are compared with.
+        self_speculative: the target drafts for itself, without some of its sublayers.
         race_place: which place it takes (from 1) among the lanes that a race begins with; None for none of them.
         variants: options of further lanes in a benchmark of all engines.
         generate: how transformers does the same; None where it has no such method.
+        default_priority: which method is taken when none is named: of those that can run the one with the largest.
     """
 
     id: str
     title: str
     summary: str
     source: str
+    drafter: str
+    reference: str = ""
+    explanation: str = "engines.methods.shared.explain"
+    note: type[Note] = Note
     options: tuple[Option, ...] = ()
     needs: tuple[str, ...] = ()
     lossless: bool = True
@@ -75,9 +85,20 @@ class EngineSpec:
     storeless: tuple[str, Any] | None = None
     presets: Presets | None = None
     baseline: bool = False
+    self_speculative: bool = False
     race_place: int | None = None
     variants: tuple[Mapping[str, Any], ...] = ()
     generate: GenerateCall | None = None
+    default_priority: int = 0
+
+    def load_drafter(self) -> type:
+        """The drafter class."""
+        module, _, name = self.drafter.partition(":")
+        return getattr(import_module(module), name)
+
+    def load_explanation(self) -> ModuleType:
+        """The module that explains its drafts."""
+        return import_module(self.explanation)
 
     def needed(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """Of ``needs`` those that these options leave."""
@@ -94,7 +115,7 @@ class EngineSpec:
     def _storeless(self, options: Mapping[str, Any]) -> bool:
         return self.storeless is not None and options.get(self.storeless[0]) == self.storeless[1]
 
-    def parse(self, given: dict[str, Any], model: str = "") -> dict[str, Any]:
+    def parse(self, given: Mapping[str, Any], model: str = "") -> dict[str, Any]:
         """All options with values, the given ones checked; ``preset=auto`` as what it means for a model of this name.
 
         Raises:
@@ -107,47 +128,15 @@ class EngineSpec:
                 raise UsageProblem(f"engine {self.id} has no option {name!r}", f"options of {self.id}: {names}")
         preset = {} if self.presets is None else {"preset": self._preset(given, model)}
         defaults = self.defaults(given, model) | preset
-        return {name: option.parse((given | preset).get(name, defaults[name])) for name, option in known.items()}
+        return {name: option.parse({**given, **preset}.get(name, defaults[name])) for name, option in known.items()}
 
-    def defaults(self, given: dict[str, Any], model: str = "") -> dict[str, Any]:
+    def defaults(self, given: Mapping[str, Any], model: str = "") -> dict[str, Any]:
         """The values of options that are not given: the published ones where ``given`` has ``budget=paper``, and those
         of its ``preset``."""
         published = given.get("budget") == "paper"
         values = {o.name: o.paper if published and o.paper is not None else o.default for o in self.options}
         return values | (dict(self.presets.values.get(self._preset(given, model), {})) if self.presets else {})
 
-    def _preset(self, given: dict[str, Any], model: str) -> str:
+    def _preset(self, given: Mapping[str, Any], model: str) -> str:
         word = str(given.get("preset", "auto"))
         return self.presets.auto(model) if word == "auto" else word
-
-
-def specs() -> tuple[EngineSpec, ...]:
-    """All engines, in the order they are shown."""
-    return tuple(module.SPEC for module in _modules().values())
-
-
-def find(engine: str) -> EngineSpec:
-    """The engine with this id. Raises UsageProblem that names those there are."""
-    return _module(engine).SPEC
-
-
-def baseline() -> EngineSpec:
-    """The engine that speed-ups are measured against."""
-    return next(spec for spec in specs() if spec.baseline)
-
-
-def drafter_class(engine: str) -> type:
-    """The drafter class of an engine. Raises UsageProblem that names those there are."""
-    return _module(engine).DRAFTER
-
-
-def _modules() -> dict[str, ModuleType]:
-    modules = [import_module(f"engines.methods.{name}.drafter") for name in _MODULES]
-    return {module.SPEC.id: module for module in modules}
-
-
-def _module(engine: str) -> ModuleType:
-    modules = _modules()
-    if engine not in modules:
-        raise UsageProblem(f"there is no engine {engine!r}", "engines are: " + ", ".join(modules))
-    return modules[engine]

@@ -13,8 +13,6 @@ from engines.cost.speedup_model import SpeedupModel
 from engines.report.events import Round
 from engines.report.metrics import Metrics
 
-ENGINES = ("admg", "draft-verify")
-"""Those that draft with a part of the target."""
 LONGEST = 12  # drafts looked at: those of Draft & Verify
 
 
@@ -77,5 +75,4 @@ def payoff(metrics: Metrics, rounds: Iterable[Round], longest: int = LONGEST) ->
 
 def draft_forwards(event: Round) -> int:
     """How many forwards drafting took in a round."""
-    noted = event.note.get("draft forwards")
-    return noted if type(noted) is int and 0 < noted < 1_000_000 else len(event.draft.tokens)
+    return event.draft_forwards or len(event.draft.tokens)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engines.report.events import Choice, Prefilled, Round
+from engines.report.plain_text import one_line, visible
 from engines.report.run_state import RunState
-from spec_tui.present.text import one_line, visible
 
 MOST = 6  # tokens quoted in a row
 

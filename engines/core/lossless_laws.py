@@ -1,0 +1,207 @@
+"""A law decides which drafted tokens stay: what every law is asked, and the two that keep the target's distribution."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from engines.core.sampling import Sampling, finite, softmax, to_numpy
+from engines.core.tree import DraftTree, Trial
+from engines.randomness import GumbelNoise, SeededRng
+
+
+@dataclass(slots=True)
+class Verdict:
+    """A law's decision on a tree.
+
+    Attributes:
+        path: accepted nodes from the root down.
+        tokens: what is emitted: the tokens of ``path``, then the target's own.
+        rows: for each token the logits [vocabulary] after temperature and filters that it was chosen from, float32.
+        gaps: for each token the lead of the best score, where scores are compared that are not ``rows``; else empty.
+        noise: for each token the Gumbel noise that went into its score; empty without noise.
+        trials: for each token what was tried at its position; empty for laws that try nothing.
+        bias: as in ``engines.report.events.Round``; None for lossless laws.
+    """
+
+    path: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    rows: list[np.ndarray] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    noise: list[float] = field(default_factory=list)
+    trials: list[tuple[Trial, ...]] = field(default_factory=list)
+    bias: float | None = None
+
+
+class Law(ABC):
+    """What the loop and drafters ask of a law.
+
+    Attributes:
+        lossless: the text follows the target's distribution, whatever is drafted.
+        draws: a drafter may draw the nodes of a tree from distributions; the law tries them as they were drawn.
+        compares: the emitted token is the one with the best score.
+    """
+
+    name: ClassVar[str]
+    lossless: ClassVar[bool] = True
+    compares: ClassVar[bool] = False
+    draws = False
+
+    def __init__(self, sampling: Sampling) -> None:
+        self.sampling = sampling
+
+    @abstractmethod
+    def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
+        """Decide on a tree, by logits [1 + nodes, vocabulary], row 0 the root's; ``position`` is the first emitted
+        token's. Raises RunFailed where the model gave nan or infinity."""
+
+    def noise(self, position: int) -> np.ndarray | None:
+        """The noise [vocabulary] that is added to the logits at a position; None where none is."""
+        return None
+
+    def scores(self, logits: torch.Tensor, position: int) -> torch.Tensor:
+        """For drafters that rank: logits [rows, vocabulary], all for one position, as the target will compare its own;
+        their softmax is the drafter's belief."""
+        return self.sampling.warp(logits)
+
+    @abstractmethod
+    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, np.ndarray | None]:
+        """For drafters that write a chain: from logits [vocabulary] a token, the drafter's belief in it, and the
+        distribution it was drawn from (float64 [vocabulary], None where it was not drawn)."""
+
+
+class Exact(Law):
+    """Coupled sampling (Daliri et al. 2024), greedy matching at temperature 0.
+
+    The target's token at a position is ``argmax(warped logits + g(seed, position))``. Follow the draft while a child
+    carries it, and emit it in any case: the text depends on prompt and seed only, never on the drafter.
+    """
+
+    name = "exact"
+    compares = True
+
+    def __init__(self, sampling: Sampling, seed: int, vocab_size: int) -> None:
+        super().__init__(sampling)
+        self._noise = GumbelNoise(seed, vocab_size)
+
+    def noise(self, position: int) -> np.ndarray | None:
+        return None if self.sampling.greedy else self._noise.at(position)
+
+    def scores(self, logits: torch.Tensor, position: int) -> torch.Tensor:
+        """Logits at temperature 0, else warped logits + shared noise."""
+        warped, noise = self.sampling.warp(logits), self.noise(position)
+        return warped if noise is None else warped + torch.from_numpy(noise).to(logits.device)
+
+    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, None]:
+        scores = self._scored(self.sampling.row(to_numpy(logits)), position)
+        token = int(scores.argmax())
+        return token, float(1 / np.exp(scores - scores[token]).sum()), None
+
+    def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
+        table, verdict, node = to_numpy(logits), Verdict(), -1
+        while node is not None:
+            row = self.sampling.row(table[node + 1])
+            token = self._choose(row, position + len(verdict.path), verdict)
+            verdict.rows.append(row)
+            verdict.tokens.append(token)
+            below = tree.carrying(node, token)
+            node = below[0] if below else None
+            if len(below) > 1:
+                node = max(below, key=lambda node: self._reach(tree, table, node, position + len(verdict.tokens)))
+            if node is not None:
+                verdict.path.append(node)
+        return verdict
+
+    def _scored(self, row: np.ndarray, position: int) -> np.ndarray:
+        return row if self.sampling.greedy else row + self._noise.at(position)
+
+    def _choose(self, row: np.ndarray, position: int, verdict: Verdict) -> int:
+        """The token of largest score at a position; above temperature 0 its noise and its lead are noted."""
+        scores = self._scored(row, position)
+        token = int(scores.argmax())
+        score = scores[token]
+        finite(score)
+        if not self.sampling.greedy:
+            scores[token] = -np.inf
+            verdict.noise.append(self._noise.at(position).item(token))
+            verdict.gaps.append(float(score - scores[scores.argmax()]) if len(scores) > 1 else 0.0)
+        return token
+
+    def _reach(self, tree: DraftTree, table: np.ndarray, node: int, position: int) -> int:
+        """How many tokens are accepted from a node down, itself included. Duplicate siblings are one text: which of
+        them is taken changes only how much of the draft is used."""
+        token = int(self._scored(self.sampling.row(table[node + 1]), position).argmax())
+        below = (self._reach(tree, table, child, position + 1) for child in tree.carrying(node, token))
+        return 1 + max(below, default=0)
+
+
+class Rejection(Law):
+    """Speculative sampling (Leviathan et al. 2023, Chen et al. 2023), recursive over siblings.
+
+    A drafted token x is accepted with ``min(1, p(x) / q(x))``, else the law goes on with ``norm(max(0, p - q))``: it
+    tries the next sibling against that, and in the end draws from it. A draft without a distribution is a point mass.
+
+    Siblings drawn independently (SpecInfer, Miao et al. 2024) share one q, and each draw is tried, repeats too: a
+    repeat is never accepted, but its rejection takes q from p once more; leaving it out would bias the text. Siblings
+    drawn without replacement (EAGLE, Li et al. 2024) are tried against q without the earlier ones.
+    """
+
+    name = "rejection"
+
+    def __init__(self, sampling: Sampling, seed: int, rng: SeededRng | None = None) -> None:
+        super().__init__(sampling)
+        self.rng, self.draws = rng or SeededRng(seed), not sampling.greedy
+
+    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, np.ndarray]:
+        row = self.sampling.row(to_numpy(logits))
+        dist = self.sampling.probs(row)
+        token = self.rng.draw(dist)
+        return token, float((softmax(row) if self.sampling.greedy else dist)[token]), dist
+
+    def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
+        table, tries, verdict, node = to_numpy(logits), tree.tries(), Verdict(), -1
+        while node is not None:
+            row = self.sampling.row(table[node + 1])
+            node, p, trials = self._try(tree, node, tries.get(node, ()), self.sampling.probs(row))
+            verdict.rows.append(row)
+            verdict.tokens.append(self.rng.draw(p) if node is None else tree.tokens[node])
+            verdict.trials.append(trials)
+            if node is not None:
+                verdict.path.append(node)
+        return verdict
+
+    def _try(
+        self, tree: DraftTree, parent: int, tried: Sequence[int], p: np.ndarray
+    ) -> tuple[int | None, np.ndarray, tuple[Trial, ...]]:
+        """Try what was drafted below a node: the accepted child or None, what is left of p, the trials."""
+        q = tree.dists.get(parent) if tree.dists is not None else None
+        trials = []
+        for child in tried:
+            token = tree.tokens[child]
+            px, qx = float(p[token]), float(q[token]) if q is not None else 1.0
+            drawn, accepted = self.rng.accept(min(1.0, px / qx) if qx > 0 else 0.0)
+            trials.append(Trial(child, px, qx, drawn, accepted))
+            if accepted:
+                return child, p, tuple(trials)
+            p = without(p, token) if q is None else _normed(np.maximum(p - q, 0), p)
+            if q is not None and tree.distinct:
+                q = without(q, token)
+        return None, p, tuple(trials)
+
+
+def without(p: np.ndarray, token: int) -> np.ndarray:
+    """A distribution [vocabulary] without one token; itself where nothing else is left."""
+    rest = p.copy()
+    rest[token] = 0
+    return _normed(rest, p)
+
+
+def _normed(rest: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """``rest`` scaled to total 1; ``otherwise`` where nothing is left (p equal to q up to rounding)."""
+    total = rest.sum()
+    return rest / total if total > 0 else otherwise

@@ -1,0 +1,40 @@
+"""The hybrid of several sources in words."""
+
+from __future__ import annotations
+
+from engines.methods import known, note_of
+from engines.methods.hybrid import CONVERSATION, HybridNote
+from engines.methods.shared.explain import Words, top
+from engines.report.events import Round
+from engines.report.plain_text import one_line
+from engines.report.run_state import RunState
+from engines.report.wording import joined, tokens
+
+
+def draft(run: RunState, event: Round, deep: bool) -> Words:
+    note: HybridNote = note_of(run.started, event)
+    who = _source(note.drafted_by) if note.drafted_by is not None else "none of them"
+    words = [f"Every source drafts, and the one with the best score is verified, {who}: scores {_scores(note)}. It "
+             f"drafts {tokens(len(event.draft.tokens))}, the likeliest first {top(event)}."]
+    return words + ["A score is the sum of the probabilities of a draft's paths, the number of tokens expected to be "
+                    "accepted; with budget=auto they count as far as they came true before."] * deep
+
+
+def nothing(run: RunState, event: Round) -> str:
+    if event.retrieval is None:
+        return "there was no room for a draft"
+    told = _scores(note_of(run.started, event))
+    return "no source found anything" + (f" (scores: {told})" if told else "")
+
+
+def _scores(note: HybridNote) -> str:
+    """The score of each source; "" where there is none."""
+    return joined(f"{_source(name)} {score:.2f}" for name, score in note.scores.items()) if note.scores else ""
+
+
+def _source(name: str) -> str:
+    if name == CONVERSATION:
+        return "this conversation"
+    if (spec := known(name)) is None:
+        return one_line(name)
+    return "nearness of meaning" if "dense datastore" in spec.needs else "exact match"

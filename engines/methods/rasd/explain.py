@@ -1,0 +1,32 @@
+"""RASD in words."""
+
+from __future__ import annotations
+
+from engines.methods.shared import explain
+from engines.methods.shared.explain import Words, passage
+from engines.report.events import Round
+from engines.report.run_state import RunState, origin_of
+from engines.report.wording import counted, ms, quoted, tokens
+
+
+def draft(run: RunState, event: Round, deep: bool) -> Words:
+    found, tree = event.retrieval, event.draft
+    if found is None:
+        return explain.draft(run, event, deep)
+    mine = sum(origin_of(tree, n).source == "draft" for n in range(len(tree.tokens)))
+    cut, both = sum(count for _, count in found.pruned), sum(origin >= 0 for origin in tree.also)
+    looked = f"matched the last {tokens(found.match)}" if found.match else "found nothing"
+    words = [f"RASD joins two trees: {counted(mine, 'node')} of the draft model and {len(tree.tokens) - mine} that "
+             f"only the lookup proposed; it {looked}. Both proposed {both}. Pruned: {counted(cut, 'node')} below first "
+             "tokens that are not among the draft model's likeliest."]
+    if not deep:
+        return words
+    gone = ", ".join(f"{quoted(piece)} ×{count}" for piece, count in found.pruned[:5])
+    return [*words, f"{counted(found.hits, 'hit')}, {found.used} used, in {ms(found.seconds)}; drafting took "
+            f"{ms(event.draft_seconds)} in all." + (f" Cut off: {gone}." if gone else ""), *passage(event)]
+
+
+def nothing(run: RunState, event: Round) -> str:
+    if event.retrieval is None:
+        return "there was no room for a draft"
+    return "neither the draft model nor the lookup gave anything"

@@ -1,0 +1,102 @@
+"""A dynamic draft tree of likeliest tokens, expanded as EAGLE-2 expands (Li et al. 2024)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engines.core.tree import DraftTree
+from engines.methods.shared.predictor import Predictor
+from engines.report.event_types import Origin
+
+if TYPE_CHECKING:
+    import torch
+
+    from engines.core.lossless_laws import Law
+
+
+@dataclass(frozen=True, slots=True)
+class TreeDraft:
+    """What a tree drafter hands to one that it is a part of (its method ``grow``): a tree from which no budget chose.
+
+    Attributes:
+        tree: its nodes are point masses, siblings distinct.
+        seconds: what drafting it takes, by the drafter's price; 0 where that is not known.
+        favourites: the drafter's likeliest first tokens, the best first; empty where it was not asked.
+    """
+
+    tree: DraftTree
+    seconds: float = 0.0
+    favourites: tuple[int, ...] = ()
+
+
+class ExpandedTree:
+    """Level by level the ``top_k`` nodes of highest path probability get ``top_k`` children each. A path's probability
+    never exceeds its parent's, so with ties going to the earlier node the best nodes are closed under parents."""
+
+    def __init__(
+        self, predictor: Predictor, law: Law, origin: Origin, context: Sequence[int], ends: Collection[int], top_k: int
+    ) -> None:
+        self._predictor, self._law, self._context, self._ends = predictor, law, context, ends
+        self.top_k = top_k
+        self.tree = DraftTree(origins=[origin])
+        self.levels = 0
+        self._scores: list[float] = []  # log probabilities of the paths
+        self._beam: list[int] = [-1]
+        self._rows: dict[int, int] = {}
+        self.favourites: tuple[int, ...] = ()
+
+    def grow(self, more: Callable[[list[float]], bool], favourites: int = 0) -> None:
+        """Expand while ``more`` says so, given the chance that something of each level is accepted; keep the
+        ``favourites`` likeliest first tokens."""
+        reach: list[float] = []
+        while self._beam and more(reach):
+            logits = after_nodes(self._predictor, self._context, self.tree, self._beam, self._rows)
+            if not self.levels and favourites:
+                self.favourites = self._likeliest(logits, favourites)
+            found = self._children(logits, len(self._context) + self.levels)
+            self.levels += 1
+            reach.append(min(1.0, sum(math.exp(self._scores[i]) for i in found)))
+            open_nodes = [i for i in found if self.tree.tokens[i] not in self._ends]
+            self._beam = sorted(sorted(open_nodes, key=lambda i: -self._scores[i])[: self.top_k])
+        self._predictor.drop()
+
+    def best(self, nodes: int) -> DraftTree:
+        """At most ``nodes`` of the nodes, those of highest path probability."""
+        order = sorted(range(len(self.tree)), key=lambda i: -self._scores[i])
+        return self.tree.select(sorted(order[:nodes]))
+
+    def _likeliest(self, logits: torch.Tensor, count: int) -> tuple[int, ...]:
+        """Tokens by the law's scores of the root's logits [1, vocabulary], the best first."""
+        values, tokens = self._law.scores(logits, len(self._context))[0].topk(min(count, logits.shape[-1]))
+        return tuple(t for t, value in zip(tokens.tolist(), values.tolist()) if value > float("-inf"))
+
+    def _children(self, logits: torch.Tensor, position: int) -> list[int]:
+        """Add the ``top_k`` likeliest children of each node of the beam, by its logits [beam, vocabulary]."""
+        log_probs = self._law.scores(logits, position).log_softmax(-1)
+        values, tokens = log_probs.topk(min(self.top_k, log_probs.shape[-1]), -1)
+        first, tree = len(self.tree), self.tree
+        for node, row_values, row_tokens in zip(self._beam, values.tolist(), tokens.tolist()):
+            above = self._scores[node] if node >= 0 else 0.0
+            for value, token in zip(row_values, row_tokens):
+                if value > float("-inf"):
+                    tree.tokens.append(token)
+                    tree.parents.append(node)
+                    tree.probs.append(math.exp(value))
+                    tree.origin.append(0)
+                    self._scores.append(above + value)
+        return list(range(first, len(tree)))
+
+
+def after_nodes(
+    predictor: Predictor, context: Sequence[int], tree: DraftTree, beam: list[int], rows: dict[int, int]
+) -> torch.Tensor:
+    """Logits [beam, vocabulary] after each node of the beam, in one forward; [-1] stands for the root. ``rows`` says in
+    which row of the predictor's forwards each earlier node was read, and gets these."""
+    if beam == [-1]:
+        return predictor.after(context)[None]
+    parents = [rows.get(tree.parents[i], -1) for i in beam]
+    rows |= {node: len(rows) + row for row, node in enumerate(beam)}
+    return predictor.level([tree.tokens[i] for i in beam], parents)

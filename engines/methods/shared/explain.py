@@ -1,0 +1,114 @@
+"""What Step says of a round's draft, whatever method made it, and words that the explanations of methods share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import ModuleType
+
+from engines.methods import known
+from engines.report.event_types import Origin
+from engines.report.events import Round
+from engines.report.plain_text import one_line
+from engines.report.run_state import RunState, best_path, origin_of
+from engines.report.wording import context_tail, joined, listed, ms, p3, quoted, tokens
+
+Words = list[str]
+_WHO = {
+    "prompt": "copied from the prompt", "output": "copied from the answer so far", "draft": "from the draft model",
+    "retrieval": "retrieved from a datastore", "target": "from the target",
+}
+
+
+def drafting(run: RunState, event: Round, deep: bool) -> Words:
+    """Paragraphs on the draft of a round: what was looked up or asked, what it gave, what it cost."""
+    spec = known(run.started.engine) if run.started is not None else None
+    words: ModuleType | None = spec.load_explanation() if spec is not None else None
+    if not event.draft.tokens and not (spec is not None and spec.baseline):
+        return [f"Nothing is drafted in this round: {_why_not(run, event, words)}. The target's forward then has one "
+                "row, and gives one token, as in autoregressive decoding."]
+    told = (words.draft if words is not None else draft)(run, event, deep)
+    return told + (_budget(event) if deep else [])
+
+
+def draft(run: RunState, event: Round, deep: bool) -> Words:
+    """What can be said of any draft."""
+    tree = event.draft
+    by = Counter(origin_of(tree, node).source for node in range(len(tree.tokens)))
+    told = joined(f"{count} {_WHO.get(source, source)}" for source, count in by.most_common())
+    engine = one_line(run.started.engine, 40) if run.started is not None else ""
+    words = [f"The engine {engine} drafted {tokens(len(tree.tokens))}: {told}. The likeliest path: "
+             f"{listed(tree.pieces[n] for n in best_path(tree))}. It took {ms(event.draft_seconds)}."]
+    notes = ", ".join(f"{one_line(str(k), 40)} {one_line(str(v), 24)}" for k, v in event.note.items() if v is not None)
+    return words + [f"It remarks: {notes}."] * bool(deep and notes) + (passage(event) if deep else [])
+
+
+def nothing(run: RunState, event: Round) -> str:
+    """Why nothing was drafted though there was room for it."""
+    return "the drafter proposed nothing"
+
+
+def _why_not(run: RunState, event: Round, words: ModuleType | None) -> str:
+    """Why nothing was drafted: there was no room, it was not expected to pay, or nothing was found."""
+    started, chosen = run.started, event.budget
+    made = event.position - run.prefilled.prompt_tokens if run.prefilled is not None else 0
+    if started is not None and 0 < started.max_new_tokens <= made + 1:
+        return "the answer may have only one more token, and the target makes one anyway"
+    if chosen is not None and chosen.kept == 0:
+        what = "no token of the draft model" if chosen.proposed is None else (
+            f"none of the {chosen.proposed} nodes that were found")
+        return f"{what} is expected to pay (budget auto)"
+    return (words.nothing if words is not None else nothing)(run, event)
+
+
+def _budget(event: Round) -> Words:
+    chosen = event.budget
+    if chosen is None:
+        return []
+    kept = str(chosen.kept) if chosen.proposed is None else f"{chosen.kept} of {chosen.proposed}"
+    return [f"The budget (auto) found {kept} worth verifying: with them the round is expected to make "
+            f"{chosen.expected:g} tokens for its time."]
+
+
+def suffix(run: RunState, event: Round, count: int | None) -> str:
+    """The last tokens of the text before a round, quoted."""
+    return f"‹{one_line(''.join(context_tail(run, event.position, min(count or 0, 12))), 48)}›"
+
+
+def place(origin: Origin) -> str:
+    """Where something was copied from."""
+    words = {"prompt": "prompt", "output": "answer so far"}.get(origin.source, one_line(origin.source))
+    return words if origin.place is None else f"{words}, right before position {origin.place}"
+
+
+def stores(run: RunState) -> str:
+    """The datastores of a run."""
+    names = run.started.datastores if run.started is not None else ()
+    return "the datastore " * (len(names) == 1) + joined(one_line(n, 40) for n in names) if names else "the datastores"
+
+
+def times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def top(event: Round) -> str:
+    """The likeliest first token of a draft."""
+    path = best_path(event.draft)
+    if not path:
+        return "none"
+    prob = event.draft.probs[path[0]]
+    return quoted(event.draft.pieces[path[0]]) + (f" ({p3(prob)})" if prob is not None else "")
+
+
+def passage(event: Round) -> Words:
+    """Where the most important passage is."""
+    found = event.retrieval.passages if event.retrieval is not None else ()
+    if not found:
+        return []
+    line = "" if found[0].line is None else f", line {found[0].line}"
+    return [f"The first passage: {one_line(found[0].datastore, 40)}, {one_line(found[0].document, 60)}{line}."]
+
+
+def option_range(run: RunState, low: str, high: str) -> str:
+    """``n = 3 down to 1``, by the names of two options."""
+    low, high = (run.started.options.get(name, "?") for name in (low, high))
+    return f"n = {high} down to {low}"

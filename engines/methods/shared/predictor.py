@@ -1,0 +1,77 @@
+"""What steps a draft forward: a draft model, the target without some of its sublayers, a learned head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    from engines.model.causal_model import CausalModel
+
+
+class Predictor(Protocol):
+    """Gives logits [..., vocabulary of the target] after drafted tokens. Chains and trees grow on it."""
+
+    def readable(self, context: Sequence[int]) -> bool:
+        """Whether it can read every token of this context."""
+
+    def after(self, context: Sequence[int]) -> torch.Tensor:
+        """Logits [vocabulary] after the last token of the context. What it read before of it is not read again."""
+
+    def step(self, token: int) -> torch.Tensor:
+        """Logits [vocabulary] after one more token of a chain."""
+
+    def level(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
+        """Logits [tokens, vocabulary] after nodes of a tree, whose ``parents`` are indices of nodes of earlier levels
+        in the order given, -1 for children of the root."""
+
+    def drop(self) -> None:
+        """Forget the nodes of a tree."""
+
+
+class ModelPredictor:
+    """A causal model with a KV buffer of its own, or the target itself.
+
+    Args:
+        vocab_size: of the target. Models of one vocabulary may pad their embeddings differently, and at a high
+            temperature the target can emit padding that the draft model has no embedding for.
+    """
+
+    def __init__(self, model: CausalModel, vocab_size: int) -> None:
+        self.model, self.vocab_size = model, vocab_size
+        self._checked, self._unreadable = 0, False
+
+    def restart(self) -> None:
+        """Another context comes."""
+        self._checked, self._unreadable = 0, False
+
+    def readable(self, context: Sequence[int]) -> bool:
+        if self.model.vocab_size < self.vocab_size and not self._unreadable:
+            self._unreadable = max(context[self._checked :], default=0) >= self.model.vocab_size
+            self._checked = len(context)
+        return not self._unreadable
+
+    def after(self, context: Sequence[int]) -> torch.Tensor:
+        return self._fit(self.model.extend(context[self.model.rewind(context) :]))
+
+    def step(self, token: int) -> torch.Tensor:
+        return self._fit(self.model.extend([token]))
+
+    def level(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
+        return self._fit(self.model.forward(tokens, parents))
+
+    def drop(self) -> None:
+        self.model.drop()
+
+    def _fit(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logits in the target's width."""
+        width = logits.shape[-1]
+        if width == self.vocab_size:
+            return logits
+        if width > self.vocab_size:
+            return logits[..., : self.vocab_size]
+        import torch
+
+        return torch.nn.functional.pad(logits, (0, self.vocab_size - width), value=float("-inf"))
