@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from engines import methods
+from engines.core.lossless_laws import Verdict
+from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.datastores.events import Probed, ProbeDraft
 from engines.datastores.storage import catalog
 from engines.errors import UsageProblem
-from engines.methods.drafter import DraftLimits, Outcome, Resources
+from engines.methods.drafter import Resources
+from engines.model.feature_request import Tap
 from engines.report.event_types import Draft, Retrieval
 from engines.request import Request
 
 if TYPE_CHECKING:
+    import torch
+
     from engines.datastores.search.open_datastores import OpenDatastores
     from engines.datastores.storage.manifest import ModelIdentity
     from engines.detokenizer import Detokenizer
@@ -79,14 +84,15 @@ def probe_part(
         UsageProblem, DatastoreProblem: see ``OpenDatastores.sparse``.
     """
     spec = next(spec for spec in methods.specs() if spec.needs == (NEEDS[part],))
-    resources = Resources(None, vocab_size, shelf=datastores, words=detokenizer, datastores=(name,))
+    resources = Resources(
+        law=None, vocab_size=vocab_size, target=_Read(hidden), shelf=datastores, words=detokenizer, datastores=(name,)
+    )
     options = spec.parse({})
-    drafter = registry.drafter_class(spec.id)(resources, **options | {k: v for k, v in sizes.items() if k in options})
-    outcome = Outcome(list(context), len(context) - 1, DraftTree(), (), (context[-1],), None)
-    if hidden is not None:
-        import torch
-
-        outcome.hidden = torch.from_numpy(hidden[None])
+    drafter = spec.load_drafter()(resources, **options | {k: v for k, v in sizes.items() if k in options})
+    outcome = Outcome(
+        context=list(context), prompt_length=len(context) - 1, position=len(context) - 1, tree=DraftTree(),
+        verdict=Verdict(tokens=[context[-1]]), logits=None,
+    )
     drafter.start(outcome)  # reads the datastore into memory, so that the lookup is timed as in a run
     tree = drafter.propose(list(context), DraftLimits(sizes.get("length", _NODES), _NODES))
     draft = Draft(
@@ -95,6 +101,19 @@ def probe_part(
     )
     remark = datastores.dense((name,))[0].remark if part == "dense" else ""
     return ProbeDraft(spec.id, spec.title, draft, tree.retrieval or Retrieval(0.0), remark)
+
+
+class _Read:
+    """A target that has read the context, as far as the drafters of a probe ask it."""
+
+    def __init__(self, hidden: np.ndarray | None) -> None:
+        self.features, self._hidden = self, hidden
+
+    def latest(self, tap: Tap) -> torch.Tensor:
+        """Its last hidden state [1, H]."""
+        import torch
+
+        return torch.from_numpy(self._hidden[None])
 
 
 def pieces_of(context: Sequence[int], detokenizer: Detokenizer) -> tuple[str, ...]:
