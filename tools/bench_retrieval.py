@@ -27,7 +27,7 @@ import pages  # noqa: E402
 import sample_prompts  # noqa: E402
 
 if TYPE_CHECKING:
-    from engines.race.result import LaneFigures, Result
+    from engines.race.result import LaneFigures, RaceResult
     from engines.runtime import Runtime
 
 LIBRARY, LIBRARY_DENSE, LIBRARY_TOKENS = "python-stdlib", "bench-python-dense", 60_000
@@ -113,13 +113,13 @@ def table(runtime: Runtime, lanes: tuple[str, ...], prompts: list[str], repeats:
     """One race as a table; raises SystemExit where the lanes did not write the same texts."""
     from engines import Request
     from engines.race.lanes import Race, parse_lane
-    from engines.race.result import Result
+    from engines.race.result import RaceResult
     from engines.race.runner import race
 
     asked = Race(
         tuple(map(parse_lane, lanes)), Request((), max_new_tokens=tokens), tuple((text,) for text in prompts), repeats
     )
-    result = Result()
+    result = RaceResult()
     for event in race(runtime, asked):
         result.add(event)
     columns = COUNTED + (TIMED if lanes is AUTO else ())
@@ -137,20 +137,20 @@ def table(runtime: Runtime, lanes: tuple[str, ...], prompts: list[str], repeats:
     return "\n".join([f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *rows, "", foot + "."])
 
 
-def counted(figures: LaneFigures, result: Result) -> list[str]:
+def counted(figures: LaneFigures, result: RaceResult) -> list[str]:
     """What was accepted. Path acceptance is averaged over prompts: DReSD's MAR."""
     metrics, runs = figures.metrics, result.of(figures.lane)
-    paths = [run.metrics.path_acceptance for run in runs if run.metrics.path_acceptance is not None]
+    paths = [run.state.metrics.path_acceptance for run in runs if run.state.metrics.path_acceptance is not None]
     return [
         _share(metrics.drafting_rounds / metrics.target_forwards), _share(metrics.acceptance_rate),
         _share(statistics.mean(paths) if paths else None), f"{metrics.mean_generated_length:.2f}", f"{metrics.tau:.2f}",
     ]
 
 
-def timed(figures: LaneFigures, result: Result) -> list[str]:
+def timed(figures: LaneFigures, result: RaceResult) -> list[str]:
     """What it took: the median of the repeats with their interval; the median lookup; a round's mean drafting."""
     metrics, speed = figures.metrics, figures.speed_up
-    rounds = [event for run in result.of(figures.lane) for event in run.events]
+    rounds = [event for run in result.of(figures.lane) for event in run.state.events]
     lookups = [e.retrieval.seconds * 1e3 for e in rounds if getattr(e, "retrieval", None)]
     return [
         f"{speed.median:.2f}" + (f" ({speed.low:.2f}..{speed.high:.2f})" if speed.low else "") if speed else

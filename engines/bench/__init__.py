@@ -1,6 +1,6 @@
 """A benchmark: our engines and ``transformers.generate`` with the same method, in one race over a suite of tasks.
 
-``suite.py`` what is asked; ``peers.py`` generate as a lane, ``generate.py`` its runs; ``contest.py`` who runs on what,
-and ``clock.py`` its clock; ``standings.py`` the numbers, by task; ``published.py`` what the papers say of other models
-and machines. Importing any of it costs no torch, ``generate.py`` excepted.
+``suite.py`` what is asked; ``hf_generate.py`` generate as a lane, ``generate_runs.py`` its runs; ``bench_runner.py``
+what runs on which models, and ``token_times.py`` its clock; ``bench_results.py`` the numbers, by task; ``published.py``
+what the papers report of other models and machines. Importing any of it loads no torch, ``generate_runs.py`` excepted.
 """

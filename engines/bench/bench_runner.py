@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
-from engines.bench.clock import TokenTimes
-from engines.bench.hf_generate import Peer
+from engines import machine
+from engines.bench.hf_generate import GenerateLane
 from engines.bench.suite import Case, Suite
+from engines.bench.token_times import TokenTimes
 from engines.errors import SpecError, UsageProblem
 from engines.race.lanes import Lane
 from engines.race.runner import Racer
 from engines.report.answer import Answer
-from engines.report.events import Audited, Finished, Prefilled, Ready, Round, RunEvent
+from engines.report.events import Audited, Finished, Prefilled, Ready, Round, RunEvent, Started
 from engines.request import Request
 
 
@@ -26,14 +28,14 @@ class BenchDecoder(Racer, Protocol):
     def prompt_length(self, request: Request) -> int: ...
 
 
-class Others(Protocol):
-    """Who runs the peers: ``engines.bench.generate_runs.Generator``, or a stand-in of the tests."""
+class GenerateRunner(Protocol):
+    """Who runs generate: ``engines.bench.generate_runs.Generator``, or a stand-in of the tests."""
 
-    pace: TokenTimes | None
+    token_times: TokenTimes | None
 
-    def run(self, request: Request, peer: Peer, cancelled: Callable[[], bool]) -> Iterator[RunEvent]: ...
+    def run(self, request: Request, lane: GenerateLane, cancelled: Callable[[], bool]) -> Iterator[RunEvent]: ...
 
-    def memory(self, peer: Peer, rows: int) -> int: ...
+    def memory(self, lane: GenerateLane, rows: int) -> int: ...
 
 
 @dataclass(slots=True)
@@ -41,20 +43,20 @@ class BenchRunner:
     """A racer that hands each run to whom it belongs.
 
     Attributes:
-        decoder, others: those who run.
-        pace: of the last run that ended.
+        decoder, generator: those who run.
+        token_times: of the last run that ended.
     """
 
     decoder: BenchDecoder
-    others: Others | None = None
-    pace: TokenTimes | None = None
+    generator: GenerateRunner | None = None
+    token_times: TokenTimes | None = None
 
     def run(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[RunEvent]:
-        """A run of the engine, or the peer, that the request names. Raises as that does."""
-        peer = Peer(request.engine)
-        if self.others is not None and peer.known:
-            yield from self.others.run(request, peer, cancelled)
-            self.pace = self.others.pace
+        """A run of the engine, or the call of generate, that the request names. Raises as that does."""
+        lane = GenerateLane(request.engine)
+        if self.generator is not None and lane.call:
+            yield from self.generator.run(request, lane, cancelled)
+            self.token_times = self.generator.token_times
             return
         rounds, begun = 0, perf_counter()
         clock = begun
@@ -62,7 +64,10 @@ class BenchRunner:
             if isinstance(event, Prefilled):
                 clock = perf_counter()
             elif isinstance(event, Finished):
-                self.pace = TokenTimes(1, clock - begun, len(event.tokens) - 1, perf_counter() - clock, rounds)
+                self.token_times = TokenTimes(
+                    first=1, first_seconds=clock - begun, later=len(event.tokens) - 1,
+                    later_seconds=perf_counter() - clock, rounds=rounds,
+                )
             rounds += isinstance(event, Round)
             yield event
 
@@ -81,35 +86,35 @@ class BenchRunner:
 
     def memory(self, engine: str, rows: int) -> int:
         """As who runs it says."""
-        peer = Peer(engine)
-        if self.others is not None and peer.known:
-            return self.others.memory(peer, rows)
+        lane = GenerateLane(engine)
+        if self.generator is not None and lane.call:
+            return self.generator.memory(lane, rows)
         return self.decoder.memory(engine, rows)
 
 
-def able(contest: BenchRunner, lanes: tuple[Lane, ...], request: Request) -> tuple[tuple[Lane, ...], list[str]]:
+def able(runner: BenchRunner, lanes: tuple[Lane, ...], request: Request) -> tuple[tuple[Lane, ...], list[str]]:
     """The lanes that can answer a request here, tried with two tokens; a sentence for each of the others."""
     fit, said = [], []
     for lane in lanes:
         try:
-            for _ in contest.run(lane.of(replace(request, max_new_tokens=2))):
+            for _ in runner.run(lane.of(replace(request, max_new_tokens=2))):
                 pass
             fit.append(lane)
         except SpecError as error:
             hint = f" ({error.hint})" if error.hint else ""
             said.append(f"{lane.label} is left out: {error.message}{hint}")
-    contest.forget()
+    runner.forget()
     return tuple(fit), said
 
 
-def fitting(contest: BenchRunner, suite: Suite, request: Request) -> tuple[Suite, list[str]]:
+def fitting(runner: BenchRunner, suite: Suite, request: Request) -> tuple[Suite, list[str]]:
     """The cases whose turns fit into the model's context, each with an answer of full length between them; a sentence
     about the others. Raises UsageProblem where none does."""
-    limit = contest.decoder.ready.context_limit
+    limit = runner.decoder.ready.context_limit
 
     def fits(case: Case) -> bool:
         turns = [("user", turn) for turn in case.turns]
-        lengths = [contest.decoder.prompt_length(replace(request, conversation=(*request.conversation, turn)))
+        lengths = [runner.decoder.prompt_length(replace(request, conversation=(*request.conversation, turn)))
                    for turn in turns]
         return sum(lengths) + (len(turns) - 1) * request.max_new_tokens < limit
 
@@ -123,3 +128,30 @@ def fitting(contest: BenchRunner, suite: Suite, request: Request) -> tuple[Suite
             for task in suite.tasks}
     words = ", ".join(f"{n} of {task}" for task, n in lost.items() if n)
     return kept, [f"questions too long for the context of {limit} tokens are left out: {words}"]
+
+
+def facts(decoder: BenchDecoder, starts: Iterable[Started]) -> dict[str, Any]:
+    """On what a benchmark ran: the machine, the versions, the models and what decodes them, as a reader needs it to
+    judge the numbers. Plain data; names of models as they were given. ``starts`` are those of its runs."""
+    started = next((start for start in starts if start.versions), None)  # generate does not report them
+    ready, total = decoder.ready, machine.ram()[0]
+    draft = getattr(decoder, "draft", None)
+    models = {"target": _model(ready.model, ready.parameters, ready.backend)}
+    if ready.draft_model:
+        models["draft model"] = _model(ready.draft_model, ready.draft_parameters, getattr(draft, "backend", None))
+    return {
+        "machine": {
+            **(started.machine if started else {}), "model": machine.processor(), "device": ready.device,
+            "memory_bytes": total,
+        },
+        "versions": started.versions if started else {},
+        "threads": ready.threads,
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+        "dtype": ready.dtype,
+        "models": models,
+        "price": [list(point) for point in ready.price],
+    }
+
+
+def _model(name: str, parameters: int | None, backend: str | None) -> dict[str, Any]:
+    return {"name": name, "parameters": parameters, "backend": backend}

@@ -1,4 +1,4 @@
-"""Runs of ``transformers.generate``, told as events: the peers of our engines."""
+"""Runs of ``transformers.generate``, as events."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
-from engines.bench.clock import TokenTimes
-from engines.bench.hf_generate import Peer
+from engines.bench.hf_generate import GenerateLane
+from engines.bench.token_times import TokenTimes
 from engines.errors import RunFailed, first_line
 from engines.hub.model_files import TrustPolicy
 from engines.hub.model_source import locate
@@ -23,8 +23,6 @@ from engines.prompt import encode
 from engines.report.events import Draft, Emitted, Finished, Prefilled, Ready, Round, RunEvent, Started
 from engines.request import Request
 from engines.runtime import Runtime
-
-LOOKUP_TOKENS = 10  # PLD's own default; transformers has none
 
 
 def load(
@@ -47,13 +45,13 @@ class Generator:
     Attributes:
         target, draft: as transformers loaded them.
         runtime: ours: its tokenizer, its end tokens, its context.
-        pace: of the last run.
+        token_times: of the last run.
     """
 
     target: PreTrainedModel
     draft: PreTrainedModel | None
     runtime: Runtime
-    pace: TokenTimes | None = None
+    token_times: TokenTimes | None = None
 
     def __post_init__(self) -> None:
         known = self.target.generation_config
@@ -62,7 +60,7 @@ class Generator:
             eos_token_id=sorted(self.runtime.end_tokens) or None,
         )
 
-    def run(self, request: Request, peer: Peer, cancelled: Callable[[], bool]) -> Iterator[RunEvent]:
+    def run(self, request: Request, lane: GenerateLane, cancelled: Callable[[], bool]) -> Iterator[RunEvent]:
         """A cold run, as events, all of which come when it is over. A round is what generate delivered at once; what
         came with the first token is a round that took no time.
 
@@ -75,36 +73,37 @@ class Generator:
         stamps = Stamps(cancelled)
         limit = max(1, min(request.max_new_tokens, runtime.target.context_limit - len(prompt)))
         try:
-            self._generate(prompt, limit, peer, stamps)
+            self._generate(prompt, limit, lane, stamps)
         except GenerationStopped:
             yield Finished("cancelled", (), "")
             return
         except Exception as error:  # whatever a model's own code and transformers raise
-            raise RunFailed(f"generate failed: {first_line(error)}", "leave the peers out: --no-peers") from error
+            raise RunFailed(f"generate failed: {first_line(error)}", "leave generate out: --no-peers") from error
         times = [at - clock for at in stamps.times]
         tokens = [token for tokens in stamps.tokens for token in tokens]
         first = len(stamps.tokens[0])
-        self.pace = TokenTimes(first, times[0], len(tokens) - first, times[-1] - times[0], len(times) - 1)
-        yield self._started(request, peer, prompt)
-        yield from self._told(len(prompt), stamps.tokens, times)
+        self.token_times = TokenTimes(
+            first=first, first_seconds=times[0], later=len(tokens) - first, later_seconds=times[-1] - times[0],
+            rounds=len(times) - 1,
+        )
+        yield self._started(request, lane, prompt)
+        yield from self._events(len(prompt), stamps.tokens, times)
         reason = "stop" if tokens[-1] in runtime.end_tokens else "length"
         yield Finished(reason, tuple(tokens), runtime.tokenizer.decode(tokens, skip_special_tokens=True))
 
-    def memory(self, peer: Peer, rows: int) -> int:
+    def memory(self, lane: GenerateLane, rows: int) -> int:
         """Bytes of the weights that a method runs, as they lie in memory, and of ``rows`` KV rows: of the same shapes
         as ours."""
         pairs = [(self.target, self.runtime.target), (self.draft, self.runtime.draft)]
-        used = pairs if peer.method.engine == "draft" else pairs[:1]
+        used = pairs if lane.call.assisted else pairs[:1]
         return sum(
             sum(p.numel() * p.element_size() for p in plain.parameters()) + rows * ours.cache.row_bytes
             for plain, ours in used
         )
 
-    def _generate(self, prompt: list[int], limit: int, peer: Peer, stamps: Stamps) -> None:
-        how: dict[str, Any] = {}
-        if peer.method.engine == "pld":
-            how["prompt_lookup_num_tokens"] = LOOKUP_TOKENS
-        elif peer.method.engine == "draft":
+    def _generate(self, prompt: list[int], limit: int, lane: GenerateLane, stamps: Stamps) -> None:
+        how: dict[str, Any] = dict(lane.call.arguments)
+        if lane.call.assisted:
             learned = self.draft.generation_config  # where scikit-learn is installed, generate moves a threshold in it
             self.draft.generation_config = copy.deepcopy(learned)
             how["assistant_model"] = self.draft
@@ -116,17 +115,19 @@ class Generator:
                     streamer=stamps, **how,
                 )
         finally:
-            if "assistant_model" in how:
+            if lane.call.assisted:
                 self.draft.generation_config = learned
 
-    def _started(self, request: Request, peer: Peer, prompt: Iterable[int]) -> Started:
+    def _started(self, request: Request, lane: GenerateLane, prompt: Iterable[int]) -> Started:
         ready = self.runtime.ready
         return Started(
-            peer.engine, {}, "exact", 0.0, 1.0, 0, request.seed, request.max_new_tokens, ready.model, ready.dtype,
-            ready.device, tuple(prompt), conversation=request.conversation, draft_model=ready.draft_model,
+            engine=lane.engine, options={}, law=Request(()).law, temperature=0.0, top_p=1.0, top_k=0,
+            seed=request.seed, max_new_tokens=request.max_new_tokens, model=ready.model, dtype=ready.dtype,
+            device=ready.device, prompt=tuple(prompt), conversation=request.conversation,
+            draft_model=ready.draft_model,
         )
 
-    def _told(self, length: int, delivered: list[list[int]], times: list[float]) -> Iterator[RunEvent]:
+    def _events(self, length: int, delivered: list[list[int]], times: list[float]) -> Iterator[RunEvent]:
         """Prefill and rounds; neither fates nor probabilities are known."""
         (first, *more), *rounds = [[self._emitted(token) for token in tokens] for tokens in delivered]
         yield Prefilled(length, 0, times[0], first, length)
@@ -135,7 +136,10 @@ class Generator:
             rounds, took = [more, *rounds], [0.0, *took]
         at = length + 1
         for index, (made, seconds) in enumerate(zip(rounds, took), 1):
-            yield Round(index, at, Draft(), (), tuple(made), 0.0, seconds, 0.0, at)
+            yield Round(
+                index=index, position=at, draft=Draft(), path=(), emitted=tuple(made), draft_seconds=0.0,
+                verify_seconds=seconds, other_seconds=0.0, cache_length=at,
+            )
             at += len(made)
 
     def _emitted(self, token: int) -> Emitted:

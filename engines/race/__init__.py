@@ -1,8 +1,6 @@
 """Engines side by side: lanes on the same prompts, run one after another in a fair order, measured and compared.
 
-Side by side they would share cores and caches. Each lane is warmed up, and before every run the KV caches and what
-budgets learned are forgotten, so a lane is what ``run`` is in a fresh process. Every second turn goes backwards through
-the order of the one before, and each two turns begin one lane further on, so steady drift favours nobody. Nothing is
-said while a lane runs. Speed-ups are ratios within a repeat, intervals are order statistics, and where two texts
-differ both are audited. Importing any of it loads no torch.
+``lanes.py`` what is asked; ``runner.py`` the race, as events; ``events.py`` what it says about itself; ``result.py``
+the numbers, a fold over these events; ``interval.py`` medians and intervals; ``output_compare.py`` whether all lanes
+write the same text; ``system_load.py`` what else the machine does meanwhile. Importing any of it costs no torch.
 """

@@ -1,10 +1,11 @@
 """What a race says about itself; members of ``engines.report.events.Event``, JSON both ways.
 
 A race is ``RaceStarted``, a ``LaneStarted`` and (warm-ups excepted) a ``LaneFinished`` for each run, ``Compared`` for
-each pair of lanes, ``RaceFinished``. The events of a run (``Started``, ``Prefilled``, ``Round``..., ``Finished`` or
-``Failed``) follow a ``LaneEvents``, which says whose they are: in a live race as they happen, otherwise when they
-cannot take time from any lane any more. ``Audited`` follows a ``LaneEvents`` of its own. A run counts once both its
-``LaneFinished`` and its events are there; one that was interrupted gets no ``LaneFinished``.
+each pair of lanes, ``RaceFinished``. The events of a run (``Started``, ``Prefilled``, ``Round``..., ``Finished``)
+follow a ``LaneEvents``, which says whose they are: in a live race as they happen, otherwise when they cannot take time
+from any lane any more. A run that breaks says so in its ``LaneFinished``; a ``Failed`` ends the whole race. ``Audited``
+follows a ``LaneEvents`` of its own. A run counts once both its ``LaneFinished`` and its events are there; one that was
+interrupted gets no ``LaneFinished``.
 
 Lanes, repeats and prompts are numbered from 0. A prompt of several turns counts once for each turn.
 """
@@ -15,11 +16,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engines.race.lanes import Lane
+from engines.report.events import Failed
 
 Sameness = Literal["same", "tie", "BUG", "by design", "unchecked"]
 """Of the texts of two lanes. tie: they differ, and each is the target's choice within rounding. BUG: they differ, and
-an audit found a token that is not. by design: they differ, and may: dice or a lossy law decide. unchecked: they differ,
-and no audit says why."""
+an audit found a token that is not. by design: they differ, and may: random draws or a lossy law decide. unchecked: they
+differ, and no audit says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class LaneEvents:
 
 @dataclass(frozen=True, slots=True)
 class LaneFinished:
-    """A lane has run to its end.
+    """A lane has run to its end, or broke.
 
     Attributes:
         tokens: new tokens. ``tokens_per_second`` as in ``Metrics``, None where there is none.
@@ -68,7 +70,7 @@ class LaneFinished:
         other_seconds: processor time that everything else on the machine took meanwhile, over all cores; None where the
             system does not say.
         waited_seconds: how long the decoding thread was ready to go on and had no core; None where unknown.
-        failed: the run broke; the lane takes no further part.
+        failed: why the run broke, None where it did not; a lane that broke takes no further part.
     """
 
     lane: int
@@ -80,7 +82,7 @@ class LaneFinished:
     memory: int | None = None
     other_seconds: float | None = None
     waited_seconds: float | None = None
-    failed: bool = False
+    failed: Failed | None = None
 
 
 @dataclass(frozen=True, slots=True)

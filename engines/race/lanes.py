@@ -57,8 +57,8 @@ class Race:
 
     Attributes:
         lanes: at least one; the same engine may run in several.
-        request: what is common to all lanes; its engine and options are not looked at.
-        prompts: user's turns to put behind ``request.conversation``, a prompt each; one of several turns (as in
+        request: what is common to all lanes; its engine and options are ignored.
+        prompts: user's turns to put after ``request.conversation``, a prompt each; one of several turns (as in
             MT-Bench and Spec-Bench) is asked turn by turn, all lanes being shown the same earlier answers. None: the
             conversation is asked as it is.
         repeats: how often every lane runs on every prompt.
@@ -90,8 +90,9 @@ class Race:
 
     @property
     def baseline(self) -> int:
-        """The lane that speed-ups are measured against: the first autoregressive one, else the first."""
-        return next((i for i, lane in enumerate(self.lanes) if lane.engine == "autoregressive"), 0)
+        """The lane that speed-ups are measured against: the first of the baseline engine, else the first."""
+        baseline = methods.baseline().id
+        return next((i for i, lane in enumerate(self.lanes) if lane.engine == baseline), 0)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -110,8 +111,8 @@ def order(lanes: int, turn: int, seed: int = 0) -> list[int]:
     """In which order the lanes run the ``turn``-th time (from 0).
 
     A shuffle by the seed; every second turn goes backwards through the one before it, so that a machine that gets
-    slower or faster steadily favours no lane over two turns; each two turns begin one lane further on, so that all come
-    first and behind each other.
+    slower or faster steadily favours no lane over two turns; each two turns begin one lane further on, so that every
+    lane comes first, and after every other.
     """
     base = list(range(lanes))
     random.Random(seed).shuffle(base)

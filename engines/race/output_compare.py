@@ -5,37 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations_with_replacement
-from typing import TYPE_CHECKING
 
 from engines.errors import SpecError
 from engines.race.events import Compared, LaneEvents, RaceEvent
-from engines.race.lanes import Race
 from engines.report.answer import Answer
 from engines.report.events import Audited, Auditing, RunEvent
 
-if TYPE_CHECKING:
-    from engines.race.runner import Racer
-
 Key = tuple[int, int, int]
 """(lane, repeat, prompt)"""
+Audit = Callable[[Answer], Audited | None]
+"""Checks an answer; None where it was cancelled. Raises SpecError."""
 
 
-def compare(
-    racer: Racer, answers: Mapping[Key, Answer], asked: Race, cancelled: Callable[[], bool]
-) -> Iterator[RunEvent | RaceEvent]:
-    """``Audited`` for the answers that have to be (or shall be) checked, then ``Compared`` for each pair of lanes that
-    ran on a prompt. Equal answers are read once."""
-    pairs = [pair for prompt in sorted({key[2] for key in answers}) for pair in _pairs(answers, prompt)]
+def compare(answers: Mapping[Key, Answer], audit: Audit, audit_all: bool) -> Iterator[RunEvent | RaceEvent]:
+    """``Audited`` for the answers that differ (or for all), then ``Compared`` for each pair of lanes that ran on a
+    prompt. Equal answers are audited once; where an audit fails, the pair stays unchecked."""
+    pairs = _pairs(answers)
     doubtful = {key for pair in pairs if pair.verdict == "unchecked" for key in _keys(pair)}
-    wanted = sorted(answers) if asked.audit else sorted(doubtful)
-    read: dict[Answer, Audited | None] = {}
+    wanted = sorted(answers) if audit_all else sorted(doubtful)
+    done: dict[Answer, Audited | None] = {}
     found: dict[Key, Audited | None] = {}
     for number, key in enumerate(wanted):
         answer = _comparable(answers[key])
-        if answer not in read:
+        if answer not in done:
             yield Auditing(number / len(wanted))
-            read[answer] = _audit(racer, answers[key], cancelled)
-        found[key] = read[answer]
+            try:
+                done[answer] = audit(answers[key])
+            except SpecError:
+                done[answer] = None
+        found[key] = done[answer]
         if found[key] is not None:
             yield LaneEvents(*key)
             yield found[key]
@@ -45,7 +43,7 @@ def compare(
 
 def judged(answers: Mapping[Key, Answer], found: Mapping[Key, Audited | None]) -> list[Compared]:
     """``Compared`` for each pair of lanes, by audits that are there already; nothing is audited."""
-    return [_judged(pair, found) for prompt in sorted({key[2] for key in answers}) for pair in _pairs(answers, prompt)]
+    return [_judged(pair, found) for pair in _pairs(answers)]
 
 
 def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
@@ -54,8 +52,12 @@ def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
     return differing if differing < max(len(a), len(b)) else None
 
 
-def _pairs(answers: Mapping[Key, Answer], prompt: int) -> Iterator[Compared]:
-    """Every pair of lanes on a prompt, with what can be said without audits."""
+def _pairs(answers: Mapping[Key, Answer]) -> list[Compared]:
+    """Every pair of lanes on every prompt, with what can be said without audits."""
+    return [pair for prompt in sorted({key[2] for key in answers}) for pair in _pairs_of(answers, prompt)]
+
+
+def _pairs_of(answers: Mapping[Key, Answer], prompt: int) -> Iterator[Compared]:
     ran: dict[int, list[int]] = {}
     for lane, repeat, _ in sorted(key for key in answers if key[2] == prompt):
         ran.setdefault(lane, []).append(repeat)
@@ -74,7 +76,7 @@ def _pairs(answers: Mapping[Key, Answer], prompt: int) -> Iterator[Compared]:
 
 
 def _may_differ(answer: Answer) -> bool:
-    """Whether law or engine let its text depend on the draft: dice, or what is not lossless."""
+    """Whether law or engine let its text depend on the draft: random draws, or what is not lossless."""
     return not answer.lossless or (answer.law != "exact" and answer.temperature > 0)
 
 
@@ -83,15 +85,8 @@ def _keys(pair: Compared) -> tuple[Key, Key]:
 
 
 def _comparable(answer: Answer) -> Answer:
-    """The answer without what an audit does not look at: recorded probabilities matter where dice decide."""
+    """The answer without what its audit does not read: recorded probabilities matter where random draws decide."""
     return answer if _may_differ(answer) else replace(answer, probs=())
-
-
-def _audit(racer: Racer, answer: Answer, cancelled: Callable[[], bool]) -> Audited | None:
-    try:
-        return None if cancelled() else racer.audit(answer, cancelled)
-    except SpecError:  # a race is worth having without it; the pair stays unchecked
-        return None
 
 
 def _judged(pair: Compared, found: Mapping[Key, Audited | None]) -> Compared:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from engines.race.events import (
@@ -17,8 +17,9 @@ from engines.race.events import (
     RaceStarted,
 )
 from engines.race.interval import MedianInterval
-from engines.report.events import Audited, Failed, Finished, Prefilled, Round, RunEvent, Started
+from engines.report.events import Failed, RunEvent
 from engines.report.metrics import Metrics, together
+from engines.report.run_state import RunState, fold
 
 OTHERS, WAITED = 0.1, 0.02  # share of the cores that others kept busy, of the time without a core: said from here on
 
@@ -28,45 +29,35 @@ class LaneRun:
     """A run of a lane.
 
     Attributes:
-        events: as a trace would hold them; empty where the result does not keep them.
-        finished: what was measured around it, None while it runs.
-        started, end, failed, audited: those of its events, None where there is none.
-        metrics: a fold over its events.
-        ttft: seconds to the first token: the prefill with the drafter's own start.
+        state: the fold of its events; only the totals of one that is over where the result does not keep runs.
+        measured: what was measured around it, None while it runs.
     """
 
     lane: int
     repeat: int
     prompt: int
-    events: list[RunEvent | RaceEvent] = field(default_factory=list)
-    finished: LaneFinished | None = None
-    started: Started | None = None
-    end: Finished | None = None
-    failed: Failed | None = None
-    audited: Audited | None = None
-    metrics: Metrics = field(default_factory=Metrics)
-    ttft: float | None = None
+    state: RunState = field(default_factory=RunState)
+    measured: LaneFinished | None = None
 
     @property
     def complete(self) -> bool:
         """It came to its own end, and its events are here."""
-        return self.finished is not None and not self.finished.failed and self.end is not None
+        return self.measured is not None and not self.failed and self.state.finished is not None
 
-    def add(self, event: RunEvent | RaceEvent, keep: bool = True) -> None:
-        """Take the next event of the run; ``keep`` it too."""
-        if keep:
-            self.events.append(event)
-        self.metrics = self.metrics.add(event)
-        if isinstance(event, Started):
-            self.started = event
-        elif isinstance(event, Prefilled):
-            self.ttft = event.seconds
-        elif isinstance(event, Finished):
-            self.end = event
-        elif isinstance(event, Failed):
-            self.failed = event
-        elif isinstance(event, Audited):
-            self.audited = event
+    @property
+    def failed(self) -> Failed | None:
+        """Why it broke, None where it did not; a recorded run says it in its events."""
+        return self.measured.failed if self.measured is not None else self.state.failed
+
+    @property
+    def found_bug(self) -> bool:
+        """Whether an audit found a BUG in its text."""
+        return self.state.audited is not None and self.state.audited.verdict == "BUG"
+
+    @property
+    def ttft(self) -> float | None:
+        """Seconds to the first token: the prefill with the drafter's own start. None before it."""
+        return self.state.prefilled.seconds if self.state.prefilled is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +78,12 @@ class LaneFigures:
     metrics: Metrics
     ttft: float | None
     memory: int | None
+
+    @property
+    def by_depth(self) -> list[float]:
+        """The share of drafts accepted at each depth, the first drafted position first."""
+        m = self.metrics
+        return [kept / tried for kept, tried in zip(m.depth_accepted, m.depth_tried) if tried]
 
     @property
     def rate(self) -> MedianInterval | None:
@@ -112,36 +109,40 @@ class Disturbance:
         return (self.other_cores or 0) >= OTHERS * self.cores or (self.waited or 0) >= WAITED
 
 
-class Result:
+class RaceResult:
     """A race as it comes in.
 
     Args:
-        keep_events: whether the runs keep their events (for screens; numbers do without).
+        keep_runs: whether runs keep their rounds and tokens (for screens and traces; numbers do without).
 
     Attributes:
+        incomparable: lanes whose speed must not be compared with the baseline's (recorded elsewhere, or of another
+            prompt); they have no speed-up.
         at: the run under way, warm-ups included.
         runs: by (lane, repeat, prompt), in the order in which they began.
         pairs: the texts of each pair of lanes, on each prompt.
     """
 
-    def __init__(self, keep_events: bool = True) -> None:
-        self._keep = keep_events
+    def __init__(self, keep_runs: bool = True) -> None:
+        self._keep = keep_runs
+        self.incomparable: frozenset[int] = frozenset()
         self.started: RaceStarted | None = None
         self.at: LaneStarted | None = None
         self.runs: dict[tuple[int, int, int], LaneRun] = {}
         self.pairs: list[Compared] = []
         self.finished: RaceFinished | None = None
-        self._whose: LaneRun | None = None
+        self._current: LaneRun | None = None
 
     def add(self, event: RunEvent | RaceEvent) -> None:
         """Take the next event."""
         if isinstance(event, RaceEvent):
             self._add_race(event)
-        elif self._whose is not None and isinstance(event, (Started, Prefilled, Round, Finished, Failed, Audited)):
-            self._whose.add(event, self._keep)
+        elif self._current is not None:
+            state = fold(self._current.state, event)
+            self._current.state = state if self._keep or state.finished is None else state.totals()
 
     def _add_race(self, event: RaceEvent) -> None:
-        self._whose = None
+        self._current = None
         if isinstance(event, RaceStarted):
             self.started = event
         elif isinstance(event, LaneStarted):
@@ -149,9 +150,9 @@ class Result:
             if not event.warm_up:
                 self._run(event)
         elif isinstance(event, LaneEvents):
-            self._whose = self._run(event)
+            self._current = self._run(event)
         elif isinstance(event, LaneFinished):
-            self._run(event).finished = event
+            self._run(event).measured = event
         elif isinstance(event, Compared):
             self.pairs.append(event)
         else:
@@ -169,7 +170,7 @@ class Result:
     @property
     def bugs(self) -> bool:
         """Whether an audit found a BUG anywhere."""
-        return any(run.audited and run.audited.verdict == "BUG" for run in self.runs.values())
+        return any(run.found_bug for run in self.runs.values())
 
     def of(self, lane: int) -> list[LaneRun]:
         """A lane's complete runs, by repeat and prompt."""
@@ -184,8 +185,8 @@ class Result:
 
     def disturbance(self) -> Disturbance:
         """What else the machine did, over all finished runs."""
-        ends = [run.finished for run in self.runs.values() if run.finished]
-        machine = next((run.started.machine for run in self.runs.values() if run.started), {})
+        ends = [run.measured for run in self.runs.values() if run.measured]
+        machine = next((run.state.started.machine for run in self.runs.values() if run.state.started), {})
         known = machine.get("cpus")
         cores = known if isinstance(known, int) and known > 0 else os.cpu_count() or 1
         return Disturbance(_share(ends, "other_seconds"), _share(ends, "waited_seconds"), cores)
@@ -206,37 +207,23 @@ class Result:
 
     def _rate(self, runs: Sequence[LaneRun]) -> float | None:
         """Tokens/s of several runs together."""
-        return together(run.metrics for run in runs).tokens_per_second
+        return together(run.state.metrics for run in runs).tokens_per_second
 
     def _ttft(self, run: LaneRun) -> float | None:
         """Seconds to the first token."""
         return run.ttft
 
     def _figures(self, lane: int, rates: dict[int, dict[int, float]], prompts: Collection[int]) -> LaneFigures:
-        base = {} if lane == self.started.baseline else rates[self.started.baseline]
+        compared = lane != self.started.baseline and lane not in self.incomparable
+        base = rates[self.started.baseline] if compared else {}
         runs = [run for run in self.of(lane) if run.prompt in prompts]
         ttfts = [ttft for run in runs if (ttft := self._ttft(run)) is not None]
         return LaneFigures(
-            lane, tuple(rates[lane].values()), tuple(rate / base[r] for r, rate in rates[lane].items() if r in base),
-            together(run.metrics for run in runs), statistics.median(ttfts) if ttfts else None,
-            max((run.finished.memory for run in runs if run.finished.memory is not None), default=None),
+            lane=lane, rates=tuple(rates[lane].values()),
+            speed_ups=tuple(rate / base[r] for r, rate in rates[lane].items() if r in base),
+            metrics=together(run.state.metrics for run in runs), ttft=statistics.median(ttfts) if ttfts else None,
+            memory=max((run.measured.memory for run in runs if run.measured.memory is not None), default=None),
         )
-
-
-def timeline(events: Iterable[RunEvent | RaceEvent]) -> list[tuple[float, int]]:
-    """(seconds since the start of a run, new tokens so far) at every moment that brought some, by the run's own clock;
-    what was drawn meanwhile is in none of it. For lanes on one clock."""
-    clock, tokens, points = 0.0, 0, []
-    for event in events:
-        if isinstance(event, Prefilled):
-            clock, tokens = event.seconds, 1
-        elif isinstance(event, Round):
-            clock += event.draft_seconds + event.verify_seconds + event.other_seconds
-            tokens += len(event.emitted)
-        else:
-            continue
-        points.append((clock, tokens))
-    return points
 
 
 def _share(ends: Sequence[LaneFinished], name: str) -> float | None:

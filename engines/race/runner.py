@@ -63,8 +63,8 @@ def race(racer: Racer, asked: Race, cancelled: Callable[[], bool] = lambda: Fals
 
 
 def defer_events(events: Iterable[RunEvent | RaceEvent]) -> Iterator[RunEvent | RaceEvent]:
-    """The same race with the events of its runs behind the last of them: for a reader in another process, whose work on
-    them would take time from the lanes that follow. A live race passes as it is."""
+    """The same race with the events of all runs after the last run: for a reader in another process, whose work on them
+    would take time from the lanes that follow. A live race is passed on as it is."""
     kept: list[RunEvent | RaceEvent] = []
     of_run = over = False
     try:
@@ -105,8 +105,11 @@ class _Runner:
                 for lane in order(len(asked.lanes), repeat * len(self.turns) + prompt, asked.request.seed):
                     if lane not in self.out and not self.cancelled():
                         yield from self._run(lane, repeat, prompt)
-        yield from compare(self.racer, self.answers, asked, self.cancelled)
+        yield from compare(self.answers, self._audit, asked.audit)
         yield RaceFinished("cancelled" if self.cancelled() else "done")
+
+    def _audit(self, answer: Answer) -> Audited | None:
+        return None if self.cancelled() else self.racer.audit(answer, self.cancelled)
 
     def _warm_up(self) -> Iterator[RunEvent | RaceEvent]:
         for lane in order(len(self.asked.lanes), 0, self.asked.request.seed):
@@ -126,10 +129,11 @@ class _Runner:
         whose, request = LaneEvents(lane, repeat, prompt), self._request(lane, prompt)
         yield self._next(lane, repeat, prompt)
         self._cool()
-        gc.collect()  # what earlier lanes left behind is not swept up on this one's time
+        gc.collect()  # so that the garbage of earlier lanes is not collected on this one's time
         if self.asked.live:
             yield whose
         events: list[RunEvent | RaceEvent] = []
+        failed = None
         watch = LoadWatch()
         try:
             for event in self.racer.run(request, self.cancelled):
@@ -137,10 +141,8 @@ class _Runner:
                 if self.asked.live:
                     yield event
         except SpecError as error:
-            events.append(Failed(f"{self.asked.labels[lane]}: {error.message}", error.hint, error.kind))
-            if self.asked.live:
-                yield events[-1]
-        finished = self._finished(whose, events, *watch.stop())
+            failed = Failed(error.message, error.hint, error.kind)
+        finished = self._finished(whose, events, failed, *watch.stop())
         if finished is None:
             return
         yield finished
@@ -170,12 +172,13 @@ class _Runner:
         return self.asked.lanes[lane].of(replace(base, conversation=conversation))
 
     def _finished(
-        self, whose: LaneEvents, events: list[RunEvent], seconds: float, others: float | None, waited: float | None
+        self, whose: LaneEvents, events: list[RunEvent], failed: Failed | None, seconds: float, others: float | None,
+        waited: float | None,
     ) -> LaneFinished | None:
         """Note the run, and say what was measured; None for one that was cut off."""
         lane, repeat, prompt = whose.lane, whose.repeat, whose.prompt
-        last = events[-1]
-        if isinstance(last, Failed):
+        last = events[-1] if events else None
+        if failed is not None:
             self.out.add(lane)
         elif not isinstance(last, Finished) or last.reason == "cancelled":
             return None
@@ -187,6 +190,7 @@ class _Runner:
         rows = max((e.cache_length + len(e.draft.tokens) for e in events if isinstance(e, Round)), default=0)
         memory = self.racer.memory(self.asked.lanes[lane].engine, rows)
         return LaneFinished(
-            lane, repeat, prompt, metrics.new_tokens, metrics.tokens_per_second, seconds, memory, others, waited,
-            lane in self.out,
+            lane=lane, repeat=repeat, prompt=prompt, tokens=metrics.new_tokens,
+            tokens_per_second=metrics.tokens_per_second, seconds=seconds, memory=memory, other_seconds=others,
+            waited_seconds=waited, failed=failed,
         )

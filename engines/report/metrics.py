@@ -4,8 +4,9 @@ the one of docs/glossary.md; ratios with nothing to divide by are None, never 0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from engines.core.tree import depths
 from engines.cost.curve import BreakEven, CostCurve
@@ -168,6 +169,23 @@ def measure(events: Iterable[RunEvent]) -> Metrics:
     for event in events:
         metrics = metrics.add(event)
     return metrics
+
+
+def run_object(
+    started: Started, metrics: Metrics, tokens: Sequence[int], text: str, reason: str | None
+) -> dict[str, Any]:
+    """A run as ``--format json`` has it, without an audit."""
+    return {
+        **{name: getattr(started, name) for name in ("engine", "model", "dtype", "device", "law")},
+        "lossless": started.lossless,
+        "temperature": started.temperature,
+        "seed": started.seed,
+        "prompt_tokens": len(started.prompt),
+        "tokens": list(tokens),
+        "text": text,
+        "finish_reason": reason,
+        "stats": metrics.stats(),
+    }
 
 
 def together(runs: Iterable[Metrics]) -> Metrics:

@@ -172,6 +172,17 @@ class RunState:
             metrics=self.history[rounds - 1] if rounds else before, history=self.history.first(rounds),
         )
 
+    @property
+    def events(self) -> list[RunEvent]:
+        """The events that this was folded from."""
+        found = (self.started, self.prefilled, *self.rounds, self.failed, self.finished, self.audited)
+        return [event for event in found if event is not None]
+
+    def totals(self) -> RunState:
+        """The same run without its rounds and tokens: what numbers need."""
+        return RunState(self.started, self.prefilled, metrics=self.metrics, finished=self.finished, failed=self.failed,
+                        audited=self.audited)
+
     def tokens_of(self, index: int) -> list[TokenState]:
         """The tokens of one round."""
         stop = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.tokens)

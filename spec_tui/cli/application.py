@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from engines.report.traces import Trace
     from spec_tui.export.formats import ExportOptions
     from spec_tui.learn.walk import Walk
-    from spec_tui.session.recorded_race import RecordedRace
+    from spec_tui.session.race_state import RaceState
 
 
 def open_application(
@@ -46,14 +46,14 @@ def open_replay(
 
 
 def open_recorded(
-    bout: RecordedRace, speed: float | None, theme: str | None = None, presenter: bool = False
+    race: RaceState, speed: float | None, theme: str | None = None, presenter: bool = False
 ) -> int:
     """Recorded runs side by side, on this terminal. Raises UsageProblem where there is none."""
     _need_terminal("in a pipe or a script: spec-tui replay FILE --format text, one after the other")
     from spec_tui.tui.replay_race_app import run_race
 
     with _terminal_as_it_was():
-        return run_race(bout, speed, theme, presenter)
+        return run_race(race, speed, theme, presenter)
 
 
 def open_lessons(begin: str, walk: Walk | None, theme: str | None = None, presenter: bool = False) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,26 +11,26 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from engines import methods
-from engines.bench.bench_facts import facts
 from engines.bench.bench_results import BenchResults
-from engines.bench.bench_runner import BenchDecoder, BenchRunner, able, fitting
-from engines.bench.hf_generate import peers_of
+from engines.bench.bench_runner import BenchDecoder, BenchRunner, able, facts, fitting
+from engines.bench.hf_generate import generate_lanes
 from engines.bench.suite import Suite, parse, shipped
-from engines.errors import ModelUnavailable, SpecError, UsageProblem
+from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
 from engines.hub.model_files import TrustPolicy
-from engines.race.lanes import Lane, Race, parse_lanes
+from engines.race.lanes import Lane, Race
 from engines.request import Request
-from spec_tui.cli.bench_folder import Folder
-from spec_tui.cli.bench_output import WRITERS, Report
-from spec_tui.cli.compare import RaceFormat, SingleLanes, named
+from spec_tui.cli.compare import REPEATS, RaceFormat, RaceProgress, SingleLanes, ended, follow, named
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import GenerationOptions, ModelOptions
 from spec_tui.cli.prompts import read_text
-from spec_tui.cli.racing import REPEATS, RaceProgress, ended, follow
 from spec_tui.cli.run import load_decoder
+from spec_tui.export.bench_report import SCHEMA, WRITERS, Report
 
 if TYPE_CHECKING:
     from spec_tui.session.client import LoadRequest
+
+RESULTS, RUNS, TABLES = "results.json", "runs.csv", "tables.md"
+PLOTS = ("speed-ups.svg", "tasks.svg", "generate.svg")
 
 _SUITE = "Lines of JSON with prompt or turns, and category; Spec-Bench's questions are. Default: our own."
 _ENGINES = "Engines, with options: pld,rest:c=16:n_max=8. Default: all. The baseline takes part in any case."
@@ -63,7 +64,7 @@ def bench(
     lanes, request = _lanes(engines, engine or []), generation.request()
     asked = Race(lanes, request, questions.prompts, count, audit=generation.audit)
     asked.check()
-    folder = Folder(out) if out is not None else None
+    folder = BenchFolder(out) if out is not None else None
     decoder = load_decoder(models.load)
     entry = enter(decoder, asked, questions, models.load, not no_peers)
     return _hold(entry, folder, format)
@@ -71,73 +72,74 @@ def bench(
 
 @dataclass
 class BenchEntry:
-    """What takes part: a race of our lanes and their peers on the questions that fit, and what was left out."""
+    """What takes part: a race of our lanes and those of generate on the questions that fit, and what was left out."""
 
-    contest: BenchRunner
+    runner: BenchRunner
     asked: Race
     suite: Suite
-    said: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
 
-def enter(decoder: BenchDecoder, asked: Race, suite: Suite, load: LoadRequest, peers: bool) -> BenchEntry:
+def enter(decoder: BenchDecoder, asked: Race, suite: Suite, load: LoadRequest, beside_generate: bool) -> BenchEntry:
     """Find out what can take part. Raises SpecError where nothing can."""
-    contest = BenchRunner(decoder)
-    suite, said = fitting(contest, suite, asked.request)
+    runner = BenchRunner(decoder)
+    suite, said = fitting(runner, suite, asked.request)
     first = ("user", suite.cases[0].turns[0])
     trial = replace(asked.request, conversation=(*asked.request.conversation, first))
-    lanes, missing = able(contest, asked.lanes, trial)
+    lanes, missing = able(runner, asked.lanes, trial)
     if not lanes:
         raise UsageProblem("no engine can run here", missing[0])
     said += missing
-    if peers and asked.request.temperature > 0:
+    if beside_generate and asked.request.temperature > 0:
         said.append("generate is left out: above temperature 0 its texts, and so its work, are not ours")
-    elif peers:
-        found, problems = _peers(contest, lanes, trial, load)
+    elif beside_generate:
+        found, problems = _generate(runner, lanes, trial, load)
         lanes, said = (*lanes, *found), said + problems
-    return BenchEntry(contest, replace(asked, lanes=lanes, prompts=suite.prompts), suite, said)
+    return BenchEntry(runner, replace(asked, lanes=lanes, prompts=suite.prompts), suite, said)
 
 
-def _peers(
-    contest: BenchRunner, lanes: tuple[Lane, ...], trial: Request, load: LoadRequest
+def _generate(
+    runner: BenchRunner, lanes: tuple[Lane, ...], trial: Request, load: LoadRequest
 ) -> tuple[tuple[Lane, ...], list[str]]:
     """Load plain models for generate; its lanes, and what of them is left out."""
-    wanted = peers_of(lanes)
+    wanted = generate_lanes(lanes)
     narrate("loading the models once more, for transformers.generate")
     try:
-        contest.others = others(contest.decoder, any(peer.method.engine == "draft" for peer in wanted), load)
+        runner.generator = load_generator(runner.decoder, any(lane.call.assisted for lane in wanted), load)
     except ModelUnavailable as error:
         return (), [f"generate is left out: {error.message}"]
-    return able(contest, wanted, trial)
+    return able(runner, wanted, trial)
 
 
-def others(decoder: BenchDecoder, draft: bool, load: LoadRequest):
+def load_generator(decoder: BenchDecoder, draft: bool, load: LoadRequest):
     """Who runs generate. Raises ModelUnavailable."""
-    from engines.bench import generate_runs as generate
+    from engines.bench import generate_runs
 
     terms = TrustPolicy(load.allow_pickle, load.trust_remote_code)
-    models = generate.load(decoder.ready, draft, load.revision, load.draft_revision, terms)
-    return generate.Generator(*models, decoder)
+    models = generate_runs.load(decoder.ready, draft, load.revision, load.draft_revision, terms)
+    return generate_runs.Generator(*models, decoder)
 
 
-def _hold(entry: BenchEntry, folder: Folder | None, format: RaceFormat) -> int:
+def _hold(entry: BenchEntry, folder: BenchFolder | None, format: RaceFormat) -> int:
     """Run, write what there is, also of what was interrupted. Returns the exit code. Raises SpecError."""
-    contest, asked = entry.contest, entry.asked
-    standings = BenchResults(entry.suite, lambda: contest.pace)
-    for sentence in entry.said:
+    runner, asked = entry.runner, entry.asked
+    results = BenchResults(entry.suite, lambda: runner.token_times)
+    for sentence in entry.left_out:
         narrate(f"note: {sentence}")
     gc.collect()
-    gc.freeze()  # what is loaded stays, so that sweeping up before each run is quick
-    follow(contest, asked, standings, RaceProgress(asked, _PAUSE))
-    report = Report(standings, asked, facts(contest, standings), entry.said)
+    gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
+    follow(runner, asked, results, RaceProgress(asked, _PAUSE))
+    starts = (run.state.started for run in results.runs.values() if run.state.started)
+    report = Report(results, asked, facts(runner.decoder, starts), entry.left_out)
     problem = None
-    if folder is not None and standings.complete:
+    if folder is not None and results.complete:
         try:
             folder.write(report)
         except SpecError as error:  # the numbers are worth having without files
             problem = error
     if text := WRITERS[format](report):
         print(text, flush=True)
-    code = ended(standings, asked, standings.own_bugs)
+    code = ended(results, asked, results.own_bugs)
     if problem is not None:
         raise problem
     return code
@@ -156,6 +158,52 @@ def _lanes(engines: str, single: list[str]) -> tuple[Lane, ...]:
     Raises UsageProblem."""
     lanes = named(engines, single)
     if not lanes:
-        lanes = (*(Lane(spec.id) for spec in methods.specs()), *parse_lanes(["draft:shape=tree"]))
-    base = Lane("autoregressive")
+        specs = methods.specs()
+        lanes = (*(Lane(spec.id) for spec in specs),
+                 *(Lane(spec.id, dict(options)) for spec in specs for options in spec.variants))
+    base = Lane(methods.baseline().id)
     return lanes if any(lane.engine == base.engine for lane in lanes) else (base, *lanes)
+
+
+class BenchFolder:
+    """A folder to write a benchmark into. Files of an earlier benchmark are replaced, no others.
+
+    Raises:
+        UsageProblem: it cannot be made, or holds files of these names that no benchmark wrote.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageProblem(f"the folder {path} cannot be made: {error.strerror}", "name another") from None
+        self._path = path
+        taken = [name for name in (RESULTS, RUNS, TABLES, *PLOTS) if (path / name).exists()]
+        if taken and not _ours(path / RESULTS):
+            raise UsageProblem(
+                f"{path / taken[0]} exists and was not written by a benchmark, so it is not overwritten",
+                "name another folder",
+            )
+
+    def write(self, report: Report) -> None:
+        """Write it all. Raises RunFailed where the disk is full or gone, or where nothing can be drawn."""
+        from spec_tui.export.bench_plots import draw
+
+        texts = {RESULTS: WRITERS["json"](report), RUNS: WRITERS["csv"](report), TABLES: WRITERS["md"](report)}
+        try:
+            for name in PLOTS:
+                (self._path / name).unlink(missing_ok=True)  # an earlier benchmark's may have no counterpart now
+            for name, text in texts.items():
+                (self._path / name).write_text(text + "\n", "utf-8", newline="\n")
+            drawn = draw(report, self._path, PLOTS)
+        except OSError as error:
+            raise RunFailed(f"{self._path} cannot be written: {error.strerror}", "name another folder") from None
+        narrate(f"wrote {', '.join([*texts, *drawn])} into {self._path}")
+
+
+def _ours(results: Path) -> bool:
+    try:
+        found = json.loads(results.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and str(found.get("schema", "")).startswith(SCHEMA.rpartition(" ")[0])

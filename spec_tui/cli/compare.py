@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
+from time import perf_counter
 from typing import Annotated
 
 from typer import Option
 
 from engines import methods
 from engines.errors import UsageProblem
+from engines.race.events import LaneFinished, LaneStarted
 from engines.race.lanes import Lane, Race, make_lane, parse_lane, parse_lanes
-from engines.race.result import Result
+from engines.race.result import RaceResult
+from engines.race.runner import Racer, race
+from engines.report.events import Auditing, Loading
+from engines.wire import Event
+from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
 from spec_tui.cli.options import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
-from spec_tui.cli.race_output import WRITERS
-from spec_tui.cli.racing import REPEATS, ask, hold
+from spec_tui.cli.output import Status
+from spec_tui.cli.prompts import read_prompts
+from spec_tui.cli.run import load_decoder
+from spec_tui.export.race_files import WRITERS, TraceFolder
+from spec_tui.present.text import one_line
+from spec_tui.session.client import LoadRequest
+
+REPEATS = 6  # the fewest from which order statistics give an interval of 95 %
 
 _ENGINES = "Engines to compare, with options: autoregressive,pld,rest:c=16:n_max=8."
 _LANE = "One engine, its values may hold commas: rest:datastore=notes,python-stdlib. Repeatable."
@@ -63,7 +76,7 @@ def compare(
     return hold(models.load, asked, trace_dir, lambda result: write(result, asked, format))
 
 
-def write(result: Result, asked: Race, format: RaceFormat) -> None:
+def write(result: RaceResult, asked: Race, format: RaceFormat) -> None:
     """Print a race; nothing where there is nothing to say."""
     if text := WRITERS[format](result, asked):
         print(text, flush=True)
@@ -89,3 +102,113 @@ def _lanes(engines: str, single: list[str], common: dict[str, str]) -> tuple[Lan
         make_lane(lane.engine, {n: v for n, v in common.items() if n in known[lane.engine]} | lane.given())
         for lane in lanes
     )
+
+
+def ask(
+    prompt: PromptOptions,
+    generation: GenerationOptions,
+    lanes: tuple[Lane, ...],
+    prompts: Path | None,
+    repeats: int | None,
+) -> Race:
+    """The race that the flags ask for, checked. Raises UsageProblem."""
+    if prompts is None:
+        request = generation.request(prompt.read())
+        asked = Race(lanes, request, (), REPEATS if repeats is None else repeats, audit=generation.audit)
+    elif prompt.given:
+        raise UsageProblem("there are two kinds of prompts, one given and --prompts", "give one of them")
+    else:
+        turns = read_prompts(prompts)
+        asked = Race(lanes, generation.request(), turns, 1 if repeats is None else repeats, audit=generation.audit)
+    asked.check()
+    return asked
+
+
+def hold(load: LoadRequest, asked: Race, traces: Path | None, show: Callable[[RaceResult], None]) -> int:
+    """Load, run, ``show`` what there is, also of a race that was interrupted. Returns the exit code.
+
+    Raises:
+        SpecError: the race cannot be run, or a lane failed in its warm-up.
+    """
+    folder = TraceFolder(traces, asked) if traces is not None else None
+    racer = load_decoder(load)
+    result = RaceResult(keep_runs=folder is not None)
+    follow(racer, asked, result, RaceProgress(asked))
+    if folder is not None:
+        folder.write(result)
+        narrate(f"{len(result.complete)} traces are in {traces}")
+    show(result)
+    return ended(result, asked, result.bugs)
+
+
+def follow(racer: Racer, asked: Race, result: RaceResult, progress: RaceProgress) -> None:
+    """Hold the race, to its end or to ctrl+c. Raises SpecError as ``race`` does."""
+    try:
+        with Interrupt() as interrupted, progress:
+            for event in interrupted.over(race(racer, asked, interrupted)):
+                result.add(event)
+                progress.show(event)
+    except KeyboardInterrupt:  # the second one: it does not wait for the round
+        pass
+
+
+def ended(result: RaceResult, asked: Race, bugs: bool) -> int:
+    """Say what went wrong. Returns the exit code; ``bugs``: a text was found to be wrong."""
+    broke = [run for run in result.runs.values() if run.failed]
+    for run in broke:
+        narrate(f"spec-tui: {asked.labels[run.lane]}: {run.failed.message}")
+        if run.failed.hint:
+            narrate(f"  {run.failed.hint}")
+    if result.finished is None or result.finished.reason == "cancelled":
+        narrate(f"spec-tui: interrupted; {len(result.complete)} of {_runs(asked, result)} runs are complete")
+        return INTERRUPTED
+    return FAILED if bugs or broke else 0
+
+
+def _runs(asked: Race, result: RaceResult) -> int:
+    return len(asked.lanes) * asked.repeats * (result.started.prompts if result.started else 1)
+
+
+class RaceProgress:
+    """Which lane runs and how long it will take, on stderr, and nothing while one does: a line that replaces itself on
+    a terminal, a line for each finished run in a pipe, though not within ``pause`` seconds of the one before."""
+
+    def __init__(self, asked: Race, pause: float = 0.0) -> None:
+        self._asked, self._labels, self._pause = asked, asked.labels, pause
+        self._status = Status()
+        self._step = (0, 1)
+        self._began = self._said = perf_counter()
+
+    def __enter__(self) -> RaceProgress:
+        self._status.__enter__()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._status.__exit__(*error)
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, LaneStarted):
+            if event.step == 1:
+                self._began = perf_counter()
+            self._step = event.step, event.steps
+            what = "warm-up" if event.warm_up else f"repeat {event.repeat + 1} of {self._asked.repeats}"
+            prompt = f", prompt {event.prompt + 1}" if self._asked.prompts else ""
+            stage = f"{self._labels[event.lane]}, {what}{prompt}{self._left(event.step - 1)}"
+            self._status.show(Loading(stage, (event.step - 1) / event.steps))
+        elif isinstance(event, LaneFinished) and not self._status.shown:
+            step, steps = self._step
+            if perf_counter() - self._said < self._pause and step < steps:
+                return
+            self._said = perf_counter()
+            rate = "" if event.tokens_per_second is None else f", {event.tokens_per_second:.1f} tokens/s"
+            label = one_line(self._labels[event.lane])
+            narrate(f"{step} of {steps}: {label}: {event.tokens} tokens{rate}{self._left(step)}")
+        elif isinstance(event, Auditing):
+            self._status.show(Loading("auditing", event.done))
+
+    def _left(self, done: int) -> str:
+        """The time that is left if it goes on as before, of races that take a while; "" as long as nothing is known."""
+        seconds = (perf_counter() - self._began) / max(1, done) * (self._step[1] - done)
+        if done < len(self._labels) or seconds < 20:
+            return ""
+        return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"

@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from engines.report import encoding
 from engines.report.events import Emitted, Loading, Prefilled, Round, Started
-from engines.report.metrics import Metrics
+from engines.report.metrics import run_object
 from engines.report.run_state import RunState
 from engines.wire import Event
 from spec_tui.cli.failures import narrate
@@ -64,23 +64,6 @@ def summary(run: RunState) -> str:
     if run.started is not None and not run.started.lossless:
         lines.append(lossy(m.bias))
     return "\n".join(lines)
-
-
-def run_object(
-    started: Started, metrics: Metrics, tokens: Sequence[int], text: str, reason: str | None
-) -> dict[str, Any]:
-    """A run as ``--format json`` has it, without an audit."""
-    return {
-        **{name: getattr(started, name) for name in ("engine", "model", "dtype", "device", "law")},
-        "lossless": started.lossless,
-        "temperature": started.temperature,
-        "seed": started.seed,
-        "prompt_tokens": len(started.prompt),
-        "tokens": list(tokens),
-        "text": text,
-        "finish_reason": reason,
-        "stats": metrics.stats(),
-    }
 
 
 class Status:

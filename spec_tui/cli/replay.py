@@ -87,9 +87,9 @@ def _race(traces: list[str], speed: float | None, format: ReplayFormat, theme: s
         raise UsageProblem(f"--screen race is a screen, and --format {format} is none",
                            f"leave one out: spec-tui replay FILE --format {format} tells one trace")
     from spec_tui.cli.application import open_recorded
-    from spec_tui.cli.recorded import recorded
+    from spec_tui.session.recorded_race import read_recorded
 
-    return open_recorded(recorded(traces), speed, theme, presenter)
+    return open_recorded(read_recorded(traces), speed, theme, presenter)
 
 
 def _only(traces: list[str]) -> Path:

@@ -11,11 +11,10 @@ from typer import Option
 from engines import methods
 from engines.errors import UsageProblem
 from engines.race.lanes import STORES, Lane, Race, make_lane
-from engines.race.result import Result
-from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, write
+from engines.race.result import RaceResult
+from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, ask, hold, write
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
-from spec_tui.cli.racing import ask, hold
 from spec_tui.present.text import one_line
 
 _VARY = "The option and its values: c=8,16,32,64. datastore varies what is searched."
@@ -43,7 +42,7 @@ def sweep(
     asked = ask(prompt, generation, lanes, prompts, repeats)
     _remark(option, lanes[-1])
 
-    def show(result: Result) -> None:
+    def show(result: RaceResult) -> None:
         if format in (RaceFormat.table, RaceFormat.md) and result.complete:
             drawn = plot(result, asked, option)
             print(drawn if format is RaceFormat.table else f"```text\n{drawn}\n```", end="\n\n")
@@ -53,9 +52,9 @@ def sweep(
 
 
 def _lanes(engine: str, vary: str, common: dict[str, str]) -> tuple[str, tuple[Lane, ...]]:
-    """The option's name, and the lanes: autoregressive, then the values in order. Raises UsageProblem."""
+    """The option's name, and the lanes: the baseline, then the values in order. Raises UsageProblem."""
     if not engine:
-        raise UsageProblem("there is no engine to look at", "for example --engine rest --vary c=8,16,32,64")
+        raise UsageProblem("there is no engine to vary", "for example --engine rest --vary c=8,16,32,64")
     name, _, values = vary.partition("=")
     name = name.strip()
     varied = list(dict.fromkeys(value.strip() for value in values.split(",") if value.strip()))
@@ -67,7 +66,7 @@ def _lanes(engine: str, vary: str, common: dict[str, str]) -> tuple[str, tuple[L
         )
     if name in common:
         raise UsageProblem(f"{name} is both varied and --set", "give it once")
-    return name, (Lane("autoregressive"), *(make_lane(engine, {**common, name: value}) for value in varied))
+    return name, (Lane(methods.baseline().id), *(make_lane(engine, {**common, name: value}) for value in varied))
 
 
 def _remark(option: str, lane: Lane) -> None:
@@ -78,7 +77,7 @@ def _remark(option: str, lane: Lane) -> None:
         narrate("note: budget=auto drafts less than it may where that pays more; --set budget=paper does not")
 
 
-def plot(result: Result, asked: Race, option: str) -> str:
+def plot(result: RaceResult, asked: Race, option: str) -> str:
     """A bar of tokens/s and one of acceptance for each value; both begin at 0, acceptance ends at 100 %."""
     figures = result.figures()
     names = [_value(lane, option) for lane in asked.lanes]

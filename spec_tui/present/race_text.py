@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from engines.race.events import Compared
 from engines.race.interval import WANTED, MedianInterval
-from engines.race.result import Disturbance, Result
+from engines.race.result import Disturbance, RaceResult
+from engines.report.events import Failed
 from spec_tui.present.text import lossy
 
 NOT_COMPARABLE = "live: drawing took time from the lanes, so these numbers are not comparable"
@@ -19,7 +20,7 @@ _BADGES = {
 _MEANINGS = {
     "tie": "and both tokens are the target's choice within rounding",
     "BUG": "and rounding does not explain it",
-    "by design": "as they may: dice or a lossy law decide here",
+    "by design": "as they may: random draws or a lossy law decide here",
     "unchecked": "and no audit says why",
 }
 
@@ -60,13 +61,6 @@ def pairs_summary(pairs: Iterable[Compared], labels: Sequence[str]) -> list[str]
     ]
 
 
-def interval(estimate: MedianInterval | None, digits: int = 1) -> str:
-    """``67.1..71.2``; a dash where there are too few samples for one."""
-    if estimate is None or estimate.low is None or estimate.high is None:
-        return "-"
-    return f"{estimate.low:.{digits}f}..{estimate.high:.{digits}f}"
-
-
 def interval_meaning(estimates: Iterable[MedianInterval | None]) -> str:
     """What the intervals of a table are, in a sentence: how sure they are, and what they come from."""
     known = [e for e in estimates if e is not None and e.coverage is not None]
@@ -91,10 +85,10 @@ def disturbance_sentence(found: Disturbance) -> str:
     return " and ".join(parts) + ": the numbers are lower than they could be, and less sure"
 
 
-def remarks(result: Result, labels: Sequence[str]) -> list[str]:
+def remarks(result: RaceResult, labels: Sequence[str]) -> list[str]:
     """What the runs warned of, each remark once with its lane, or without where it is of all; LOSSY first."""
     runs = [(figures, next(iter(result.of(figures.lane)), None)) for figures in result.figures()]
-    begun = [(figures, run.started) for figures, run in runs if run is not None and run.started is not None]
+    begun = [(figures, run.state.started) for figures, run in runs if run is not None and run.state.started is not None]
     shared = set.intersection(*(set(started.warnings) for _, started in begun)) if len(begun) > 1 else set()
     found: dict[str, None] = {}
     for figures, started in begun:
@@ -103,3 +97,22 @@ def remarks(result: Result, labels: Sequence[str]) -> list[str]:
         for warning in started.warnings:
             found[f"note: {warning}" if warning in shared else f"note: {labels[figures.lane]}: {warning}"] = None
     return list(found)
+
+
+def failure_sentences(failed: Failed) -> str:
+    """A failure as two sentences: what happened, and what to do."""
+    return " ".join(f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in (failed.message, failed.hint) if part)
+
+
+def notes(result: RaceResult, labels: Sequence[str], before: Sequence[str] = (), pairs: Sequence[str] | None = None,
+          ) -> list[str]:
+    """What the numbers of a race do not say themselves, in sentences. ``before``: what is to be said first; ``pairs``:
+    how the texts compare, where ``pairs_summary`` is not all that there is to say."""
+    figures = result.figures()
+    texts = pairs_summary(result.pairs, labels) if pairs is None else pairs
+    said = [*before, *remarks(result, labels), *texts]
+    if any(f.rate for f in figures):
+        said.append(interval_meaning(f.rate for f in figures))
+    if any(f.memory is not None for f in figures):
+        said.append(f"memory: {MEMORY}")
+    return [*said, *filter(None, [disturbance_sentence(result.disturbance())])]

@@ -1,25 +1,101 @@
 """A race on a screen, without the screen: what is chosen, what runs, which moment of it is shown.
 
-While a race runs the engine belongs to it: its events are taken here, and the conversation's ``ChatSession`` hears of
+While a race runs the engine belongs to it: its events are taken here, and the conversation's ``ChatSession`` receives
 nothing until it is over.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
-from engines.errors import SpecError
+from engines import methods
+from engines.errors import SpecError, UsageProblem
 from engines.race.events import Compared
+from engines.race.lanes import Lane, Race, labels, parse_lanes
 from engines.race.result import LaneRun
-from engines.report.events import Failed
+from engines.report.events import Failed, Ready
 from engines.report.run_state import RunState
-from spec_tui.session.race_replay import RaceReplay, points
-from spec_tui.session.race_state import RaceState
+from spec_tui.present.playback import SPEEDS
+from spec_tui.session.race_state import Point, RaceReplay, RaceState, timeline
 from spec_tui.tui.chat_session import ChatSession, Happening
-from spec_tui.tui.race_setup import RaceSetup, usual
+from spec_tui.tui.settings import ChatSettings, unavailable
 from spec_tui.tui.showcase import SHOWCASES
 
+FEWEST, MOST = 2, 6
+REPEATS = (1, 3, 6, 12)  # 6 are the fewest that give an interval of 95 %
 GONE = Failed("the engine process ended", "esc goes back to the chat, ctrl+r there restarts it", "crashed")
+
+
+@dataclass(frozen=True, slots=True)
+class RaceSetup:
+    """A race to be; ``live`` shows lanes while they run, and its numbers are not comparable. A change makes a checked
+    copy."""
+
+    lanes: tuple[Lane, ...] = ()
+    prompt: str = ""
+    repeats: int = 3
+    live: bool = False
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each lane."""
+        return labels(self.lanes)
+
+    def race(self, settings: ChatSettings, ready: Ready | None) -> Race:
+        """The race, sampled as these settings say. Raises UsageProblem for what cannot be run."""
+        if not FEWEST <= len(self.lanes) <= MOST:
+            raise UsageProblem(f"a race has {FEWEST} to {MOST} lanes", "a adds one, - takes one away")
+        if not self.prompt.strip():
+            raise UsageProblem("there is no prompt", "i goes to the prompt, ctrl+o has some that show something")
+        for lane, label in zip(self.lanes, self.labels):
+            if reason := missing(lane, ready):
+                raise UsageProblem(f"{label} cannot run: {reason}", "- takes the lane away")
+        request = settings.request((("user", self.prompt),), ready)
+        asked = Race(self.lanes, replace(request, engine="", options={}), repeats=self.repeats, live=self.live)
+        asked.check()
+        return asked
+
+    def with_lane(self, lane: Lane) -> RaceSetup:
+        """One more. Raises UsageProblem where there are as many as there may be."""
+        if len(self.lanes) >= MOST:
+            raise UsageProblem(f"a race has at most {MOST} lanes", "- takes one away")
+        return replace(self, lanes=(*self.lanes, lane))
+
+    def without(self, index: int) -> RaceSetup:
+        """One less. Raises UsageProblem where there are as few as there may be."""
+        if len(self.lanes) <= FEWEST:
+            raise UsageProblem(f"a race has at least {FEWEST} lanes", "a adds one")
+        return replace(self, lanes=self.lanes[:index] + self.lanes[index + 1 :])
+
+    def with_lanes(self, text: str) -> RaceSetup:
+        """The lanes of a list as on the command line. Raises UsageProblem."""
+        lanes = parse_lanes([text])
+        if not FEWEST <= len(lanes) <= MOST:
+            raise UsageProblem(f"a race has {FEWEST} to {MOST} lanes, these are {len(lanes)}",
+                               "for example /lanes autoregressive,pld,draft:shape=tree")
+        return replace(self, lanes=lanes)
+
+    def more_repeats(self) -> RaceSetup:
+        """The next number of repeats, and round again."""
+        return replace(self, repeats=next((n for n in REPEATS if n > self.repeats), REPEATS[0]))
+
+
+def usual_lanes(settings: ChatSettings, ready: Ready | None) -> tuple[Lane, ...]:
+    """Lanes to begin with: the usual engines that can run, and the chat's own where it is another one."""
+    usual = sorted((spec for spec in methods.specs() if spec.race_place is not None), key=lambda s: s.race_place)
+    chosen = [lane for lane in (Lane(spec.id) for spec in usual) if not missing(lane, ready)]
+    engine = settings.resolved(ready)
+    own = Lane(engine, dict(settings.given.get(engine, {})))
+    if not missing(own, ready) and all(own.label != lane.label for lane in chosen):
+        chosen.append(own)
+    return tuple(chosen)
+
+
+def missing(lane: Lane, ready: Ready | None) -> str:
+    """Why a lane cannot run with the loaded models; "" where it can."""
+    spec = methods.find(lane.engine)
+    return unavailable(spec, ready, spec.parse(lane.options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +105,7 @@ class Moment:
     Attributes:
         whole, now: its run to the end (as far as it is known), and as it was then.
         seconds: of its clock.
-        place: as which it came in, None before.
+        place: in which it arrived, None before.
     """
 
     whole: RunState
@@ -39,76 +115,91 @@ class Moment:
 
 
 class RaceController:
-    """Races one after another over a sitting's engine.
+    """Races one after another over a session's engine, or a recorded one.
+
+    Args:
+        session: that of the chat.
+        recorded: a race that is over, to begin with.
+        speed: of its replay, the nearest that there is; infinity begins at its end; None lets it be watched.
 
     Attributes:
         setup: the race to be.
-        bout: the race that runs or ran last, None before one.
-        photo: its runs on one clock, None while it runs.
+        race: the race that runs or ran last, None before one.
+        replay: its runs on one clock, None while it runs.
         differing: the pair whose first differing token is shown, else None.
-        heard, happened: what the sitting heard at the last look, and since the beginning, for the chat below.
+        heard, happened: what the session reported at the last look, and since the beginning, for the chat below.
     """
 
-    def __init__(self, sitting: ChatSession) -> None:
-        self.sitting = sitting
-        code = next(item.prompt for item in SHOWCASES if item.kind == "code")
-        prompt = sitting.last.prompt if sitting.last is not None else code
-        self._usual = usual(sitting.settings, sitting.ready)
-        self.setup = RaceSetup(self._usual, prompt)
-        self.bout: RaceState | None = None
-        self.photo: RaceReplay | None = None
+    def __init__(self, session: ChatSession, recorded: RaceState | None = None, speed: float | None = None) -> None:
+        self.session, self.race = session, recorded
+        self.replay: RaceReplay | None = None
         self.differing: Compared | None = None
         self.happened: set[Happening] = set()
         self.heard: set[Happening] = set()
+        self._usual = usual_lanes(session.settings, session.ready)
+        if recorded is None:
+            code = next(item.prompt for item in SHOWCASES if item.kind == "code")
+            self.setup = RaceSetup(self._usual, session.last.prompt if session.last is not None else code)
+            return
+        self.setup = RaceSetup(recorded.asked.lanes, repeats=1)
+        self._start_replay(None if speed in (None, math.inf) else min(SPEEDS, key=lambda s: abs(math.log(s / speed))))
+        if speed == math.inf:
+            self.replay.clock.skip()
+
+    @property
+    def can_race(self) -> bool:
+        """Whether there is an engine to race with; a recorded race is only looked at."""
+        return self.session.client.capabilities.race
 
     @property
     def running(self) -> bool:
-        return self.bout is not None and self.bout.running
+        """Whether a race runs."""
+        return self.race is not None and self.race.running
 
     @property
     def finished(self) -> bool:
-        """There is a result to look at."""
-        return self.bout is not None and not self.bout.running and bool(self.bout.result.complete)
+        """Whether there is a result to look at."""
+        return self.race is not None and not self.race.running and bool(self.race.result.complete)
 
     # -- what a person does -----------------------------------------------------------------------
     def start(self) -> str:
         """Race. Returns "" or why not, in words."""
-        sitting = self.sitting
+        session = self.session
         if self.running:
             return "The race is still running: esc stops it."
-        if sitting.busy:
-            return sitting.still
-        if sitting.phase != "ready":
-            loading = sitting.phase == "loading"
+        if session.busy:
+            return session.still
+        if session.phase != "ready":
+            loading = session.phase == "loading"
             return "The model is still loading." if loading else "No engine: esc goes back, ctrl+r there tries again."
         try:
-            asked = self.setup.race(sitting.settings, sitting.ready)
+            asked = self.setup.race(session.settings, session.ready)
         except SpecError as error:
             return f"{error.message}: {error.hint}"
-        self.bout, self.photo, self.differing = RaceState(asked), None, None
-        sitting.client.race(asked)
+        self.race, self.replay, self.differing = RaceState(asked), None, None
+        session.client.race(asked)
         return ""
 
     def change(self, setup: RaceSetup) -> None:
         """Another race to be; the result of one with other lanes goes."""
-        if self.bout is not None and not self.running and setup.lanes != self.setup.lanes:
-            self.bout = self.photo = self.differing = None
+        if self.race is not None and not self.running and setup.lanes != self.setup.lanes:
+            self.race = self.replay = self.differing = None
         self.setup = setup
 
     def cancel(self) -> None:
         """Stop after the round under way; what is complete stays."""
         if self.running:
-            self.bout.stopping = True
-            self.sitting.client.cancel()
+            self.race.stopping = True
+            self.session.client.cancel()
 
     def next_difference(self) -> Compared | None:
         """Show the next pair that differs, at the first token that does; after the last none."""
-        pairs = [pair for pair in self.bout.result.pairs if pair.at is not None] if self.finished else []
+        pairs = [pair for pair in self.race.result.pairs if pair.at is not None] if self.finished else []
         at = pairs.index(self.differing) + 1 if self.differing in pairs else 0
         self.differing = pairs[at] if at < len(pairs) else None
-        self._develop()
-        if self.photo is not None:
-            self.photo.skip()
+        self._start_replay(self.replay.clock.speed if self.replay is not None else None)
+        if self.replay is not None:
+            self.replay.clock.skip()
         return self.differing
 
     # -- what the engine says ---------------------------------------------------------------------
@@ -116,57 +207,58 @@ class RaceController:
         """Take what has arrived; whether anything has."""
         self.heard = set()
         if not self.running:
-            self.heard = heard = self.sitting.pump()
-            if "ready" in heard and self.setup.lanes == self._usual:  # now it is known what is at hand
-                self._usual = usual(self.sitting.settings, self.sitting.ready)
+            self.heard = heard = self.session.pump() if self.can_race else set()
+            if "ready" in heard and self.setup.lanes == self._usual:  # now it is known what can run
+                self._usual = usual_lanes(self.session.settings, self.session.ready)
                 self.setup = replace(self.setup, lanes=self._usual)
             self.happened |= heard
             return bool(heard)
-        client = self.sitting.client
+        client = self.session.client
         arrived = client.events()
         for event in arrived:
-            self.bout.add(event)
-        if not client.alive and (self.running or self.bout.problem in arrived):
-            problem = self.bout.problem  # the client says how it ended, but not the way out from here
-            self.bout.lost(replace(problem, hint=f"{problem.hint}: {GONE.hint}") if problem else GONE)
+            self.race.add(event)
+        if not client.alive and (self.running or self.race.problem in arrived):
+            problem = self.race.problem  # the client says how it ended, but not the way out from here
+            self.race.fail(replace(problem, hint=f"{problem.hint}: {GONE.hint}") if problem else GONE)
         if not self.running:
-            self._develop()
-            if self.bout.asked.live and self.photo is not None:
-                self.photo.skip()  # it was seen already
+            self._start_replay()
+            if self.race.asked.live and self.replay is not None:
+                self.replay.clock.skip()  # it was seen already
         return bool(arrived) or not self.running
 
-    def _develop(self) -> None:
+    def _start_replay(self, speed: float | None = None) -> None:
         """Put the runs that are shown on one clock."""
-        runs = {lane: self.run(lane) for lane in range(len(self.bout.labels))} if self.bout else {}
-        runs = {lane: self.bout.state(run) for lane, run in runs.items() if run is not None}
-        self.photo = RaceReplay(runs) if runs else None
+        runs = {lane: self.run(lane) for lane in range(len(self.race.labels))} if self.race else {}
+        runs = {lane: run.state for lane, run in runs.items() if run is not None}
+        self.replay = RaceReplay(runs, speed) if runs else None
 
     # -- what is shown ----------------------------------------------------------------------------
     def run(self, lane: int) -> LaneRun | None:
         """The run that stands for a lane: in a difference the one that differs."""
         pair = self.differing
         if pair is not None and lane in (pair.first, pair.second):
-            return self.bout.run(lane, pair.second_repeat if lane == pair.second else pair.first_repeat)
-        return self.bout.shown(lane)
+            return self.race.run(lane, pair.second_repeat if lane == pair.second else pair.first_repeat)
+        return self.race.shown(lane)
 
     def moment(self, lane: int) -> Moment | None:
         """A lane as it is shown now; None where there is nothing of it."""
-        if self.photo is not None:
-            if lane not in self.photo.runs:
+        replay = self.replay
+        if replay is not None:
+            if lane not in replay.runs:
                 return None
-            found = self.photo.points(lane)
-            seconds = self.photo.now if not self.photo.arrived(lane) else found[-1][0] if found else 0.0
-            return Moment(self.photo.runs[lane], self.photo.at(lane), seconds, self.photo.place(lane))
-        if self.bout is None or not self.bout.asked.live or (run := self.bout.shown(lane)) is None:
+            points = replay.points(lane)
+            seconds = replay.clock.position if not replay.arrived(lane) else points[-1][0] if points else 0.0
+            return Moment(replay.runs[lane], replay.at(lane), seconds,
+                          replay.place(lane) if self.race.comparable else None)
+        if self.race is None or not self.race.asked.live or (run := self.race.shown(lane)) is None:
             return None
-        state = self.bout.state(run)
-        found = points(state)
-        return Moment(state, state, found[-1][0] if found else 0.0)
+        points = timeline(run.state)
+        return Moment(run.state, run.state, points[-1][0] if points else 0.0)
 
-    def series(self) -> list[tuple[str, list[tuple[float, int]]]]:
+    def series(self) -> list[tuple[str, list[Point]]]:
         """A mark and the points of each lane up to this moment."""
-        lanes = range(len(self.bout.labels)) if self.bout is not None else ()
-        if self.photo is not None:
-            return [(str(n + 1), self.photo.points(n) if n in self.photo.runs else []) for n in lanes]
+        lanes = range(len(self.race.labels)) if self.race is not None else ()
+        if self.replay is not None:
+            return [(str(n + 1), self.replay.points(n)) for n in lanes]
         moments = [self.moment(n) for n in lanes]
-        return [(str(n + 1), points(m.whole) if m is not None else []) for n, m in enumerate(moments)]
+        return [(str(n + 1), timeline(m.whole) if m is not None else []) for n, m in enumerate(moments)]

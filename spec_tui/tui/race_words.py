@@ -1,4 +1,4 @@
-"""What the race screen says, made from its contest."""
+"""What the race screen says, made from its controller."""
 
 from __future__ import annotations
 
@@ -10,25 +10,14 @@ from engines.laws import LAWS
 from engines.race.events import Compared
 from engines.race.lanes import Lane
 from engines.race.result import LaneFigures
-from engines.report.events import Failed
 from engines.report.run_state import RunState
 from engines.user_folders import model_label
-from spec_tui.present.race_text import (
-    MEMORY,
-    NOT_COMPARABLE,
-    disturbance_sentence,
-    interval_meaning,
-    pair_badge,
-    pair_sentence,
-    pairs_summary,
-    remarks,
-)
+from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sentence
 from spec_tui.present.text import one_line, visible
 from spec_tui.present.token_styles import spans
-from spec_tui.session.recorded_race import RecordedRace
+from spec_tui.session.race_state import RaceState
 from spec_tui.tui import chat_words as words
-from spec_tui.tui.race_controller import Moment, RaceController
-from spec_tui.tui.race_setup import missing
+from spec_tui.tui.race_controller import Moment, RaceController, missing
 from spec_tui.tui.replay_app import speed_words
 from spec_tui.tui.settings import changed
 from spec_tui.tui.widgets.race_lanes import LaneView
@@ -41,45 +30,45 @@ _WIDE = 116  # columns for what runs and how in one line
 _SAID = 3  # lines of a sentence at most
 
 
-def lane_views(contest: RaceController) -> tuple[LaneView, ...]:
+def lane_views(controller: RaceController) -> tuple[LaneView, ...]:
     """The lanes at the moment that is shown."""
-    bout = contest.bout
-    lanes = bout.asked.lanes if bout is not None else contest.setup.lanes
-    labels = bout.labels if bout is not None else contest.setup.labels
-    return tuple(_view(contest, n, lane, label) for n, (lane, label) in enumerate(zip(lanes, labels)))
+    race = controller.race
+    lanes = race.asked.lanes if race is not None else controller.setup.lanes
+    labels = race.labels if race is not None else controller.setup.labels
+    return tuple(_view(controller, n, lane, label) for n, (lane, label) in enumerate(zip(lanes, labels)))
 
 
-def _view(contest: RaceController, number: int, lane: Lane, label: str) -> LaneView:
-    bout, moment = contest.bout, contest.moment(number)
-    law = bout.asked.request.law if bout is not None else contest.sitting.settings.law
+def _view(controller: RaceController, number: int, lane: Lane, label: str) -> LaneView:
+    race, moment = controller.race, controller.moment(number)
+    law = race.asked.request.law if race is not None else controller.session.settings.law
     lossy = not (LAWS[law].lossless and methods.find(lane.engine).lossless)
     if moment is None:
-        return LaneView(label, _about(contest, lane, number), lossy=lossy)
+        return LaneView(label, _about(controller, lane, number), lossy=lossy)
     started = moment.whole.started
     lossy = lossy or (started is not None and not started.lossless)
-    over = contest.photo is not None and contest.photo.over
-    numbers = _medians(bout.figures()[number], number == bout.asked.baseline) if over else _so_far(moment)
-    failed = bout.standing(number) == "failed"
-    pair = contest.differing
+    over = controller.replay is not None and controller.replay.clock.over
+    numbers = _medians(race.figures()[number], number == race.asked.baseline) if over else _so_far(moment)
+    failed = race.progress(number) == "failed"
+    pair = controller.differing
     marked = pair.at if pair is not None and number in (pair.first, pair.second) else None
-    known = contest.photo is not None or moment.whole.finished is not None
+    known = controller.replay is not None or moment.whole.finished is not None
     total = len(moment.whole.tokens) if known else None
     state = "failed" if failed else _PLACES[moment.place or 0]
-    if contest.running and bout.standing(number) == "running":
+    if controller.running and race.progress(number) == "running":
         state = "●"
-    return LaneView(label, (), moment.now, total, moment.seconds, numbers, _badge(contest, number), state, lossy,
+    return LaneView(label, (), moment.now, total, moment.seconds, numbers, _badge(controller, number), state, lossy,
                     marked)
 
 
-def _about(contest: RaceController, lane: Lane, number: int) -> tuple[str, ...]:
+def _about(controller: RaceController, lane: Lane, number: int) -> tuple[str, ...]:
     """What a lane is, or why there is nothing of it."""
-    bout, spec = contest.bout, methods.find(lane.engine)
-    if bout is not None and bout.standing(number) == "failed":
-        failed = [run.failed for run in bout.result.runs.values() if run.lane == number and run.failed]
-        return tuple(f"✗ {one_line(_told(f))}" for f in failed[:1]) or ("✗ it failed",)
-    if bout is not None and not bout.running and bout.result.complete:
+    race, spec = controller.race, methods.find(lane.engine)
+    if race is not None and race.progress(number) == "failed":
+        failed = [run.failed for run in race.result.runs.values() if run.lane == number and run.failed]
+        return tuple(f"✗ {one_line(failure_sentences(f))}" for f in failed[:1])
+    if race is not None and not race.running and race.result.complete:
         return ("nothing of it is complete",)
-    reason = missing(lane, contest.sitting.ready)
+    reason = missing(lane, controller.session.ready)
     parts = [spec.title, *([" · ".join(changed(lane.engine, spec.parse(lane.options)))]), spec.summary]
     if lane.datastores:
         parts.append("from " + ", ".join(lane.datastores))
@@ -109,99 +98,97 @@ def _numbers(rate: float | None, up: float | None, accepted: float | None, lengt
     )
 
 
-def _badge(contest: RaceController, number: int) -> tuple[str, str] | None:
-    bout = contest.bout
-    if number == bout.asked.baseline:
+def _badge(controller: RaceController, number: int) -> tuple[str, str] | None:
+    race = controller.race
+    if number == race.asked.baseline:
         return "baseline", "muted"
-    pair = bout.result.pair(bout.asked.baseline, number)
+    pair = race.result.pair(race.asked.baseline, number)
     return pair_badge(pair) if pair is not None else None
 
 
-def scores(contest: RaceController, sort: int) -> Scores:
+def scores(controller: RaceController, sort: int) -> Scores:
     """The table, once there is something complete."""
-    bout = contest.bout
-    if bout is None or not bout.result.complete:
+    race = controller.race
+    if race is None or not race.result.complete:
         return Scores()
-    return Scores(bout.labels, tuple(bout.figures()), bout.asked.baseline, tuple(bout.result.pairs), notes(contest),
-                  sort)
+    return Scores(race.labels, tuple(race.figures()), race.asked.baseline, tuple(race.result.pairs),
+                  tuple(race.notes()), sort)
 
 
-def notes(contest: RaceController) -> tuple[str, ...]:
-    """What the numbers do not say themselves."""
-    bout = contest.bout
-    if isinstance(bout, RecordedRace):
-        return bout.notes()
-    result, figures = bout.result, bout.figures()
-    said = [NOT_COMPARABLE] if bout.asked.live else []
-    said += remarks(result, bout.labels)
-    said += [one_line(_told(run.failed)) for run in result.runs.values()
-             if run.failed is not None]
-    if result.finished is not None and result.finished.reason == "cancelled":
-        most = len(bout.asked.lanes) * bout.asked.repeats
-        said.append(f"stopped: {len(result.complete)} of {most} runs are complete, and count")
-    said.append(interval_meaning(f.rate for f in figures))
-    said.append(disturbance_sentence(result.disturbance()))
-    return (*filter(None, said), *pairs_summary(result.pairs, bout.labels), f"memory: {MEMORY}")
-
-
-def plot_state(contest: RaceController) -> str:
+def plot_state(controller: RaceController) -> str:
     """What the plot shows."""
-    if contest.bout is None or contest.bout.running:
+    if controller.race is None or controller.race.running:
         return ""
-    if isinstance(contest.bout, RecordedRace):
+    if not controller.can_race:
         return "as recorded"
-    return "the runs that differ" if contest.differing else "each lane's middle run"
+    return "the runs that differ" if controller.differing else "each lane's middle run"
 
 
-def difference(contest: RaceController, pair: Compared) -> str:
+def difference(controller: RaceController, pair: Compared) -> str:
     """Which tokens differ first, and what that means."""
-    tokens = f"{_token(contest, pair, True)} and {_token(contest, pair, False)}"
-    return f"{tokens}: {pair_sentence(pair, contest.bout.labels)}"
+    tokens = f"{_token(controller, pair, True)} and {_token(controller, pair, False)}"
+    return f"{tokens}: {pair_sentence(pair, controller.race.labels)}"
 
 
-def _token(contest: RaceController, pair: Compared, first: bool) -> str:
+def no_difference(race: RaceState) -> str:
+    """What there is to say where no further pair differs."""
+    pairs, lanes = race.result.pairs, {run.lane for run in race.result.complete}
+    differ = any(pair.at is not None for pair in pairs)
+    if race.uncompared:
+        said = ("These were all pairs that differ; other" if differ else
+                "What was asked the same has the same text; other" if pairs else "The")
+        return f"{said} texts were not compared: {race.uncompared}."
+    if pairs:
+        return "These were all pairs that differ." if differ else "All lanes write the same text, token by token."
+    if len(lanes) < 2:
+        return "No two lanes are complete."
+    return "The texts were not compared: the race did not come to its end."
+
+
+def _token(controller: RaceController, pair: Compared, first: bool) -> str:
     lane, repeat = (pair.first, pair.first_repeat) if first else (pair.second, pair.second_repeat)
-    run = contest.bout.run(lane, repeat)
-    tokens = contest.bout.state(run).tokens if run is not None else RunState().tokens
+    run = controller.race.run(lane, repeat)
+    tokens = run.state.tokens if run is not None else RunState().tokens
     return f"“{visible(tokens[pair.at].piece)}”" if pair.at < len(tokens) else "the end"
 
 
-def top(contest: RaceController) -> tuple[Row, Row]:
+def top(controller: RaceController) -> tuple[Row, Row]:
     """The first line: what it is, and how it is asked."""
-    if isinstance(contest.bout, RecordedRace):
-        return _recorded_top(contest.bout)
-    setup, settings = contest.setup, contest.sitting.settings
+    if not controller.can_race:
+        return _recorded_top(controller.race)
+    setup, settings = controller.setup, controller.session.settings
     mode = "LIVE, not comparable" if setup.live else "fair"
     sampling = [settings.heat(), *([f"seed {settings.seed}"] if settings.temperature else [])]
     parts = [mode, f"{setup.repeats} repeat{'s' * (setup.repeats > 1)}", *sampling, f"max {settings.max_new_tokens}"]
     lossless = LAWS[settings.law].lossless
     right = [("" if lossless else f" {LAWS[settings.law].label} ", "lossy"),
              (f"{'' if settings.law == 'exact' or not lossless else settings.law + ' · '}{' · '.join(parts)} ", "text")]
-    return ([(" spec-tui ", "title"), (" race ", "strong"), (words.model(contest.sitting), "muted")],
+    return ([(" spec-tui ", "title"), (" race ", "strong"), (words.model(controller.session), "muted")],
             [span for span in right if span[0]])
 
 
-def _recorded_top(bout: RecordedRace) -> tuple[Row, Row]:
-    models = {f"{model_label(s.model)} · {s.dtype} · {s.device}" for s in bout.starts}
+def _recorded_top(race: RaceState) -> tuple[Row, Row]:
+    starts = [run.state.started for run in race.result.runs.values()]
+    models = {f"{model_label(s.model)} · {s.dtype} · {s.device}" for s in starts}
     of = one_line(models.pop(), 60) if len(models) == 1 else "of different models or machines"
-    runs = f"{len(bout.labels)} run{'s' * (len(bout.labels) > 1)} "
-    known = ("RECORDED, perhaps in different sittings · ", "text")
-    right = [known if bout.alike else ("RECORDED, not comparable · ", "lossy"), (runs, "text")]
+    runs = f"{len(race.labels)} run{'s' * (len(race.labels) > 1)} "
+    known = ("RECORDED, perhaps at different times · ", "text")
+    right = [known if race.comparable else ("RECORDED, not comparable · ", "lossy"), (runs, "text")]
     return [(" spec-tui ", "title"), (" race ", "strong"), (of, "muted")], right
 
 
-def status(contest: RaceController, message: str, width: int) -> list[Row]:
+def status(controller: RaceController, message: str, width: int) -> list[Row]:
     """The lines above the keys: what runs, what plays, what was said; sentences as long as they need."""
-    sitting, problem = contest.sitting, contest.bout.problem if contest.bout is not None else None
-    if contest.running:
-        return _running(contest, width)
+    session, problem = controller.session, controller.race.problem if controller.race is not None else None
+    if controller.running:
+        return _running(controller, width)
     if message:
         return _sentence("   ", "text", message, width)
     if problem is not None:
-        return _sentence(" ✗ ", "bad", _told(problem), width)
-    if sitting.phase in ("dead", "failed"):
+        return _sentence(" ✗ ", "bad", failure_sentences(problem), width)
+    if session.phase in ("dead", "failed"):
         return _sentence(" ✗ ", "bad", "no engine: esc goes back to the chat, ctrl+r there tries again", width)
-    return [words.status(sitting, "") if sitting.phase != "ready" or sitting.busy else _resting(contest)]
+    return [words.status(session, "") if session.phase != "ready" or session.busy else _resting(controller)]
 
 
 def _sentence(mark: str, style: str, text: str, width: int) -> list[Row]:
@@ -209,47 +196,42 @@ def _sentence(mark: str, style: str, text: str, width: int) -> list[Row]:
     return [[(mark if not n else "   ", style), *spans(line, "text")] for n, line in enumerate(lines)]
 
 
-def _told(failed: Failed) -> str:
-    """A failure as two sentences."""
-    return " ".join(f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in (failed.message, failed.hint) if part)
-
-
-def _resting(contest: RaceController) -> Row:
-    if contest.photo is not None:
-        return _clock(contest)
-    if contest.bout is not None:
+def _resting(controller: RaceController) -> Row:
+    if controller.replay is not None:
+        return _clock(controller)
+    if controller.race is not None:
         return [(" ■ ", "muted"), ("stopped before anything was complete", "text"), ("  enter starts again", "muted")]
     return [(" ○ ", "muted"), ("enter starts", "text"),
             ("  i prompt · a adds a lane · - takes it away · t repeats · f live", "muted")]
 
 
-def _running(contest: RaceController, width: int) -> list[Row]:
+def _running(controller: RaceController, width: int) -> list[Row]:
     """What runs; in a narrow window how it runs is a line of its own."""
-    bout = contest.bout
-    if bout.stopping:
+    race = controller.race
+    if race.stopping:
         return [[(" ◌ ", "warn"), ("stopping after this round; what is complete stays", "text")]]
-    if bout.auditing is not None:
-        return [[(" ● ", "warn"), ("auditing texts that differ  ", "text"), *_bar(bout.auditing)]]
-    at = bout.at
+    if race.auditing is not None:
+        return [[(" ● ", "warn"), ("auditing texts that differ  ", "text"), *_bar(race.auditing)]]
+    at = race.at
     if at is None:
         return [[(" ◌ ", "warn"), ("starting", "text")]]
-    what = "warm-up" if at.warm_up else f"repeat {at.repeat + 1} of {bout.asked.repeats}"
-    how = "live: not comparable" if bout.asked.live else "nothing is drawn while it runs"
-    row = [(" ● ", "good"), (f"lane {at.lane + 1} of {len(bout.labels)}, {what}: ", "text"),
-           (one_line(bout.labels[at.lane], 30), f"lane-{at.lane + 1}"), ("  ", "text"),
+    what = "warm-up" if at.warm_up else f"repeat {at.repeat + 1} of {race.asked.repeats}"
+    how = "live: not comparable" if race.asked.live else "nothing is drawn while it runs"
+    row = [(" ● ", "good"), (f"lane {at.lane + 1} of {len(race.labels)}, {what}: ", "text"),
+           (one_line(race.labels[at.lane], 30), f"lane-{at.lane + 1}"), ("  ", "text"),
            *_bar((at.step - 1) / at.steps)]
     more = (f"  {how} · esc stops", "muted")
     return [[*row, more]] if width >= _WIDE else [row, [(" ", "text"), more]]
 
 
-def _clock(contest: RaceController) -> Row:
-    photo = contest.photo
-    state = (" ■ ", "muted") if photo.over else (" ▶ ", "good") if photo.playing else (" ‖ ", "warn")
-    again = "space again" if isinstance(contest.bout, RecordedRace) else "space again · R new race"
-    keys = again if photo.over else "space · < > speed · end"
-    share = photo.now / photo.length if photo.length else 1.0
-    return [state, (f"photo finish {speed_words(photo.speed)}  ", "text"), *_bar(share),
-            (f" {photo.now:.3f} of {photo.length:.3f} s  {keys}", "muted")]
+def _clock(controller: RaceController) -> Row:
+    replay = controller.replay
+    state = (" ■ ", "muted") if replay.clock.over else (" ▶ ", "good") if replay.clock.playing else (" ‖ ", "warn")
+    again = "space again · R new race" if controller.can_race else "space again"
+    keys = again if replay.clock.over else "space · < > speed · end"
+    share = replay.clock.share
+    return [state, (f"photo finish {speed_words(replay.clock.speed)}  ", "text"), *_bar(share),
+            (f" {replay.clock.position:.3f} of {replay.clock.end:.3f} s  {keys}", "muted")]
 
 
 def _bar(share: float) -> Row:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engines.bench.bench_results import BenchResults
-from engines.bench.clock import TokenTimes
-from engines.bench.hf_generate import Peer, peers_of
+from engines.bench.hf_generate import GenerateLane, generate_lanes
 from engines.bench.suite import Suite, parse
+from engines.bench.token_times import TokenTimes
 from engines.race.events import (
     Compared,
     LaneEvents,
@@ -19,11 +19,11 @@ from engines.race.events import (
 from engines.race.lanes import Lane, Race, parse_lanes
 from engines.report.events import Draft, Emitted, Failed, Finished, Origin, Prefilled, Round, Started
 from engines.request import Request
-from spec_tui.cli.bench_output import Report
+from spec_tui.export.bench_report import Report
 
 SUITE = '{"prompt": "a", "category": "copy"}\n{"turns": ["b", "c"], "category": "chat"}'
 OURS = parse_lanes(["autoregressive,pld,rest:c=16"])
-LANES = (*OURS, *peers_of(OURS))
+LANES = (*OURS, *generate_lanes(OURS))
 """autoregressive, pld, rest, generate, generate+lookup"""
 
 Speed = Callable[[int, int, int], TokenTimes | None]
@@ -45,7 +45,7 @@ def standings(
     speed: Speed, lanes: tuple[Lane, ...] = LANES, repeats: int = 2, suite: Suite | None = None,
     breaks: dict[int, int] | None = None, reason: str = "done", pairs: tuple[Compared, ...] = (),
 ) -> BenchResults:
-    """A benchmark with these paces. ``breaks``: by lane, the repeat in which it fails."""
+    """A benchmark with these token times. ``breaks``: by lane, the repeat in which it fails."""
     suite = suite or parse(SUITE, "made")
     told: list[TokenTimes] = []
     found = BenchResults(suite, lambda: told[-1] if told else None)
@@ -69,7 +69,8 @@ def standings(
 def _run(kind: Lane, lane: int, repeat: int, prompt: int, made: TokenTimes, failed: bool):
     yield LaneStarted(lane, repeat, prompt, 1, 1)
     tokens = made.first + made.later
-    yield LaneFinished(lane, repeat, prompt, tokens, 1.0, 3.0, 1000, 0.1, 0.0, failed)
+    failure = Failed("it broke", "mend it") if failed else None
+    yield LaneFinished(lane, repeat, prompt, tokens, 1.0, 3.0, 1000, 0.1, 0.0, failure)
     yield LaneEvents(lane, repeat, prompt)
     yield Started(
         kind.engine, {}, "exact", 0.0, 1.0, 0, 0, 9, "model", "float32", "cpu", (1, 2), machine={"cpus": 2},
@@ -77,9 +78,8 @@ def _run(kind: Lane, lane: int, repeat: int, prompt: int, made: TokenTimes, fail
     )
     yield Prefilled(2, 0, 0.25, Emitted(7, "a", "a", "target"), 2)
     if failed:
-        yield Failed("it broke", "mend it")
         return
-    drafts = not isinstance(kind, Peer) and kind.engine != "autoregressive"
+    drafts = not isinstance(kind, GenerateLane) and kind.engine != "autoregressive"
     draft = Draft((9, 4), (-1, 0), ("x", "y"), (None, None), (0, 0), (Origin("prompt"),)) if drafts else Draft()
     for index in range(1, made.rounds + 1):
         path = (0,) if drafts else ()

@@ -13,7 +13,7 @@ from engines.bench import generate_runs as generate
 from engines.bench.bench_results import BenchResults
 from engines.bench.bench_runner import BenchRunner, able, fitting
 from engines.bench.generate_runs import Generator
-from engines.bench.hf_generate import Peer, peers_of
+from engines.bench.hf_generate import GenerateLane, generate_lanes
 from engines.bench.suite import parse
 from engines.errors import RunFailed, UsageProblem
 from engines.race import runner
@@ -67,17 +67,17 @@ def test_a_peer_writes_what_generate_writes_and_what_we_write(tiny, plain, gener
             "generate+assistant": {"assistant_model": plain[1]}}
     started, *_, ours = tiny.run(Request(request.conversation, "autoregressive", max_new_tokens=24))
     for name, how in ways.items():
-        said, prefilled, *rounds, end = generator.run(request, Peer(name), lambda: False)
+        said, prefilled, *rounds, end = generator.run(request, GenerateLane(name), lambda: False)
         assert end.tokens == directly(plain, tiny, started.prompt, **how) == ours.tokens
         assert said.prompt == started.prompt and said.engine == name and end.reason == ours.reason
         assert isinstance(prefilled, Prefilled) and all(isinstance(r, Round) for r in rounds)
         told = [prefilled.first.token, *(e.token for r in rounds for e in r.emitted)]
         assert tuple(told) == end.tokens
-        pace = generator.pace
-        assert pace.first + pace.later == len(end.tokens) and pace.first_seconds == prefilled.seconds > 0
-        assert pace.later_seconds == pytest.approx(sum(r.verify_seconds for r in rounds))
-        assert pace.rounds == sum(r.verify_seconds > 0 for r in rounds)
-        assert pace.first == 1 or name != "generate"
+        times = generator.token_times
+        assert times.first + times.later == len(end.tokens) and times.first_seconds == prefilled.seconds > 0
+        assert times.later_seconds == pytest.approx(sum(r.verify_seconds for r in rounds))
+        assert times.rounds == sum(r.verify_seconds > 0 for r in rounds)
+        assert times.first == 1 or name != "generate"
 
 
 def test_what_the_model_would_do_by_itself_stays_out(tiny, plain):
@@ -86,7 +86,7 @@ def test_what_the_model_would_do_by_itself_stays_out(tiny, plain):
     target.generation_config.repetition_penalty = 3.0
     target.generation_config.temperature, target.generation_config.do_sample = 0.7, True
     request = Request(TURN, max_new_tokens=24)
-    *_, penalised = Generator(target, None, tiny).run(request, Peer("generate"), lambda: False)
+    *_, penalised = Generator(target, None, tiny).run(request, GenerateLane("generate"), lambda: False)
     *_, ours = tiny.run(Request(TURN, "autoregressive", max_new_tokens=24))
     assert penalised.tokens == ours.tokens
 
@@ -94,13 +94,13 @@ def test_what_the_model_would_do_by_itself_stays_out(tiny, plain):
 def test_each_run_begins_with_the_draft_models_own_settings(generator, plain):
     settings = plain[1].generation_config
     before = settings.to_dict()
-    for _ in generator.run(Request(TURN, max_new_tokens=8), Peer("generate+assistant"), lambda: False):
+    for _ in generator.run(Request(TURN, max_new_tokens=8), GenerateLane("generate+assistant"), lambda: False):
         pass
     assert plain[1].generation_config is settings and settings.to_dict() == before
 
 
 def test_a_peer_stops_when_it_is_told_to(generator):
-    (end,) = generator.run(Request(TURN, max_new_tokens=200), Peer("generate"), lambda: True)
+    (end,) = generator.run(Request(TURN, max_new_tokens=200), GenerateLane("generate"), lambda: True)
     assert end == Finished("cancelled", (), "")
 
 
@@ -110,35 +110,36 @@ def test_what_breaks_in_transformers_is_a_sentence(generator, monkeypatch):
 
     monkeypatch.setattr(generator.target, "generate", broken)
     with pytest.raises(RunFailed, match=r"generate failed: surprise$") as failure:
-        list(generator.run(Request(TURN), Peer("generate"), lambda: False))
+        list(generator.run(Request(TURN), GenerateLane("generate"), lambda: False))
     assert "--no-peers" in failure.value.hint
 
 
 def test_all_run_in_one_race_and_write_the_same(tiny, generator):
     suite, contest = parse(SUITE, "some"), BenchRunner(tiny, generator)
-    asked = Race((*LANES, *peers_of(LANES)), Request((), max_new_tokens=12), suite.prompts, 2)
-    found = BenchResults(suite, lambda: contest.pace)
+    asked = Race((*LANES, *generate_lanes(LANES)), Request((), max_new_tokens=12), suite.prompts, 2)
+    found = BenchResults(suite, lambda: contest.token_times)
     for event in race(contest, asked):
         found.add(event)
-    assert len(found.complete) == len(found.paces) == 6 * 3 * 2 and found.finished.reason == "done"
+    assert len(found.complete) == len(found.token_times) == 6 * 3 * 2 and found.finished.reason == "done"
     assert {pair.verdict for pair in found.pairs} == {"same"} and len(found.pairs) == 3 * 15
     for run in found.complete:
-        pace = found.paces[run.lane, run.repeat, run.prompt]
-        assert pace.first + pace.later == len(run.end.tokens) == run.finished.tokens
-        assert 0 < pace.first_seconds + pace.later_seconds <= run.finished.seconds
-    assert all(found.ratio(lane, found.peer_of(lane), task) for lane in found.own for task in found.tasks)
+        times = found.token_times[run.lane, run.repeat, run.prompt]
+        assert times.first + times.later == len(run.state.finished.tokens) == run.measured.tokens
+        assert 0 < times.first_seconds + times.later_seconds <= run.measured.seconds
+    assert all(found.ratio(lane, found.counterpart(lane), task) for lane in found.own for task in found.tasks)
     assert found.length(0) == found.length(3) == 1
-    memory = [figures.memory for figures in found.standing()]
+    memory = [figures.memory for figures in found.by_task()]
     weights = sum(p.numel() * 4 for p in generator.target.parameters())
     assert weights < memory[3] < 2 * weights and memory[5] > memory[4] >= memory[3]
 
 
-def test_our_pace_is_that_of_our_rounds(tiny):
+def test_our_times_are_those_of_our_rounds(tiny):
     contest = BenchRunner(tiny)
     events = list(contest.run(Request(TURN, "pld", max_new_tokens=24)))
     rounds = [event for event in events if isinstance(event, Round)]
-    assert contest.pace.rounds == len(rounds) and contest.pace.later == len(events[-1].tokens) - 1
-    assert contest.pace.later_seconds >= sum(r.draft_seconds + r.verify_seconds + r.other_seconds for r in rounds)
+    times = contest.token_times
+    assert times.rounds == len(rounds) and times.later == len(events[-1].tokens) - 1
+    assert times.later_seconds >= sum(r.draft_seconds + r.verify_seconds + r.other_seconds for r in rounds)
 
 
 def test_who_cannot_run_is_left_out_with_a_reason(tiny):

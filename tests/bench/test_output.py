@@ -10,13 +10,13 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from engines.bench.hf_generate import peers_of
+from engines.bench.hf_generate import generate_lanes
 from engines.bench.suite import parse
 from engines.errors import UsageProblem
 from engines.race.events import Compared
 from engines.race.lanes import Lane, parse_lanes
-from spec_tui.cli.bench_folder import PLOTS, RESULTS, RUNS, TABLES, Folder
-from spec_tui.cli.bench_output import as_csv, as_json, markdown, table
+from spec_tui.cli.bench import PLOTS, RESULTS, RUNS, TABLES, BenchFolder
+from spec_tui.export.bench_report import WRITERS
 from tests.bench.made import pace, report, standings
 from tests.bench.test_standings import steady
 
@@ -31,7 +31,7 @@ def cells(line: str) -> list[str]:
 
 
 def test_a_table_for_people():
-    text = table(made())
+    text = WRITERS["table"](made())
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80 and "\x1b" not in text
     rows = {tuple(cells(line)) for line in lines}
@@ -52,14 +52,14 @@ def test_a_table_for_people():
 
 
 def test_markdown_has_the_intervals_of_every_task():
-    text = markdown(made())
+    text = WRITERS["md"](made())
     assert "| pld | 30.0 (20.0..40.0) | 7.5 (5.0..10.0) |" in text.splitlines()
     blocks = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
     assert len(blocks) == 7 and all(len({line.count("|") for line in block}) == 1 for block in blocks)
 
 
 def test_json_has_everything():
-    found = json.loads(as_json(made()))
+    found = json.loads(WRITERS["json"](made()))
     assert found["schema"] == "spec-tui bench 1" and found["finish_reason"] == "done" and found["repeats"] == 6
     assert found["suite"] == {"name": "made", "tasks": {"copy": 1, "chat": 2}, "questions": 2}
     auto, pld, rest = found["lanes"]
@@ -77,7 +77,7 @@ def test_json_has_everything():
 
 
 def test_csv_is_a_line_a_run():
-    rows = list(csv.DictReader(io.StringIO(as_csv(made(2)))))
+    rows = list(csv.DictReader(io.StringIO(WRITERS["csv"](made(2)))))
     assert len(rows) == 5 * 3 * 2 and {row["lane"] for row in rows} >= {"generate", "pld"}
     assert [(row["task"], row["question"], row["turn"]) for row in rows[::5][:3]] == [
         ("copy", "1", "0"), ("chat", "2", "0"), ("chat", "2", "1")
@@ -91,25 +91,26 @@ def test_csv_is_a_line_a_run():
 def test_what_was_cut_short_says_so():
     cut = report(standings(lambda lane, repeat, prompt: None if prompt else steady(lane, repeat, prompt), repeats=1,
                            reason="cancelled"), 1)
-    text = " ".join(table(cut).split())
+    text = " ".join(WRITERS["table"](cut).split())
     assert "the numbers are of the 1 of 3 prompts that every lane answered" in text and "single repeat" in text
-    assert json.loads(as_json(cut))["finish_reason"] == "cancelled"
+    assert json.loads(WRITERS["json"](cut))["finish_reason"] == "cancelled"
     nothing = report(standings(lambda *where: None))
-    assert table(nothing) == markdown(nothing) == "" and json.loads(as_json(nothing))["runs"] == []
-    assert as_csv(nothing) == "lane,repeat,prompt"
+    assert WRITERS["table"](nothing) == WRITERS["md"](nothing) == ""
+    assert json.loads(WRITERS["json"](nothing))["runs"] == []
+    assert WRITERS["csv"](nothing) == "lane,repeat,prompt"
 
 
 def test_without_generate_there_is_no_column_of_it():
     alone = report(standings(steady, lanes=parse_lanes(["autoregressive,pld"])), left_out=("x is left out: why",))
-    text = table(alone)
+    text = WRITERS["table"](alone)
     assert "x generate" not in text and "transformers" not in text and "x is left out: why" in text
-    assert json.loads(as_json(alone))["generate"] == [] and json.loads(as_json(alone))["left_out"]
+    assert json.loads(WRITERS["json"](alone))["generate"] == [] and json.loads(WRITERS["json"](alone))["left_out"]
 
 
 def test_texts_are_held_against_the_baselines():
     pairs = tuple(Compared(*pair, 0, "tie", 5) for pair in ((0, 3), (1, 3), (2, 3), (3, 4)))
     pairs = (*pairs, Compared(0, 1, 0, "same"), Compared(1, 2, 0, "BUG", 3, bugs=(2,)))
-    said = " ".join(table(made(pairs=pairs)).split())
+    said = " ".join(WRITERS["table"](made(pairs=pairs)).split())
     assert "autoregressive and generate differ, first at token 5" in said and "so do 3 other pairs of lanes" in said
     assert "the audit found a BUG in rest:c=16" in said and "pld and generate differ" not in said
 
@@ -119,34 +120,34 @@ HOSTILE = "a\x1b]0;owned\x07\x9b2J\u202e$\\frac{1}{2}$<script>|"
 
 def test_many_tasks_fold_and_hostile_names_steer_nothing():
     rows = [json.dumps({"prompt": "x", "category": f"{HOSTILE}{n}", "question_id": HOSTILE}) for n in range(12)]
-    lanes = (Lane("autoregressive"), Lane("rest", {}, (HOSTILE.replace("|", ""),)), *peers_of([Lane("pld")])[:1])
+    lanes = (Lane("autoregressive"), Lane("rest", {}, (HOSTILE.replace("|", ""),)), *generate_lanes([Lane("pld")])[:1])
     found = report(standings(lambda *where: pace(10, 1.0), lanes=lanes, suite=parse("\n".join(rows), HOSTILE)))
-    for text in (table(found), markdown(found), as_json(found), as_csv(found)):
+    for text in (WRITERS["table"](found), WRITERS["md"](found), WRITERS["json"](found), WRITERS["csv"](found)):
         assert not any(mark in text for mark in ("\x1b", "\x07", "\x9b", "\u202e"))
-    assert "<script" not in markdown(found)
-    lines = table(found).splitlines()
+    assert "<script" not in WRITERS["md"](found)
+    lines = WRITERS["table"](found).splitlines()
     assert sum(line.startswith("tokens/s by task") for line in lines) > 1
 
 
 def test_a_long_name_of_a_task_does_not_widen_the_table():
     rows = [json.dumps({"prompt": "x", "category": letter * 300}) for letter in "ab"]
     found = report(standings(lambda *where: pace(10, 1.0), suite=parse("\n".join(rows), "long")))
-    assert max(map(len, table(found).splitlines())) <= 80
-    assert list(json.loads(as_json(found))["suite"]["tasks"]) == ["a" * 300, "b" * 300]
+    assert max(map(len, WRITERS["table"](found).splitlines())) <= 80
+    assert list(json.loads(WRITERS["json"](found))["suite"]["tasks"]) == ["a" * 300, "b" * 300]
 
 
 def test_fewer_threads_are_said_with_their_reasons():
     found = standings(steady)
-    assert "fewer threads" not in table(report(found))
-    found.crowded, found.rounds = 1, 4
-    said = " ".join(table(report(found)).split())
+    assert "fewer threads" not in WRITERS["table"](report(found))
+    found.on_fewer_threads, found.rounds = 1, 4
+    said = " ".join(WRITERS["table"](report(found)).split())
     assert "25% of our rounds ran on fewer threads" in said
     assert "the context is long; generate keeps its threads" in said
 
 
 def test_a_folder_has_it_all(tmp_path):
     folder = tmp_path / "new" / "results"
-    Folder(folder).write(made())
+    BenchFolder(folder).write(made())
     assert sorted(path.name for path in folder.iterdir()) == sorted([RESULTS, RUNS, TABLES, *PLOTS])
     assert json.loads((folder / RESULTS).read_text())["repeats"] == 6
     assert len(list(csv.DictReader((folder / RUNS).open()))) == 90 and "| pld |" in (folder / TABLES).read_text()
@@ -154,13 +155,13 @@ def test_a_folder_has_it_all(tmp_path):
         root = ET.parse(folder / name).getroot()
         assert root.tag.endswith("svg") and len(list(root.iter())) > 50
         assert all(float(root.get(side).removesuffix("pt")) > 100 for side in ("width", "height"))
-    Folder(folder).write(report(standings(steady, lanes=parse_lanes(["autoregressive,pld"]))))
+    BenchFolder(folder).write(report(standings(steady, lanes=parse_lanes(["autoregressive,pld"]))))
     assert sorted(path.name for path in folder.iterdir()) == sorted([RESULTS, RUNS, TABLES, *PLOTS[:2]])
 
 
 def test_hostile_names_are_drawn_as_they_are_read(tmp_path):
     lanes = (Lane("autoregressive"), Lane("rest", {}, (HOSTILE,)))
-    Folder(tmp_path).write(report(standings(lambda *where: pace(10, 1.0), lanes=lanes)))
+    BenchFolder(tmp_path).write(report(standings(lambda *where: pace(10, 1.0), lanes=lanes)))
     ET.parse(tmp_path / PLOTS[0])
 
 
@@ -169,8 +170,8 @@ def test_hostile_names_are_drawn_as_they_are_read(tmp_path):
 ])  # fmt: skip
 def test_other_peoples_files_stay(tmp_path, name, content):
     (tmp_path / name).write_text(content)
-    with pytest.raises(UsageProblem, match=f"{name} exists and is of no benchmark"):
-        Folder(tmp_path)
+    with pytest.raises(UsageProblem, match=f"{name} exists and was not written by a benchmark"):
+        BenchFolder(tmp_path)
     assert (tmp_path / name).read_text() == content
     with pytest.raises(UsageProblem, match="cannot be made"):
-        Folder(tmp_path / name)
+        BenchFolder(tmp_path / name)

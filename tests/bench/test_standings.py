@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engines.bench import published
-from engines.bench.clock import TokenTimes, together
-from engines.bench.hf_generate import method_of, peers_of
+from engines.bench.hf_generate import generate_lanes
+from engines.bench.token_times import TokenTimes
 from engines.methods import specs
 from engines.race.lanes import Lane, parse_lanes
 from tests.bench.made import LANES, pace, standings
@@ -22,19 +22,19 @@ def steady(lane, repeat, prompt):
 
 def test_ratios_are_taken_within_a_repeat():
     found = standings(steady)
-    overall = found.standing()
+    overall = found.by_task()
     assert overall[AUTO].rates == (10.0, 5.0) and overall[AUTO].speed_ups == ()
     assert overall[REST].rates == (20.0, 10.0) and overall[REST].speed_ups == (2.0, 2.0)
     # all answers together: 30 tokens in 1/4 + 1 + 1 seconds, not a mean of ratios
     assert overall[PLD].speed_ups == pytest.approx((3 / 2.25, 3 / 2.25))
     assert found.ratio(AUTO, GENERATE).median == 2 and found.ratio(AUTO, GENERATE).samples == 2
-    assert found.ratio(PLD, found.peer_of(PLD)).median == pytest.approx(3 / 2.25)
+    assert found.ratio(PLD, found.counterpart(PLD)).median == pytest.approx(3 / 2.25)
 
 
 def test_tasks_have_their_own():
     found = standings(steady)
     assert found.tasks == ["copy", "chat"]
-    assert found.standing("copy")[PLD].speed_up.median == 4 and found.standing("chat")[PLD].speed_up.median == 1
+    assert found.by_task("copy")[PLD].speed_up.median == 4 and found.by_task("chat")[PLD].speed_up.median == 1
     assert found.ratio(PLD, LOOKUP, "copy").median == 4 and found.ratio(PLD, LOOKUP, "chat").median == 1
 
 
@@ -42,25 +42,25 @@ def test_a_whole_run_has_its_prefill():
     found = standings(lambda lane, repeat, prompt: pace(10, 1.0, first=1, first_seconds=1.0 if lane == AUTO else 4.0))
     assert found.ratio(AUTO, GENERATE).median == 1
     assert found.ratio(AUTO, GENERATE, whole=True).median == pytest.approx(5 / 2)
-    assert found.standing()[AUTO].ttft == 1.0 and found.standing()[GENERATE].ttft == 4.0
+    assert found.by_task()[AUTO].ttft == 1.0 and found.by_task()[GENERATE].ttft == 4.0
 
 
 def test_peers_are_those_of_the_same_method():
     found = standings(steady)
-    assert (found.own, found.peers) == ([AUTO, PLD, REST], [GENERATE, LOOKUP])
-    assert [found.peer_of(lane) for lane in found.own] == [GENERATE, LOOKUP, None]
-    assert found.plain_peer == GENERATE and found.ratio(REST, found.peer_of(REST)) is None
+    assert (found.own, found.generate_lanes) == ([AUTO, PLD, REST], [GENERATE, LOOKUP])
+    assert [found.counterpart(lane) for lane in found.own] == [GENERATE, LOOKUP, None]
+    assert found.plain_generate == GENERATE and found.ratio(REST, found.counterpart(REST)) is None
     assert found.length(PLD) == 2 and found.length(LOOKUP) == 2.5 and found.length(AUTO) == 1
-    assert [peer.engine for peer in peers_of(parse_lanes(["rest,draft:shape=tree,draft"]))] == [
+    assert [peer.engine for peer in generate_lanes(parse_lanes(["rest,draft:shape=tree,draft"]))] == [
         "generate", "generate+assistant"
     ]
-    assert {spec.id for spec in specs() if method_of(spec.id)} == {"autoregressive", "pld", "draft"}
+    assert {spec.id for spec in specs() if spec.generate} == {"autoregressive", "pld", "draft"}
 
 
 def test_a_repeat_counts_once_it_is_complete():
     cut = standings(lambda lane, repeat, prompt: None if (repeat, prompt) == (1, 2) else steady(lane, repeat, prompt))
-    assert cut.settled == {0, 1, 2} and cut.standing()[AUTO].rates == (10.0,)
-    assert cut.standing("copy")[AUTO].rates == (10.0, 5.0) and len(cut.standing("chat")[REST].speed_ups) == 1
+    assert cut.counted == {0, 1, 2} and cut.by_task()[AUTO].rates == (10.0,)
+    assert cut.by_task("copy")[AUTO].rates == (10.0, 5.0) and len(cut.by_task("chat")[REST].speed_ups) == 1
 
 
 def test_before_the_first_is_complete_what_all_answered_counts():
@@ -68,20 +68,21 @@ def test_before_the_first_is_complete_what_all_answered_counts():
         lambda lane, repeat, prompt: steady(lane, repeat, prompt) if repeat == 0 and prompt + (lane > 2) < 2 else None,
         reason="cancelled",
     )
-    assert cut.settled == {0} and cut.tasks == ["copy"]
-    assert cut.standing()[PLD].speed_ups == (4.0,) and cut.ratio(PLD, LOOKUP).median == 4
-    assert standings(lambda *where: None).settled == frozenset()
+    assert cut.counted == {0} and cut.tasks == ["copy"]
+    assert cut.by_task()[PLD].speed_ups == (4.0,) and cut.ratio(PLD, LOOKUP).median == 4
+    assert standings(lambda *where: None).counted == frozenset()
 
 
 def test_a_lane_that_broke_keeps_its_repeats_and_does_not_hold_the_others_up():
     found = standings(steady, breaks={REST: 1})
-    assert found.standing()[REST].rates == (20.0,)
-    assert found.standing()[PLD].rates == pytest.approx((30 / 2.25, 15 / 2.25))
-    assert standings(steady, breaks={REST: 0}).settled == {0, 1, 2}
+    assert found.by_task()[REST].rates == (20.0,)
+    assert found.by_task()[PLD].rates == pytest.approx((30 / 2.25, 15 / 2.25))
+    assert standings(steady, breaks={REST: 0}).counted == {0, 1, 2}
 
 
-def test_paces_add_up():
-    assert together([TokenTimes(1, 1.0, 4, 2.0, 2), TokenTimes(3, 1.0, 2, 1.0, 1)]) == TokenTimes(4, 2.0, 6, 3.0, 3)
+def test_token_times_add_up():
+    runs = TokenTimes(1, 1.0, 4, 2.0, 2), TokenTimes(3, 1.0, 2, 1.0, 1)
+    assert TokenTimes.total(runs) == TokenTimes(4, 2.0, 6, 3.0, 3)
     assert TokenTimes(1, 1.0, 0, 0.0, 0).rate is None and TokenTimes(1, 1.0, 0, 0.0, 0).length is None
     assert TokenTimes(2, 1.0, 6, 3.0, 3).rate == 2 and TokenTimes(2, 1.0, 6, 3.0, 3).whole == 2
 
@@ -97,7 +98,7 @@ def test_published_figures_are_of_engines_that_there_are():
 
 
 def test_a_peer_is_a_lane_without_options():
-    peers = peers_of([Lane("pld")])
+    peers = generate_lanes([Lane("pld")])
     assert [peer.label for peer in peers] == ["generate", "generate+lookup"] and LANES[3:] == peers
     for peer in peers:
         peer.check()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from engines.bench.clock import TokenTimes
+from engines.bench.token_times import TokenTimes
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.race import runner
 from engines.report.events import Draft, Emitted, Finished, Prefilled, Round, Started
@@ -24,19 +24,19 @@ class FakeGenerate:
     """Says what the fake runtime says, in half of its speed."""
 
     def __init__(self):
-        self.pace, self.ran = None, []
+        self.token_times, self.ran = None, []
 
-    def memory(self, peer, rows):
+    def memory(self, lane, rows):
         return 2000 + rows
 
-    def run(self, request, peer, cancelled):
-        self.ran.append(peer.engine)
-        yield Started(peer.engine, {}, "exact", 0.0, 1.0, 0, 0, 3, "fake", "float32", "cpu", (1, 2, 3))
+    def run(self, request, lane, cancelled):
+        self.ran.append(lane.engine)
+        yield Started(lane.engine, {}, "exact", 0.0, 1.0, 0, 0, 3, "fake", "float32", "cpu", (1, 2, 3))
         yield Prefilled(3, 0, 0.02, Emitted(7, "first", "first", "target"), 3)
         for index, pair in enumerate(((9, 8), (9, 8)), 1):
             made = tuple(Emitted(token, "x", "x", "target") for token in pair)
             yield Round(index, 3 + index, Draft(), (), made, 0.0, 0.008, 0.0, 3 + index)
-        self.pace = TokenTimes(1, 0.02, 4, 0.016, 2)
+        self.token_times = TokenTimes(1, 0.02, 4, 0.016, 2)
         yield Finished("length", (7, 9, 8, 9, 8), "first...")
 
 
@@ -46,7 +46,7 @@ def generated(monkeypatch):
     monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
     monkeypatch.setattr(bench, "gc", SimpleNamespace(collect=lambda: None, freeze=lambda: None))
     found = FakeGenerate()
-    monkeypatch.setattr(bench, "others", lambda decoder, draft, load: found)
+    monkeypatch.setattr(bench, "load_generator", lambda decoder, draft, load: found)
     return found
 
 
@@ -113,7 +113,7 @@ def test_generate_is_left_out_where_it_is_not_wanted_or_not_there(cli, monkeypat
     def lacking(*_):
         raise ModelUnavailable("there is no memory", "buy some")
 
-    monkeypatch.setattr(bench, "others", lacking)
+    monkeypatch.setattr(bench, "load_generator", lacking)
     done = cli("bench", *ENGINES, *QUICK)
     assert done.code == 0 and "generate is left out: there is no memory" in done.out
 
@@ -171,7 +171,7 @@ def test_a_folder_is_written_and_other_peoples_files_are_not_touched(cli, tmp_pa
     assert written == ["generate.svg", "results.json", "runs.csv", "speed-ups.svg", "tables.md", "tasks.svg"]
     (out / "results.json").write_text("a diary")
     done = cli("bench", *ENGINES, *QUICK, "--out", str(out))
-    assert done.code == 2 and "is of no benchmark" in done.err and not done.out
+    assert done.code == 2 and "was not written by a benchmark" in done.err and not done.out
     assert (out / "results.json").read_text() == "a diary"
 
 

@@ -16,7 +16,7 @@ import pytest
 from engines.errors import RunFailed
 from engines.race import runner
 from engines.race.events import LaneFinished
-from engines.race.result import Result
+from engines.race.result import RaceResult
 from engines.report.events import Round
 from engines.wire import read_trace
 from tests.cli.test_run import STATS
@@ -110,7 +110,7 @@ def test_lanes_that_differ_at_the_end_of_long_names_are_told_apart(cli):
         ("bug", "exact", 1, "differ, first at token 4, and rounding does not explain it; the audit found a BUG in"),
         ("tie", "exact", 0, "differ, first at token 4, and both tokens are the target's choice within rounding"),
         ("broken", "exact", 0, "differ, first at token 4, and no audit says why"),
-        ("fake", "typical", 0, "differ, first at token 4, as they may: dice or a lossy law decide here"),
+        ("fake", "typical", 0, "differ, first at token 4, as they may: random draws or a lossy law decide here"),
     ],
 )
 def test_lanes_that_differ(cli, monkeypatch, model, law, code, words):
@@ -210,7 +210,7 @@ def test_traces_of_every_run(cli, tmp_path):
 
 def interrupt_after(monkeypatch, runs: int, times: int = 1) -> None:
     """Ctrl+c, once or twice, when this many runs are complete."""
-    add, seen = Result.add, []
+    add, seen = RaceResult.add, []
 
     def counting(self, event):
         add(self, event)
@@ -219,7 +219,7 @@ def interrupt_after(monkeypatch, runs: int, times: int = 1) -> None:
             for _ in range(times if len(seen) == runs else 0):
                 os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Result, "add", counting)
+    monkeypatch.setattr(RaceResult, "add", counting)
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -319,7 +319,7 @@ def test_a_sweep_is_drawn_from_zero(cli, monkeypatch):
     "arguments, words",
     [
         (("--engine", "rest"), "--vary is missing"),
-        (("--vary", "c=1"), "there is no engine to look at"),
+        (("--vary", "c=1"), "there is no engine to vary"),
         (("--engine", "rest", "--vary", "c"), "is not OPTION=VALUE,VALUE"),
         (("--engine", "rest", "--vary", "c="), "is not OPTION=VALUE,VALUE"),
         (("--engine", "rest", "--vary", "nodes=8"), "engine rest has no option 'nodes'"),

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spec_tui.cli import replay as module
-from spec_tui.cli.recorded import recorded as side_by_side
+from spec_tui.session.recorded_race import read_recorded as side_by_side
 from spec_tui.session.sample_traces import names
 
 
@@ -124,9 +124,10 @@ def test_a_folder_of_compare_is_its_first_repeats(cli, tmp_path):
     assert "holds no trace" in cli("replay", str(tmp_path), "--screen", "race").err
     engines = "autoregressive,pld,pld:num_tokens=3"
     assert cli("compare", "hello", "--engines", engines, "--repeats", "2", "--trace-dir", str(tmp_path)).code == 0
-    bout = side_by_side([str(tmp_path)])
-    assert bout.labels == tuple(engines.split(",")) and any("3 more traces" in note for note in bout.notes())
-    assert bout.sources[0].name.endswith("repeat-1.prompt-1")
+    for path in tmp_path.glob("*.repeat-2.*"):
+        path.write_text("not read")
+    race = side_by_side([str(tmp_path)])
+    assert race.labels == tuple(engines.split(",")) and any("3 more traces" in note for note in race.notes())
     for path in tmp_path.glob("*.repeat-1.*"):
         path.unlink()
     assert "no trace of a first repeat" in cli("replay", str(tmp_path), "--screen", "race").err
@@ -144,8 +145,8 @@ def test_no_torch_is_loaded(tmp_path):
         "import sys; from spec_tui.cli import call\n"
         "assert call(['replay', 'tree', '--format', 'text']) == 0\n"
         "import spec_tui.tui.replay_app, spec_tui.tui.replay_race_app\n"
-        "from spec_tui.cli.recorded import recorded\n"
-        "assert recorded(['tree', 'pld']).notes()\n"
+        "from spec_tui.session.recorded_race import read_recorded\n"
+        "assert read_recorded(['tree', 'pld']).notes()\n"
         "assert not {'torch', 'transformers', 'huggingface_hub', 'tokenizers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)

@@ -14,13 +14,14 @@ from engines.errors import RunFailed
 from engines.race import runner
 from engines.race.events import Compared, LaneEvents, LaneFinished, LaneStarted, RaceFinished, RaceStarted
 from engines.race.lanes import Race, parse_lanes
-from engines.race.result import Result, timeline
+from engines.race.result import RaceResult
 from engines.race.runner import defer_events, race
 from engines.race.system_load import LoadWatch
 from engines.report.events import Auditing, Prefilled, Started
 from engines.request import Request
 from engines.wire import from_json, to_json
 from spec_tui.present.race_text import disturbance_sentence
+from spec_tui.session.race_state import timeline
 from tests.race.fakes import TOKENS, VirtualRacer
 
 
@@ -35,8 +36,8 @@ def ask(lanes: str = "autoregressive,pld,rest", max_new_tokens: int = 99, law="e
     return Race(parse_lanes([lanes]), request, **more)
 
 
-def fold(events) -> Result:
-    result = Result()
+def fold(events) -> RaceResult:
+    result = RaceResult()
     for event in events:
         result.add(event)
     return result
@@ -46,7 +47,7 @@ def drifting(now: float) -> float:
     return 1 + now / 500  # a machine that gets warm
 
 
-def off(result: Result) -> list[float]:
+def off(result: RaceResult) -> list[float]:
     """How far lanes that are equally fast seem to be from the baseline."""
     return [abs(f.speed_up.median - 1) for f in result.figures() if f.speed_ups]
 
@@ -98,7 +99,7 @@ def test_numbers_are_those_of_the_runs():
     assert pld.speed_ups == (pytest.approx(pld.rates[0] / plain.rates[0]),) * 3
     assert (plain.ttft, plain.memory, plain.metrics.new_tokens) == (3, 14000 + 10, 24)
     assert plain.rate.samples == 3 and plain.rate.coverage == 0.75
-    points = timeline(result.runs[1, 0, 0].events)
+    points = timeline(result.runs[1, 0, 0].state)
     assert [tokens for _, tokens in points] == [1, 2, 3, 4, 5] and points[0][0] == 3
     assert points[-1][0] == pytest.approx(3 + sum(0.5**i for i in range(4)))
 
@@ -110,8 +111,8 @@ def test_held_back_events_tell_the_same(tmp_path):
     kinds = [type(event) for event in later]
     assert max(i for i, k in enumerate(kinds) if k is LaneFinished) < kinds.index(LaneEvents) < kinds.index(Auditing)
     one, other = fold(events), fold(from_json(to_json(event)) for event in later)
-    assert {k: (r.events, r.finished) for k, r in one.runs.items()} == {
-        k: (r.events, r.finished) for k, r in other.runs.items()
+    assert {k: (r.state, r.measured) for k, r in one.runs.items()} == {
+        k: (r.state, r.measured) for k, r in other.runs.items()
     }
     assert one.figures() == other.figures() and one.pairs == other.pairs
     live = list(race(VirtualRacer(), ask(live=True)))
@@ -158,7 +159,7 @@ def test_all_answers_are_audited_where_that_is_asked():
     racer.texts, racer.verdicts = {name: TOKENS for name in ("autoregressive", "pld")}, {"autoregressive": "BUG"}
     result = fold(race(racer, ask("autoregressive,pld", repeats=2, audit=True)))
     assert result.pairs == [Compared(0, 1, 0, "same", bugs=(0, 1))] and result.bugs and racer.audits == 1
-    assert all(run.audited.verdict == "BUG" for run in result.runs.values())
+    assert all(run.state.audited.verdict == "BUG" for run in result.runs.values())
 
 
 def test_turns_are_shown_the_same_answers():
@@ -172,7 +173,7 @@ def test_turns_are_shown_the_same_answers():
     second = (system, ("user", "one"), ("assistant", "pld says"), ("user", "two"))
     for run in result.complete:
         expected = [(system, ("user", "one")), second, (system, ("user", "three"))][run.prompt]
-        assert run.started.conversation == expected
+        assert run.state.started.conversation == expected
     alone = fold(race(VirtualRacer(), ask("pld,rest", max_new_tokens=9))).figures()
     for figures, one in zip(result.figures(), alone):  # several answers have no other speed, and no other M, than one
         assert figures.rate.samples == 2 and figures.rate.median == pytest.approx(one.rate.median)
@@ -186,7 +187,7 @@ def test_turns_are_shown_the_same_answers():
 )
 def test_other_load_is_said(others, waited, cores, matters):
     racer = VirtualRacer()
-    result = Result()
+    result = RaceResult()
     for event in race(racer, ask("autoregressive,pld")):
         if isinstance(event, Started):
             event = replace(event, machine={"cpus": cores})
@@ -234,7 +235,7 @@ def test_a_lane_that_breaks_is_out_and_the_others_go_on():
     result = fold(race(racer, ask(repeats=3)))
     assert [len(result.of(lane)) for lane in range(3)] == [3, 1, 3]
     broke = [run for run in result.runs.values() if run.failed]
-    assert [(run.lane, run.failed.message, run.finished.failed) for run in broke] == [(1, "pld: it broke", True)]
+    assert [(run.lane, run.failed.message, run.failed.hint) for run in broke] == [(1, "it broke", "mend it")]
     assert result.figures()[1].rate.samples == 1 and result.finished.reason == "done"
     assert {(p.first, p.second) for p in result.pairs} == {(0, 1), (0, 2), (1, 2)}
     racer.breaks["pld"] = racer.ran.count("pld")
@@ -255,5 +256,5 @@ def test_a_cancelled_race_keeps_what_is_complete(after):
     result = fold(events)
     assert events[-1] == RaceFinished("cancelled") and racer.audits == 0
     finished = [(e.lane, e.repeat, e.prompt) for e in events if isinstance(e, LaneFinished)]
-    assert sorted(run.end.tokens for run in result.complete) == [TOKENS] * len(finished)
+    assert sorted(run.state.finished.tokens for run in result.complete) == [TOKENS] * len(finished)
     assert len(finished) < 9 and all(f.rate is None or f.rate.samples <= 3 for f in result.figures())

@@ -10,7 +10,7 @@ import pytest
 from engines import specs
 from engines.race import runner
 from engines.race.lanes import Lane, Race, parse_lanes
-from engines.race.result import Result
+from engines.race.result import RaceResult
 from engines.race.runner import race
 from engines.report.events import Finished, Round, Started
 from engines.request import Request
@@ -25,8 +25,8 @@ def quick(monkeypatch):
     monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
 
 
-def hold(racer, asked: Race) -> Result:
-    result = Result()
+def hold(racer, asked: Race) -> RaceResult:
+    result = RaceResult()
     for event in race(racer, asked):
         result.add(event)
     return result
@@ -69,7 +69,7 @@ def test_a_lane_does_what_a_run_alone_does(tiny):
         tiny.forget()
         tiny.forget_acceptance()
         alone = timeless(tiny.run(lane.of(request)))
-        assert [timeless(run.events) == alone for run in result.of(number)] == [True] * 3
+        assert [timeless(run.state.events) == alone for run in result.of(number)] == [True] * 3
 
 
 @pytest.mark.slow

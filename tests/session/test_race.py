@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engines.race.events import Compared, LaneEvents, LaneFinished, LaneStarted, RaceFinished, RaceStarted
 from engines.race.lanes import Race, parse_lanes
-from engines.race.result import Result
+from engines.race.result import RaceResult
 from engines.report.events import Failed, Round, Started
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
@@ -25,11 +25,11 @@ def test_events_of_runs_come_when_nobody_runs_any_more(either):  # noqa: F811
     assert kinds[at + 1 : at + 5] == [LaneFinished] * 4
     assert kinds[at + 5 : at + 10] == [LaneEvents, Started, *kinds[at + 7 : at + 10]] and kinds.count(LaneEvents) == 4
     assert kinds[-2:] == [Compared, RaceFinished] and events[-1].reason == "done"
-    result = Result()
+    result = RaceResult()
     for event in events:
         result.add(event)
     assert [(run.lane, run.repeat) for run in result.of(0) + result.of(1)] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert all(run.complete and run.metrics.new_tokens == 5 for run in result.runs.values())
+    assert all(run.complete and run.state.metrics.new_tokens == 5 for run in result.runs.values())
 
 
 def test_a_live_race_is_streamed(client):  # noqa: F811
@@ -47,11 +47,11 @@ def test_a_cancelled_race_gives_what_is_complete(either):  # noqa: F811
     seen = until(either, LaneFinished)
     either.cancel()
     seen += until(either, RaceFinished)
-    result = Result()
+    result = RaceResult()
     for event in seen:
         result.add(event)
     assert result.finished.reason == "cancelled" and result.complete
-    assert all(run.complete for run in result.runs.values() if run.finished)
+    assert all(run.complete for run in result.runs.values() if run.measured)
 
 
 def test_a_race_that_cannot_run_fails_and_the_engine_stays(either):  # noqa: F811

@@ -117,8 +117,8 @@ class Racing:
     screen: RaceScreen
 
     @property
-    def contest(self):
-        return self.screen.contest
+    def controller(self):
+        return self.screen.controller
 
     @property
     def said(self) -> str:
@@ -141,7 +141,7 @@ class Racing:
         await self.press("enter")
         self.client.race_on()
         await self.settle()
-        if skip and self.contest.photo is not None:
+        if skip and self.controller.replay is not None:
             await self.press("end")
 
 
@@ -158,7 +158,8 @@ async def racing(size=(120, 40), repeats=1, lanes: tuple[Lane, ...] | None = Non
         await pilot.pause()
         screen = app.screen
         assert isinstance(screen, RaceScreen)
-        screen.contest.setup = replace(screen.contest.setup, repeats=repeats, lanes=lanes or screen.contest.setup.lanes)
+        setup = screen.controller.setup
+        screen.controller.setup = replace(setup, repeats=repeats, lanes=lanes or setup.lanes)
         opened = Racing(app, client, pilot, screen)
         await opened.settle()
         yield opened

@@ -269,14 +269,14 @@ def test_every_binding_has_an_id_and_a_help_text():
     from spec_tui.tui.screens.lesson import LessonScreen
     from spec_tui.tui.screens.modal import SpecModal
     from spec_tui.tui.screens.price import PriceScreen
-    from spec_tui.tui.screens.race_actions import RaceActions
+    from spec_tui.tui.screens.race import RaceScreen
     from spec_tui.tui.screens.showcase import ShowcaseScreen
     from spec_tui.tui.screens.step import StepScreen
     from spec_tui.tui.widgets.prompt_box import PromptBox
     from spec_tui.tui.widgets.token_cursor import TokenCursor
 
     owners = (SpecTui, ChatScreen, PromptBox, TokenCursor, TreePanel, EngineScreen, HelpScreen, Inspector, SpecModal,
-              ShowcaseScreen, PriceScreen, DataScreen, StepScreen, LessonScreen, BranchScreen, RaceActions)
+              ShowcaseScreen, PriceScreen, DataScreen, StepScreen, LessonScreen, BranchScreen, RaceScreen)
     ids = []
     for owner in owners:
         for binding in owner.__dict__["BINDINGS"]:

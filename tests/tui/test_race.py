@@ -33,15 +33,15 @@ async def test_a_race_from_the_chat_ends_at_the_fold_of_every_lane():
     async with racing(repeats=3) as r:
         assert [view.label for view in r.screen.query_one(RaceLanes).lanes] == list(LANES)
         await r.whole(skip=False)
-        assert r.contest.finished and r.contest.photo.playing and "photo finish" in r.said
+        assert r.controller.finished and r.controller.replay.clock.playing and "photo finish" in r.said
         await r.press("end")
-        bout = r.contest.bout
+        race = r.controller.race
         for lane, view in enumerate(r.screen.query_one(RaceLanes).lanes):
-            assert view.run == fold_all(bout.shown(lane).events) and view.run.finished is not None
-            rates = sorted(run.metrics.tokens_per_second for run in bout.result.of(lane))
-            assert bout.shown(lane).metrics.tokens_per_second == rates[1]  # the middle one
+            assert view.run == fold_all(race.shown(lane).state.events) and view.run.finished is not None
+            rates = sorted(run.state.metrics.tokens_per_second for run in race.result.of(lane))
+            assert race.shown(lane).state.metrics.tokens_per_second == rates[1]  # the middle one
         table = "\n".join(r.rows("#race-table"))
-        for figures in bout.figures():
+        for figures in race.figures():
             assert f"{figures.rate.median:.1f}" in table
         assert "all lanes write the same text" in table and "75% only: 3 repeats" in table
         assert sum(row.count("✓") for row in r.rows("#race-table")) == 6  # every pair of four
@@ -71,7 +71,7 @@ async def test_nothing_is_drawn_while_a_lane_is_timed(monkeypatch):
             r.client.race_to(LaneFinished)
         r.client.race_on()
         await r.settle()
-        assert "race-lanes" in drawn and r.contest.finished
+        assert "race-lanes" in drawn and r.controller.finished
 
 
 async def test_the_chat_below_takes_nothing_of_a_race_and_goes_on_after_it():
@@ -98,15 +98,15 @@ async def test_cancel_keeps_what_is_complete():
         events = r.client.race_on()
         assert isinstance(events[-1], RaceFinished) and events[-1].reason == "cancelled"
         await r.settle()
-        assert isinstance(r.app.screen, RaceScreen) and not r.contest.running
-        complete = r.contest.bout.result.complete
-        assert len(complete) == 6 and all(run.end.reason != "cancelled" for run in complete)
+        assert isinstance(r.app.screen, RaceScreen) and not r.controller.running
+        complete = r.controller.race.result.complete
+        assert len(complete) == 6 and all(run.state.finished.reason != "cancelled" for run in complete)
         assert "6 of 12 runs are complete" in " ".join(r.rows("#race-table")).replace("\n", " ")
         await r.press("end")
-        for lane in r.contest.photo.runs:
-            assert r.contest.photo.at(lane) == fold_all(r.contest.bout.shown(lane).events)
+        for lane in r.controller.replay.runs:
+            assert r.controller.replay.at(lane) == fold_all(r.controller.race.shown(lane).state.events)
         await r.press("R")
-        assert len(r.client.races) == 2 and r.contest.running
+        assert len(r.client.races) == 2 and r.controller.running
 
 
 async def test_a_race_stopped_before_any_lane_ran_has_nothing_to_show():
@@ -114,11 +114,11 @@ async def test_a_race_stopped_before_any_lane_ran_has_nothing_to_show():
         await r.press("enter", "escape")
         r.client.race_on()
         await r.settle()
-        assert not r.contest.running and not r.contest.finished and r.contest.photo is None
+        assert not r.controller.running and not r.controller.finished and r.controller.replay is None
         assert "stopped before anything was complete" in r.said and r.screen.has_class("before")
         assert "earlier in the prompt" in " ".join(r.rows("#race-lanes"))  # what the lanes are, as before
         await r.press("enter")
-        assert r.contest.running
+        assert r.controller.running
 
 
 async def test_live_streams_and_says_that_it_cannot_be_compared():
@@ -129,7 +129,7 @@ async def test_live_streams_and_says_that_it_cannot_be_compared():
         r.client.race_to(LaneStarted)
         r.client.race_on(9)
         await r.settle()
-        running = r.contest.bout.at.lane
+        running = r.controller.race.at.lane
         view = r.screen.query_one(RaceLanes).lanes[running]
         assert 0 < len(view.run.tokens) < 100 and view.run.running and "not comparable" in r.said
         words = view.run.text.split()
@@ -141,7 +141,7 @@ async def test_live_streams_and_says_that_it_cannot_be_compared():
         await r.pilot.resize_terminal(120, 40)
         r.client.race_on()
         await r.settle()
-        assert r.contest.photo.over and NOT_COMPARABLE[:40] in " ".join(r.rows("#race-table"))
+        assert r.controller.replay.clock.over and NOT_COMPARABLE[:40] in " ".join(r.rows("#race-table"))
 
 
 async def test_live_shows_the_run_under_way_in_every_repeat():
@@ -150,9 +150,9 @@ async def test_live_shows_the_run_under_way_in_every_repeat():
         r.client.race_to(LaneStarted, 6)
         r.client.race_on(9)
         await r.settle()
-        at = r.contest.bout.at
+        at = r.controller.race.at
         view = r.screen.query_one(RaceLanes).lanes[at.lane]
-        assert at.repeat == 1 and r.contest.bout.result.of(at.lane) and view.run.running
+        assert at.repeat == 1 and r.controller.race.result.of(at.lane) and view.run.running
 
 
 async def test_diff_goes_to_the_first_token_that_differs():
@@ -161,12 +161,12 @@ async def test_diff_goes_to_the_first_token_that_differs():
     client.racer.finds = ("BUG", 12, 2.0)
     async with racing(client=client, repeats=2) as r:
         await r.whole(skip=False)
-        found = [p for p in r.contest.bout.result.pairs if p.at is not None]
+        found = [p for p in r.controller.race.result.pairs if p.at is not None]
         assert {(p.first, p.second) for p in found} == {(0, 1), (1, 2), (1, 3)}
         assert {p.verdict for p in found} == {"BUG"}
         await r.press("d")
-        pair = r.contest.differing
-        assert pair == found[0] and r.contest.photo.over and r.screen.lane == pair.second
+        pair = r.controller.differing
+        assert pair == found[0] and r.controller.replay.clock.over and r.screen.lane == pair.second
         runs = [view.run for view in r.screen.query_one(RaceLanes).lanes]
         a, b = runs[pair.first].tokens[pair.at], runs[pair.second].tokens[pair.at]
         assert a.emitted.token != b.emitted.token
@@ -176,9 +176,9 @@ async def test_diff_goes_to_the_first_token_that_differs():
         assert styles.count("changed") == 2
         assert "✗ BUG" in " ".join(r.rows("#race-lanes")) and "✗" in " ".join(r.rows("#race-table"))
         await r.press("d", "d", "d")
-        assert r.contest.differing is None and "all pairs that differ" in r.said
+        assert r.controller.differing is None and "all pairs that differ" in r.said
         await r.press("d", "escape")
-        assert r.contest.differing is None and isinstance(r.app.screen, RaceScreen)
+        assert r.controller.differing is None and isinstance(r.app.screen, RaceScreen)
 
 
 async def test_a_lane_that_breaks_is_told_and_the_others_race_on():
@@ -187,8 +187,8 @@ async def test_a_lane_that_breaks_is_told_and_the_others_race_on():
     async with racing(client=client) as r:
         await r.whole()
         lanes = " ".join(r.rows("#race-lanes"))
-        assert r.contest.finished and "broke" in lanes and "Mend it" in lanes
-        assert len(r.contest.bout.result.complete) == 3 and "✗ " in lanes
+        assert r.controller.finished and "broke" in lanes and "Mend it" in lanes
+        assert len(r.controller.race.result.complete) == 3 and "✗ " in lanes
 
 
 async def test_an_engine_that_dies_or_fails_ends_the_race_with_a_way_out():
@@ -197,7 +197,7 @@ async def test_an_engine_that_dies_or_fails_ends_the_race_with_a_way_out():
         r.client.race_to(LaneStarted)
         r.client.die()
         await r.settle()
-        assert not r.contest.running and "ended" in r.said and "ctrl+r there restarts it" in r.said
+        assert not r.controller.running and "ended" in r.said and "ctrl+r there restarts it" in r.said
         await r.press("escape")
         assert isinstance(r.app.screen, ChatScreen) and r.app.screen.session.phase == "dead"
     async with racing() as r:
@@ -205,9 +205,9 @@ async def test_an_engine_that_dies_or_fails_ends_the_race_with_a_way_out():
         r.client.race_to(LaneStarted)
         r.client.say(Failed("out of memory", "try a smaller model", "failed"))
         await r.settle()
-        assert not r.contest.running and "Out of memory. Try a smaller model." in r.said
+        assert not r.controller.running and "Out of memory. Try a smaller model." in r.said
         await r.press("enter")
-        assert r.contest.running
+        assert r.controller.running
 
 
 async def test_a_killed_engine_leaves_what_is_complete_and_says_the_way_out_in_any_window():
@@ -217,7 +217,7 @@ async def test_a_killed_engine_leaves_what_is_complete_and_says_the_way_out_in_a
         r.client.die()
         await r.settle()
         assert "unexpectedly. It can be restarted" in r.said and "ctrl+r there restarts it" in r.said
-        assert r.contest.finished and len(r.contest.bout.result.complete) == 8
+        assert r.controller.finished and len(r.controller.race.result.complete) == 8
         await r.press("d")
         assert "not compared" in r.said
 
@@ -237,15 +237,15 @@ async def test_what_is_said_of_a_race_is_whole_in_a_narrow_window():
 async def test_typing_over_the_prompt_replaces_it():
     async with racing() as r:
         await r.press("i", *"/lanes", "space", *"pld,draft", "enter")
-        assert r.contest.setup.labels == ("pld", "draft") and r.contest.setup.prompt
+        assert r.controller.setup.labels == ("pld", "draft") and r.controller.setup.prompt
         await r.press("i", "end", "!")
-        assert r.screen.query_one("#race-prompt").text == f"{r.contest.setup.prompt}!"
+        assert r.screen.query_one("#race-prompt").text == f"{r.controller.setup.prompt}!"
 
 
 async def test_lanes_are_added_taken_away_and_typed():
     async with racing() as r:
         await r.press("2", "minus")
-        assert [lane.engine for lane in r.contest.setup.lanes] == ["autoregressive", "draft", "rest"]
+        assert [lane.engine for lane in r.controller.setup.lanes] == ["autoregressive", "draft", "rest"]
         await r.press("a")
         screen = r.app.screen
         assert not screen.query(".sampling") and "add a lane" in str(screen.query_one(".box").border_title)
@@ -254,21 +254,21 @@ async def test_lanes_are_added_taken_away_and_typed():
         next(f for f in screen.query("#options Field") if f.option.name == "num_tokens").put(7)
         await r.pilot.press("ctrl+s")
         await r.settle()
-        assert r.contest.setup.lanes[-1] == Lane("pld", {"num_tokens": 7}) and "pld:num_tokens=7" in r.said
+        assert r.controller.setup.lanes[-1] == Lane("pld", {"num_tokens": 7}) and "pld:num_tokens=7" in r.said
         await r.press("i")
         box = r.screen.query_one("#race-prompt")
         before = box.text
         box.put("/lanes pld,pld:num_tokens=4")
         await r.press("enter")
-        assert r.contest.setup.labels == ("pld", "pld:num_tokens=4") and box.text == before
+        assert r.controller.setup.labels == ("pld", "pld:num_tokens=4") and box.text == before
         await r.press("minus")
         assert "at least 2" in r.said
         await r.press("i")
         box.put("/lanes pld,nonsense")
         await r.press("enter")
-        assert "nonsense" in r.said and len(r.contest.setup.lanes) == 2
+        assert "nonsense" in r.said and len(r.controller.setup.lanes) == 2
         await r.press("escape", "t")
-        assert r.contest.setup.repeats == 3
+        assert r.controller.setup.repeats == 3
 
 
 async def test_typed_prompt_and_chat_sampling_are_what_is_raced():
@@ -290,14 +290,14 @@ async def test_step_opens_the_run_of_a_lane(tmp_path):
         await r.pilot.press("3", "enter")
         await r.pilot.pause()
         assert isinstance(r.app.screen, StepScreen)
-        assert r.app.screen.player.run == fold_all(r.contest.bout.shown(2).events)
+        assert r.app.screen.player.run == fold_all(r.controller.race.shown(2).state.events)
         await r.pilot.press("escape")
         await r.pilot.pause()
         assert r.app.screen is r.screen
 
 
 async def test_export_is_what_compare_writes_with_a_trace_of_every_run(tmp_path, monkeypatch):
-    from spec_tui.cli.race_output import WRITERS
+    from spec_tui.export.race_files import WRITERS
 
     monkeypatch.chdir(tmp_path)
     async with racing(repeats=2) as r:
@@ -307,13 +307,13 @@ async def test_export_is_what_compare_writes_with_a_trace_of_every_run(tmp_path,
         assert folder.name in r.said
         asked = r.client.races[0]
         for name in ("json", "md", "csv"):
-            assert (folder / f"race.{name}").read_text("utf-8") == WRITERS[name](r.contest.bout.result, asked) + "\n"
+            assert (folder / f"race.{name}").read_text("utf-8") == WRITERS[name](r.controller.race.result, asked) + "\n"
         assert len(json.loads((folder / "race.json").read_text("utf-8"))["runs"]) == 8
         traces = sorted((folder / "traces").iterdir())
         assert len(traces) == 8
-        run = r.contest.bout.run(0, 1)
+        run = r.controller.race.run(0, 1)
         read = read_trace(traces[1])
-        assert list(read.runs[0]) == run.events and not read.problems
+        assert list(read.runs[0]) == run.state.events and not read.problems
 
 
 async def test_the_command_line_that_is_copied_holds_the_same_race(monkeypatch):
@@ -407,15 +407,15 @@ async def test_a_real_race_in_the_engine(tiny):
         await pilot.press("t", "t", "t", "enter")
         for _ in range(500):
             await pilot.pause(0.02)
-            if screen.contest.bout is not None and not screen.contest.running:
+            if screen.controller.race is not None and not screen.controller.running:
                 break
-        assert screen.contest.finished, screen.query_one("#race-said").text_rows()
-        bout = screen.contest.bout
-        assert len(bout.result.complete) == len(bout.labels) >= 3
-        assert {pair.verdict for pair in bout.result.pairs} <= {"same", "tie"}
+        assert screen.controller.finished, screen.query_one("#race-said").text_rows()
+        race = screen.controller.race
+        assert len(race.result.complete) == len(race.labels) >= 3
+        assert {pair.verdict for pair in race.result.pairs} <= {"same", "tie"}
         await pilot.press("end")
-        for lane in range(len(bout.labels)):
-            assert screen.contest.photo.at(lane) == fold_all(bout.shown(lane).events)
+        for lane in range(len(race.labels)):
+            assert screen.controller.replay.at(lane) == fold_all(race.shown(lane).state.events)
 
 
 # -- how it looks ---------------------------------------------------------------------------------
@@ -442,9 +442,9 @@ def picture(snap_compare, size, keys=(), until=None, live=False, other=False) ->
             await pilot.press("enter")
             until(client)
             screen.pump()
-            if screen.contest.photo is not None:
-                screen.contest.photo.playing = False
-                screen.contest.photo.now = 0.25
+            if screen.controller.replay is not None:
+                screen.controller.replay.clock.playing = False
+                screen.controller.replay.clock.position = 0.25
                 screen.draw()
         for key in keys:
             await pilot.press(key)

@@ -1,4 +1,4 @@
-"""The photo finish against folds, plots whose axes start at zero, tables that sort, setups that can run."""
+"""The replay finish against folds, plots whose axes start at zero, tables that sort, setups that can run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from engines.errors import UsageProblem
 from engines.race.lanes import Lane
-from engines.race.result import LaneFigures, timeline
+from engines.race.result import LaneFigures
 from engines.report.events import Finished, Prefilled, Round
 from engines.report.metrics import Metrics
 from engines.report.run_state import RunState, fold_all
 from engines.request import Request
-from spec_tui.session.race_replay import SPEEDS, RaceReplay
-from spec_tui.tui.race_setup import MOST, RaceSetup, missing, usual
+from spec_tui.present.playback import SPEEDS
+from spec_tui.session.race_state import RaceReplay, timeline
+from spec_tui.tui.race_controller import MOST, RaceSetup, missing, usual_lanes
 from spec_tui.tui.settings import ChatSettings
 from spec_tui.tui.widgets.lane_text import LaneText
 from spec_tui.tui.widgets.race_table import COLUMNS, SORTS, ranked
@@ -34,50 +35,51 @@ def events_of(engine: str, seed: int, tokens: int = 60):
 
 @given(st.lists(st.tuples(st.sampled_from(["draft", "autoregressive"]), st.integers(0, 50), st.integers(1, 60)),
                 min_size=1, max_size=4), st.floats(0, 1.2))
-def test_every_moment_of_the_photo_finish_is_a_fold_of_what_had_happened(which, share):
+def test_every_moment_of_the_replay_finish_is_a_fold_of_what_had_happened(which, share):
     told = {lane: events_of(*one) for lane, one in enumerate(which)}
-    photo = RaceReplay({lane: fold_all(events) for lane, events in told.items()})
-    photo.now = photo.length * share
+    replay = RaceReplay({lane: fold_all(events) for lane, events in told.items()})
+    replay.clock.position = replay.clock.end * share
     for lane, events in told.items():
         clock, seen = 0.0, events[:1]
         for event in events[1:]:
             clock += event.seconds if isinstance(event, Prefilled) else 0.0
             if isinstance(event, Round):
                 clock += event.draft_seconds + event.verify_seconds + event.other_seconds
-            if clock > photo.now:
+            if clock > replay.clock.position:
                 break
             seen.append(event)
-        assert photo.at(lane) == fold_all(seen)
-        assert photo.arrived(lane) == isinstance(seen[-1], Finished)
-        assert photo.points(lane) == timeline(seen)
+        assert replay.at(lane) == fold_all(seen)
+        assert replay.arrived(lane) == isinstance(seen[-1], Finished)
+        assert replay.points(lane) == timeline(fold_all(seen))
 
 
 @given(st.lists(st.floats(0.001, 3), max_size=60), st.sampled_from(SPEEDS))
 def test_however_the_clock_ticks_it_ends_at_the_fold_of_each_lane(ticks, speed):
     told = {lane: events_of(engine, lane) for lane, engine in enumerate(("autoregressive", "pld", "draft"))}
-    photo = RaceReplay({lane: fold_all(events) for lane, events in told.items()})
-    photo.speed, before = speed, 0.0
+    replay = RaceReplay({lane: fold_all(events) for lane, events in told.items()})
+    replay.clock.speed, before = speed, 0.0
     for tick in ticks:
-        photo.tick(tick)
-        assert before <= photo.now <= photo.length
-        before = photo.now
-    photo.skip()
-    assert not photo.playing and {lane: photo.at(lane) for lane in told} == {n: fold_all(e) for n, e in told.items()}
-    ends = {lane: timeline(events)[-1][0] for lane, events in told.items()}
-    assert {photo.place(lane) for lane in told} <= {1, 2, 3}
-    assert photo.place(min(ends, key=ends.get)) == 1
-    photo.toggle()
-    assert photo.now == 0 and photo.playing
+        replay.clock.tick(tick)
+        assert before <= replay.clock.position <= replay.clock.end
+        before = replay.clock.position
+    replay.clock.skip()
+    assert not replay.clock.playing
+    assert {lane: replay.at(lane) for lane in told} == {n: fold_all(e) for n, e in told.items()}
+    ends = {lane: timeline(fold_all(events))[-1][0] for lane, events in told.items()}
+    assert {replay.place(lane) for lane in told} <= {1, 2, 3}
+    assert replay.place(min(ends, key=ends.get)) == 1
+    replay.clock.toggle()
+    assert replay.clock.position == 0 and replay.clock.playing
 
 
 def test_short_races_are_slowed_down_so_that_they_can_be_watched():
-    photo = RaceReplay({0: fold_all(events_of("draft", 1))})
-    assert photo.length < 2 and photo.length / photo.speed >= 6 and photo.speed in SPEEDS
-    photo.faster(-20)
-    assert photo.speed == SPEEDS[0]
-    photo.faster(20)
-    assert photo.speed == SPEEDS[-1]
-    assert RaceReplay({}).length == 0 and not RaceReplay({0: RunState()}).playing
+    replay = RaceReplay({0: fold_all(events_of("draft", 1))})
+    assert replay.clock.end < 2 and replay.clock.end / replay.clock.speed >= 6 and replay.clock.speed in SPEEDS
+    replay.clock.faster(-20)
+    assert replay.clock.speed == SPEEDS[0]
+    replay.clock.faster(20)
+    assert replay.clock.speed == SPEEDS[-1]
+    assert RaceReplay({}).clock.end == 0 and not RaceReplay({0: RunState()}).clock.playing
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(20, 90), st.integers(2, 20))
@@ -155,14 +157,14 @@ def test_headings_do_not_touch_even_with_the_mark_of_the_sorted_column():
 
 
 def test_the_usual_lanes_are_those_that_can_run():
-    engines = [lane.engine for lane in usual(ChatSettings(), RETRIEVING)]
+    engines = [lane.engine for lane in usual_lanes(ChatSettings(), RETRIEVING)]
     assert engines == ["autoregressive", "pld", "draft", "rest"]
     alone = replace(READY, draft_model=None, datastores=())
-    lanes = usual(ChatSettings(), alone)
+    lanes = usual_lanes(ChatSettings(), alone)
     assert [lane.engine for lane in lanes] == ["autoregressive", "pld"]
     assert not any(missing(lane, alone) for lane in lanes)
     own = ChatSettings().with_option("pld", "num_tokens", 3).with_engine("pld")
-    assert usual(own, RETRIEVING)[-1] == Lane("pld", {"num_tokens": 3})
+    assert usual_lanes(own, RETRIEVING)[-1] == Lane("pld", {"num_tokens": 3})
 
 
 def test_a_setup_that_cannot_run_says_what_to_do():

@@ -13,15 +13,16 @@ from engines.report.events import Finished, Round, Started
 from engines.report.run_state import fold_all
 from engines.report.traces import Trace
 from engines.wire import read_trace
-from spec_tui.session.recorded_race import ELSEWHERE, SITTINGS, RecordedRace, RecordedRun
+from spec_tui.session.race_state import RaceState
+from spec_tui.session.recorded_race import ELSEWHERE, SEPARATE, RecordedRun, recorded_race
 from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.replay_race_app import RaceReplayApp
 
 SHIPPED = {name: read_trace(trace_path(name)) for name in ("autoregressive", "pld", "tree")}
 
 
-def recorded(*names: str) -> RecordedRace:
-    return RecordedRace([RecordedRun(name, SHIPPED[name]) for name in names])
+def recorded(*names: str) -> RaceState:
+    return recorded_race([RecordedRun(name, SHIPPED[name]) for name in names])
 
 
 def changed(name: str, number: int = 0, **fields) -> RecordedRun:
@@ -32,8 +33,8 @@ def changed(name: str, number: int = 0, **fields) -> RecordedRun:
 
 
 @asynccontextmanager
-async def opened(bout: RecordedRace, size=(120, 40), speed=None):
-    app = RaceReplayApp(bout, speed)
+async def opened(race: RaceState, size=(120, 40), speed=None):
+    app = RaceReplayApp(race, speed)
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         await pilot.pause()
@@ -44,16 +45,16 @@ async def test_the_end_of_the_photo_finish_is_that_of_the_folds():
     async with opened(recorded("pld", "autoregressive")) as (screen, pilot):
         await pilot.press("r", "R", "a", "-", "t", "f", "i", "e", "c", "x", "ctrl+o", "end")
         await pilot.pause()
-        contest = screen.contest
-        assert pilot.app.screen is screen and contest.photo.over and len(contest.bout.labels) == 2
+        controller = screen.controller
+        assert pilot.app.screen is screen and controller.replay.clock.over and len(controller.race.labels) == 2
         for lane, name in enumerate(("pld", "autoregressive")):
             whole = fold_all(SHIPPED[name].runs[0])
-            assert contest.photo.at(lane) == whole
+            assert controller.replay.at(lane) == whole
             shown = screen.query_one("#race-lanes").text_rows()
             assert any(f"{whole.metrics.tokens_per_second:.1f} tokens/s" in row for row in shown)
         said = "\n".join(screen.query_one("#race-lanes").text_rows() + screen.query_one("#race-table").text_rows())
         assert all(words in said for words in ("✓ same text", "recorded runs", "1st", "pld and autoregressive write"))
-        assert "RECORDED, perhaps in different sittings · 2 runs" in screen.query_one("#race-top").text_rows()[0]
+        assert "RECORDED, perhaps at different times · 2 runs" in screen.query_one("#race-top").text_rows()[0]
         offered = {key.description for key in screen.query("FooterKey")}
         assert {"Step", "Play", "Diff"} <= offered and not offered & {"Start", "Back", "Stop"}
         await pilot.press("escape", "w")
@@ -65,15 +66,15 @@ async def test_the_end_of_the_photo_finish_is_that_of_the_folds():
 
 
 def test_speed_ups_only_against_what_was_asked_the_same():
-    bout = recorded("autoregressive", "pld", "tree")
-    base, same, other = bout.figures()
+    race = recorded("autoregressive", "pld", "tree")
+    base, same, other = race.figures()
     rates = [fold_all(SHIPPED[n].runs[0]).metrics.tokens_per_second for n in ("autoregressive", "pld")]
     assert same.speed_up.median == pytest.approx(rates[1] / rates[0]) and other.speed_up is base.speed_up is None
-    assert [(p.first, p.second, p.verdict) for p in bout.result.pairs] == [(0, 1, "same")]
-    notes = " ".join(bout.notes())
+    assert [(p.first, p.second, p.verdict) for p in race.result.pairs] == [(0, 1, "same")]
+    notes = " ".join(race.notes())
     assert "3 draft:shape=tree has another prompt than 1 autoregressive" in notes and "other texts are not" in notes
-    assert bout.notes()[0] == SITTINGS and not bout.alike
-    elsewhere = RecordedRace([
+    assert race.notes()[0] == SEPARATE and not race.comparable
+    elsewhere = recorded_race([
         changed("pld", machine={"cpus": 96}), RecordedRun("autoregressive", SHIPPED["autoregressive"]),
     ])
     assert elsewhere.notes()[0] == ELSEWHERE and not any(f.speed_ups for f in elsewhere.figures())
@@ -92,33 +93,35 @@ def test_texts_that_differ_and_what_the_recorded_audits_say(audits, verdict):
             first = replace(events[at].emitted[0], token=events[at].emitted[0].token + 1)
             events[at] = replace(events[at], emitted=(first, *events[at].emitted[1:]))
         sources.append(RecordedRun(name, Trace(tuple(events))))
-    (pair,) = RecordedRace(sources).result.pairs
+    (pair,) = recorded_race(sources).result.pairs
     assert (pair.verdict, pair.at) == (verdict, 1)
 
 
 def test_a_run_that_is_cut_off_is_shown_and_counts_nowhere():
     torn = tuple(event for event in SHIPPED["pld"].events if isinstance(event, Started | Round))[:3]
-    bout = RecordedRace([
+    race = recorded_race([
         RecordedRun("autoregressive", SHIPPED["autoregressive"]), RecordedRun("torn", Trace(torn, ("cut off",))),
     ])
-    assert len(bout.state(bout.shown(1)).rounds) == 2 and not bout.figures()[1].rates and not bout.result.pairs
-    assert any("2 pld is cut off" in note for note in bout.notes()) and "torn: cut off" in bout.notes()
+    assert len(race.shown(1).state.rounds) == 2 and not race.figures()[1].rates and not race.result.pairs
+    assert any("2 pld is cut off" in note for note in race.notes()) and "torn: cut off" in race.notes()
     holed = Trace(tuple(e for e in SHIPPED["pld"].events if not (isinstance(e, Round) and e.index == 2)))
-    bout = RecordedRace([RecordedRun("autoregressive", SHIPPED["autoregressive"]), RecordedRun("holed", holed)])
-    assert not bout.result.pairs and not bout.alike and any("of 2 pld rounds are missing" in n for n in bout.notes())
+    race = recorded_race([RecordedRun("autoregressive", SHIPPED["autoregressive"]), RecordedRun("holed", holed)])
+    assert not race.result.pairs and not race.comparable
+    assert any("of 2 pld rounds are missing" in note for note in race.notes())
     with pytest.raises(UsageProblem, match="none of these runs"):
-        RecordedRace([RecordedRun("torn", Trace(torn))])
+        recorded_race([RecordedRun("torn", Trace(torn))])
 
 
 def test_what_cannot_be_put_side_by_side():
     twice = RecordedRun("pld", Trace(SHIPPED["pld"].events * 2))
-    assert RecordedRace([twice] * 3).labels[::5] == ("pld #1", "pld #6")
+    assert recorded_race([twice] * 3).labels[::5] == ("pld #1", "pld #6")
     with pytest.raises(UsageProblem, match="8 runs"):
-        RecordedRace([twice] * 4)
+        recorded_race([twice] * 4)
     with pytest.raises(UsageProblem, match="not known here: evil"):
-        RecordedRace([changed("pld", engine="evil\x1b[31m")])
+        recorded_race([changed("pld", engine="evil\x1b[31m")])
     cancelled = next(n for n, e in enumerate(SHIPPED["pld"].events) if isinstance(e, Finished))
-    stopped = RecordedRace([RecordedRun("a", SHIPPED["autoregressive"]), changed("pld", cancelled, reason="cancelled")])
+    runs = RecordedRun("a", SHIPPED["autoregressive"]), changed("pld", cancelled, reason="cancelled")
+    stopped = recorded_race(runs)
     assert not stopped.result.pairs and any("stopped by hand" in note for note in stopped.notes())
 
 

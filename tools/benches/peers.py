@@ -95,9 +95,10 @@ def ours(runtime, engine: str, options: dict) -> Run:
 def theirs(generator, engine: str) -> Run:
     """The same method in generate."""
     from engines.bench.bench_runner import BenchRunner
-    from engines.bench.hf_generate import Peer, method_of
+    from engines.bench.hf_generate import GenerateLane
+    from engines.methods import find
 
-    return _timed(BenchRunner(generator.runtime, generator), Peer(method_of(engine).name))
+    return _timed(BenchRunner(generator.runtime, generator), GenerateLane(find(engine).generate.name))
 
 
 def _timed(contest, lane) -> Run:
@@ -109,6 +110,6 @@ def _timed(contest, lane) -> Run:
         contest.forget_acceptance()
         for _ in contest.run(lane.of(Request((("user", prompt),), max_new_tokens=NEW_TOKENS))):
             pass
-        return contest.pace.later, contest.pace.later_seconds
+        return contest.token_times.later, contest.token_times.later_seconds
 
     return run

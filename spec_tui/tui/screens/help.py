@@ -81,7 +81,7 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """The keys of each screen, as (keys, what they do)."""
     from spec_tui.tui.screens.data import DataScreen
     from spec_tui.tui.screens.lesson import LessonScreen
-    from spec_tui.tui.screens.race_actions import RaceActions
+    from spec_tui.tui.screens.race import RaceScreen
     from spec_tui.tui.screens.step import StepScreen
     from spec_tui.tui.widgets.layers_panel import LayersPanel
     from spec_tui.tui.widgets.prompt_box import PromptBox
@@ -94,7 +94,7 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     yield "text and panels", _keys([*TokenCursor.ACTIONS, *(action for action in CHAT if action not in anywhere)])
     yield "datastores", _keys_of_bindings(DataScreen)
     yield "layers", _keys(LayersPanel.ACTIONS)
-    yield "race", _keys_of_bindings(RaceActions)
+    yield "race", _keys(RaceScreen.ACTIONS)
     yield "step", _keys(StepScreen.ACTIONS)
     yield "lessons", _keys(LessonScreen.ACTIONS)
 

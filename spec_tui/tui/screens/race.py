@@ -1,7 +1,8 @@
-"""Race: engines side by side, fair while they are timed, and afterwards all on one clock."""
+"""Race: engines side by side, fair while they are timed, and afterwards all on one clock; or recorded runs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import monotonic
 from typing import ClassVar
 
@@ -12,33 +13,135 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Footer, Static
 
+from engines.errors import SpecError
+from engines.race.lanes import Lane
+from spec_tui.present import token_styles
+from spec_tui.present.text import one_line
+from spec_tui.session.race_state import RaceState
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import race_words
+from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.chat_session import ChatSession, Happening
-from spec_tui.tui.race_controller import RaceController
-from spec_tui.tui.screens.race_actions import RaceActions
+from spec_tui.tui.race_controller import RaceController, RaceSetup
+from spec_tui.tui.replay_app import speed_words
 from spec_tui.tui.widgets.lines import Lines, Sides
 from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.prompt_box import PromptBox
 from spec_tui.tui.widgets.race_lanes import RaceLanes
 from spec_tui.tui.widgets.race_plot import RacePlot
-from spec_tui.tui.widgets.race_table import RaceTable, ranked
+from spec_tui.tui.widgets.race_table import SORTS, RaceTable, ranked
 
-MOVING, WATCHING, RESTING = 1 / 15, 1 / 4, 1 / 10  # seconds between two looks: at what moves, at timed lanes, else
+MOVING, WATCHING, RESTING = 1 / 15, 1 / 4, 1 / 10  # seconds between two frames: of what moves, of timed lanes, else
 
 
-class RaceScreen(RaceActions, Screen[set[Happening]]):
-    """Draws a ``RaceController`` over a sitting's engine; the chat below must not take the engine's events meanwhile.
-    Gives back what the sitting has heard."""
+def _running(screen: RaceScreen) -> bool:
+    return screen.controller.running
+
+
+def _idle(screen: RaceScreen) -> bool:
+    return screen.controller.can_race and not screen.controller.running
+
+
+def _can_race(screen: RaceScreen) -> bool:
+    return screen.controller.can_race
+
+
+def _finished(screen: RaceScreen) -> bool:
+    return screen.controller.finished
+
+
+def _again(screen: RaceScreen) -> bool:
+    return _idle(screen) and screen.controller.finished
+
+
+def _before(screen: RaceScreen) -> bool:
+    return _idle(screen) and not screen.controller.finished
+
+
+def _can_leave(screen: RaceScreen) -> bool:
+    """A recorded race is the first screen: there is nothing below it to go back to."""
+    if screen.controller.can_race:
+        return not screen.controller.running
+    return screen.has_class("numbers") or screen.controller.differing is not None
+
+
+class RaceScreen(HasActions, Screen[set[Happening]]):
+    """Draws a ``RaceController`` over a session's engine; the chat below must not take the engine's events meanwhile.
+    Gives back what the session has reported.
+
+    Args:
+        session: that of the chat.
+        recorded, speed: as in ``RaceController``.
+    """
 
     CSS_PATH: ClassVar = ["race.tcss"]
     AUTO_FOCUS = ""
+    PALETTE: ClassVar = "Race: "
+    ACTIONS = (
+        Action(id="race.stop", run="stop", keys="escape", label="Stop", footer=True, when=_running,
+               help="Stop the race; what is complete stays"),
+        Action(id="race.leave", run="leave", keys="escape", label="Back", footer=True, when=_can_leave,
+               help="Leave the prompt, what is enlarged, the difference; then back to the chat"),
+        Action(id="race.go", run="go", keys="enter", label="Start", footer=True, when=_before, help="Start the race"),
+        Action(id="race.open", run="open", keys="enter", label="Step", footer=True, when=_finished,
+               help="Step through the lane's run, round by round"),
+        Action(id="race.play", run="play", keys="space", label="Play", footer=True, when=_finished,
+               help="Photo finish: play, pause, play again"),
+        Action(id="race.faster", run="speed(1)", keys="greater_than_sign", label="Faster", when=_finished,
+               help="Photo finish: twice as fast"),
+        Action(id="race.slower", run="speed(-1)", keys="less_than_sign", label="Slower", when=_finished,
+               help="Photo finish: half as fast"),
+        Action(id="race.end", run="skip", keys="end", label="End", when=_finished, help="Photo finish: to its end"),
+        Action(id="race.begin", run="rewind", keys="home", label="From the start", when=_finished,
+               help="Photo finish: from the start"),
+        Action(id="race.again", run="again", keys="R", label="Again", when=_again, help="Race again"),
+        Action(id="race.add", run="add", keys="a", label="Add", when=_idle,
+               help="Add a lane: an engine with its options"),
+        Action(id="race.remove", run="remove", keys="minus", label="Remove", when=_idle, help="Take the lane away"),
+        Action(id="race.diff", run="diff", keys="d", label="Diff", footer=True, when=_finished,
+               help="To the first token in which two lanes differ; again: the next pair"),
+        Action(id="race.sort", run="sort", keys="o", label="Sort", footer=True, when=_finished,
+               help="Sort the table by the next column"),
+        Action(id="race.numbers", run="numbers", keys="w", label="Numbers", footer=True, when=_finished,
+               help="The table alone, and back"),
+        Action(id="race.view", run="view", keys="v", label="View",
+               help="Colour tokens by outcome, source, confidence, or not"),
+        Action(id="race.repeats", run="repeats", keys="t", label="Repeats", when=_idle,
+               help="How often each lane runs; 6 give an interval of 95 %"),
+        Action(id="race.mode", run="mode", keys="f", label="Fair or live", when=_idle,
+               help="Fair draws nothing while a lane runs; live shows lanes as they run, and its numbers are not "
+                    "comparable"),
+        Action(id="race.prompt", run="prompt", keys="i", label="Prompt", when=_can_race,
+               help="Go to the prompt; /lanes a,b,c there sets all lanes"),
+        Action(id="race.showcase", run="showcase", keys="ctrl+o,f3", label="Showcase", when=_idle,
+               help="Prompts that show something"),
+        Action(id="race.export", run="export", keys="e", label="Export", when=_again,
+               help="Save numbers (JSON, Markdown, CSV) and a trace of every run in a folder here"),
+        Action(id="race.copy", run="copy", keys="c", label="Copy", when=_can_race,
+               help="Copy the command line that does the same"),
+        Action(id="race.next", run="focus_lane(1)", keys="right,down", label="Next lane", palette="",
+               help="The next lane"),
+        Action(id="race.before", run="focus_lane(-1)", keys="left,up", label="Lane before", palette="",
+               help="The lane before"),
+        Action(id="race.up", run="scroll(1)", keys="pageup", label="Read back", palette="",
+               help="Earlier lines of the texts"),
+        Action(id="race.down", run="scroll(-1)", keys="pagedown", label="Read on", palette="",
+               help="Later lines of the texts"),
+        Action(id="race.help", run="app.help", keys="f1,question_mark", label="Help", footer=True, palette="",
+               help="All keys"),
+        Action(id="race.lane", run="lane", digits=range(1, 10), label="Lane", palette="",
+               help="The lane of this number"),
+    )
 
-    def __init__(self, sitting: ChatSession) -> None:
+    def __init__(self, session: ChatSession, recorded: RaceState | None = None, speed: float | None = None) -> None:
         super().__init__()
-        self.contest = RaceController(sitting)
+        self.controller = RaceController(session, recorded, speed)
         self.message = ""
-        self._seen = monotonic()
+        self.lane = 0  # that has the focus
+        self.sort = 0
+        self.view = "outcome"
+        self.back = 0  # lines that all texts are scrolled up
+        self._drawn_at = monotonic()
         self.add_class("before")
 
     def compose(self) -> ComposeResult:
@@ -56,97 +159,182 @@ class RaceScreen(RaceActions, Screen[set[Happening]]):
         yield Static(words.TOO_SMALL, id="race-enlarge", markup=False)
 
     def on_mount(self) -> None:
-        self.query_one(PromptBox).put(self.contest.setup.prompt)
-        self.call_after_refresh(self.draw)
-        self._next_look()
+        self.query_one("#race-ask").display = self.controller.can_race
+        self.query_one(PromptBox).put(self.controller.setup.prompt)
+        self.call_after_refresh(self.changed)
+        self._next_frame()
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The background, without the detour over a style cache."""
         return [Strip.blank(crop.width, self.rich_style)] * crop.height
 
     # -- time -------------------------------------------------------------------------------------
-    def _next_look(self) -> None:
-        bout, photo = self.contest.bout, self.contest.photo
-        if bout is not None and bout.timing:
+    def _next_frame(self) -> None:
+        race, replay = self.controller.race, self.controller.replay
+        if race is not None and race.timing:
             wait = WATCHING
         else:
-            wait = MOVING if self.contest.running or (photo is not None and photo.playing) else RESTING
-        self.set_timer(wait, self._look)
+            moves = self.controller.running or (replay is not None and replay.clock.playing)
+            wait = MOVING if moves else RESTING
+        self.set_timer(wait, self._frame)
 
-    def _look(self) -> None:
+    def _frame(self) -> None:
         self.pump()
-        self._next_look()
+        self._next_frame()
 
     def pump(self) -> None:
         """Take what the engine said, let the clock of the photo finish go on, and draw what that changed. While lanes
         are timed that is one line, when the next one begins."""
         now = monotonic()
-        passed, self._seen = now - self._seen, now
-        ran, heard, photo = self.contest.running, self.contest.pump(), self.contest.photo
-        if (ran and not self.contest.running) or "ready" in self.contest.heard:
+        passed, self._drawn_at = now - self._drawn_at, now
+        controller = self.controller
+        ran, arrived, replay = controller.running, controller.pump(), controller.replay
+        if (ran and not controller.running) or "ready" in controller.heard:
             self.changed()
-        elif heard or (photo is not None and self.app.screen is self and photo.tick(passed)):
+        elif arrived or (replay is not None and self.app.screen is self and replay.clock.tick(passed)):
             self.draw()
 
     # -- drawing ----------------------------------------------------------------------------------
     def draw(self) -> None:
         """Draw what is shown now; while lanes are timed the line above the keys alone."""
-        self._draw_said()
-        if self.contest.bout is None or not self.contest.bout.timing:
+        self._draw_status()
+        if self.controller.race is None or not self.controller.race.timing:
             self.draw_race()
 
     def draw_race(self) -> None:
         """Draw the lanes and their numbers."""
-        contest = self.contest
-        sorted_lanes = tuple(f.lane for f in ranked(contest.bout.figures(), self.sort)) if contest.finished else ()
-        views = race_words.lane_views(contest)
-        runs = contest.bout.at if contest.running else None  # its text is the one to follow
-        self.query_one(RaceLanes).show(views, runs.lane if runs else self.lane, self.view, sorted_lanes, self.back)
-        series = contest.series()
-        ends = [found[-1] for _, found in series if found]
-        right = contest.photo.length if contest.photo is not None else max((x for x, _ in ends), default=0.0)
-        most = contest.photo.most if contest.photo is not None else max((y for _, y in ends), default=0)
-        self.query_one(RacePlot).show(series, right, most, race_words.plot_state(contest))
-        self.query_one(RaceTable).show(race_words.scores(contest, self.sort))
-        self.query_one("#race-top", Sides).show(*race_words.top(contest))
+        controller = self.controller
+        race, replay = controller.race, controller.replay
+        order = tuple(f.lane for f in ranked(race.figures(), self.sort)) if controller.finished else ()
+        at = race.at if controller.running else None  # its text is the one to follow
+        self.query_one(RaceLanes).show(
+            race_words.lane_views(controller), at.lane if at else self.lane, self.view, order, self.back)
+        series = controller.series()
+        ends = [points[-1] for _, points in series if points]
+        right = replay.clock.end if replay is not None else max((x for x, _ in ends), default=0.0)
+        most = replay.most if replay is not None else max((y for _, y in ends), default=0)
+        self.query_one(RacePlot).show(series, right, most, race_words.plot_state(controller))
+        self.query_one(RaceTable).show(race_words.scores(controller, self.sort))
+        self.query_one("#race-top", Sides).show(*race_words.top(controller))
 
-    def _draw_said(self) -> None:
-        said = self.query_one("#race-said", Lines)
-        rows = race_words.status(self.contest, self.message, self.size.width)
-        if said.styles.height is None or said.styles.height.value != len(rows):
-            said.styles.height = len(rows)
-        said.show(*rows)
+    def _draw_status(self) -> None:
+        status = self.query_one("#race-said", Lines)
+        rows = race_words.status(self.controller, self.message, self.size.width)
+        if status.styles.height is None or status.styles.height.value != len(rows):
+            status.styles.height = len(rows)
+        status.show(*rows)
 
     def say(self, message: str) -> None:
+        """Put a sentence above the keys."""
         self.message = message
-        self._draw_said()
+        self._draw_status()
 
     def changed(self, message: str = "") -> None:
-        """Draw it, and after what it did to the layout again."""
+        """Draw it, with a sentence, and after what it did to the layout again."""
         self.message = message
-        bout = self.contest.bout
-        nothing = bout is None or not (bout.running or bout.result.complete)
-        self.set_class(nothing or bout.timing, "before")
+        race = self.controller.race
+        nothing = race is None or not (race.running or race.result.complete)
+        self.set_class(nothing or race.timing, "before")
         self.draw()
         self.refresh_bindings()
         self.call_after_refresh(self.draw)
 
-    # -- what widgets say -------------------------------------------------------------------------
-    def on_race_lanes_picked(self, event: RaceLanes.Picked) -> None:
-        self.lane = event.lane
-        self.changed(self.message)
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.draw)
+
+    def on_screen_resume(self) -> None:
+        self._drawn_at = monotonic()
+        self.call_after_refresh(self.draw)
+
+    # -- the race ---------------------------------------------------------------------------------
+    def action_go(self) -> None:
+        box = self.query_one(PromptBox)
+        if box.text.strip():
+            self.controller.change(self._with(prompt=box.text))
+        refused = self.controller.start()
+        if not refused:
+            self.set_focus(None)  # no cursor blinks while lanes are timed
+            self.remove_class("numbers")
+            self.back = 0
+            self.draw_race()  # once, before the first lane begins
+        self.changed(refused)
+
+    def action_again(self) -> None:
+        self.action_go()
+
+    def action_stop(self) -> None:
+        self.controller.cancel()
+        self.changed()
+
+    def action_leave(self) -> None:
+        if isinstance(self.focused, PromptBox):
+            self.set_focus(None)
+        elif self.has_class("numbers"):
+            self.action_numbers()
+        elif self.controller.differing is not None:
+            while self.controller.next_difference() is not None:
+                pass
+            self.changed()
+        else:
+            self.dismiss(self.controller.happened)
+
+    # -- what will run ----------------------------------------------------------------------------
+    def _with(self, **changes) -> RaceSetup:
+        return replace(self.controller.setup, **changes)
+
+    def set_up(self, make, message: str) -> None:
+        """Take another setup, or say why it cannot be."""
+        try:
+            self.controller.change(make())
+        except SpecError as error:
+            message = f"{error.message}: {error.hint}"
+        self.lane = min(self.lane, len(self.controller.setup.lanes) - 1)
+        self.changed(message)
+
+    def action_add(self) -> None:
+        from spec_tui.tui.screens.lane import LaneScreen
+
+        session = self.controller.session
+        self.app.push_screen(LaneScreen(session.settings, session.ready), self._added)
+
+    def _added(self, lane: Lane | None) -> None:
+        if lane is not None:
+            number = len(self.controller.setup.lanes) + 1
+            self.set_up(lambda: self.controller.setup.with_lane(lane), f"lane {number}: {one_line(lane.label)}")
+
+    def action_remove(self) -> None:
+        labels = self.controller.setup.labels
+        name = labels[self.lane] if self.lane < len(labels) else ""
+        self.set_up(lambda: self.controller.setup.without(self.lane), f"{name} is out of the race")
+
+    def action_repeats(self) -> None:
+        self.set_up(self.controller.setup.more_repeats, "")
+        count = self.controller.setup.repeats
+        enough = "enough for an interval of 95 %" if count >= 6 else "6 give an interval of 95 %"
+        self.changed(f"{count} repeat{'s' * (count > 1)}; {enough}")
+
+    def action_mode(self) -> None:
+        live = not self.controller.setup.live
+        message = ("live: drawing takes time from the lanes, so the numbers will not be comparable" if live else
+                   "fair: nothing is drawn while a lane runs; then all are shown on one clock")
+        self.set_up(lambda: self._with(live=live), message)
+
+    def action_prompt(self) -> None:
+        box = self.query_one(PromptBox)
+        box.select_all()  # another prompt or /lanes replaces it; an arrow key goes into it
+        self.set_focus(box)  # at once: what is typed next is for it
 
     def on_prompt_box_sent(self, event: PromptBox.Sent) -> None:
         text = event.text.strip()
         if text.startswith("/lanes"):
-            before = self.contest.setup
+            before = self.controller.setup
             self.set_up(lambda: before.with_lanes(text.removeprefix("/lanes").strip()), "enter starts")
-            if self.contest.setup is not before:
+            if self.controller.setup is not before:
                 self.query_one(PromptBox).put(before.prompt)
                 self.set_focus(None)
         elif text.startswith("/") and not text.startswith("//"):
             self.say("There is one command here: /lanes autoregressive,pld,draft:shape=tree sets the lanes.")
-        elif self.contest.running:
+        elif self.controller.running:
             self.say("The race is still running: esc stops it.")
         else:
             self.action_go()
@@ -159,9 +347,110 @@ class RaceScreen(RaceActions, Screen[set[Happening]]):
         before, comma, last = text.removeprefix("/lanes ").rpartition(",")
         return [f"/lanes {before}{comma}{spec.id}" for spec in methods.specs() if spec.id.startswith(last)]
 
-    def on_resize(self) -> None:
+    def action_showcase(self) -> None:
+        from spec_tui.tui.screens.showcase import ShowcaseScreen
+
+        self.app.push_screen(ShowcaseScreen(), self._showcase_chosen)
+
+    def _showcase_chosen(self, choice: tuple[str, bool] | None) -> None:
+        if choice is None:
+            return
+        self.query_one(PromptBox).put(choice[0])
+        if choice[1]:
+            self.action_go()
+
+    # -- the result -------------------------------------------------------------------------------
+    def action_open(self) -> None:
+        from spec_tui.tui.screens.step import StepScreen
+
+        run = self.controller.run(self.lane)
+        if run is None:
+            self.say("Nothing of this lane is complete.")
+            return
+        if self.controller.replay is not None:
+            self.controller.replay.clock.playing = False
+        self.app.push_screen(StepScreen(run.state, self.controller.race.labels[self.lane]))
+
+    def action_play(self) -> None:
+        self.controller.replay.clock.toggle()
+        self.changed()
+
+    def action_speed(self, steps: int) -> None:
+        clock = self.controller.replay.clock
+        clock.faster(steps)
+        self.changed(f"speed {speed_words(clock.speed)}" if clock.over else "")
+
+    def action_skip(self) -> None:
+        self.controller.replay.clock.skip()
+        self.changed()
+
+    def action_rewind(self) -> None:
+        self.controller.replay.clock.rewind()
+        self.changed()
+
+    def action_diff(self) -> None:
+        pair, self.back = self.controller.next_difference(), 0
+        if pair is not None:
+            self.lane = pair.second
+            self.changed(race_words.difference(self.controller, pair))
+        else:
+            self.changed(race_words.no_difference(self.controller.race))
+
+    def action_sort(self) -> None:
+        self.sort = (self.sort + 1) % len(SORTS)
+        column = SORTS[self.sort]
+        self.changed("in the order of the lanes" if column is None else f"sorted by {column.title}, the best first")
+
+    def action_numbers(self) -> None:
+        self.toggle_class("numbers")
+        self.refresh_bindings()
         self.call_after_refresh(self.draw)
 
-    def on_screen_resume(self) -> None:
-        self._seen = monotonic()
-        self.call_after_refresh(self.draw)
+    def action_view(self) -> None:
+        views = token_styles.VIEWS
+        self.view = views[(views.index(self.view) + 1) % len(views)]
+        self.changed(f"tokens coloured by {self.view}")
+
+    def action_export(self) -> None:
+        from spec_tui.export.race_files import export
+
+        race = self.controller.race
+        try:
+            folder = export(race.result, race.asked)
+            self.say(f"saved {folder.name}: numbers, and a trace of every run; in {folder.parent}")
+        except OSError as error:
+            self.say(f"could not save the race: {error.strerror or error}")
+        except SpecError as error:
+            self.say(f"could not save the race: {error.message}. {error.hint}")
+
+    def action_copy(self) -> None:
+        from spec_tui.present.shell_lines import compare_line
+
+        race, session = self.controller.race, self.controller.session
+        try:
+            asked = race.asked if race is not None else self.controller.setup.race(session.settings, session.ready)
+        except SpecError as error:
+            self.say(f"{error.message}: {error.hint}")
+            return
+        self.app.copy_to_clipboard(compare_line(asked, session.load_request))
+        self.say("copied the command line" + (": it races fairly, as it always does" if asked.live else ""))
+
+    # -- lanes ------------------------------------------------------------------------------------
+    def on_race_lanes_picked(self, event: RaceLanes.Picked) -> None:
+        self.lane = event.lane
+        self.changed(self.message)
+
+    def action_lane(self, number: int) -> None:
+        if number <= len(self.controller.setup.lanes):
+            self.lane = number - 1
+            self.changed(self.message)
+
+    def action_focus_lane(self, step: int) -> None:
+        self.lane = (self.lane + step) % max(1, len(self.controller.setup.lanes))
+        self.changed(self.message)
+
+    def action_scroll(self, pages: int) -> None:
+        lanes = self.query_one(RaceLanes)
+        step = max(1, lanes.size.height // 3)
+        self.back = max(0, min(self.back + pages * step, lanes.lines - step))
+        self.changed(self.message)

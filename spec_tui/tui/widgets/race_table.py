@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-from engines.hub.download_progress import in_bytes
 from engines.race.events import Compared
 from engines.race.result import LaneFigures
-from spec_tui.present.race_text import interval
+from spec_tui.present.tables import interval, length, memory, milliseconds, number, share
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets.lines import clip, size
@@ -53,11 +52,7 @@ def _rate(f: LaneFigures) -> float | None:
 
 
 def _up(f: LaneFigures, base: int) -> str:
-    return "1.00" if f.lane == base and f.rate else f"{f.speed_up.median:.2f}" if f.speed_up else "-"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
+    return "1.00" if f.lane == base and f.rate else number(f.speed_up, 2)
 
 
 def _low(value: float | None) -> float | None:
@@ -66,16 +61,15 @@ def _low(value: float | None) -> float | None:
 
 
 COLUMNS = (
-    Column("tokens/s", 9, lambda f, _: "-" if f.rate is None else f"{f.rate.median:.1f}", _rate),
+    Column("tokens/s", 9, lambda f, _: number(f.rate, 1), _rate),
     Column("interval", 15, lambda f, _: interval(f.rate), None, 1),
     Column("×", 6, _up),
     Column("interval", 11, lambda f, _: interval(f.speed_up, 2), None, 5),
-    Column("accepted", 10, lambda f, _: _share(f.metrics.acceptance_rate), lambda f: f.metrics.acceptance_rate, 2),
-    Column("of path", 9, lambda f, _: _share(f.metrics.path_acceptance), lambda f: f.metrics.path_acceptance, 6),
-    Column("M", 6, lambda f, _: "-" if f.metrics.mean_generated_length is None
-           else f"{f.metrics.mean_generated_length:.2f}", lambda f: f.metrics.mean_generated_length),
-    Column("TTFT", 8, lambda f, _: "-" if f.ttft is None else f"{f.ttft * 1e3:.0f} ms", lambda f: _low(f.ttft), 3),
-    Column("memory", 9, lambda f, _: "-" if f.memory is None else in_bytes(f.memory), lambda f: _low(f.memory), 4),
+    Column("accepted", 10, lambda f, _: share(f.metrics.acceptance_rate), lambda f: f.metrics.acceptance_rate, 2),
+    Column("of path", 9, lambda f, _: share(f.metrics.path_acceptance), lambda f: f.metrics.path_acceptance, 6),
+    Column("M", 6, lambda f, _: length(f.metrics.mean_generated_length), lambda f: f.metrics.mean_generated_length),
+    Column("TTFT", 8, lambda f, _: milliseconds(f.ttft), lambda f: _low(f.ttft), 3),
+    Column("memory", 9, lambda f, _: memory(f.memory), lambda f: _low(f.memory), 4),
 )
 SORTS = (None, *(column for column in COLUMNS if column.key is not None))
 """What o goes through: the order of the lanes, then by each column that can be sorted by."""
@@ -175,9 +169,7 @@ def _mark(pair: Compared | None) -> str:
 
 def by_depth(scores: Scores, width: int) -> list[Row]:
     """Of the drafts that were judged at each depth the share that was accepted, for each lane that drafts."""
-    shares = [(f.lane, [kept / tried for kept, tried in zip(f.metrics.depth_accepted, f.metrics.depth_tried) if tried])
-              for f in scores.figures]
-    shares = [(lane, found) for lane, found in shares if found]
+    shares = [(f.lane, f.by_depth) for f in scores.figures if f.by_depth]
     if not shares:
         return []
     deepest = max(len(found) for _, found in shares)
@@ -188,7 +180,7 @@ def by_depth(scores: Scores, width: int) -> list[Row]:
     rows.append([(" " * 3 + " " * plot + " ", "text"), (head, "muted")])
     for lane, found in shares:
         rows.append([(f" {lane + 1} ", f"lane-{lane + 1}"), (fit(columns(found[:plot], 1.0, 1)[0], plot), "bar"),
-                     (" " + "".join(fit(_share(share), 5, right=True) for share in found[:shown]), "text")])
+                     (" " + "".join(fit(share(value), 5, right=True) for value in found[:shown]), "text")])
     return rows
 
 

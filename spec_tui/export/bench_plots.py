@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engines.race.interval import MedianInterval
+from spec_tui.export.bench_report import Report
 from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from spec_tui.cli.bench_output import Report
 
 _OURS, _THEIRS, _SLOWER, _LINE = "#0072b2", "#e69f00", "#9fb8c8", "#444444"  # of Okabe and Ito's palette, and tints
 _LABEL, _COLUMNS = 30, 4
@@ -41,7 +40,7 @@ def draw(report: Report, folder: Path, names: Sequence[str]) -> list[str]:
 
 def _speed_ups(report: Report) -> Figure | None:
     """Speed-up over the baseline, a lane a row, with intervals."""
-    s, base = report.standings, report.asked.baseline
+    s, base = report.results, report.asked.baseline
     found = [(report.labels[lane], s.ratio(lane, base)) for lane in s.own if lane != base]
     if not any(estimate for _, estimate in found):
         return None
@@ -54,7 +53,7 @@ def _speed_ups(report: Report) -> Figure | None:
 
 def _tasks(report: Report) -> Figure | None:
     """The same by task, a panel each."""
-    s, base = report.standings, report.asked.baseline
+    s, base = report.results, report.asked.baseline
     lanes = [lane for lane in s.own if lane != base]
     if len(s.tasks) < 2 or not lanes:
         return None
@@ -76,24 +75,24 @@ def _tasks(report: Report) -> Figure | None:
 
 def _beside_generate(report: Report) -> Figure | None:
     """Tokens/s of ours and of generate, for each lane whose method transformers has."""
-    s = report.standings
-    pairs = [(lane, peer) for lane in s.own if (peer := s.peer_of(lane)) is not None]
+    s = report.results
+    pairs = [(lane, other) for lane in s.own if (other := s.counterpart(lane)) is not None]
     if not pairs:
         return None
     figure, (axes,) = _panels(1, 1, 7.5, 1.4 + 0.62 * len(pairs))
-    standing = s.standing()
-    for row, (lane, peer) in enumerate(pairs):
-        ratio = s.ratio(lane, peer)
+    figures = s.by_task()
+    for row, (lane, other) in enumerate(pairs):
+        ratio = s.ratio(lane, other)
         words = "" if ratio is None else f"{ratio.median:.2f} x"
-        _bar(axes, row - 0.19, standing[lane].rate, _OURS, 0.36, words)
-        _bar(axes, row + 0.19, standing[peer].rate, _THEIRS, 0.36, "", hatch="///")
+        _bar(axes, row - 0.19, figures[lane].rate, _OURS, 0.36, words)
+        _bar(axes, row + 0.19, figures[other].rate, _THEIRS, 0.36, "", hatch="///")
     _rows(axes, [report.labels[lane] for lane, _ in pairs])
     from matplotlib.patches import Patch
 
     shown = [Patch(facecolor=_OURS, label="spec-tui"),
              Patch(facecolor=_THEIRS, edgecolor="white", hatch="///", label="transformers.generate, the same method")]
     axes.legend(handles=shown, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
-    furthest = max(_end(standing[lane].rate) for pair in pairs for lane in pair)
+    furthest = max(_end(figures[lane].rate) for pair in pairs for lane in pair)
     _axis(axes, f"tokens/s, {_spread(report)}", furthest * 1.12)
     return figure
 
@@ -121,7 +120,7 @@ def _bar(
     axes: Axes, row: float, estimate: MedianInterval | None, colour: str, height: float, words: str, hatch: str = "",
     small: bool = False,
 ) -> None:
-    """A median with its interval as a whisker, and words behind it."""
+    """A median with its interval as a whisker, and words after it."""
     if estimate is None:
         return
     axes.barh(row, estimate.median, height, color=colour, hatch=hatch, edgecolor="white")
@@ -154,7 +153,7 @@ def _name(label: str) -> str:
 
 def _spread(report: Report) -> str:
     """What the whiskers are."""
-    estimates = [f.rate for f in report.standings.standing() if f.rate and f.rate.coverage]
+    estimates = [f.rate for f in report.results.by_task() if f.rate and f.rate.coverage]
     if not estimates:
         return "one repeat"
     return f"median and {min(e.coverage for e in estimates):.0%} interval of {report.asked.repeats} repeats"

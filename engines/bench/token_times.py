@@ -1,9 +1,9 @@
-"""The clock of a benchmark: that of whoever waits for the tokens, the same for every lane."""
+"""When the tokens of a run came, by the clock of whoever waits for them: the same for every lane."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,8 @@ class TokenTimes:
         """Tokens a second of the whole run, prefill included."""
         return (self.first + self.later) / (self.first_seconds + self.later_seconds)
 
-
-def together(paces: Iterable[TokenTimes]) -> TokenTimes:
-    """The totals of several runs."""
-    paces = list(paces)
-    return TokenTimes(
-        sum(p.first for p in paces), sum(p.first_seconds for p in paces), sum(p.later for p in paces),
-        sum(p.later_seconds for p in paces), sum(p.rounds for p in paces),
-    )
+    @classmethod
+    def total(cls, runs: Iterable[TokenTimes]) -> TokenTimes:
+        """The sums over several runs."""
+        runs = list(runs)
+        return cls(**{field.name: sum(getattr(run, field.name) for run in runs) for field in fields(cls)})

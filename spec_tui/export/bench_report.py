@@ -1,0 +1,379 @@
+"""What a benchmark comes to, as a table, as Markdown, as JSON, as CSV; and what its numbers do not say themselves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from engines import methods
+from engines.bench import published
+from engines.bench.bench_results import BenchResults
+from engines.bench.hf_generate import GenerateLane
+from engines.bench.published import Figure
+from engines.bench.suite import Case
+from engines.hub.download_progress import in_bytes
+from engines.race.interval import METHOD, MedianInterval
+from engines.race.lanes import Race
+from engines.race.result import LaneFigures, LaneRun
+from engines.report import encoding
+from engines.user_folders import model_label
+from spec_tui.export.race_files import NO_RUNS, draft_rows, lane_object, pair_objects, run_row, speed_rows
+from spec_tui.present.race_text import MEMORY, disturbance_sentence, interval_meaning, pairs_summary, remarks
+from spec_tui.present.tables import (
+    WIDTH,
+    Rows,
+    as_csv,
+    as_markdown,
+    as_text,
+    interval,
+    length,
+    milliseconds,
+    number,
+)
+from spec_tui.present.text import one_line
+
+SCHEMA = "spec-tui bench 1"
+_TASK = 24  # columns for the name of a task
+_UNKNOWN = ("drafted", "accepted", "acceptance_rate", "path_acceptance", "tau", "draft_seconds", "verify_seconds",
+            "other_seconds", "break_even_length", "bias")  # of generate
+
+
+@dataclass(frozen=True)
+class Report:
+    """A benchmark that is over: its numbers, what was asked, on what it ran, what was left out."""
+
+    results: BenchResults
+    asked: Race
+    facts: dict[str, Any]
+    left_out: list[str]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.asked.labels
+
+    def named(self, lanes: list[int]) -> list[tuple[str, LaneFigures]]:
+        """Labels and figures of these lanes, overall."""
+        figures = self.results.by_task()
+        return [(self.labels[lane], figures[lane]) for lane in lanes]
+
+
+def table(report: Report) -> str:
+    """For people: as wide as the terminal, at least 80 columns; 80 in a pipe."""
+    if not report.results.complete:
+        return ""
+    width = max(WIDTH, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0)
+    parts = as_text(tables(report, number), report.labels, notes(report), width), _elsewhere(report, as_text, (), width)
+    return "\n\n".join(filter(None, parts))
+
+
+def markdown(report: Report) -> str:
+    """The same as Markdown, with the intervals of every task."""
+    if not report.results.complete:
+        return ""
+    parts = as_markdown(tables(report, _with_interval), notes(report)), _elsewhere(report, as_markdown)
+    return "\n\n".join(filter(None, parts))
+
+
+def tables(report: Report, cell: Callable[[MedianInterval | None, int], str]) -> list[Rows]:
+    """Rows of cells, the header first: overall; drafts; by task; generate. ``cell`` writes a number of a task."""
+    s = report.results
+    found = [_speed(report), draft_rows(report.named(s.own))]
+    if len(s.tasks) > 1:
+        baseline = s.started.baseline, methods.baseline().id
+        found += [_rates_by_task(report, cell), _ratios_by_task(report, cell, *baseline)]
+        if s.generate_lanes:
+            found.append(_ratios_by_task(report, cell, None, "generate"))
+    if s.generate_lanes:
+        found.append(_generate_rows(report))
+    return [rows for rows in found if len(rows) > 1]
+
+
+def _speed(report: Report) -> Rows:
+    """Our lanes overall: as in a race, and over generate."""
+    s = report.results
+    rows = speed_rows(report.named(s.own), report.labels[report.asked.baseline])
+    if not s.generate_lanes:
+        return rows
+    more = [["x generate", "interval", "x whole run", "interval"]]
+    for lane in s.own:
+        after, whole = (s.ratio(lane, s.counterpart(lane), whole=whole) for whole in (False, True))
+        more.append([number(after, 2), interval(after, 2), number(whole, 2), interval(whole, 2)])
+    return [[*row, *added] for row, added in zip(rows, more)]
+
+
+def _rates_by_task(report: Report, cell: Callable[[MedianInterval | None, int], str]) -> Rows:
+    s = report.results
+    by_task = {task: s.by_task(task) for task in s.tasks}
+    rows = [["tokens/s by task", *_short(by_task)]]
+    return rows + [
+        [label, *(cell(figures[lane].rate, 1) for figures in by_task.values())]
+        for lane, label in enumerate(report.labels)
+    ]
+
+
+def _ratios_by_task(
+    report: Report, cell: Callable[[MedianInterval | None, int], str], base: int | None, name: str
+) -> Rows:
+    """Speed-ups by task over a lane; without one, over generate with the same method."""
+    s = report.results
+    rows = [[f"x {name} by task", *_short(s.tasks)]]
+    for lane in s.own:
+        other = s.counterpart(lane) if base is None else base
+        if other is not None and other != lane:
+            rows.append([report.labels[lane], *(cell(s.ratio(lane, other, task), 2) for task in s.tasks)])
+    return rows
+
+
+def _short(tasks: Iterable[str]) -> list[str]:
+    return [one_line(task, _TASK) for task in tasks]
+
+
+def _generate_rows(report: Report) -> Rows:
+    """What generate did: its own tokens/s, and what its methods gain over its greedy search."""
+    s = report.results
+    rows = [["transformers", "tokens/s", "interval", "x generate", "interval", "M", "TTFT"]]
+    for lane, (label, figures) in zip(s.generate_lanes, report.named(s.generate_lanes)):
+        up = None if lane == s.plain_generate else s.ratio(lane, s.plain_generate)
+        known = "1.00" if lane == s.plain_generate and figures.rate else number(up, 2)
+        rows.append([
+            label, number(figures.rate, 1), interval(figures.rate), known, interval(up, 2), length(s.length(lane)),
+            milliseconds(figures.ttft),
+        ])
+    return rows
+
+
+def _elsewhere(report: Report, write: Callable[..., str], *more: Any) -> str:
+    """The papers' figures in a table of their own, its caption below it."""
+    rows = _published(report)
+    return write([rows], *more[:1], captions(report), *more[1:]) if len(rows) > 1 else ""
+
+
+def _published(report: Report) -> Rows:
+    """The papers' figures of the engines that ran, and ours beside them."""
+    figures = published.of(lane.engine for lane in report.asked.lanes)
+    sources = published.sources(figures)
+    rows = [["published elsewhere", "there", "here", "model", "data", "source"]]
+    for f in figures:
+        name = f"{f.engine}, {f.variant}" if f.variant else f.engine
+        here = _value(f.measure, _here(report, f))
+        rows.append([name, _value(f.measure, f.value), here, f.model, f.data, f"[{sources.index(f.where) + 1}]"])
+    return rows
+
+
+def _here(report: Report, figure: Figure) -> float | None:
+    """Ours, of the first lane of the engine."""
+    s = report.results
+    lane = next((n for n in s.own if report.asked.lanes[n].engine == figure.engine), None)
+    if lane is None:
+        return None
+    if figure.measure == "speed-up":
+        found = s.ratio(lane, s.started.baseline)
+        return found.median if found else None
+    if figure.measure == "tau":
+        return s.by_task()[lane].metrics.tau
+    counted = [run.state.metrics.path_acceptance for run in s.of(lane) if run.prompt in s.counted]
+    paths = [path for path in counted if path is not None]
+    return statistics.mean(paths) if paths else None
+
+
+def _value(measure: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return {"speed-up": f"x {value:.2f}", "tau": f"tau {value:.2f}", "MAR": f"MAR {value:.0%}"}[measure]
+
+
+def as_object(report: Report) -> dict[str, Any]:
+    """Everything, as plain JSON data."""
+    s, asked, disturbed = report.results, report.asked, report.results.disturbance()
+    request = asked.request
+    return {
+        "schema": SCHEMA,
+        **_portable(report.facts),
+        "suite": {"name": s.suite.name, "tasks": {task: len(s.suite.numbers(task)) for task in s.suite.tasks},
+                  "questions": len(s.suite.cases)},
+        "asked": {name: getattr(request, name) for name in
+                  ("max_new_tokens", "temperature", "top_p", "top_k", "seed", "law", "raw")},
+        "repeats": asked.repeats,
+        "baseline": report.labels[asked.baseline],
+        "finish_reason": s.finished.reason if s.finished else "cancelled",
+        "left_out": report.left_out,
+        "lanes": [_lane(report, lane) for lane in s.own],
+        "generate": [_lane(report, lane) for lane in s.generate_lanes],
+        "intervals": METHOD,
+        "memory": MEMORY,
+        "pairs": pair_objects(s, asked),
+        "other_cores": disturbed.other_cores,
+        "waited": disturbed.waited,
+        "rounds_on_fewer_threads": s.on_fewer_threads / s.rounds if s.rounds else None,
+        "published": {"note": published.CAPTION, "figures": [
+            encoding.plain(figure) | {"here": _here(report, figure)} for figure in
+            published.of(lane.engine for lane in asked.lanes)
+        ]},
+        "notes": notes(report),
+        "runs": rows(report),
+    }
+
+
+def rows(report: Report) -> list[dict[str, Any]]:
+    """The complete runs, each with its task and its token times."""
+    places = report.results.suite.places
+    return [_row(report, run, *places[run.prompt]) for run in report.results.complete]
+
+
+def _row(report: Report, run: LaneRun, case: Case, turn: int) -> dict[str, Any]:
+    row, times = run_row(run, report.asked), report.results.token_times[run.lane, run.repeat, run.prompt]
+    if isinstance(report.asked.lanes[run.lane], GenerateLane):
+        row |= dict.fromkeys(_UNKNOWN)
+    return row | {
+        "audit": run.state.audited.verdict if run.state.audited else None,
+        "task": one_line(case.task), "question": one_line(case.id), "turn": turn, "ttft_seconds": times.first_seconds,
+        "tokens_per_second": times.rate, "mean_generated_length": times.length, "first_tokens": times.first,
+        "later_tokens": times.later, "later_seconds": times.later_seconds, "target_forwards": times.rounds,
+    }
+
+
+def _lane(report: Report, lane: int) -> dict[str, Any]:
+    """A lane with its numbers overall and by task."""
+    s, asked = report.results, report.asked
+    whole = lane_object(s.by_task()[lane], asked)
+    if lane in s.generate_lanes:
+        whole |= dict.fromkeys(("acceptance_rate", "path_acceptance", "acceptance_by_depth"))
+        whole |= {"call": asked.lanes[lane].call.words}
+    other = s.counterpart(lane) if lane in s.own else s.plain_generate if lane != s.plain_generate else None
+    tasks = {task: _in_task(report, lane, other, task) for task in s.tasks}
+    return whole | {"mean_generated_length": s.length(lane), **_over(report, lane, other, None), "tasks": tasks}
+
+
+def _in_task(report: Report, lane: int, other: int | None, task: str) -> dict[str, Any]:
+    s = report.results
+    figures = s.by_task(task)[lane]
+    known = {name: getattr(figures.metrics, name) for name in ("acceptance_rate", "path_acceptance")}
+    return {
+        "tokens_per_second": encoding.plain(figures.rate), "speed_up": encoding.plain(figures.speed_up),
+        **_over(report, lane, other, task), "mean_generated_length": s.length(lane, task), **known,
+    }
+
+
+def _over(report: Report, lane: int, other: int | None, task: str | None) -> dict[str, Any]:
+    ratios = (report.results.ratio(lane, other, task, whole) for whole in (False, True))
+    return dict(zip(("over_generate", "over_generate_whole_run"), map(encoding.plain, ratios)))
+
+
+def _portable(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts without this machine's folders."""
+    models = {role: model | {"name": model_label(model["name"])} for role, model in facts["models"].items()}
+    return facts | {"models": models}
+
+
+def _with_interval(estimate: MedianInterval | None, digits: int) -> str:
+    known = interval(estimate, digits)
+    return number(estimate, digits) + ("" if known == "-" else f" ({known})")
+
+
+WRITERS: dict[str, Callable[[Report], str]] = {
+    "table": table,
+    "md": markdown,
+    "json": lambda report: json.dumps(as_object(report)),  # escaped: nothing in it can steer a terminal
+    "csv": lambda report: as_csv(rows(report), NO_RUNS),
+}
+"""By format. json: one object; csv: a row for each complete run, generate's too."""
+
+
+# -- in sentences -----------------------------------------------------------------------------------
+def notes(report: Report) -> list[str]:
+    """How it was measured, on what, what was found about the texts, and what limits it all."""
+    s, figures = report.results, report.results.by_task()
+    said = [_asked(report), *_setting(report.facts), *report.left_out, *_partial(report)]
+    said += ["tokens/s: after the first delivery, by the clock of whoever waits for the tokens; overall and by task all"
+             " answers of a repeat together", *_generate_notes(report)]
+    said += [*remarks(s, report.labels), *_texts(report)]
+    said += [interval_meaning(f.rate for f in figures), f"memory: {MEMORY}"]
+    return [sentence for sentence in (*said, disturbance_sentence(s.disturbance()), _fewer_threads(report)) if sentence]
+
+
+def captions(report: Report) -> list[str]:
+    """What the published figures are, and where they are from."""
+    sources = published.sources(published.of(lane.engine for lane in report.asked.lanes))
+    return [f"published elsewhere: {published.CAPTION}; tau and MAR are those of the glossary",
+            *(f"[{n}] {source}" for n, source in enumerate(sources, 1))]
+
+
+def _asked(report: Report) -> str:
+    s, request = report.results, report.asked.request
+    return (
+        f"suite: {s.suite.name}, {len(s.suite.cases)} questions ({len(s.suite.places)} turns) of"
+        f" {len(s.suite.tasks)} tasks, {report.asked.repeats} repeat(s), at most {request.max_new_tokens} new tokens,"
+        f" temperature {request.temperature:g}"
+    )
+
+
+def _setting(facts: dict[str, Any]) -> list[str]:
+    """Machine, versions, models."""
+    machine, versions = facts["machine"], facts["versions"]
+    where = [machine.get("model") or machine.get("processor"), f"{machine.get('cpus')} cores",
+             f"{facts['threads']} thread(s)"]
+    if machine.get("memory_bytes"):
+        where.append(f"{in_bytes(machine['memory_bytes'])} of memory")
+    if machine["device"] != "cpu":
+        where.append(f"device {machine['device']}")
+    said = [f"machine: {', '.join(filter(None, where))}"]
+    if versions:
+        said.append("versions: " + ", ".join(f"{name} {number}" for name, number in versions.items()))
+    models = []
+    for role, model in facts["models"].items():
+        size = f", {model['parameters'] / 1e6:.1f} M parameters" if model["parameters"] else ""
+        backend = f", {model['backend']}" if model["backend"] else ""
+        models.append(f"{role} {model_label(model['name'])}{size}{backend}")
+    return [*said, f"models: {'; '.join(models)}; {facts['dtype']}"]
+
+
+def _texts(report: Report) -> list[str]:
+    """Who wrote what the baseline wrote, and wherever a BUG was found; of the other pairs, which are many, a count."""
+    s, base = report.results, report.asked.baseline
+    shown = [pair for pair in s.pairs if base in (pair.first, pair.second) or pair.first == pair.second or pair.bugs]
+    others = {(pair.first, pair.second) for pair in s.pairs if pair not in shown and pair.verdict != "same"}
+    more = [f"so do {len(others)} other pairs of lanes"] if others else []
+    return pairs_summary(shown, report.labels) + more
+
+
+def _fewer_threads(report: Report) -> str:
+    """Whether ours ran on fewer threads for a while, which generate does not."""
+    s = report.results
+    if not s.on_fewer_threads:
+        return ""
+    kept = "; generate keeps its threads" if s.generate_lanes else ""
+    why = "tried where forwards take much longer than at load: something else uses the cores, or the context is long"
+    return f"{s.on_fewer_threads / s.rounds:.0%} of our rounds ran on fewer threads, {why}{kept}"
+
+
+def _partial(report: Report) -> list[str]:
+    """Where something is missing."""
+    s = report.results
+    count = len(s.counted)
+    if count == len(s.suite.places):
+        return []
+    return [f"cut short: the numbers are of the {count} of {len(s.suite.places)} prompts that every lane answered"]
+
+
+def _generate_notes(report: Report) -> list[str]:
+    """How generate takes part, and which engines it has no match for."""
+    s = report.results
+    if not s.generate_lanes:
+        return []
+    lanes = [report.asked.lanes[lane] for lane in s.own]
+    lacking = [report.labels[lane] for lane, kind in zip(s.own, lanes) if methods.find(kind.engine).generate is None]
+    calls = ", ".join(f"{lane.call.words} for {lane.same_as}"
+                      for lane in (report.asked.lanes[number] for number in s.generate_lanes))
+    said = [
+        f"x generate: over transformers.generate with the same method and transformers' own defaults ({calls}), on the"
+        " same weights as it loads them, with the same threads, dtype, end tokens and limit; whole run: prefill"
+        " included"
+    ]
+    if lacking:
+        said.append(f"-: transformers has no such method ({', '.join(lacking)})")
+    return said

@@ -1,0 +1,124 @@
+"""Tables of cells, and sentences below them, as aligned text, as Markdown and as CSV; and how numbers look in cells."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from textwrap import fill
+from typing import Any
+
+from engines.hub.download_progress import in_bytes
+from engines.race.interval import MedianInterval
+from spec_tui.present.text import one_line, sanitise
+
+WIDTH = 80
+_LABEL = 28  # columns for a lane
+
+Rows = list[list[str]]
+"""Cells by row, the header first."""
+
+
+def number(estimate: MedianInterval | None, digits: int) -> str:
+    """A median; a dash where there is none."""
+    return "-" if estimate is None else f"{estimate.median:.{digits}f}"
+
+
+def interval(estimate: MedianInterval | None, digits: int = 1) -> str:
+    """``67.1..71.2``; a dash where there are too few samples for one."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return "-"
+    return f"{estimate.low:.{digits}f}..{estimate.high:.{digits}f}"
+
+
+def share(value: float | None) -> str:
+    """A share as a percentage."""
+    return "-" if value is None else f"{value:.0%}"
+
+
+def length(value: float | None) -> str:
+    """A mean generated length."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Seconds as milliseconds."""
+    return "-" if seconds is None else f"{seconds * 1e3:.0f} ms"
+
+
+def memory(count: int | None) -> str:
+    """A number of bytes."""
+    return "-" if count is None else in_bytes(count)
+
+
+def as_text(blocks: Sequence[Rows], labels: Sequence[str], notes: Sequence[str], width: int = WIDTH) -> str:
+    """Tables, then sentences, so wide; labels of lanes that are too wide are shortened, and explained."""
+    short = _short_labels(labels)
+    shown = [[[short.get(row[0], row[0]), *row[1:]] for row in rows] for rows in blocks]
+    lines = [fill(sanitise(note), width, subsequent_indent="  ")
+             for note in (*(f"{short[label]}: {label}" for label in short), *notes)]
+    parts = [_aligned(part) for rows in shown for part in _folded(rows, width)]
+    return "\n\n".join([*parts, *filter(None, ["\n".join(lines)])])
+
+
+def as_markdown(blocks: Sequence[Rows], notes: Sequence[str]) -> str:
+    """Tables, then a list of sentences."""
+    lines = [f"- {escaped(note)}" for note in notes]
+    return "\n\n".join([*("\n".join(_markdown_rows(rows)) for rows in blocks), *filter(None, ["\n".join(lines)])])
+
+
+def as_csv(rows: Sequence[dict[str, Any]], empty: Sequence[str] = ()) -> str:
+    """Rows of the same columns, under their names; ``empty`` are the names where there is no row."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]) if rows else list(empty), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue().removesuffix("\n")
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown and terminals take as it is."""
+    return one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _aligned(rows: Rows) -> str:
+    """Columns: the first to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths)))
+        for row in rows
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _folded(rows: Rows, width: int) -> list[Rows]:
+    """A table that is too wide, as several with the same first column; an interval stays with its number."""
+    widths = [max(len(row[i]) for row in rows) + 2 for i in range(len(rows[0]))]
+    groups: list[list[int]] = []
+    for column, name in enumerate(rows[0][1:], 1):
+        if name == "interval" and groups:
+            groups[-1].append(column)
+        else:
+            groups.append([column])
+    parts, room = [[0]], width + 2 - widths[0]
+    for group in groups:
+        wide = sum(widths[column] for column in group)
+        if wide > room and len(parts[-1]) > 1:
+            parts, room = [*parts, [0]], width + 2 - widths[0]
+        parts[-1] += group
+        room -= wide
+    return [[[row[column] for column in part] for row in rows] for part in parts]
+
+
+def _short_labels(labels: Sequence[str]) -> dict[str, str]:
+    """Labels that are too wide for the table, numbered, with their ends, in which options differ most often."""
+    return {
+        label: f"{number} {one_line(label[:8])}…{one_line(label[-(_LABEL - 11):])}"
+        for number, label in enumerate(labels, 1) if len(label) > _LABEL
+    }
+
+
+def _markdown_rows(rows: Rows) -> list[str]:
+    head, *body = ([escaped(cell) for cell in row] for row in rows)
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
