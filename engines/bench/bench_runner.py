@@ -40,7 +40,7 @@ class GenerateRunner(Protocol):
 
 @dataclass(slots=True)
 class BenchRunner:
-    """A racer that hands each run to whom it belongs.
+    """A racer that runs our engines on the runtime, and calls of generate on their own models.
 
     Attributes:
         decoder, generator: those who run.
@@ -85,7 +85,7 @@ class BenchRunner:
         self.decoder.forget_acceptance()
 
     def memory(self, engine: str, rows: int) -> int:
-        """As who runs it says."""
+        """Bytes that an engine or a call of generate takes, with so many KV rows."""
         lane = GenerateLane(engine)
         if self.generator is not None and lane.call:
             return self.generator.memory(lane, rows)
@@ -94,7 +94,7 @@ class BenchRunner:
 
 def able(runner: BenchRunner, lanes: tuple[Lane, ...], request: Request) -> tuple[tuple[Lane, ...], list[str]]:
     """The lanes that can answer a request here, tried with two tokens; a sentence for each of the others."""
-    fit, said = [], []
+    fit, left_out = [], []
     for lane in lanes:
         try:
             for _ in runner.run(lane.of(replace(request, max_new_tokens=2))):
@@ -102,9 +102,9 @@ def able(runner: BenchRunner, lanes: tuple[Lane, ...], request: Request) -> tupl
             fit.append(lane)
         except SpecError as error:
             hint = f" ({error.hint})" if error.hint else ""
-            said.append(f"{lane.label} is left out: {error.message}{hint}")
+            left_out.append(f"{lane.label} is left out: {error.message}{hint}")
     runner.forget()
-    return tuple(fit), said
+    return tuple(fit), left_out
 
 
 def fitting(runner: BenchRunner, suite: Suite, request: Request) -> tuple[Suite, list[str]]:

@@ -170,4 +170,4 @@ class Stamps(BaseStreamer):
             raise GenerationStopped
 
     def end(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""

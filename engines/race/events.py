@@ -1,4 +1,4 @@
-"""What a race says about itself; members of ``engines.report.events.Event``, JSON both ways.
+"""What a race reports: events around those of its runs.
 
 A race is ``RaceStarted``, a ``LaneStarted`` and (warm-ups excepted) a ``LaneFinished`` for each run, ``Compared`` for
 each pair of lanes, ``RaceFinished``. The events of a run (``Started``, ``Prefilled``, ``Round``..., ``Finished``)

@@ -67,7 +67,7 @@ def bench(
     folder = BenchFolder(out) if out is not None else None
     decoder = load_decoder(models.load)
     entry = enter(decoder, asked, questions, models.load, not no_peers)
-    return _hold(entry, folder, format)
+    return _run(entry, folder, format)
 
 
 @dataclass
@@ -83,19 +83,19 @@ class BenchEntry:
 def enter(decoder: BenchDecoder, asked: Race, suite: Suite, load: LoadRequest, beside_generate: bool) -> BenchEntry:
     """Find out what can take part. Raises SpecError where nothing can."""
     runner = BenchRunner(decoder)
-    suite, said = fitting(runner, suite, asked.request)
+    suite, left_out = fitting(runner, suite, asked.request)
     first = ("user", suite.cases[0].turns[0])
     trial = replace(asked.request, conversation=(*asked.request.conversation, first))
     lanes, missing = able(runner, asked.lanes, trial)
     if not lanes:
         raise UsageProblem("no engine can run here", missing[0])
-    said += missing
+    left_out += missing
     if beside_generate and asked.request.temperature > 0:
-        said.append("generate is left out: above temperature 0 its texts, and so its work, are not ours")
+        left_out.append("generate is left out: above temperature 0 its texts, and so its work, are not ours")
     elif beside_generate:
         found, problems = _generate(runner, lanes, trial, load)
-        lanes, said = (*lanes, *found), said + problems
-    return BenchEntry(runner, replace(asked, lanes=lanes, prompts=suite.prompts), suite, said)
+        lanes, left_out = (*lanes, *found), left_out + problems
+    return BenchEntry(runner, replace(asked, lanes=lanes, prompts=suite.prompts), suite, left_out)
 
 
 def _generate(
@@ -120,7 +120,7 @@ def load_generator(decoder: BenchDecoder, draft: bool, load: LoadRequest):
     return generate_runs.Generator(*models, decoder)
 
 
-def _hold(entry: BenchEntry, folder: BenchFolder | None, format: RaceFormat) -> int:
+def _run(entry: BenchEntry, folder: BenchFolder | None, format: RaceFormat) -> int:
     """Run, write what there is, also of what was interrupted. Returns the exit code. Raises SpecError."""
     runner, asked = entry.runner, entry.asked
     results = BenchResults(entry.suite, lambda: runner.token_times)

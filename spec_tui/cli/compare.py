@@ -73,7 +73,7 @@ def compare(
     """
     lanes = _lanes(engines, engine or [], engine_settings(set_))
     asked = ask(prompt, generation, lanes, prompts, repeats)
-    return hold(models.load, asked, trace_dir, lambda result: write(result, asked, format))
+    return run_race(models.load, asked, trace_dir, lambda result: write(result, asked, format))
 
 
 def write(result: RaceResult, asked: Race, format: RaceFormat) -> None:
@@ -124,7 +124,7 @@ def ask(
     return asked
 
 
-def hold(load: LoadRequest, asked: Race, traces: Path | None, show: Callable[[RaceResult], None]) -> int:
+def run_race(load: LoadRequest, asked: Race, traces: Path | None, show: Callable[[RaceResult], None]) -> int:
     """Load, run, ``show`` what there is, also of a race that was interrupted. Returns the exit code.
 
     Raises:
@@ -142,7 +142,7 @@ def hold(load: LoadRequest, asked: Race, traces: Path | None, show: Callable[[Ra
 
 
 def follow(racer: Racer, asked: Race, result: RaceResult, progress: RaceProgress) -> None:
-    """Hold the race, to its end or to ctrl+c. Raises SpecError as ``race`` does."""
+    """Run the race, to its end or to ctrl+c. Raises SpecError as ``race`` does."""
     try:
         with Interrupt() as interrupted, progress:
             for event in interrupted.over(race(racer, asked, interrupted)):

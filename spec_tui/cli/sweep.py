@@ -12,7 +12,7 @@ from engines import methods
 from engines.errors import UsageProblem
 from engines.race.lanes import STORES, Lane, Race, make_lane
 from engines.race.result import RaceResult
-from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, ask, hold, write
+from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, ask, run_race, write
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.present.text import one_line
@@ -48,7 +48,7 @@ def sweep(
             print(drawn if format is RaceFormat.table else f"```text\n{drawn}\n```", end="\n\n")
         write(result, asked, format)
 
-    return hold(models.load, asked, trace_dir, show)
+    return run_race(models.load, asked, trace_dir, show)
 
 
 def _lanes(engine: str, vary: str, common: dict[str, str]) -> tuple[str, tuple[Lane, ...]]:

@@ -127,7 +127,7 @@ class RaceController:
         race: the race that runs or ran last, None before one.
         replay: its runs on one clock, None while it runs.
         differing: the pair whose first differing token is shown, else None.
-        heard, happened: what the session reported at the last look, and since the beginning, for the chat below.
+        heard, happened: what the session reported at the last ``pump``, and since the beginning, for the chat below.
     """
 
     def __init__(self, session: ChatSession, recorded: RaceState | None = None, speed: float | None = None) -> None:

@@ -20,9 +20,9 @@ from spec_tui.tui import chat_words as words
 from spec_tui.tui.race_controller import Moment, RaceController, missing
 from spec_tui.tui.replay_app import speed_words
 from spec_tui.tui.settings import changed
-from spec_tui.tui.widgets.race_lanes import LaneView
+from spec_tui.tui.widgets.race_lanes import LaneView, filled
 from spec_tui.tui.widgets.race_table import Scores
-from spec_tui.tui.widgets.strip_panel import Row, bar
+from spec_tui.tui.widgets.strip_panel import Row
 
 _PLACES = ("", "1st", "2nd", "3rd", "4th", "5th", "6th")
 _BAR = 12
@@ -178,7 +178,7 @@ def _recorded_top(race: RaceState) -> tuple[Row, Row]:
 
 
 def status(controller: RaceController, message: str, width: int) -> list[Row]:
-    """The lines above the keys: what runs, what plays, what was said; sentences as long as they need."""
+    """The lines above the keys: what runs, what plays, the last message; sentences as long as they need."""
     session, problem = controller.session, controller.race.problem if controller.race is not None else None
     if controller.running:
         return _running(controller, width)
@@ -211,7 +211,7 @@ def _running(controller: RaceController, width: int) -> list[Row]:
     if race.stopping:
         return [[(" ◌ ", "warn"), ("stopping after this round; what is complete stays", "text")]]
     if race.auditing is not None:
-        return [[(" ● ", "warn"), ("auditing texts that differ  ", "text"), *_bar(race.auditing)]]
+        return [[(" ● ", "warn"), ("auditing texts that differ  ", "text"), *filled(race.auditing, _BAR)]]
     at = race.at
     if at is None:
         return [[(" ◌ ", "warn"), ("starting", "text")]]
@@ -219,7 +219,7 @@ def _running(controller: RaceController, width: int) -> list[Row]:
     how = "live: not comparable" if race.asked.live else "nothing is drawn while it runs"
     row = [(" ● ", "good"), (f"lane {at.lane + 1} of {len(race.labels)}, {what}: ", "text"),
            (one_line(race.labels[at.lane], 30), f"lane-{at.lane + 1}"), ("  ", "text"),
-           *_bar((at.step - 1) / at.steps)]
+           *filled((at.step - 1) / at.steps, _BAR)]
     more = (f"  {how} · esc stops", "muted")
     return [[*row, more]] if width >= _WIDE else [row, [(" ", "text"), more]]
 
@@ -229,11 +229,5 @@ def _clock(controller: RaceController) -> Row:
     state = (" ■ ", "muted") if replay.clock.over else (" ▶ ", "good") if replay.clock.playing else (" ‖ ", "warn")
     again = "space again · R new race" if controller.can_race else "space again"
     keys = again if replay.clock.over else "space · < > speed · end"
-    share = replay.clock.share
-    return [state, (f"photo finish {speed_words(replay.clock.speed)}  ", "text"), *_bar(share),
+    return [state, (f"photo finish {speed_words(replay.clock.speed)}  ", "text"), *filled(replay.clock.share, _BAR),
             (f" {replay.clock.position:.3f} of {replay.clock.end:.3f} s  {keys}", "muted")]
-
-
-def _bar(share: float) -> Row:
-    filled = bar(share, _BAR)
-    return [(filled, "bar"), ("·" * (_BAR - len(filled)), "track")]

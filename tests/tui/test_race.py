@@ -320,7 +320,7 @@ async def test_the_command_line_that_is_copied_holds_the_same_race(monkeypatch):
     from spec_tui.cli import call, compare
 
     asked = []
-    monkeypatch.setattr(compare, "hold", lambda load, race, *rest: asked.append((load, race)) or 0)
+    monkeypatch.setattr(compare, "run_race", lambda load, race, *rest: asked.append((load, race)) or 0)
     lanes = (Lane("autoregressive"), Lane("pld", {"num_tokens": 4}), Lane("rest", {}, ("a b", "c")))
     request = Request((("system", "Be brief."),), temperature=0.5, top_k=4, seed=9, max_new_tokens=33, law="rejection")
     async with racing(lanes=lanes, repeats=6, request=request) as r:

@@ -20,7 +20,7 @@ from spec_tui.present.playback import SPEEDS
 from spec_tui.session.race_state import RaceReplay, timeline
 from spec_tui.tui.race_controller import MOST, RaceSetup, missing, usual_lanes
 from spec_tui.tui.settings import ChatSettings
-from spec_tui.tui.widgets.lane_text import LaneText
+from spec_tui.tui.widgets.race_lanes import LaneText
 from spec_tui.tui.widgets.race_table import COLUMNS, SORTS, ranked
 from spec_tui.tui.widgets.strip_plot import lines
 from spec_tui.tui.widgets.wrap import cells
@@ -35,7 +35,7 @@ def events_of(engine: str, seed: int, tokens: int = 60):
 
 @given(st.lists(st.tuples(st.sampled_from(["draft", "autoregressive"]), st.integers(0, 50), st.integers(1, 60)),
                 min_size=1, max_size=4), st.floats(0, 1.2))
-def test_every_moment_of_the_replay_finish_is_a_fold_of_what_had_happened(which, share):
+def test_every_moment_of_the_photo_finish_is_a_fold_of_what_had_happened(which, share):
     told = {lane: events_of(*one) for lane, one in enumerate(which)}
     replay = RaceReplay({lane: fold_all(events) for lane, events in told.items()})
     replay.clock.position = replay.clock.end * share

@@ -9,12 +9,14 @@ from textual.events import Click
 from textual.message import Message
 
 from engines.report.run_state import RunState
-from spec_tui.present.text import LOSSY, one_line
-from spec_tui.tui.widgets.lane_text import LaneText
+from spec_tui.present import token_styles
+from spec_tui.present.text import LOSSY, one_line, sanitise
 from spec_tui.tui.widgets.lines import clip, size
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, fit, title_row
+from spec_tui.tui.widgets.wrap import Line, Tok, Wrapper
 
 NARROWEST = 28  # columns of a lane beside others
+_JUMP = 4  # lines the text moves at a time while it grows: most frames draw one line again
 BLANK: Row = [("", "text")]
 
 
@@ -44,6 +46,63 @@ class LaneView:
     state: str = ""
     lossy: bool = False
     at: int | None = None
+
+
+class LaneText:
+    """Wraps what a run has brought since the last call. Another run, an earlier moment or another width begin anew."""
+
+    def __init__(self) -> None:
+        self._wrap = Wrapper(0)
+        self._width = -1
+        self._shown = 0
+        self._first: object = None
+        self._run = RunState()
+
+    def __len__(self) -> int:
+        """Lines."""
+        return len(self._wrap.lines)
+
+    def follow(self, run: RunState, width: int) -> None:
+        """Take the run as it is now."""
+        first = run.tokens[0] if run.tokens else None
+        if width != self._width or len(run.tokens) < self._shown or (self._shown and first is not self._first):
+            self._wrap, self._width, self._shown = Wrapper(width), width, 0
+            self._wrap.start_line()
+        self._run, self._first = run, first
+        fresh = run.tokens[self._shown :]
+        self._wrap.push(
+            Tok(sanitise(token.text), None, 0, index) for index, token in enumerate(fresh, self._shown) if token.text
+        )
+        self._shown = len(run.tokens)
+
+    def rows(self, height: int, view: str, at: int | None = None, back: int = 0) -> list[Row]:
+        """The end of the text, or ``back`` lines before it; with ``at`` that token stands out, and its line is among
+        those shown."""
+        lines = self._wrap.lines
+        top = max(0, len(lines) - height - back)
+        if at is not None and not back:
+            line = next((y for y, line in enumerate(lines) if any(tok.index >= at for tok in line.toks)), len(lines))
+            top = max(0, min(line - height // 2, top))
+        elif top and self._run.running and not back:
+            top = -(-top // _JUMP) * _JUMP
+        return [self._row(line, view, at) for line in lines[top : top + height]]
+
+    def _row(self, line: Line, view: str, at: int | None) -> Row:
+        row: list[Span] = []
+        for tok in line.toks:
+            style, text = token_styles.style_of(self._run.tokens[tok.index], view), tok.text
+            if tok.index == at:
+                row.append((text, "changed"))
+                continue
+            printed = text.lstrip(" ")
+            if style in token_styles.INKED_BLANKS and len(printed) < len(text):  # no line below the blank before a word
+                row.append((text[: len(text) - len(printed)], "text"))
+                text = printed
+            if row and row[-1][1] == style:
+                row[-1] = (row[-1][0] + text, style)
+            elif text:
+                row.append((text, style))
+        return row
 
 
 class RaceLanes(StripPanel):
@@ -165,7 +224,7 @@ class RaceLanes(StripPanel):
         if lane.run is None:
             return clip([*row, (lane.state or (lane.about[0] if lane.about else ""), "muted")], width)
         wide = max(6, width - size(row) - 40)
-        row += _filled(_share(lane), wide) if lane.total else [(fit(f"{len(lane.run.tokens)} tokens", wide), "text")]
+        row += filled(_share(lane), wide) if lane.total else [(fit(f"{len(lane.run.tokens)} tokens", wide), "text")]
         row.append((" " + fit(lane.numbers[0] if lane.numbers else "", 16, right=True), "text"))
         row.append((" " + fit(lane.numbers[1] if len(lane.numbers) > 1 else "", 6), "text"))
         row.append((" " + lane.state if lane.badge is None else " " + lane.badge[0],
@@ -191,9 +250,10 @@ def _share(lane: LaneView) -> float:
     return len(lane.run.tokens) / lane.total if lane.run is not None and lane.total else 0.0
 
 
-def _filled(share: float, width: int) -> Row:
-    filled = bar(share, width)
-    return [(filled, "bar"), ("·" * (width - len(filled)), "track")]
+def filled(share: float, width: int) -> Row:
+    """A bar of a share, on a track of this width."""
+    done = bar(share, width)
+    return [(done, "bar"), ("·" * (width - len(done)), "track")]
 
 
 def _progress(lane: LaneView, width: int) -> Row:
@@ -202,4 +262,4 @@ def _progress(lane: LaneView, width: int) -> Row:
     words = f" {tokens} tokens  {lane.seconds:.2f} s"
     if not lane.total:
         return [(words[1:], "text")]
-    return [*_filled(_share(lane), max(4, width - len(words))), (words, "muted")]
+    return [*filled(_share(lane), max(4, width - len(words))), (words, "muted")]

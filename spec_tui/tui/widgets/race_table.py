@@ -1,4 +1,4 @@
-"""What a race comes to: a table that sorts, whether texts are the same, acceptance by depth, what is to be said."""
+"""What a race comes to: a table that sorts, whether texts are the same, acceptance by depth, notes."""
 
 from __future__ import annotations
 
