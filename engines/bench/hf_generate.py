@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engines import methods
-from engines.methods import GenerateCall
+from engines.methods.spec import GenerateCall
 from engines.race.lanes import Lane
 
 
