@@ -10,7 +10,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from engines import machine
+from engines import machine, methods
 from spec_tui.cli.library_probe import probe
 from spec_tui.cli.options import Format, OutputFormat
 from spec_tui.cli.output import console
@@ -66,6 +66,10 @@ def _sections(facts: dict[str, Any]) -> dict[str, Rows]:
             ("memory", f"{machine['memory_gb']} GB, {machine['free_memory_gb']} GB free"),
         ],
         "libraries": [(name, "works" if found["works"] else found["problem"]) for name, found in libraries],
+        "engines": [
+            ("found", ", ".join(facts["engines"]["found"])),
+            *(("not used", sentence) for sentence in facts["engines"]["problems"]),
+        ],
         "devices": [(found["device"], found["detail"]) for found in facts["devices"]] or [("none", "")],
         "sample models": [(model["role"], _model(model)) for model in facts["samples"]],
         "hub cache": [
@@ -107,6 +111,7 @@ def collect() -> dict[str, Any]:
         | {name: _version(name) for name in _PACKAGES},
         "machine": _machine(),
         "libraries": libraries,
+        "engines": {"found": [spec.id for spec in methods.specs()], "problems": list(methods.problems())},
         "devices": _devices(libraries["torch"]),
         "samples": list(local_models.shipped()),
         "hub": {"cache": str(hub_cache.folder()), "offline": _on("HF_HUB_OFFLINE"), "models": local_models.cached()},

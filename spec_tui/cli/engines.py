@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import Format, OutputFormat
+from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
     from engines.methods.spec import MethodSpec
@@ -13,8 +15,10 @@ if TYPE_CHECKING:
 
 def engines(format: OutputFormat = Format.text) -> int:
     """List the engines: how each drafts, its options, what it needs, whether it is lossless."""
-    from engines.methods import specs
+    from engines.methods import problems, specs
 
+    for sentence in problems():
+        narrate(f"note: {one_line(sentence)}")
     if format is Format.json:
         print(json.dumps([describe(spec) for spec in specs()], indent=2))
         return 0

@@ -1,0 +1,125 @@
+"""A package of somebody else adds a method: at the command line, in the application, and where it is damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+from textual.widgets import OptionList, Static
+
+from engines import methods
+from engines.request import Request
+from spec_tui.session.client import LoadRequest
+from spec_tui.tui.app import SpecTui
+from spec_tui.tui.screens.engine import EngineScreen
+from spec_tui.tui.screens.step import StepScreen
+from spec_tui.tui.widgets.field import Field
+from tests.cli.conftest import cli
+from tests.cli.test_commands import no_probe
+from tests.session.inprocess import InProcessClient
+
+__all__ = ["cli", "no_probe"]  # fixtures
+
+SENTENCES = [
+    "the method 'damaged' of spec-tui-damaged cannot be loaded: its weights are gone",
+    "the method 'lookup' of spec-tui-taken has the id 'pld', which is taken",
+]
+
+
+def spec_tui(site, *arguments):
+    """The command line in a process of its own, in which the packages are installed."""
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
+    return subprocess.Popen(
+        [sys.executable, "-m", "spec_tui", *arguments], env=os.environ | {"PYTHONPATH": path, "COLUMNS": "200"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+
+
+def test_the_list_of_engines_has_it_with_its_options(site):
+    with spec_tui(site, "engines") as text, spec_tui(site, "engines", "--format", "json") as data:
+        (listed, said), (found, _) = text.communicate(), data.communicate()
+    assert "repeat  Repeat" in listed and "Most copies drafted." in listed and "1..8" in listed
+    assert said.splitlines() == [f"note: {sentence}" for sentence in SENTENCES]
+    *ours, last = json.loads(found)
+    assert last["id"] == "repeat" and [option["name"] for option in last["options"]] == ["budget", "num_tokens"]
+    assert [spec["title"] for spec in ours if spec["id"] == "pld"] == ["Prompt lookup"]
+
+
+def test_a_run_with_it_is_lossless(site, sample):
+    prompt = "0 0 0 0 0 0 0 0"
+    settings = ("--engine", "repeat", "--set", "num_tokens=3", "--set", "budget=paper")
+    with spec_tui(site, "run", prompt, "--max-new-tokens", "24", "--format", "json", *settings) as process:
+        *_, plain = sample.run(Request((("user", prompt),), "autoregressive", max_new_tokens=24))
+        out, said = process.communicate()
+    assert process.returncode == 0, said
+    found = json.loads(out)
+    assert found["engine"] == "repeat" and found["lossless"] and found["stats"]["drafted"] > 3
+    assert (tuple(found["tokens"]), found["text"]) == (plain.tokens, plain.text) and len(plain.tokens) > 8
+
+
+def test_an_option_out_of_range_is_refused(installed, cli):
+    done = cli("run", "x", "--engine", "repeat", "--set", "num_tokens=9")
+    assert done.code == 2 and "1..8" in done.err
+
+
+def test_what_cannot_be_used_is_reported_and_breaks_nothing(installed, cli, no_probe):
+    assert list(methods.problems()) == SENTENCES
+    facts = json.loads(cli("doctor", "--format", "json").out)["engines"]
+    assert facts["problems"] == SENTENCES and facts["found"] == [spec.id for spec in methods.specs()]
+    text = " ".join(cli("doctor").out.split())
+    assert "pld, " in text and ", repeat" in text and "its weights are gone" in text and "which is taken" in text
+
+
+def test_without_such_packages_nothing_is_said(cli):
+    assert cli("engines").err == "" and methods.known("repeat") is None
+
+
+async def until(pilot, condition, timeout=40.0):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline
+        await pilot.pause(0.02)
+    await pilot.pause()
+
+
+def shown(screen):
+    rows = (row for panel in screen.query("StripPanel") if panel.display for row in panel.text_rows())
+    return " ".join(" ".join(rows).split())
+
+
+async def test_the_application_has_it_with_options_tree_and_explanation(installed, tiny):
+    client = InProcessClient(lambda **_: tiny)
+    app = SpecTui(client, LoadRequest(), initial_request_options=Request((), engine="pld", max_new_tokens=24))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.session.phase == "ready")
+        await pilot.press("ctrl+e")
+        await pilot.pause()
+        assert isinstance(app.screen, EngineScreen)
+        engines = app.screen.query_one("#engines", OptionList)
+        engines.highlighted = engines.get_option_index("repeat")
+        await until(pilot, lambda: "Repeat" in str(app.screen.query_one("#options-title", Static).content))
+        fields = {field.option.name: field for field in app.screen.query(Field)}
+        assert "Drafts the last token" in str(app.screen.query_one("#about", Static).content)
+        fields["num_tokens"].put(3)
+        fields["budget"].put("paper")
+        await pilot.press("enter")
+        await until(pilot, lambda: not isinstance(app.screen, EngineScreen))
+
+        chat = app.screen
+        chat.prompt.put("aaaa")
+        chat.prompt.focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: app.session.last is not None and app.session.last.run.finished is not None)
+        run = app.session.last.run
+        assert run.started.engine == "repeat" and run.started.options["num_tokens"] == 3
+        assert len(run.rounds[0].draft.tokens) == 3
+        await pilot.press("escape", "home")
+        await until(pilot, lambda: "copies drafted 3" in shown(chat))
+
+        await pilot.press("full_stop")
+        await until(pilot, lambda: isinstance(app.screen, StepScreen))
+        await pilot.press("full_stop")
+        await until(pilot, lambda: "simply said again, 3 times over" in shown(app.screen))
