@@ -54,7 +54,7 @@ def test_what_counts_as_near(mine, theirs, near):
 
 
 def test_the_tool_refuses_prompts_that_are_too_near(monkeypatch, capsys):
-    from spec_tui.tui.showcase import SHOWCASES
+    from spec_tui.learn.showcase_prompts import SHOWCASES
 
     monkeypatch.setattr(sample_prompts, "prompts", lambda: ["fine", SHOWCASES[0].prompt])
     monkeypatch.setattr(sys, "argv", ["build"])

@@ -56,7 +56,7 @@ def bench_showcase(repeats: int) -> list[Row]:
     from engines import load
     from engines.methods.draft_verify.layer_search import search_store
     from engines.report.metrics import Metrics
-    from spec_tui.tui.showcase import SHOWCASES
+    from spec_tui.learn.showcase_prompts import SHOWCASES
 
     runtime = load()
     for name, points in (("t(n)", runtime.ready.price), ("draft model's t(n)", runtime.ready.draft_price)):

@@ -33,7 +33,7 @@ from engines.errors import SpecError
 from engines.methods.shared.payoff import draft_forwards
 from engines.report.events import Prefilled, Round
 from engines.report.metrics import Metrics
-from spec_tui.tui.showcase import SHOWCASES
+from spec_tui.learn.showcase_prompts import SHOWCASES
 
 ARMS: dict[str, tuple[dict[str, Any] | None, float | None]] = {
     "autoregressive": (None, None),

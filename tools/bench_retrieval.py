@@ -49,7 +49,7 @@ PAPER = (
 
 def sets() -> dict[str, list[str]]:
     """The prompts, by what they are."""
-    from spec_tui.tui.showcase import SHOWCASES
+    from spec_tui.learn.showcase_prompts import SHOWCASES
 
     return {
         "the showcase": [case.prompt for case in SHOWCASES],

@@ -20,7 +20,7 @@ from engines.report.answer import Answer  # noqa: E402
 from engines.report.traces import TraceWriter  # noqa: E402
 from engines.request import Request  # noqa: E402
 from engines.wire import read_trace  # noqa: E402
-from spec_tui.tui.showcase import SHOWCASES  # noqa: E402
+from spec_tui.learn.showcase_prompts import SHOWCASES  # noqa: E402
 
 if TYPE_CHECKING:
     from engines.runtime import Runtime

@@ -203,7 +203,7 @@ def measured(*more: Path) -> dict[str, str]:
         more: files of JSON lines with a "prompt" (or "turns"), of benchmarks that lie elsewhere.
     """
     from engines.bench.suite import SHIPPED, shipped
-    from spec_tui.tui.showcase import SHOWCASES
+    from spec_tui.learn.showcase_prompts import SHOWCASES
 
     card = json.loads((ROOT / "tools" / "card_texts.json").read_text("utf-8"))
     found = {s.prompt: "showcase" for s in SHOWCASES}

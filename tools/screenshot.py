@@ -13,11 +13,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from engines.request import Request
+from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.process import ProcessClient
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.copying import offline
-from spec_tui.tui.showcase import SHOWCASES
 
 _PATIENCE = 120.0  # seconds for loading and for the answer
 

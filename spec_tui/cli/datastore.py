@@ -10,7 +10,7 @@ from typer import Argument, Context, Option, Typer
 
 from engines.errors import DatastoreProblem, UsageProblem
 from engines.hub.download_progress import in_bytes
-from spec_tui.cli.datastore_build import build
+from spec_tui.cli.datastore_build import build, summary
 from spec_tui.cli.datastore_probe import probe
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import Format, OutputFormat, command, complete_datastore
@@ -119,18 +119,6 @@ def _confirmed(name: str, size: int) -> bool:
         raise UsageProblem(f"removing {name} needs a yes, and nobody can be asked", "give --yes")
     print(f"remove datastore {name} ({in_bytes(size)})? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def summary(store: Store) -> dict[str, Any]:
-    """A datastore in plain data, as ``build``, ``info`` and ``list`` print it."""
-    facts = store.manifest
-    model = facts.model
-    return {
-        "name": store.name, "kind": facts.kind, "tokens": facts.tokens, "documents": facts.documents,
-        "keys": facts.keys, "bytes": facts.size, "created": facts.created, "vocab_size": facts.vocab_size,
-        "tokenizer": facts.tokenizer, "model": model.name if model else None,
-        "revision": model.revision if model else None,
-    }
 
 
 def _list(format: Format) -> int:

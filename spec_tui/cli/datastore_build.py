@@ -139,8 +139,6 @@ def _what_is_left(name: str) -> str:
 
 
 def _print_store(store: Store, format: Format) -> None:
-    from spec_tui.cli.datastore import summary
-
     facts = summary(store)
     if format is Format.json:
         print(json.dumps(facts, indent=2))
@@ -150,3 +148,13 @@ def _print_store(store: Store, format: Format) -> None:
           f"{in_bytes(facts['bytes'])}")  # fmt: skip
 
 
+def summary(store: Store) -> dict[str, Any]:
+    """A datastore in plain data, as ``build``, ``info`` and ``list`` print it."""
+    facts = store.manifest
+    model = facts.model
+    return {
+        "name": store.name, "kind": facts.kind, "tokens": facts.tokens, "documents": facts.documents,
+        "keys": facts.keys, "bytes": facts.size, "created": facts.created, "vocab_size": facts.vocab_size,
+        "tokenizer": facts.tokenizer, "model": model.name if model else None,
+        "revision": model.revision if model else None,
+    }

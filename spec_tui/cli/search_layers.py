@@ -68,7 +68,7 @@ def search_layers(
 
 def _prompts(file: Path | None) -> tuple[str, ...]:
     if file is None:
-        from spec_tui.tui.showcase import SHOWCASES
+        from spec_tui.learn.showcase_prompts import SHOWCASES
 
         kinds = dict.fromkeys(showcase.kind for showcase in SHOWCASES)
         return tuple(s.prompt for kind in kinds for s in [s for s in SHOWCASES if s.kind == kind][:_SHOWCASES_EACH])

@@ -10,7 +10,7 @@ from engines.report.run_state import RunState
 from spec_tui.export import about
 from spec_tui.present.narration import question, quoted
 from spec_tui.present.text import one_line, sanitise
-from spec_tui.tui.copying import marked_text
+from spec_tui.present.token_facts import marked_text
 
 _MARKED = "As CriticMarkup: `{~~rejected~>chosen~~}` where the target corrected the draft, `{++x++}` for a bonus."
 

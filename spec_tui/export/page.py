@@ -12,7 +12,7 @@ from spec_tui.present import token_styles as marks
 from spec_tui.present.narration import question, quoted
 from spec_tui.present.styles import DARK, LEGEND, LIGHT, STYLES
 from spec_tui.present.text import one_line, sanitise, visible
-from spec_tui.tui.screens.inspector import facts, fate, rivals
+from spec_tui.present.token_facts import facts, fate, rivals
 
 _VIEWS = ("outcome", "source", "confidence", "plain")
 _ATTRIBUTES = {

@@ -63,3 +63,10 @@ class PlaybackClock:
         for _ in range(abs(steps)):
             further = [s for s in speeds if (s > self.speed * 1.01 if steps > 0 else s < self.speed * 0.99)]
             self.speed = (min(further) if steps > 0 else max(further)) if further else self.speed
+
+
+def speed_words(speed: float) -> str:
+    """×1, ×1/8, ×16."""
+    if speed == float("inf"):
+        return "all at once"
+    return f"×1/{1 / speed:g}" if speed < 1 and (1 / speed).is_integer() else f"×{speed:g}"

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from textual.content import Content
-
 from engines.report.run_state import RunState, TokenState
 from spec_tui.present.styles import LEGEND
 from spec_tui.present.text import LOSSY
 
-STAND_OUT = "bold reverse $error"  # of the mark LOSSY, as the ink "lossy"
 VIEWS = ("outcome", "source", "confidence", "plain")
 
 # Styles that would also draw on the blank before a word.
@@ -64,11 +61,6 @@ def spans(text: str, style: str) -> list[tuple[str, str]]:
     for part in rest:
         parts += [(LOSSY, "lossy"), (part, style)]
     return [part for part in parts if part[0]]
-
-
-def marked(text: str) -> Content:
-    """The same for a text that Textual draws."""
-    return Content.assemble(*((part, STAND_OUT if style == "lossy" else "") for part, style in spans(text, "")))
 
 
 def legend(names: set[str], view: str) -> list[tuple[str, str]]:

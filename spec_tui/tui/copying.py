@@ -1,4 +1,4 @@
-"""What leaves the screen: an answer with its corrections marked, files."""
+"""Files that are saved from a screen."""
 
 from __future__ import annotations
 
@@ -6,31 +6,6 @@ import os
 import re
 from datetime import datetime
 from pathlib import Path
-
-from engines.core.tree import children
-from engines.report.run_state import RunState
-
-
-def marked_text(run: RunState) -> str:
-    """The answer in CriticMarkup: ``{~~rejected~>chosen~~}`` for a correction, ``{++x++}`` for a bonus."""
-    out = []
-    for index, token in enumerate(run.tokens):
-        if token.kind == "corrected":
-            out.append("{~~" + _rejected(run, index) + "~>" + token.text + "~~}")
-        elif token.kind == "bonus" and token.text:
-            out.append("{++" + token.text + "++}")
-        else:
-            out.append(token.text)
-    return "".join(out)
-
-
-def _rejected(run: RunState, index: int) -> str:
-    """What the drafter would have written in place of a corrected token."""
-    event = run.rounds[run.tokens[index].round]
-    nodes = children(event.draft.parents).get(event.path[-1] if event.path else -1, [])
-    if not nodes:
-        return ""
-    return event.draft.pieces[max(nodes, key=lambda n: (event.draft.probs[n] or 0.0, -n))]
 
 
 def offline(svg: str) -> str:

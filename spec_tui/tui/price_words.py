@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 from engines.core.tree import depths
-from engines.cost.budget import BudgetChoice
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel, chances
 from engines.methods import MethodSpec, find, specs
@@ -18,6 +17,7 @@ from engines.report.events import Ready, Round, Started
 from engines.report.run_state import RunState
 from spec_tui.tui.settings import ChatSettings
 
+_OFF = 0.15  # of the curve, worth noticing
 _LEVEL = 2.0  # nodes of a tree's level that are verified, before any is seen
 _DEPTH = 16  # looked at, of an engine without an option for it
 
@@ -194,12 +194,9 @@ def hopeless(ready: Ready | None, spec: MethodSpec, settings: ChatSettings) -> s
     return conclusion(found) if found is not None and pays_from(found.forecast) is None else ""
 
 
-def budget_words(chosen: BudgetChoice | None) -> tuple[str, str]:
-    """What the budget chose of a round's draft, and the tokens it expected; "" for either where it does not say."""
-    if chosen is None:
-        return "", ""
-    kept = f"{chosen.kept} of {chosen.proposed}" if chosen.proposed is not None else ""
-    return kept, f"expected {chosen.expected:.2f}"
+def off(scale: float) -> bool:
+    """Whether a run's verification is so far off t(n) that it is worth noticing."""
+    return abs(scale - 1) > _OFF
 
 
 def curve(run: RunState, ready: Ready | None) -> CostCurve | None:

@@ -12,13 +12,13 @@ from engines.race.lanes import Lane
 from engines.race.result import LaneFigures
 from engines.report.run_state import RunState
 from engines.user_folders import model_label
+from spec_tui.present.playback import speed_words
 from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sentence
 from spec_tui.present.text import one_line, visible
 from spec_tui.present.token_styles import spans
 from spec_tui.session.race_state import RaceState
 from spec_tui.tui import chat_words as words
 from spec_tui.tui.race_controller import Moment, RaceController, missing
-from spec_tui.tui.replay_app import speed_words
 from spec_tui.tui.settings import changed
 from spec_tui.tui.widgets.race_lanes import LaneView, filled
 from spec_tui.tui.widgets.race_table import Scores

@@ -9,6 +9,7 @@ from engines.report.events import Audited, Failed, Finished, Ready, Started
 from engines.report.run_state import RunState, fold
 from engines.wire import Event
 from spec_tui.present.narration import question
+from spec_tui.present.playback import speed_words
 from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.replay_client import ReplayClient, request_of
@@ -224,13 +225,6 @@ class ReplayScreen(ChatScreen):
         pace = "" if player.over else f" {speed_words(self.client.speed)}"
         return [*state, (f"{pace}  ", "text"), (filled, "bar"),
                 ("·" * (20 - len(filled)), "track"), (f" {player.now:.2f} of {player.length:.2f} s{which}", "muted")]
-
-
-def speed_words(speed: float) -> str:
-    """×1, ×1/8, ×16."""
-    if speed == float("inf"):
-        return "all at once"
-    return f"×1/{1 / speed:g}" if speed < 1 and (1 / speed).is_integer() else f"×{speed:g}"
 
 
 class ReplayApp(SpecTui):

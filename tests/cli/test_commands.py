@@ -18,8 +18,8 @@ from engines.methods import specs
 from engines.samples import sample_model
 from spec_tui.cli import library_probe as probe
 from spec_tui.cli.commands import app
-from spec_tui.present.shell_lines import build_line, chat_line, probe_line
 from spec_tui.session.client import LoadRequest
+from spec_tui.session.shell_lines import build_line, chat_line, probe_line
 
 
 def test_bare_command_without_a_terminal(cli):

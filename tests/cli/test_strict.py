@@ -11,8 +11,8 @@ import pytest
 import engines
 from engines.race.lanes import Lane, Race
 from engines.request import Request
-from spec_tui.present import shell_lines as command
 from spec_tui.present.race_text import remarks
+from spec_tui.session import shell_lines as command
 from spec_tui.session.client import LoadRequest
 from tests.session import fake_runtime
 

@@ -25,7 +25,7 @@ from engines.model.loading import wrap
 from engines.report.events import Layers, Origin, Prefilled, Round
 from engines.runtime import Runtime
 from engines.samples import sample_model
-from spec_tui.tui.showcase import SHOWCASES
+from spec_tui.learn.showcase_prompts import SHOWCASES
 from tests.conftest import make_llama, make_tokenizer
 from tests.engines.test_laws import target_distribution
 from tests.engines.test_sublayers import CLEAR, UNCLEAR, wrapped

@@ -11,13 +11,13 @@ from engines.methods import specs
 from engines.report.events import Failed, Finished, Loading
 from engines.report.run_state import fold_all
 from engines.wire import read_trace
+from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.token_styles import VIEWS
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.export import CHOICES
 from spec_tui.tui.screens.help import HelpScreen
 from spec_tui.tui.screens.inspector import Inspector
 from spec_tui.tui.screens.showcase import ShowcaseScreen
-from spec_tui.tui.showcase import SHOWCASES
 from spec_tui.tui.widgets.field import Field
 from tests.tui.fakes import ANSWER, READY, FakeClient
 

@@ -30,7 +30,7 @@ from engines.datastores.storage import catalog, manifest
 from engines.progress import BuildProgress
 from engines.report.event_types import DatastoreInfo, Draft, Origin, Passage, Retrieval
 from engines.report.events import Failed
-from spec_tui.present import shell_lines as command
+from spec_tui.session import shell_lines as command
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.commands import BuildDatastore, EstimateDatastore
 from spec_tui.tui.datastore_jobs import DatastoreJobs

@@ -13,6 +13,7 @@ from engines.report.events import Ready, Round
 from engines.report.run_state import RunState, fold_all
 from engines.report.trace_v1 import upgraded
 from engines.request import Request
+from spec_tui.present.token_facts import budget_words
 from spec_tui.tui import price_words as price
 from spec_tui.tui.chat_session import Baseline
 from spec_tui.tui.screens.engine import EngineScreen
@@ -223,7 +224,7 @@ def test_notes_from_a_file_are_only_numbers_where_numbers_belong():
     events = [upgraded(replace(e, note=bad, budget=None)) if isinstance(e, Round) else e for e in events_of()]
     run = fold_all(events)
     assert price.seen(run.rounds).forwards == 0 and price.seen(run.rounds).judged == 0
-    assert "\x1b" not in "".join(price.budget_words(run.rounds[0].budget)) and of(run).forecast.first > 0
+    assert "\x1b" not in "".join(budget_words(run.rounds[0].budget)) and of(run).forecast.first > 0
 
 
 # -- plots ---------------------------------------------------------------------------------------------

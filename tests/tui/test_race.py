@@ -14,8 +14,8 @@ from engines.report.events import Failed
 from engines.report.run_state import fold_all
 from engines.request import Request
 from engines.wire import read_trace
-from spec_tui.present import shell_lines as command
 from spec_tui.present.race_text import NOT_COMPARABLE
+from spec_tui.session import shell_lines as command
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.chat import ChatScreen

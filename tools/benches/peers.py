@@ -55,7 +55,7 @@ def loaded(draft: bool):
 
 def prompts(kind: str = "") -> list[str]:
     """The showcase prompts of a kind, else two of each kind."""
-    from spec_tui.tui.showcase import SHOWCASES
+    from spec_tui.learn.showcase_prompts import SHOWCASES
 
     if kind:
         return [case.prompt for case in SHOWCASES if case.kind == kind]

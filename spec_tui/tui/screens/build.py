@@ -15,9 +15,9 @@ from engines.datastores.events import Estimated
 from engines.errors import SpecError, UsageProblem
 from engines.hub.download_progress import in_bytes
 from engines.methods.options import Option
-from spec_tui.present import shell_lines as command
 from spec_tui.present.progress import estimate_parts, progress_line, skipped_files
 from spec_tui.present.text import one_line
+from spec_tui.session import shell_lines as command
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.field import Field
 

@@ -31,6 +31,7 @@ from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.prompt_box import PromptBox
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
 from spec_tui.tui.widgets.strip_panel import title_row
+from spec_tui.tui.widgets.styled_widget import marked
 from spec_tui.tui.widgets.transcript import Block, Transcript
 from spec_tui.tui.widgets.tree_panel import TreePanel
 
@@ -268,7 +269,7 @@ class ChatScreen(HasActions, Screen):
         if problem is not None:
             notice.update(words.problem(self.session))
         elif self._long:
-            notice.update(marks.marked(one_line(self._message)))
+            notice.update(marked(one_line(self._message)))
 
     def say(self, message: str) -> None:
         """A sentence on the status line, or above the prompt if it does not fit there, until the next one."""
@@ -475,7 +476,7 @@ class ChatScreen(HasActions, Screen):
         return self.session.turns[cursor[0]] if cursor else self.session.last
 
     def action_copy(self, marked: bool) -> None:
-        from spec_tui.tui.copying import marked_text
+        from spec_tui.present.token_facts import marked_text
 
         turn = self.turn
         if turn is None or not turn.run.text:

@@ -15,8 +15,8 @@ from textual.widgets.option_list import Option
 from engines.datastores.events import Built, Refused
 from engines.errors import SpecError
 from engines.hub.download_progress import in_bytes, in_time
-from spec_tui.present import shell_lines as command
 from spec_tui.present.text import one_line
+from spec_tui.session import shell_lines as command
 from spec_tui.tui import datastore_rows as shown
 from spec_tui.tui.datastore_rows import DatastoreRow, rows
 from spec_tui.tui.screens.modal import Box, SpecModal

@@ -15,8 +15,8 @@ from engines.methods.options import Option
 from engines.report.event_types import Emitted
 from engines.report.events import Round
 from engines.report.run_state import Log, RunState, TokenState
-from spec_tui.present import shell_lines as command
 from spec_tui.present.text import one_line
+from spec_tui.session import shell_lines as command
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.field import Field

@@ -16,6 +16,7 @@ from textual.widgets import Footer, Static
 from engines.errors import SpecError
 from engines.race.lanes import Lane
 from spec_tui.present import token_styles
+from spec_tui.present.playback import speed_words
 from spec_tui.present.text import one_line
 from spec_tui.session.race_state import RaceState
 from spec_tui.tui import chat_words as words
@@ -23,7 +24,6 @@ from spec_tui.tui import race_words
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.chat_session import ChatSession, Happening
 from spec_tui.tui.race_controller import RaceController, RaceSetup
-from spec_tui.tui.replay_app import speed_words
 from spec_tui.tui.widgets.lines import Lines, Sides
 from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.prompt_box import PromptBox
@@ -424,7 +424,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
             self.say(f"could not save the race: {error.message}. {error.hint}")
 
     def action_copy(self) -> None:
-        from spec_tui.present.shell_lines import compare_line
+        from spec_tui.session.shell_lines import compare_line
 
         race, session = self.controller.race, self.controller.session
         try:

@@ -10,9 +10,9 @@ from textual.content import Content
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from spec_tui.learn.showcase_prompts import SHOWCASES, Showcase
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
-from spec_tui.tui.showcase import SHOWCASES, Showcase
 
 
 class ShowcaseScreen(SpecModal[tuple[str, bool]]):

@@ -8,8 +8,8 @@ from engines.laws import LawSpec
 from engines.report.event_types import Trial
 from engines.report.events import Round
 from spec_tui.present.text import visible
-from spec_tui.present.token_styles import marked
 from spec_tui.tui.widgets.strip_panel import fit
+from spec_tui.tui.widgets.styled_widget import marked
 
 MOST = 12  # trials listed
 

@@ -13,7 +13,7 @@ from textual.widgets import Input, Static
 from engines.errors import UsageProblem
 from engines.methods.options import Option
 from spec_tui.present.text import LOSSY
-from spec_tui.present.token_styles import marked
+from spec_tui.tui.widgets.styled_widget import marked
 
 
 class Field(Horizontal):

@@ -9,8 +9,9 @@ from engines.cost.speedup_model import SpeedupModel
 from engines.laws import spec_of
 from engines.report.run_state import RunState
 from spec_tui.present.text import one_line
+from spec_tui.present.token_facts import budget_words
 from spec_tui.present.token_styles import spans
-from spec_tui.tui.price_words import DraftCosts, SpeedEstimate, budget_words, conclusion, seen, share
+from spec_tui.tui.price_words import DraftCosts, SpeedEstimate, conclusion, off, seen, share
 from spec_tui.tui.widgets import price_rows
 from spec_tui.tui.widgets.lines import clip, size
 from spec_tui.tui.widgets.price_rows import BEST, HERE, PAPER
@@ -162,7 +163,7 @@ class PricePanel(StripPanel, can_focus=True):
         if tall:
             points = " · ".join(f"{n}: {seconds * 1000:.1f}" for n, seconds in self._curve.points)
             rows.insert(0, ("t(n)    ", f"{points} ms, measured at load"))
-        if (scale := self._run.metrics.verify_scale) and price_rows.off(scale):
+        if (scale := self._run.metrics.verify_scale) and off(scale):
             rows.append(("t(n)    ", f"this run took ×{scale:.2f}: {_FRESH}"))
         return [clip([(name, "text"), (text, "muted")], width) for name, text in rows]
 

@@ -9,7 +9,7 @@ from engines.cost.curve import BreakEven, CostCurve
 from engines.cost.speedup_model import SpeedupModel
 from engines.report.events import Round
 from engines.report.run_state import RunState
-from spec_tui.tui.price_words import SpeedEstimate, pays_from, share
+from spec_tui.tui.price_words import SpeedEstimate, off, pays_from, share
 from spec_tui.tui.widgets.strip_panel import Row, Span, fit
 from spec_tui.tui.widgets.strip_plot import columns, nice_top
 
@@ -19,7 +19,6 @@ LABEL = 7  # columns before a plot
 _TICKS = (1, 8, 16, 32, 48, 64)
 _FAR = 2.0  # times the curve's end: a slower forward is an accident and does not flatten the curve
 _EVEN = 0.03  # of the speed-up, which no run measures better
-_OFF = 0.15  # of the curve, worth noticing
 
 Marks = Mapping[int, Span]
 """Column of a line: the glyph that stands there, and its style."""
@@ -68,11 +67,6 @@ def _verdict(
 def style_of(speed: float) -> str:
     """The style of a speed-up: good, bad, or warn where no run can tell it from 1."""
     return "warn" if abs(speed - 1) < _EVEN else "good" if speed > 1 else "bad"
-
-
-def off(scale: float) -> bool:
-    """Whether a run's verification is so far off t(n) that it is worth noticing."""
-    return abs(scale - 1) > _OFF
 
 
 def of_curve(scale: float | None) -> Span:

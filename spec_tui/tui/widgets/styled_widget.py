@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from rich.style import Style
 from textual.color import Color, ColorParseError
+from textual.content import Content
 from textual.widget import Widget
 
 from spec_tui.present.styles import STYLES
 from spec_tui.present.styles import Style as NamedStyle
+from spec_tui.present.token_styles import spans
+
+STAND_OUT = "bold reverse $error"  # of the mark LOSSY, as the style "lossy"
+
+
+def marked(text: str) -> Content:
+    """A text in which the mark LOSSY stands out."""
+    return Content.assemble(*((part, STAND_OUT if style == "lossy" else "") for part, style in spans(text, "")))
 
 
 class Inked(Widget):

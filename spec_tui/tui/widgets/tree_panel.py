@@ -10,9 +10,9 @@ from engines.methods import remarks
 from engines.report.events import Draft, Round
 from engines.report.run_state import RunState, origin_of
 from spec_tui.present.text import LOSSY, one_line, visible
+from spec_tui.present.token_facts import budget_words
 from spec_tui.present.token_styles import LETTERS, spans
 from spec_tui.tui.actions import Action, HasActions
-from spec_tui.tui.price_words import budget_words
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
 from spec_tui.tui.widgets.wrap import cells

@@ -1,0 +1,116 @@
+"""What is known of a token, in words: who proposed it, what became of it, how likely it was to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engines.core.tree import children
+from engines.laws import trying
+from engines.report.events import BudgetChoice, Layers, Origin, Round
+from engines.report.run_state import RunState, TokenState, origin_of
+from spec_tui.present.text import LOSSY, one_line, visible
+from spec_tui.present.token_styles import SOURCES
+
+
+def fate(token: TokenState, event: Round | None, law: str = "") -> str:
+    """One sentence on what happened."""
+    if event is None:
+        return "The first token comes from the prefill: the target had read the prompt, nothing was drafted yet."
+    itself = token.source == "draft" and "exit_threshold" in event.note
+    who = "a part of the target" if itself else SOURCES.get(token.source, token.source)
+    if token.emitted.trials:
+        return trying(law).fate(token, who)
+    if token.kind == "accepted":
+        return f"Proposed ({who}), and the target chose the same token: accepted."
+    if token.kind == "corrected":
+        wrong = rivals(event)
+        said = " or ".join(visible(p) for p in wrong[:3])
+        return f"The draft said {said}; the target chose otherwise, and its token stands." if said else (
+            "The target chose another token than the draft; its token stands.")
+    if token.kind == "bonus":
+        return "The whole path was accepted, so the same forward gave one more token of the target's own for free."
+    return "Nothing was drafted in this round: the target wrote this token alone."
+
+
+def rivals(event: Round) -> list[str]:
+    """What was drafted at the place where the target wrote its own token, likeliest first."""
+    nodes = children(event.draft.parents).get(event.path[-1] if event.path else -1, [])
+    return [event.draft.pieces[n] for n in sorted(nodes, key=lambda n: -(event.draft.probs[n] or 0.0))]
+
+
+def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tuple[str, str]]:
+    """Name and value of what is known."""
+    e = token.emitted
+    if event is not None and e.node >= 0:
+        layers = run.prefilled.layers if run.prefilled else None
+        yield "proposed by", "; and ".join(
+            _part(layers) if layers and origin.source == "draft" else _origin(origin)
+            for origin in origins_of(event, e.node))
+        q = event.draft.probs[e.node]
+        yield "draft says", f"{q:.3f}" if q is not None else "no probability (copied, not predicted)"
+    else:
+        yield "proposed by", "the target itself"
+    yield "target says", f"{e.prob:.3f}"
+    if e.gap is not None:
+        yield "won by", f"{e.gap:.3f} over the next best score" + (
+            f", noise {e.noise:+.3f} included" if e.noise is not None else " (logits)")
+    if event is not None:
+        depth = sum(1 for t in run.tokens_of(token.round) if t.emitted.node >= 0)
+        gained = len(event.emitted)
+        plural = "s" if gained > 1 else ""
+        yield "its round", f"{len(event.draft.tokens)} drafted, {depth} kept, {gained} token{plural} gained"
+        kept, expected = budget_words(event.budget)
+        if kept or expected:
+            worth, tokens = f"{kept} worth verifying" if kept else "", f"{expected} tokens" if expected else ""
+            yield "its budget", ", ".join(filter(None, (worth, tokens)))
+        if event.bias is not None:
+            law = f", law {one_line(run.started.law, 20)}" if run.started is not None else ""
+            yield "bias", f"{event.bias:.3f} in this round: {LOSSY}{law}"
+
+
+def origins_of(event: Round, node: int) -> list[Origin]:
+    """Who proposed a node: of a fused tree it may be two."""
+    draft = event.draft
+    second = [draft.origins[draft.also[node]]] if draft.also and draft.also[node] >= 0 else []
+    return [origin_of(draft, node), *second]
+
+
+def _part(layers: Layers) -> str:
+    attention, mlp = (sum(map(bool, rules)) for rules in (layers.attention, layers.mlp))
+    return f"the target without {attention} attention and {mlp} MLP sublayers of its {len(layers.attention)} layers"
+
+
+def _origin(origin: Origin) -> str:
+    words = SOURCES.get(origin.source, origin.source)
+    if origin.datastore:
+        words += f" {one_line(origin.datastore, 40)}"
+    if origin.document:
+        words += f", document {one_line(origin.document, 60)}"
+    if origin.line is not None:
+        words += f", line {origin.line}"
+    elif origin.place is not None:
+        words += f", from position {origin.place}"
+    if origin.match is not None:
+        words += f", after a match of {origin.match} tokens"
+    return words
+
+
+def budget_words(chosen: BudgetChoice | None) -> tuple[str, str]:
+    """What the budget chose of a round's draft, and the tokens it expected; "" for either where it does not say."""
+    if chosen is None:
+        return "", ""
+    kept = f"{chosen.kept} of {chosen.proposed}" if chosen.proposed is not None else ""
+    return kept, f"expected {chosen.expected:.2f}"
+
+
+def marked_text(run: RunState) -> str:
+    """The answer in CriticMarkup: ``{~~rejected~>chosen~~}`` for a correction, ``{++x++}`` for a bonus."""
+    out = []
+    for token in run.tokens:
+        if token.kind == "corrected":
+            out.append("{~~" + next(iter(rivals(run.rounds[token.round])), "") + "~>" + token.text + "~~}")
+        elif token.kind == "bonus" and token.text:
+            out.append("{++" + token.text + "++}")
+        else:
+            out.append(token.text)
+    return "".join(out)
