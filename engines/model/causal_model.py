@@ -15,7 +15,6 @@ import torch
 from transformers import PreTrainedModel
 
 from engines.errors import UsageProblem
-from engines.model.feature_request import COSINES, LAST, FeatureRequest
 from engines.model.features import Features
 from engines.model.forward import Forward, Mask
 from engines.model.generic_forward import GenericForward
@@ -85,34 +84,6 @@ class CausalModel:
     def length(self) -> int:
         """Committed KV rows."""
         return self.cache.length
-
-    @property
-    def hidden(self) -> torch.Tensor | None:
-        """``features.latest(LAST)``, None while nobody asks for it."""
-        return self.features.latest(LAST) if LAST in self.features.wanted.taps else None
-
-    def show_hidden(self, on: bool) -> bool:
-        """Ask for ``hidden``, or no more. Returns whether this model can."""
-        return self._want(FeatureRequest(latest=frozenset({LAST})), on)
-
-    def measure_cosines(self, on: bool) -> None:
-        """Ask for the cosines of every row, or no more."""
-        self._want(FeatureRequest(history=frozenset({COSINES})), on)
-
-    def _want(self, some: FeatureRequest, on: bool) -> bool:
-        wanted = self.features.wanted
-        rest = FeatureRequest(wanted.latest - some.latest, wanted.history - some.history)
-        try:
-            self.features.request(rest | some if on else rest)
-        except UsageProblem:
-            if some.history:
-                raise
-            return False
-        return True
-
-    def cosines(self) -> tuple[list[float], list[float]]:
-        """``features.mean_cosines`` of all committed rows."""
-        return self.features.mean_cosines(self.length)
 
     @property
     def sublayers(self) -> Sublayers:

@@ -11,10 +11,12 @@ import torch
 from torch import nn
 
 from engines.model.causal_model import CausalModel
+from engines.model.feature_request import FeatureRequest
 from engines.model.loading import wrap
 from tests.engines import test_sublayers
 from tests.engines.families import make
 from tests.engines.test_sublayers import ANY, ATTENTION, CLEAR, MLP, NONE, PROMPT, blocks, last_of, made
+from tests.engines.toys import MEASURED
 
 TEXT = [(5 * i + i * i) % 250 + 4 for i in range(30)]
 
@@ -66,7 +68,8 @@ def by_hooks(name: str, tokens: list[int]) -> list[torch.Tensor]:
 
 def assert_mean(model: CausalModel, name: str) -> None:
     expected = torch.stack(by_hooks(name, model.tokens)).mean(-1).T
-    torch.testing.assert_close(torch.tensor(model.cosines(), dtype=torch.float64), expected, atol=2e-4, rtol=1e-3)
+    found = torch.tensor(model.features.mean_cosines(model.length), dtype=torch.float64)
+    torch.testing.assert_close(found, expected, atol=2e-4, rtol=1e-3)
 
 
 @pytest.fixture
@@ -77,13 +80,13 @@ def measured():
     def give(name: str) -> CausalModel:
         model = wrapped(name)
         model.truncate(0)
-        model.measure_cosines(True)
+        model.features.request(MEASURED)
         models.append(model)
         return model
 
     yield give
     for model in models:
-        model.measure_cosines(False)
+        model.features.request(FeatureRequest())
 
 
 @pytest.mark.parametrize("name", CLEAR)
@@ -121,12 +124,12 @@ def test_it_covers_what_was_verified_reused_and_taken_back(name, measured):
 def test_rows_that_were_not_measured_are_read_again(measured):
     model = measured("llama")
     model.extend(TEXT[:6])
-    model.measure_cosines(False)
+    model.features.request(FeatureRequest())
     model.extend(TEXT[6:20])  # another engine's answer
     with pytest.raises(ValueError, match="not measured"):
-        model.cosines()
+        model.features.mean_cosines(model.length)
     assert model.rewind(TEXT[:25]) == 20
-    model.measure_cosines(True)
+    model.features.request(MEASURED)
     assert model.rewind(TEXT[:25]) == 6
     model.extend(TEXT[6:25])
     assert_mean(model, "llama")
@@ -142,9 +145,9 @@ def test_long_prompts_are_summed_in_parts(measured, monkeypatch):
 
 def test_it_is_float32_in_half_precision():
     model = CausalModel(make(*ANY["llama"], dtype=torch.bfloat16), "half")
-    model.measure_cosines(True)
+    model.features.request(MEASURED)
     model.extend(PROMPT)
-    found = torch.tensor(model.cosines()[0], dtype=torch.float64)
+    found = torch.tensor(model.features.mean_cosines(model.length)[0], dtype=torch.float64)
     assert (found.bfloat16().double() - found).abs().max() > 1e-5
     expected = torch.stack(by_hooks("llama", PROMPT)).mean(-1).T[0]
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0)
@@ -153,6 +156,6 @@ def test_it_is_float32_in_half_precision():
 def test_hooks_go_when_it_ends(measured):
     model = measured("gpt_neox")
     assert any(m._forward_hooks for m in model.model.modules())
-    model.measure_cosines(True)  # twice is once
-    model.measure_cosines(False)
+    model.features.request(MEASURED)  # twice is once
+    model.features.request(FeatureRequest())
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.model.modules())

@@ -15,6 +15,7 @@ from engines.model import cuda_graphs as graphs
 from engines.model import loading
 from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import ROWS, CudaGraphForward
+from engines.model.feature_request import LAST, FeatureRequest
 from engines.model.lean_forward import LeanForward
 from engines.model.selftest import selftest
 from engines.model.weight_layouts import fuse
@@ -22,7 +23,7 @@ from tests.conftest import make_llama
 from tests.engines.families import make
 from tests.engines.recorder import Recorder
 from tests.engines.test_lean import FAMILIES, TEXT, TREE, same
-from tests.engines.toys import random_tree
+from tests.engines.toys import HIDDEN, MEASURED, random_tree
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,17 +39,17 @@ def pair(model) -> tuple[CausalModel, CausalModel, Recorder]:
 def test_logits_and_rows_are_those_of_the_lean_forward(name):
     ours, theirs, recorder = pair(make(*FAMILIES[name]))
     for model in (ours, theirs):
-        model.show_hidden(True)
+        model.features.request(HIDDEN)
     for _ in range(2):  # the second time nothing is recorded
         recorded = recorder.recorded
         for model in (ours, theirs):
             model.truncate(0)
         same(ours.extend(TEXT[:20]), theirs.extend(TEXT[:20]))
         same(ours.extend(TEXT[20:26]), theirs.extend(TEXT[20:26]))
-        same(ours.hidden, theirs.hidden)
+        same(ours.features.latest(LAST), theirs.features.latest(LAST))
         for tokens, parents in (TREE, ([3], [3]), ([3, 4, 5], [7, 8, 9]), ([9], [-1])):
             same(ours.forward(tokens, parents), theirs.forward(tokens, parents))
-            same(ours.hidden, theirs.hidden)
+            same(ours.features.latest(LAST), theirs.features.latest(LAST))
         for model in (ours, theirs):
             model.keep([0, 2, 5])
         same(ours.forward([5], [-1]), theirs.forward([5], [-1]))
@@ -142,14 +143,14 @@ def test_the_least_recently_used_program_goes(monkeypatch):
 def test_without_sublayers_and_watched_it_runs_as_it_comes():
     ours, theirs, recorder = pair(make(*FAMILIES["qwen3"]))
     for model in (ours, theirs):
-        model.measure_cosines(True)
+        model.features.request(MEASURED)
         model.extend(TEXT[:20])
         model.forward(*TREE)
         model.keep([0, 1])
-    for mine, other in zip(ours.cosines(), theirs.cosines()):
+    for mine, other in zip(ours.features.mean_cosines(ours.length), theirs.features.mean_cosines(theirs.length)):
         assert mine == pytest.approx(other, abs=1e-6)
     for model in (ours, theirs):
-        model.measure_cosines(False)
+        model.features.request(FeatureRequest())
     found = []
     for model in (ours, theirs):
         with model.skipping(frozenset({0}), frozenset({1})):
@@ -196,9 +197,9 @@ def test_away_from_the_host_nothing_of_it_gets_into_a_program(name):
     model = make(*FAMILIES[name], dtype=torch.bfloat16).to("meta")
     fuse(model)
     ours = CausalModel(model, "graphs", compute=CudaGraphForward(model, lambda program: (program(), program)[1]))
-    ours.show_hidden(True)
+    ours.features.request(HIDDEN)
     ours.extend(TEXT[:20])
-    assert ours.forward(*TREE).shape == (7, 260) and ours.hidden.shape == (7, 32)
+    assert ours.forward(*TREE).shape == (7, 260) and ours.features.latest(LAST).shape == (7, 32)
     ours.keep([0, 2, 5])
     ours.extend((TEXT * 3)[:100])
     assert not ours.compute.failure and [key[:2] for key in ours.compute._shapes] == [(32, 256), (8, 256)]

@@ -10,6 +10,7 @@ from engines.methods.drafter import Drafter
 from engines.model.feature_request import LAST, FeatureRequest
 from engines.report.events import Finished, Round
 from tests.engines.test_families import wrapped
+from tests.engines.toys import HIDDEN
 
 TURN = (("user", "Repeat: one two three one two three."),)
 
@@ -21,15 +22,16 @@ def test_hidden_states_are_those_transformers_gives(name):
     tokens = [5, 9, 5, 7, 11, 3]
     with torch.inference_mode():
         states = causal.model(torch.tensor([tokens]), output_hidden_states=True).hidden_states[-1][0]
-    assert causal.show_hidden(True)
+    causal.features.request(HIDDEN)
     causal.extend(tokens[:3])
-    torch.testing.assert_close(causal.hidden[-1], states[2], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(causal.features.latest(LAST)[-1], states[2], atol=1e-4, rtol=1e-4)
     causal.forward(tokens[3:], [-1, 0, 1])
-    torch.testing.assert_close(causal.hidden, states[3:], atol=1e-4, rtol=1e-4)
-    causal.show_hidden(False)
+    torch.testing.assert_close(causal.features.latest(LAST), states[3:], atol=1e-4, rtol=1e-4)
+    causal.features.request(FeatureRequest())
     causal.drop()
     causal.forward(tokens[3:4], [-1])
-    assert causal.hidden is None
+    with pytest.raises(ValueError, match="no forward has shown"):
+        causal.features.latest(LAST)
 
 
 class Watcher(Drafter):

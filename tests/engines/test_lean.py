@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from engines.model import loading, tuning, weight_layouts
 from engines.model.causal_model import CausalModel
+from engines.model.feature_request import LAST
 from engines.model.generic_forward import GenericForward
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.loading import wrap
@@ -21,6 +22,7 @@ from engines.model.tuning import Cost
 from engines.model.weight_layouts import LAYOUTS, LinearSlice, available, lay_out
 from tests.conftest import make_llama
 from tests.engines.families import NAMED, make
+from tests.engines.toys import HIDDEN, MEASURED
 
 FAMILIES = {
     **{name: NAMED[name] for name in NAMED if name.split()[0] in ("llama", "qwen2", "qwen3", "mistral", "smollm3")},
@@ -60,12 +62,12 @@ def same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 def test_logits_are_those_of_the_module(name):
     ours, theirs = pair(make(*FAMILIES[name]))
     for model in (ours, theirs):
-        model.show_hidden(True)
+        model.features.request(HIDDEN)
     same(ours.extend(TEXT[:20]), theirs.extend(TEXT[:20]))
     same(ours.extend(TEXT[20:26]), theirs.extend(TEXT[20:26]))
     for tokens, parents in (TREE, ([3], [3]), ([3, 4, 5], [7, 8, 9]), ([9], [-1])):
         same(ours.forward(tokens, parents), theirs.forward(tokens, parents))
-        same(ours.hidden, theirs.hidden)
+        same(ours.features.latest(LAST), theirs.features.latest(LAST))
     for model in (ours, theirs):
         model.keep([0, 2, 5])
     same(ours.extend(TEXT[26:27]), theirs.extend(TEXT[26:27]))
@@ -78,7 +80,7 @@ def test_logits_are_those_of_the_module(name):
 def test_without_sublayers_and_their_cosines(name):
     ours, theirs = pair(make(*FAMILIES[name]))
     for model in (ours, theirs):
-        model.measure_cosines(True)
+        model.features.request(MEASURED)
         model.extend(TEXT[:20])
     for attention, mlp in (({0}, {1}), (set(), {0, 1}), ({0, 1}, {0, 1})):
         found = []
@@ -91,21 +93,21 @@ def test_without_sublayers_and_their_cosines(name):
         model.forward(*TREE)
         model.keep([0, 1])
         model.extend([7])
-    for mine, other in zip(ours.cosines(), theirs.cosines()):
+    for mine, other in zip(ours.features.mean_cosines(ours.length), theirs.features.mean_cosines(theirs.length)):
         assert mine == pytest.approx(other, abs=1e-6)
 
 
 def test_what_is_left_out_writes_nothing_and_counts_nothing():
     ours = wrap(make(*FAMILIES["llama"]), "ours", threads=1)
-    ours.measure_cosines(True)
+    ours.features.request(MEASURED)
     ours.extend(TEXT[:9])
-    before = ours.cosines()
+    before = ours.features.mean_cosines(ours.length)
     rows = [layer.keys[..., 9:, :].clone() for layer in ours.cache.layers]
     with ours.skipping(frozenset({0}), frozenset()):
         ours.extend([5, 6])
         assert torch.equal(ours.cache.layers[0].keys[..., 9:, :], rows[0])
         assert not torch.equal(ours.cache.layers[1].keys[..., 9:, :], rows[1])
-    assert ours.length == 9 and ours.cosines() == before
+    assert ours.length == 9 and ours.features.mean_cosines(ours.length) == before
 
 
 @settings(max_examples=25, deadline=None)

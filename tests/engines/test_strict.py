@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from engines import Request, load, runtime
 from engines.cost.curve import CostCurve
 from engines.model.batch_invariant import ROWS, BatchInvariantModel
+from engines.model.feature_request import LAST, FeatureRequest
 from engines.model.lean_forward import LeanForward
 from engines.model.loading import wrap
 from engines.runtime import Runtime
 from tests.conftest import TURN, make_llama, make_tokenizer, stock
 from tests.engines.families import CHAINS, NAMED, TREES, make
 from tests.engines.test_lossless import IDS, VARIANTS
+from tests.engines.toys import HIDDEN, MEASURED
 
 TEXT = [(7 * i + i * i) % 250 + 4 for i in range(300)]
 PRICES = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5))), "tiny-draft": CostCurve(((1, 0.1), (64, 0.2)))}
@@ -170,18 +172,17 @@ def test_hidden_states_and_cosines_are_of_the_real_rows():
     found = []
     for one in (model, usual):
         one.truncate(0)
-        one.show_hidden(True)
-        one.measure_cosines(True)
+        one.features.request(HIDDEN | MEASURED)
         one.extend(TEXT[:5])
-        assert one.hidden.shape == (1, 32)
+        assert one.features.latest(LAST).shape == (1, 32)
         one.forward(tokens, parents)
-        found.append(one.hidden.float())
+        found.append(one.features.latest(LAST).float())
         one.keep(own)
-        one.show_hidden(False)
+        one.features.request(MEASURED)
     assert found[0].shape == (len(tokens), 32) and torch.allclose(*found, atol=0.1)
-    for mine, theirs in zip(model.cosines(), usual.cosines()):
+    for mine, theirs in zip(model.features.mean_cosines(model.length), usual.features.mean_cosines(usual.length)):
         assert mine == pytest.approx(theirs, abs=0.02)
-    model.measure_cosines(False)
+    model.features.request(FeatureRequest())
 
 
 def test_drafts_without_some_sublayers_are_as_without_it():

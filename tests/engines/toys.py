@@ -15,9 +15,13 @@ from engines.core.outcome import DraftLimits, Outcome, Stop
 from engines.core.sampling import Sampling
 from engines.core.tree import DraftTree
 from engines.methods.drafter import Drafter
+from engines.model.feature_request import COSINES, LAST, FeatureRequest
 from engines.randomness import SeededRng
 from engines.report.events import Origin
 from engines.report.recorder import record
+
+HIDDEN = FeatureRequest(latest=frozenset({LAST}))
+MEASURED = FeatureRequest(history=frozenset({COSINES}))
 
 
 class ToyModel:
