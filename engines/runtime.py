@@ -27,7 +27,6 @@ from engines.datastores.building.build_spec import STANDARD_LIBRARY, open_standa
 from engines.datastores.search.open_datastores import OpenDatastores
 from engines.datastores.service import DatastoreService
 from engines.datastores.storage.manifest import ModelIdentity, tokenizer_fingerprint
-from engines.detokenizer import Detokenizer
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
 from engines.hub.model_files import TrustPolicy
 from engines.laws import make_law
@@ -38,11 +37,11 @@ from engines.model.causal_model import CausalModel
 from engines.model.loading import resolve_device, resolve_dtype
 from engines.model.model_pair import ModelNames, load_models
 from engines.model.thread_governor import ThreadGovernor
-from engines.prompt import encode
 from engines.report.answer import Answer
 from engines.report.events import Audited, Loading, Ready, Round, RunEvent, Started
 from engines.report.recorder import record
 from engines.request import Request
+from engines.tokenization import Detokenizer, encode
 
 _REMEMBERED = 64  # engines with options whose acceptance is kept
 

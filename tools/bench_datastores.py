@@ -27,7 +27,7 @@ from engines.datastores.building.text_files import standard_library
 from engines.datastores.search.dynamic import DynamicStore
 from engines.datastores.search.sparse import SparseStore
 from engines.datastores.search.trie import heaviest
-from engines.samples import sample_model
+from engines.folders import sample_model
 
 
 class Noisy:

@@ -23,6 +23,7 @@ from engines.audit.reference_forward import AuditProgress, AuditStopped, stepwis
 from engines.audit.tie_distance import ScoredRow
 from engines.core.sampling import Sampling, softmax
 from engines.errors import RunFailed, UsageProblem
+from engines.laws import spec_of
 from engines.model.causal_model import CausalModel
 from engines.randomness import GumbelNoise
 from engines.report.answer import Answer
@@ -116,7 +117,8 @@ class _Judge:
     def __init__(self, answer: Answer, vocab_size: int) -> None:
         self.answer = answer
         self.sampling = Sampling(answer.temperature, answer.top_p, answer.top_k)
-        self.chooses = self.sampling.greedy or answer.law == "exact"  # else random draws decide, those of drafts too
+        # else random draws decide, those of drafts too
+        self.chooses = self.sampling.greedy or spec_of(answer.law).shares_noise
         self.heat = answer.temperature or 1.0
         self._noise = GumbelNoise(answer.seed, vocab_size) if self.chooses and not self.sampling.greedy else None
         self.added = _GUMBEL if self._noise else 0.0

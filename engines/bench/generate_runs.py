@@ -19,10 +19,10 @@ from engines.errors import RunFailed, first_line
 from engines.hub.model_files import TrustPolicy
 from engines.hub.model_source import locate
 from engines.model.loading import read_model, resolve_device, resolve_dtype
-from engines.prompt import encode
 from engines.report.events import Draft, Emitted, Finished, Prefilled, Ready, Round, RunEvent, Started
 from engines.request import Request
 from engines.runtime import Runtime
+from engines.tokenization import encode
 
 
 def load(

@@ -17,7 +17,7 @@ from time import perf_counter
 
 import torch
 
-from engines import user_folders as folders
+from engines import folders
 from engines.cost.curve import CostCurve
 from engines.machine import processor
 from engines.model.causal_model import CausalModel

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from engines.errors import first_line
+from engines.folders import sample_model
 from engines.hub import hub_cache as cache
 from engines.hub.safetensors_headers import stored
 from engines.hub.untrusted_json import read_object, words_in
-from engines.samples import sample_model
 
 _NOT_CAUSAL = "not a causal language model"
 

@@ -20,8 +20,8 @@ from engines.methods.spec import MethodSpec
 from engines.report.events import Round, Started
 
 __all__ = [
-    "ENTRY_POINTS", "MethodSpec", "baseline", "default", "drafts_itself", "find", "known", "note_of", "problems",
-    "remarks", "specs",
+    "ENTRY_POINTS", "MethodSpec", "baseline", "default", "drafts_itself", "drafts_nothing", "find", "known", "note_of",
+    "problems", "remarks", "specs", "with_rules",
 ]
 
 ENTRY_POINTS = "spec_tui.methods"
@@ -54,6 +54,16 @@ def known(engine: str) -> MethodSpec | None:
 def drafts_itself(engine: str) -> bool:
     """Whether the target drafts for itself with this engine, which may be one that is not installed here."""
     return (spec := known(engine)) is not None and spec.self_speculative
+
+
+def with_rules() -> str:
+    """An engine whose options leave out layers by rules."""
+    return next(spec.id for spec in specs() if spec.layer_rules)
+
+
+def drafts_nothing(engine: str) -> bool:
+    """Whether an engine, which may be one that is not installed here, is the baseline."""
+    return (spec := known(engine)) is not None and spec.baseline
 
 
 def baseline() -> MethodSpec:

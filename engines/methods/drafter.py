@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from engines.cost.budget import Budget
     from engines.cost.curve import CostCurve
     from engines.datastores.search.open_datastores import OpenDatastores
-    from engines.detokenizer import Detokenizer
     from engines.model.causal_model import CausalModel
+    from engines.tokenization import Detokenizer
 
 
 @dataclass(slots=True, kw_only=True)

@@ -67,6 +67,9 @@ class MethodSpec:
         race_place: which place it takes (from 1) among the lanes that a race begins with; None for none of them.
         variants: options of further lanes in a benchmark of all engines.
         generate: how transformers does the same; None where it has no such method.
+        layer_rules: of a self-speculative one: its options are rules that leave out layers, and can be moved.
+        layers_unknown, layers_hint: of a self-speculative one: what is said where nothing is known of its layers yet,
+            and how they are chosen.
         default_priority: which method is taken when none is named: of those that can run the one with the largest.
     """
 
@@ -86,6 +89,9 @@ class MethodSpec:
     presets: Presets | None = None
     baseline: bool = False
     self_speculative: bool = False
+    layer_rules: bool = False
+    layers_unknown: str = ""
+    layers_hint: str = ""
     race_place: int | None = None
     variants: tuple[Mapping[str, Any], ...] = ()
     generate: GenerateCall | None = None

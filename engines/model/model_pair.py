@@ -11,12 +11,12 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from engines.errors import ModelUnavailable, UsageProblem
+from engines.folders import sample_model
 from engines.hub.model_files import TrustPolicy
 from engines.hub.model_source import ModelSource, Progress, check_room, locate
 from engines.model.causal_model import CausalModel
 from engines.model.loading import load_config, load_model, load_tokenizer
 from engines.progress import Loading
-from engines.samples import sample_model
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import combinations_with_replacement
 
 from engines.errors import SpecError
+from engines.laws import spec_of
 from engines.race.events import Compared, LaneEvents, RaceEvent
 from engines.report.answer import Answer
 from engines.report.events import Audited, Auditing, RunEvent
@@ -77,7 +78,7 @@ def _pairs_of(answers: Mapping[Key, Answer], prompt: int) -> Iterator[Compared]:
 
 def _may_differ(answer: Answer) -> bool:
     """Whether law or engine let its text depend on the draft: random draws, or what is not lossless."""
-    return not answer.lossless or (answer.law != "exact" and answer.temperature > 0)
+    return not answer.lossless or spec_of(answer.law, answer.temperature).text_depends_on_draft
 
 
 def _keys(pair: Compared) -> tuple[Key, Key]:

@@ -17,12 +17,12 @@ from types import TracebackType
 from typing import IO
 
 from engines.errors import RunFailed, UsageProblem
+from engines.folders import model_label
 from engines.report.encoding import from_json, to_json, union_classes
 from engines.report.events import SCHEMA, Audited, Failed, Finished, Prefilled, Round, RunEvent, Started
 from engines.report.run_state import RunState
 from engines.report.trace_v1 import upgraded
 from engines.report.trace_validation import OptionCheck, TraceValidator, no_check
-from engines.user_folders import model_label
 
 _LONGEST_LINE = 64 << 20  # bytes; a round with a tree of 256 nodes is some tens of kilobytes
 _MOST_PROBLEMS = 20

@@ -67,13 +67,6 @@ def prompt_length(run: RunState) -> int:
     return len(run.started.prompt) if run.started is not None else 0
 
 
-def noisy(run: RunState) -> bool:
-    """Whether a draft model's beliefs are after the noise that it shares with the target (coupled sampling): then they
-    are no probabilities of its own."""
-    started = run.started
-    return started is not None and started.law == "exact" and started.temperature > 0
-
-
 def rows_before(run: RunState, number: int) -> int:
     """KV rows in the cache before a round."""
     if number >= 2:

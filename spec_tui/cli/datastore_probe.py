@@ -18,7 +18,7 @@ from spec_tui.session.client import LoadRequest
 if TYPE_CHECKING:
     from engines.datastores.events import ProbeDraft
     from engines.datastores.search.open_datastores import OpenDatastores
-    from engines.detokenizer import Detokenizer
+    from engines.tokenization import Detokenizer
 
 _TEXT = "What the draft would follow: the end of a context."
 _PROMPT = "Take TEXT as the beginning of the answer to this."
@@ -57,8 +57,8 @@ def _probe(
     """The context's tokens, and the drafts of each datastore. Raises UsageProblem, DatastoreProblem."""
     from engines.datastores.search.open_datastores import OpenDatastores
     from engines.datastores.storage.manifest import tokenizer_fingerprint, vocabulary_size
-    from engines.detokenizer import Detokenizer
     from engines.methods.shared import probe as probes
+    from engines.tokenization import Detokenizer
     from spec_tui.cli.datastore_build import tokenizer_of
 
     tokenizer = tokenizer_of(load)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from engines.folders import model_label
 from engines.report.events import Started
 from engines.report.run_state import RunState
-from engines.user_folders import model_label
 from spec_tui.present.audit_words import sentence
 from spec_tui.present.narration import REASONS, asked
 from spec_tui.present.text import lossy, one_line

@@ -16,12 +16,12 @@ from engines.bench.bench_results import BenchResults
 from engines.bench.hf_generate import GenerateLane
 from engines.bench.published import Figure
 from engines.bench.suite import Case
+from engines.folders import model_label
 from engines.hub.download_progress import in_bytes
 from engines.race.interval import METHOD, MedianInterval
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun
 from engines.report import encoding
-from engines.user_folders import model_label
 from spec_tui.export.race_files import NO_RUNS, draft_rows, lane_object, pair_objects, run_row, speed_rows
 from spec_tui.present.race_text import MEMORY, disturbance_sentence, interval_meaning, pairs_summary, remarks
 from spec_tui.present.tables import (

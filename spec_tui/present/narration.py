@@ -9,10 +9,10 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
+from engines.folders import model_label
 from engines.report.events import Audited, Emitted, Failed, Finished, Prefilled, Round, Started
 from engines.report.metrics import Metrics
 from engines.report.run_state import RunState
-from engines.user_folders import model_label
 from engines.wire import Event
 from spec_tui.present.audit_words import sentence
 from spec_tui.present.text import lossy, one_line, sanitise

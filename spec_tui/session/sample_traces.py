@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engines.errors import UsageProblem
-from engines.samples import sample_traces
+from engines.folders import sample_traces
 
 
 def names() -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from engines import methods
 from engines.datastores.events import Building, DatastoreEvent, DatastoreList, Probed
 from engines.errors import SpecError
 from engines.report.events import Audited, Auditing, Failed, Finished, Layers, Loading, Prefilled, Ready, Started
@@ -172,9 +173,8 @@ class ChatSession:
         if not self.turns or not self.turns[-1].kept:
             return "Ask something first: the baseline repeats the last prompt."
         asked = self.turns[-1].request
-        request = Request(
-            asked.conversation, engine="autoregressive", law=asked.law, temperature=asked.temperature,
-            top_p=asked.top_p, top_k=asked.top_k, seed=asked.seed, max_new_tokens=asked.max_new_tokens, raw=asked.raw,
+        request = replace(
+            asked, engine=methods.baseline().id, options={}, datastores=(), continued=(), detail=False
         )
         self.measure(self.turns[-1].prompt, request, "baseline")
         return ""
@@ -336,7 +336,7 @@ class ChatSession:
         run, rate = turn.run, turn.run.metrics.tokens_per_second
         # a few tokens of a stopped run are no rate to compare with, nor is a run for something else
         whole = run.finished.reason != "cancelled" and turn.purpose in (None, "baseline")
-        if turn.request.engine == "autoregressive" and rate and run.baseline_key and whole:
+        if methods.drafts_nothing(turn.request.engine) and rate and run.baseline_key and whole:
             self.baselines[run.baseline_key] = Baseline(rate, turn.prompt, run.metrics.new_tokens)
         if turn is self.measuring:
             self.measuring = None

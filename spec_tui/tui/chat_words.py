@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from engines.datastores.events import Built, DatastoreList, Refused
 from engines.errors import SpecError
+from engines.folders import model_label
 from engines.hub.download_progress import in_bytes
 from engines.laws import LAWS
 from engines.methods import find
 from engines.request import Request
-from engines.user_folders import model_label
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
 from spec_tui.present.progress import short_progress
@@ -204,7 +204,7 @@ def same_text(session: ChatSession) -> str:
         return "the baseline was stopped"
     if not LAWS[turn.request.law].lossless:
         return f"baseline measured; the {turn.request.law} law is {LOSSY}: it keeps neither text nor distribution"
-    if turn.request.law != "exact":
+    if LAWS[turn.request.law].text_depends_on_draft:
         return "baseline measured; the rejection law keeps the distribution, not the text"
     at = session.same_text[number]
     if at is None and turn.run.finished.reason == "cancelled":
@@ -229,7 +229,7 @@ def closing(session: ChatSession, number: int) -> tuple[str, tuple[str, str] | N
 def badge(session: ChatSession, number: int) -> str:
     """What the baseline says about an answer in two words, with the speed-up."""
     turn, at = session.turns[number], session.same_text[number]
-    if turn.request.law != "exact":
+    if LAWS[turn.request.law].text_depends_on_draft:
         same = "texts not comparable"
     else:
         same = "same text ✓" if at is None else f"differs at token {at} ≠"

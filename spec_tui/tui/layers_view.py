@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engines.errors import SpecError
-from engines.methods import drafts_itself, find
+from engines.methods import drafts_itself, find, known, with_rules
 from engines.methods.admg.rules import leave_out
 from engines.methods.shared.payoff import Payoff, payoff
 from engines.report.events import Layers
@@ -97,14 +97,14 @@ def stepped(alpha: float, step: int) -> float:
 
 def has_rules(engine: str) -> bool:
     """Whether an engine leaves out layers by rules that its options move."""
-    return engine == "admg"
+    return (spec := known(engine)) is not None and spec.layer_rules
 
 
 def no_rules(engine: str) -> str:
-    """Why another engine than ADMG has no rules and no cosines."""
+    """Why an engine without rules has none."""
     if drafts_itself(engine):
         return f"{find(engine).title} leaves out a fixed set: spec-tui search-layers finds one, /set layers= names one"
-    return f"{find(engine).title} leaves no layers out: /engine admg does"
+    return f"{find(engine).title} leaves no layers out: /engine {with_rules()} does"
 
 
 def measure(session: ChatSession, typed: str) -> str:

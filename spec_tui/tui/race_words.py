@@ -5,13 +5,13 @@ from __future__ import annotations
 from textwrap import wrap
 
 from engines import methods
+from engines.folders import model_label
 from engines.hub.download_progress import in_bytes
-from engines.laws import LAWS
+from engines.laws import DEFAULT, LAWS
 from engines.race.events import Compared
 from engines.race.lanes import Lane
 from engines.race.result import LaneFigures
 from engines.report.run_state import RunState
-from engines.user_folders import model_label
 from spec_tui.present.playback import speed_words
 from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sentence
 from spec_tui.present.text import one_line, visible
@@ -162,7 +162,7 @@ def top(controller: RaceController) -> tuple[Row, Row]:
     parts = [mode, f"{setup.repeats} repeat{'s' * (setup.repeats > 1)}", *sampling, f"max {settings.max_new_tokens}"]
     lossless = LAWS[settings.law].lossless
     right = [("" if lossless else f" {LAWS[settings.law].label} ", "lossy"),
-             (f"{'' if settings.law == 'exact' or not lossless else settings.law + ' · '}{' · '.join(parts)} ", "text")]
+             (f"{'' if settings.law == DEFAULT or not lossless else settings.law + ' · '}{' · '.join(parts)} ", "text")]
     return ([(" spec-tui ", "title"), (" race ", "strong"), (words.model(controller.session), "muted")],
             [span for span in right if span[0]])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
-from engines import methods
+from engines import laws, methods
 from engines.errors import UsageProblem
 from engines.laws import LAWS
 from engines.methods.options import Option
@@ -22,8 +22,8 @@ SAMPLING = (
     Option("top_p", 1.0, "Keep the likeliest tokens up to this probability together; above 0.", 0, 1),
     Option("top_k", 0, "Keep this many tokens; 0 keeps all.", 0),
     Option("seed", 0, "Same prompt, sampling and seed: same text, whatever the engine.", 0, 2**63 - 1),
-    Option("law", "exact", "Who decides; redraw and typical are LOSSY. exact: by noise, one text for all engines. "
-           "rejection: by dice, same distribution.",
+    Option("law", laws.DEFAULT, "Who decides which drafts stay. "
+           + "; ".join(f"{law.label}: {law.summary}" for law in LAWS.values()) + ".",
            choices=tuple(LAWS), lossy=tuple(name for name, law in LAWS.items() if not law.lossless)),
     Option("max_new_tokens", 256, "Longest answer, in tokens.", 1),
 )
@@ -40,7 +40,7 @@ class ChatSettings:
     top_p: float = 1.0
     top_k: int = 0
     seed: int = 0
-    law: str = "exact"
+    law: str = laws.DEFAULT
     max_new_tokens: int = 256
     system: str = ""
     datastores: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class ChatSettings:
         """The engine that will run: the chosen one, or the best the loaded models allow."""
         if self.engine:
             return self.engine
-        return "draft" if ready is None or ready.draft_model else "pld"
+        return methods.default({"draft model"} if ready is None or ready.draft_model else ()).id
 
     def options(self, engine: str) -> dict[str, Any]:
         """All options of an engine with their values."""

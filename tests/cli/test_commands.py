@@ -13,9 +13,9 @@ import pytest
 from typer.main import get_command
 
 from engines.datastores.building.build_spec import BuildSpec
+from engines.folders import sample_model
 from engines.hub import local_models as at_hand
 from engines.methods import specs
-from engines.samples import sample_model
 from spec_tui.cli import library_probe as probe
 from spec_tui.cli.commands import app
 from spec_tui.session.client import LoadRequest

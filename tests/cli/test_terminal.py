@@ -13,7 +13,7 @@ import sys
 import pytest
 
 import engines
-from engines.samples import sample_model
+from engines.folders import sample_model
 from engines.wire import read_trace
 from spec_tui.cli import call
 from tests.e2e.terminal import Terminal

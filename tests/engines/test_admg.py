@@ -16,6 +16,7 @@ from engines.core.sampling import Sampling
 from engines.core.tree import DraftTree
 from engines.cost.budget import Budget
 from engines.cost.curve import CostCurve
+from engines.folders import sample_model
 from engines.methods.admg import SPEC
 from engines.methods.admg.drafter import ADMG
 from engines.methods.admg.rules import removed
@@ -24,7 +25,6 @@ from engines.methods.shared.self_draft import EXIT_OPTIONS, AdaptiveExit, SelfDr
 from engines.model.loading import wrap
 from engines.report.events import Layers, Origin, Prefilled, Round
 from engines.runtime import Runtime
-from engines.samples import sample_model
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from tests.conftest import make_llama, make_tokenizer
 from tests.engines.test_laws import target_distribution

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from engines import Request, UsageProblem, measure, specs
 from engines.core.outcome import Stop
 from engines.core.tree import DraftTree, depths
-from engines.detokenizer import ByteStream, Detokenizer, FastStream, SlowStream
 from engines.methods.options import Option
 from engines.report import encoding
 from engines.report.events import (
@@ -34,6 +33,7 @@ from engines.report.events import (
     Trial,
 )
 from engines.report.metrics import Metrics, together
+from engines.tokenization import ByteStream, Detokenizer, FastStream, SlowStream
 from engines.wire import from_json, to_json
 
 A = Emitted(1, "a", "a", "accepted", 0, 0.5, 0.1, None, (Choice(1, "a", 0.5),), (Trial(0, 0.5, 0.9, 0.2, True),))

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from engines import ModelUnavailable, Request, UsageProblem, load
+from engines.folders import sample_model
 from engines.model import thread_governor
 from engines.model.loading import resolve_device, resolve_dtype, wrap
 from engines.report.events import Finished, Prefilled, Started
 from engines.runtime import Runtime
-from engines.samples import sample_model
 from tests.conftest import make_llama, make_tokenizer
 
 

@@ -9,10 +9,10 @@ import torch
 from transformers import AutoTokenizer, DynamicCache
 
 from engines.errors import ModelUnavailable, UsageProblem
+from engines.folders import sample_model
 from engines.hub.draft_candidates import difference, vocabulary
 from engines.hub.model_files import TrustPolicy
 from engines.model.description import ModelSizes, describe, memory, sizes_of
-from engines.samples import sample_model
 from tests.conftest import make_llama, make_tokenizer
 from tests.engines import families
 from tests.hub import NEEDED, save

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.errors import UsageProblem
+from engines.folders import sample_model
 from engines.methods import find, specs
 from engines.report.events import DatastoreInfo, Draft, Emitted, Origin, Prefilled, Round, Trial
 from engines.report.run_state import RunState, TokenState, fold_all
 from engines.request import Request
-from engines.samples import sample_model
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present import token_styles as marks
 from spec_tui.present.token_facts import fate, marked_text

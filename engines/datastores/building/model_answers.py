@@ -57,7 +57,7 @@ class ModelAnswers:
 
     def context(self, document: int) -> list[int]:
         """Token ids of the prompt that a document answers, as the model reads them."""
-        from engines.prompt import encode
+        from engines.tokenization import encode
 
         request = self._spec.request(self._prompts[document // self._spec.answers])
         return encode(self._model.tokenizer, request, self._model.target.vocab_size)[0]

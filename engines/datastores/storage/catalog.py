@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from engines import user_folders
+from engines import folders
 from engines.datastores.storage.datastore import Store
 from engines.datastores.storage.manifest import FILE, Manifest
 from engines.errors import DatastoreProblem, SpecError, UsageProblem
-from engines.samples import sample_datastores
+from engines.folders import sample_datastores
 
 PARTIAL = ".partial"  # an unfinished build; no name of a datastore has a dot in it
 _NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?", re.ASCII)
@@ -59,7 +59,7 @@ def check_name(name: str) -> str:
 
 def home() -> Path:
     """Folder of the user's datastores, whether it exists or not."""
-    return user_folders.data() / "datastores"
+    return folders.data() / "datastores"
 
 
 def free_bytes() -> int:

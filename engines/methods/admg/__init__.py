@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from engines.folders import shipped
 from engines.methods.options import Option
 from engines.methods.shared.self_draft import EXIT_OPTIONS, SelfDraftNote
 from engines.methods.spec import MethodSpec, Presets
-from engines.samples import shipped
 
 _PRESETS = {
     # C_l of the target that ships, over the showcase prompts: 0.42 to 0.98 in layers 1 to 3, 0.987 0.990 0.992 0.992 in
@@ -29,6 +29,8 @@ SPEC = MethodSpec(
     reference="ADMG (Metel et al. 2024), sections 3.1 and 3.2, algorithm 1",
     note=SelfDraftNote,
     self_speculative=True,
+    layer_rules=True,
+    layers_unknown="nothing measured yet: an answer does it; so do l and enter for the prompt that is typed",
     options=(
         Option("preset", "auto", "Values of alpha, m and n. auto: sample and sample-draft for the models that ship, "
                "else paper. paper: Llama-2 13B; paper-code: CodeLlama 13B.", choices=("auto", *_PRESETS)),

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from engines.methods.draft_model import TREE_OPTIONS, DraftNote
 from engines.methods.notes import labelled
 from engines.methods.options import BUDGET, Option
+from engines.methods.pld import SPEC as PLD_SPEC
+from engines.methods.rest import SPEC as REST_SPEC
 from engines.methods.spec import MethodSpec
+
+REST, PLD = REST_SPEC.id, PLD_SPEC.id
+"""How retrieval works: as one of these methods does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +39,8 @@ SPEC = MethodSpec(
     note=RasdNote,
     options=(
         BUDGET,
-        Option("retrieval", "rest", "From the datastores, as REST does, or from prompt and answer, as prompt lookup "
-               "does: that needs no datastore.", choices=("rest", "pld")),
+        Option("retrieval", REST, "From the datastores, as REST does, or from prompt and answer, as prompt lookup "
+               "does: that needs no datastore.", choices=(REST, PLD)),
         Option("prune", True, "Reject what does not begin with one of the draft model's likeliest tokens (Table 3)."),
         Option("prune_top", 10, "How many of them.", 1, 64),
         Option("fuse", True, "Merge common prefixes of the two trees; false hangs both under one root (Table 3)."),
@@ -47,5 +52,5 @@ SPEC = MethodSpec(
         *TREE_OPTIONS,
     ),
     needs=("draft model", "datastore"),
-    storeless=("retrieval", "pld"),
+    storeless=("retrieval", PLD),
 )

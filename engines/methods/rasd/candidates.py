@@ -17,7 +17,7 @@ from engines.report.event_types import Origin, Passage
 if TYPE_CHECKING:
     from engines.datastores.search.continuations import Continuations
     from engines.datastores.search.sparse import SparseStore
-    from engines.detokenizer import Detokenizer
+    from engines.tokenization import Detokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from engines.core.tree import DraftTree
 from engines.errors import UsageProblem
 from engines.methods.draft_model import SPEC as DRAFT
 from engines.methods.drafter import Drafter, Resources
-from engines.methods.rasd import RasdNote
+from engines.methods.rasd import REST, RasdNote
 from engines.report.event_types import Retrieval
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Rasd(Drafter):
             raise UsageProblem(f"{resources.draft_model.name} cannot branch, and rasd fuses trees",
                                "choose another engine, or another draft model")
         wanted = CandidateLimits(candidates, n_max, n_min)
-        if retrieval == "rest":
+        if retrieval == REST:
             stores = resources.shelf.sparse(resources.datastores)
             self.datastores = tuple(store.name for store in stores)
             self.retriever: Retriever = FromStores(stores, wanted, resources.words)

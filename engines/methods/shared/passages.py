@@ -10,7 +10,7 @@ from engines.report.event_types import Origin, Passage
 if TYPE_CHECKING:
     from engines.datastores.search.dense import DenseStore
     from engines.datastores.search.sparse import SparseStore
-    from engines.detokenizer import Detokenizer
+    from engines.tokenization import Detokenizer
 
 _BEFORE, _AFTER = 12, 12  # tokens of a passage that are shown
 _NAME = 200  # characters of a document's name that are kept

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from engines.datastores.search.open_datastores import OpenDatastores
     from engines.datastores.storage.manifest import ModelIdentity
-    from engines.detokenizer import Detokenizer
     from engines.model.causal_model import CausalModel
+    from engines.tokenization import Detokenizer
 
 NEEDS = {"sparse": "datastore", "dense": "dense datastore"}
 """What the method that searches a part of a datastore needs, and nothing else."""
@@ -128,9 +128,9 @@ def context_of(tokenizer: Any, text: str, prompt: str | None, vocab_size: int) -
         prompt: the text begins the answer to it; None takes the text as it is.
 
     Raises:
-        UsageProblem: there are no tokens; see ``engines.prompt.encode``.
+        UsageProblem: there are no tokens; see ``engines.tokenization.encode``.
     """
-    from engines.prompt import encode
+    from engines.tokenization import encode
 
     request = Request((("user", text if prompt is None else prompt),), raw=prompt is None)
     request.check()

@@ -86,8 +86,8 @@ def verdict(asked: Request, changed: Request, a: Future, b: Future) -> tuple[str
         return f"One of the engines is {LOSSY}: the texts need not be alike.{where}", None
     if _sampling(asked) != _sampling(changed):
         return f"Sampling was changed: the texts need not be alike.{where}", None
-    if asked.law != "exact" and asked.temperature > 0:
-        return f"Dice decide: the law keeps the distribution, not the text.{where}", None
+    if asked.text_depends_on_draft:
+        return f"Random draws decide: the law keeps the distribution, not the text.{where}", None
     if at is not None:
         return f"The texts part at token {at + 1}, by a tie within rounding or a BUG: an audit tells.", False
     short = min(len(a.tokens), len(b.tokens))

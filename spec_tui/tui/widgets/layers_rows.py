@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
 
+from engines.methods import drafts_itself, known, with_rules
 from spec_tui.tui.layers_view import LayersView
 from spec_tui.tui.widgets.payoff_rows import scale, verdict
 from spec_tui.tui.widgets.strip_panel import Row, Span, fit, title_row
@@ -220,22 +221,23 @@ def counts(look: LayersView, width: int) -> str:
 def _title(look: LayersView) -> str:
     values = (("α", look.alpha), ("m", look.m), ("n", look.n))
     words = "  ".join(f"{name} {value:g}" for name, value in values if value is not None)
-    if look.engine == "draft-verify":  # though the cells may still be those of an answer by rules
+    if drafts_itself(look.engine) and not known(look.engine).layer_rules:
+        # the cells may still be those of an answer by rules
         return f"{words}  next: a fixed set" if words else "a fixed set"
     return f"next: {words}" if look.changes else words
 
 
 def _nothing(look: LayersView, width: int) -> list[Row]:
-    text = {
-        "admg": "nothing measured yet: an answer does it; so do l and enter for the prompt that is typed",
-        "draft-verify": "the next answer leaves out what spec-tui search-layers found, or what layers= says",
-    }.get(look.engine, "this engine leaves no layers out: /engine admg drafts with a part of the model")
+    spec, rules = known(look.engine), with_rules()
+    text = (spec.layers_unknown if spec is not None else "") or (
+        f"this engine leaves no layers out: /engine {rules} drafts with a part of the model")
     return [BLANK, *([(line, "muted")] for line in wrap(text, max(10, width)))]
 
 
 def _hint(look: LayersView, width: int) -> Row:
-    fixed = "spec-tui search-layers finds such a set"
-    words = {"admg": KEYS, "draft-verify": fixed}.get(look.engine, "/engine admg leaves out layers")
+    spec = known(look.engine)
+    words = KEYS if spec is not None and spec.layer_rules else (spec.layers_hint if spec is not None else "")
+    words = words or f"/engine {with_rules()} leaves out layers"
     return [(fit(words, width), "muted")]
 
 

@@ -7,6 +7,7 @@ from textwrap import wrap
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
 from engines.laws import spec_of
+from engines.methods import drafts_nothing
 from engines.report.run_state import RunState
 from spec_tui.present.text import one_line
 from spec_tui.present.token_facts import budget_words
@@ -76,7 +77,7 @@ class PricePanel(StripPanel, can_focus=True):
 
     def _why_nothing(self) -> str:
         started = self._run.started
-        if self._curve is not None and started is not None and started.engine == "autoregressive":
+        if self._curve is not None and started is not None and drafts_nothing(started.engine):
             return "Nothing is drafted here: autoregressive decoding is what the other engines are compared with."
         if self._curve is not None:
             return "What drafting with a part of the target takes is not known yet: the first answer measures it."

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from engines.cost.curve import BreakEven, CostCurve
 from engines.cost.speedup_model import SpeedupModel
+from engines.methods import drafts_nothing
 from engines.report.events import Round
 from engines.report.run_state import RunState
 from spec_tui.tui.price_words import SpeedEstimate, off, pays_from, share
@@ -28,7 +29,7 @@ def break_even(run: RunState, found: SpeedEstimate | None, width: int, measured:
     """What a round needs and makes, and whether that pays, in 41 columns; before a run what it would take.
     ``measured``: times as fast as the baseline, where there is one."""
     m, even = run.metrics, run.metrics.break_even
-    if run.started is not None and run.started.engine == "autoregressive":
+    if run.started is not None and drafts_nothing(run.started.engine):
         return [("○ drafts nothing: one token a round", "muted")]
     if even is not None and m.drafted:
         mark, words, style = _verdict(even, found, m.verify_scale or 1.0, measured)

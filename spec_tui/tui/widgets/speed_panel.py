@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engines.cost.curve import CostCurve
+from engines.methods import drafts_nothing
 from engines.report.run_state import RunState, rate_now, rates
 from spec_tui.present.text import LOSSY, lossy
 from spec_tui.present.token_styles import SOURCES, proposer, spans
@@ -212,7 +213,7 @@ def _share_out(spare: int, gap: int) -> dict[str, int]:
 
 def speed_up(run: RunState, baseline: Baseline | None, measures: bool = True) -> list[Span]:
     """The ratio to the autoregressive rate of this sitting, or that there is none, and the key that ``measures``."""
-    if run.started is not None and run.started.engine == "autoregressive":
+    if run.started is not None and drafts_nothing(run.started.engine):
         return [("this is the baseline", "muted")]
     if baseline is None:
         return [("speed-up not measured  ", "muted"), *([("b", "strong")] if measures else [])]

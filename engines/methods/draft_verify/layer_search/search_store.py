@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from engines import user_folders
+from engines import folders
 from engines.errors import UsageProblem
 from engines.machine import processor
 from engines.model.skipped_layers import SkippedLayers
@@ -179,7 +179,7 @@ def searches_elsewhere(identity: Identity) -> list[Search]:
 def save(search: Search) -> None:
     """Write a search to disk. Raises UsageProblem if it cannot be written."""
     try:
-        user_folders.write_json(_file(search.identity.id), encoding.plain(search))
+        folders.write_json(_file(search.identity.id), encoding.plain(search))
     except OSError as error:
         raise UsageProblem(
             f"the search cannot be saved ({error.strerror})", "make room, or set SPEC_TUI_DATA_DIR to another place"
@@ -217,7 +217,7 @@ def locked(name: str) -> Iterator[None]:
 
 
 def _home() -> Path:
-    return user_folders.data() / "layers"
+    return folders.data() / "layers"
 
 
 def _file(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Where this program keeps what is the user's: what was built or searched, and what can be measured again."""
+"""Where things lie: what ships with the program, what the user built or searched, what can be measured again."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import tempfile
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any
+
+_HERE = Path(__file__).resolve().parent
 
 
 def data() -> Path:
@@ -44,3 +46,36 @@ def model_label(name: str) -> str:
     """A model's name for people: of a folder the last two parts, a hub's id as it is."""
     folder = PureWindowsPath(name) if "\\" in name else PurePath(name)
     return "/".join(folder.parts[-2:]) if folder.is_absolute() else name
+
+
+def sample_model(name: str) -> Path | None:
+    """Folder of a shipped model ("target" or "draft"), None where it is missing."""
+    for folder in (_HERE / "_samples" / "models" / name, _HERE.parent / "sample_models" / name):
+        if (folder / "config.json").is_file():
+            return folder
+    return None
+
+
+def shipped(model: str) -> str:
+    """Which of the models that ship a name (a folder or a hub id) is: "target", "draft", or "" for any other."""
+    for name in ("target", "draft"):
+        folder = sample_model(name)
+        if model and folder is not None and Path(model).resolve() == folder.resolve():
+            return name
+    return ""
+
+
+def sample_datastores() -> Path | None:
+    """Folder that holds the shipped datastores, None where there is none."""
+    for folder in (_HERE / "_samples" / "datastores", _HERE.parent / "sample_datastores"):
+        if folder.is_dir():
+            return folder
+    return None
+
+
+def sample_traces() -> Path | None:
+    """Folder of the shipped traces, None where there is none."""
+    for folder in (_HERE / "_samples" / "traces", _HERE.parent / "sample_traces"):
+        if folder.is_dir():
+            return folder
+    return None
