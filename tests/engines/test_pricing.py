@@ -143,7 +143,7 @@ def test_auto_drafts_less_where_rows_are_dear(tiny, monkeypatch, engine, options
     drafting = CostCurve(((1, 0.001), (8, 0.001)))
     counts = {}
     for name, points in (("cheap", ((1, 1.0), (64, 1.0))), ("dear", ((1, 1.0), (2, 3.0), (64, 130.0)))):
-        monkeypatch.setattr(tiny, "dice_prices", (CostCurve(points), drafting))
+        monkeypatch.setattr(tiny, "fixed_prices", (CostCurve(points), drafting))
         counts[name] = drafted(tiny, engine=engine, options=options, law="rejection", temperature=1.0)
     assert sum(counts["dear"]) / len(counts["dear"]) < sum(counts["cheap"]) / len(counts["cheap"])
     assert sum(counts["dear"][8:]) == 0, "once it has been tried, nothing is drafted at that price"

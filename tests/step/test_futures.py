@@ -57,7 +57,7 @@ def test_what_may_differ_is_not_called_a_bug(tiny, asked):
         words, well = verdict(request_, changed, future(run, 2), future(fold_all(tiny.run(changed)), 1))
         assert said in words and well is None
     dice = replace(request_, law="rejection")
-    assert "Dice decide" in verdict(dice, dice, future(run, 2), future(run, 2))[0]
+    assert "Random draws decide" in verdict(dice, dice, future(run, 2), future(run, 2))[0]
 
 
 def test_other_tokens_are_named(asked):
