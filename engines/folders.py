@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any
 
@@ -40,6 +42,22 @@ def write_json(file: Path, value: Any) -> None:
         if name is not None:
             Path(name).unlink(missing_ok=True)
         raise
+
+
+def lock(
+    folder: Path, name: str, busy: Exception, unwritable: Callable[[OSError], Exception]
+) -> AbstractContextManager[Any]:
+    """Lock a name in a folder against other processes, until the end of a ``with``. Raises ``busy`` if one has locked
+    it, and what ``unwritable`` makes of an OSError."""
+    from filelock import FileLock, Timeout
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder / f".{name}.lock", timeout=0).acquire()
+    except Timeout:
+        raise busy from None
+    except OSError as error:
+        raise unwritable(error) from None
 
 
 def model_label(name: str) -> str:

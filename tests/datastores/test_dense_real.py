@@ -64,7 +64,7 @@ def test_an_index_finds_the_nearest_of_real_keys(backend, real, tmp_path):
 def test_the_hidden_state_of_a_token_leads_to_what_follows_it(real, sample):
     store, _, _ = real
     assert len(store) > 2000 and store.reduction.width == 64
-    assert 0.5 < store.reduction.explained.sum() < 1
+    assert 0.5 < store.reduction.arrays()["explained"].sum() < 1
     ids = sample.tokenizer((ROOT / TEXTS[0]).read_text("utf-8"), add_special_tokens=False)["input_ids"][:128]
     [hidden] = HiddenStates(sample.target, sample.identity, 256)([np.array(ids)])
     right = 0

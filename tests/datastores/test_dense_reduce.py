@@ -47,7 +47,7 @@ def test_keys_are_the_z_norm_then_numpy_s_singular_vectors():
     expected = z @ vectors[:5].T
     expected *= np.sign((expected * keys).sum(0))
     np.testing.assert_allclose(keys, expected, atol=2e-3)
-    explained = fit([sample], Recipe(5)).explained
+    explained = fit([sample], Recipe(5)).arrays()["explained"]
     np.testing.assert_allclose(explained, (values**2 / (values**2).sum())[:5], rtol=1e-4)
 
 

@@ -29,7 +29,7 @@ PRINT = "f" * 64
 
 def describe(name, **changes):
     base = dict(kind="sparse", tokenizer=PRINT, vocab_size=10, documents=1, tokens=3, created="2026-01-01")
-    return lambda files: Manifest(name=name, files=files, **(base | changes))
+    return Manifest(name=name, files=(), **(base | changes))
 
 
 def hold(name):
@@ -118,7 +118,7 @@ def test_garbage_is_no_manifest(home, text):
 def test_every_change_of_the_manifest_is_noticed(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("m") / "mine"
     folder.mkdir()
-    manifest.write_manifest(folder, describe("mine", parameters={"a": [1, 2.5, None, "é"]})(()))
+    manifest.write_manifest(folder, describe("mine", parameters={"a": [1, 2.5, None, "é"]}))
     file = folder / "manifest.json"
     content = bytearray(file.read_bytes())
     at = data.draw(st.integers(0, len(content) - 1))

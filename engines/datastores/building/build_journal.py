@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace as replaced
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -82,12 +83,12 @@ class BuildJournal:
                 stream.close()
         self._open.clear()
 
-    def finish(self, make_manifest: Callable[[tuple[File, ...]], Manifest], files: dict[str, tuple[str, tuple] | None],
+    def finish(self, manifest: Manifest, files: dict[str, tuple[str, tuple] | None],
                progress: Callable[[int, int], None] = lambda done, total: None) -> Path:
         """Compute checksums, write the manifest, and rename the folder into a datastore. Returns the new folder.
 
         Args:
-            make_manifest: makes the manifest from the list of files.
+            manifest: of the datastore, still without its list of files.
             files: the files of the datastore: path -> (dtype, shape), or None for a file that is no array.
             progress: gets the bytes read and their total; what it raises leaves this method.
         """
@@ -107,7 +108,7 @@ class BuildJournal:
             dtype, shape = array or (None, None)
             listed.append(File(path=path, size=sizes[path], sha256=digest.hexdigest(), dtype=dtype, shape=shape))
         self._discard_others({_JOURNAL, *files})
-        write_manifest(self.folder, make_manifest(tuple(listed)))
+        write_manifest(self.folder, replaced(manifest, files=tuple(listed)))
         return self._rename()
 
     def _rename(self) -> Path:

@@ -367,13 +367,10 @@ def build_dense(
         write_hidden(journal, counts, encoder.vocab_size, reader, builder, progress, before)
         part = builder.finish(index, progress)
         parameters = {"limit": limit, "sources": corpus.identity, "dense": part.parameters}
-
-        def manifest(listed: tuple) -> Manifest:
-            return Manifest(
-                name=name, kind=kind, tokenizer=encoder.fingerprint, vocab_size=encoder.vocab_size,
-                documents=counts.documents, tokens=counts.tokens, created=journal.created, files=listed,
-                keys=part.keys, parameters=parameters, model=reader.identity,
-            )
-
+        manifest = Manifest(
+            name=name, kind=kind, tokenizer=encoder.fingerprint, vocab_size=encoder.vocab_size,
+            documents=counts.documents, tokens=counts.tokens, created=journal.created, files=(),
+            keys=part.keys, parameters=parameters, model=reader.identity,
+        )
         reporter = ProgressReporter("checksums", "bytes", progress)
         return Store(journal.finish(manifest, files | part.files, reporter.report))

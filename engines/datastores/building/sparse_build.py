@@ -71,14 +71,11 @@ def build_sparse(
     with build_journal(name, identity, fresh, replace, spec) as journal:
         counts = write_tokens(journal, corpus, encoder, limit, progress)
         write_suffixes(journal, counts, encoder.vocab_size, progress)
-
-        def manifest(files: tuple) -> Manifest:
-            return Manifest(
-                name=name, kind="sparse", tokenizer=encoder.fingerprint, vocab_size=encoder.vocab_size,
-                documents=counts.documents, tokens=counts.tokens, created=journal.created, files=files,
-                parameters={"limit": limit, "sources": corpus.identity},
-            )
-
+        manifest = Manifest(
+            name=name, kind="sparse", tokenizer=encoder.fingerprint, vocab_size=encoder.vocab_size,
+            documents=counts.documents, tokens=counts.tokens, created=journal.created, files=(),
+            parameters={"limit": limit, "sources": corpus.identity},
+        )
         reporter = ProgressReporter("checksums", "bytes", progress)
         return Store(journal.finish(manifest, sparse_files(counts, encoder.vocab_size), reporter.report))
 

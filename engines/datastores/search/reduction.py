@@ -69,11 +69,6 @@ class Reduction:
         self.hidden, self.width = len(self._mean), len(self._folded)
 
     @property
-    def explained(self) -> np.ndarray:
-        """Share of the variance that each dimension of a key explains, float32 [d]; empty without PCA."""
-        return self._arrays.get("explained", np.zeros(0, np.float32))
-
-    @property
     def checksum(self) -> str:
         """Of what it does: 64 hexadecimal digits."""
         digest = sha256(repr(self.recipe).encode())

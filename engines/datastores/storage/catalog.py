@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from engines import folders
 from engines.datastores.storage.datastore import Store
@@ -138,23 +138,10 @@ def discard(folder: Path) -> None:
         ) from None
 
 
-@contextmanager
-def locked(name: str) -> Iterator[None]:
+def locked(name: str) -> AbstractContextManager[Any]:
     """Lock a name against other processes that build or remove it. Raises DatastoreProblem if one has locked it."""
-    from filelock import FileLock, Timeout
-
-    try:
-        home().mkdir(parents=True, exist_ok=True)
-        lock = FileLock(home() / f".{name}.lock", timeout=0)
-        lock.acquire()
-    except Timeout:
-        raise DatastoreProblem(f"datastore {name} is being built", "wait for that build, or stop it") from None
-    except OSError as error:
-        raise unwritable(error) from None
-    try:
-        yield
-    finally:
-        lock.release()
+    busy = DatastoreProblem(f"datastore {name} is being built", "wait for that build, or stop it")
+    return folders.lock(home(), name, busy, unwritable)
 
 
 def unwritable(error: OSError) -> DatastoreProblem:

@@ -8,12 +8,11 @@ import math
 import os
 import platform
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engines import folders
 from engines.errors import UsageProblem
@@ -195,25 +194,11 @@ def remove(name: str) -> None:
         _file(name).unlink(missing_ok=True)
 
 
-@contextmanager
-def locked(name: str) -> Iterator[None]:
+def locked(name: str) -> AbstractContextManager[Any]:
     """Lock a search against other processes. Raises UsageProblem if another process has locked it."""
-    from filelock import FileLock, Timeout
-
-    try:
-        _home().mkdir(parents=True, exist_ok=True)
-        lock = FileLock(_home() / f".{name}.lock", timeout=0)
-        lock.acquire()
-    except Timeout:
-        raise UsageProblem("this model's layers are being searched already", "wait for it, or stop it") from None
-    except OSError as error:
-        raise UsageProblem(
-            f"searches cannot be saved ({error.strerror})", "set SPEC_TUI_DATA_DIR to another place"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
+    busy = UsageProblem("this model's layers are being searched already", "wait for it, or stop it")
+    return folders.lock(_home(), name, busy, lambda error: UsageProblem(
+        f"searches cannot be saved ({error.strerror})", "set SPEC_TUI_DATA_DIR to another place"))
 
 
 def _home() -> Path:
