@@ -67,7 +67,7 @@ def test_imports_are_absolute():
         ("spec_tui.session.worker", "torch transformers textual rich typer"),
         ("spec_tui.tui.app", "torch transformers"),
         (
-            "spec_tui.tui.replay_app, spec_tui.tui.learn_app, spec_tui.export.formats",
+            "spec_tui.tui.recorded, spec_tui.tui.picture, spec_tui.export.formats",
             "torch transformers huggingface_hub",
         ),
     ],

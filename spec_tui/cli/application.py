@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from spec_tui.export.formats import ExportOptions
     from spec_tui.learn.walk import Walk
     from spec_tui.session.race_state import RaceState
+    from spec_tui.tui.app import SpecTui
 
 
 def open_application(
@@ -39,10 +40,9 @@ def open_replay(
     """Play a trace in the application, on this terminal. Raises UsageProblem where there is none."""
     _need_terminal("in a pipe or a script: spec-tui replay FILE --format text")
     from spec_tui.session.replay_client import ReplayClient
-    from spec_tui.tui.replay_app import run_replay
+    from spec_tui.tui import recorded
 
-    with _terminal_as_it_was():
-        return run_replay(ReplayClient(trace, speed), name, screen, theme, presenter)
+    return _run(recorded.replay(ReplayClient(trace, speed, title=name), screen, theme, presenter))
 
 
 def open_recorded(
@@ -50,28 +50,30 @@ def open_recorded(
 ) -> int:
     """Recorded runs side by side, on this terminal. Raises UsageProblem where there is none."""
     _need_terminal("in a pipe or a script: spec-tui replay FILE --format text, one after the other")
-    from spec_tui.tui.replay_race_app import run_race
+    from spec_tui.tui import recorded
 
-    with _terminal_as_it_was():
-        return run_race(race, speed, theme, presenter)
+    return _run(recorded.race(race, speed, theme, presenter))
 
 
 def open_lessons(begin: str, walk: Walk | None, theme: str | None = None, presenter: bool = False) -> int:
     """The lessons on this terminal, one of them open if it is named. Raises UsageProblem where there is none."""
     _need_terminal("in a pipe or a script: spec-tui learn NAME --format text")
-    from spec_tui.tui.learn_app import run_lessons
+    from spec_tui.tui import recorded
 
-    with _terminal_as_it_was():
-        return run_lessons(begin, walk, theme, presenter)
+    return _run(recorded.lessons(begin, walk, theme, presenter))
 
 
 def draw_picture(trace: Trace, name: str, options: ExportOptions) -> str:
     """The application's screen at the end of a trace, as SVG. Raises UsageProblem where there is no such theme."""
-    from spec_tui.tui.app import check_theme
     from spec_tui.tui.picture import picture
 
-    check_theme(options.theme)
     return picture(trace, name, options.size or (120, 40), options.theme)
+
+
+def _run(app: SpecTui) -> int:
+    with _terminal_as_it_was():
+        app.run()
+    return app.return_code or 0
 
 
 def _need_terminal(otherwise: str) -> None:

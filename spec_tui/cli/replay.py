@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,15 +11,16 @@ from typing import Annotated
 from typer import Argument, Option
 
 from engines.errors import UsageProblem
+from engines.report.events import Started
 from engines.report.run_state import RunState, fold, fold_all
 from engines.report.traces import Trace
-from engines.wire import Event, read_trace
+from engines.wire import read_trace
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import Presenter, Theme, complete_trace
 from spec_tui.cli.output import JsonOutput, NarratedOutput, remark
 from spec_tui.present.narration import question
 from spec_tui.present.text import one_line
-from spec_tui.session.replay_client import ReplayClock
+from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.sample_traces import names, trace_path
 
 
@@ -118,22 +118,16 @@ def _list() -> int:
 
 
 def _narrate(trace: Trace, speed: float) -> None:
-    output = NarratedOutput()
-    for number, events in enumerate(trace.runs):
-        if number:
-            print()
-        run = RunState()
-        for event in _paced(events, speed):
+    output, client, run = NarratedOutput(), ReplayClient(trace, speed), RunState()
+    while not client.over:
+        due = client.events()
+        for event in due:
+            if isinstance(event, Started):
+                if run.started is not None:
+                    print()
+                run = RunState()
             run = fold(run, event)
             output.show(event, run)
-
-
-def _paced(events: tuple[Event, ...], speed: float) -> Iterator[Event]:
-    """The events of a run, each at its time."""
-    player = ReplayClock(events, speed)
-    while not player.over:
-        due = player.due()
-        yield from due
         if not due:
             time.sleep(0.01)
 

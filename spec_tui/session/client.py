@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Protocol
@@ -15,9 +15,10 @@ from engines.report.answer import Answer
 from engines.report.events import Capabilities, Failed, Ready
 from engines.request import Request
 from engines.wire import Event
+from spec_tui.present.playback import PlaybackClock
 from spec_tui.session.commands import Audit, Cancel, Command, DatastoreCommand, Load, LoadRequest, Run, StartRace
 
-__all__ = ["AGAIN", "EngineClient", "LoadRequest", "QueuedClient", "local_specs"]
+__all__ = ["AGAIN", "EngineClient", "LoadRequest", "QueuedClient", "RecordedClient", "local_specs"]
 
 AGAIN = "start the engine again to go on"
 
@@ -72,6 +73,38 @@ class EngineClient(Protocol):
 
     def close(self) -> None:
         """Stop the engine and wait for it."""
+
+
+class RecordedClient(EngineClient, Protocol):
+    """A client that can ``capabilities.clock``: the runs of a recording come one after another, unasked.
+
+    Attributes:
+        title: the recording's name, for people.
+        runs: the events of each run.
+        clock: the time of all runs, to be paused and made faster or slower.
+    """
+
+    title: str
+    runs: Sequence[Sequence[Event]]
+    clock: PlaybackClock
+
+    def play(self) -> None:
+        """Play all runs from the beginning of the first."""
+
+    def step(self) -> None:
+        """Go to the end of the next round, though the clock is paused."""
+
+    @property
+    def over(self) -> bool:
+        """Whether everything has been given out."""
+
+    @property
+    def number(self) -> int:
+        """The run that plays, from 0."""
+
+    @property
+    def progress(self) -> tuple[float, float]:
+        """Seconds of the run that plays: how many have been played, and how many it took."""
 
 
 class QueuedClient:

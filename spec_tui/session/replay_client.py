@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate
+from collections.abc import Callable, Mapping
+from itertools import accumulate, chain
 
 from engines.methods.spec import MethodSpec
 from engines.race.lanes import Race
@@ -19,19 +19,15 @@ from engines.report.events import Capabilities, Failed, Prefilled, Ready, Round,
 from engines.report.traces import Trace
 from engines.request import Request
 from engines.wire import Event
+from spec_tui.present.playback import PlaybackClock
 from spec_tui.session.client import LoadRequest, local_specs
 from spec_tui.session.commands import DatastoreCommand
 
-SPEEDS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-"""The steps of ``faster`` and ``slower``; 1 is as fast as it was."""
-
-
-def durations(events: Iterable[Event]) -> list[float]:
-    """Seconds of the engine's clock that each event stands for."""
-    return [_duration(event) for event in events]
+_NAMED = 2  # problems of the file that a notice has room for
 
 
 def _duration(event: Event) -> float:
+    """Seconds of the engine's clock that an event stands for."""
     if isinstance(event, Prefilled):
         return event.seconds
     if isinstance(event, Round):
@@ -39,131 +35,60 @@ def _duration(event: Event) -> float:
     return 0.0
 
 
-class ReplayClock:
-    """A virtual clock over a list of events: speed, pause, seek. Nothing runs; ``due`` says what its time has come for.
+class ReplayClient:
+    """An ``EngineClient`` over a trace, whose runs play one after another. Nothing can be asked of it: it has no model.
 
     Args:
-        events: of one run.
-        speed: how many seconds of the run pass in one; above 0, infinity for all at once.
-        clock: seconds that pass, for tests.
+        trace: what to play.
+        speed: how many seconds of a run pass in one; above 0, infinity for all at once.
+        time: seconds that pass, for tests.
+        title: the trace's name, for people.
+
+    Attributes:
+        clock: the time of all runs, one after another. It moves when ``events`` is called.
     """
 
     def __init__(
-        self, events: tuple[Event, ...], speed: float = 1.0, clock: Callable[[], float] = time.monotonic
+        self, trace: Trace, speed: float = 1.0, time: Callable[[], float] = time.monotonic, title: str = "",
     ) -> None:
-        self.events = events
-        self.times = list(accumulate(durations(events)))
-        self._clock, self._speed, self._paused = clock, speed, False
-        self._at, self._since = 0.0, clock()
-        self._given = 0
-
-    @property
-    def length(self) -> float:
-        """Seconds of the run."""
-        return self.times[-1] if self.times else 0.0
-
-    @property
-    def now(self) -> float:
-        """Where it stands, in seconds of the run."""
-        if self._paused or self.over:
-            return self._at
-        passed = self._clock() - self._since
-        return min(self.length, self._at + passed * self._speed if passed > 0 else self._at)
-
-    @property
-    def over(self) -> bool:
-        """Everything was given out."""
-        return self._given >= len(self.events)
-
-    @property
-    def speed(self) -> float:
-        return self._speed
-
-    @speed.setter
-    def speed(self, speed: float) -> None:
-        self._hold()
-        self._speed = speed
-
-    @property
-    def paused(self) -> bool:
-        return self._paused
-
-    @paused.setter
-    def paused(self, paused: bool) -> None:
-        self._hold()
-        self._paused = paused
-
-    def due(self) -> list[Event]:
-        """The events whose time has come since the last call."""
-        until = len(self.events) if self._speed == float("inf") and not self._paused else bisect_right(
-            self.times, self.now)
-        return self._give(until)
-
-    def step(self) -> list[Event]:
-        """The events up to and with the next one that takes time, whatever the clock says."""
-        until = self._given
-        while until < len(self.events):
-            until += 1
-            if isinstance(self.events[until - 1], Prefilled | Round):
-                break
-        self._at, self._since = max(self._at, self.times[until - 1] if until else 0.0), self._clock()
-        return self._give(until)
-
-    def rest(self) -> list[Event]:
-        """All that is left, now."""
-        return self._give(len(self.events))
-
-    def _give(self, until: int) -> list[Event]:
-        given = list(self.events[self._given : until])
-        self._given = max(self._given, until)
-        if self.over:
-            self._at = self.length
-        return given
-
-    def _hold(self) -> None:
-        self._at, self._since = self.now, self._clock()
-
-
-class ReplayClient:
-    """An ``EngineClient`` over a trace. ``run`` plays its runs, one each time, whatever is asked; an audit is refused,
-    since there is no model.
-
-    Args:
-        trace: what to play; at least one run.
-        speed: see ``ReplayClock``.
-        clock: seconds that pass, for tests.
-    """
-
-    def __init__(self, trace: Trace, speed: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self.trace, self.runs = trace, trace.runs
-        self._clock, self._speed = clock, speed
-        self._paused, self._next = False, 0
-        self._player: ReplayClock | None = None
-        self._said: list[Event] = []
+        self.trace, self.runs, self.title = trace, trace.runs, title
+        self._time = time
+        self._events: list[Event] = list(chain.from_iterable(self.runs))
+        self._times = list(accumulate(map(_duration, self._events)))
+        self._bounds = list(accumulate(map(len, self.runs), initial=0))  # of the runs, in the list of events
+        self.clock = PlaybackClock(self._times[-1] if self._times else 0.0, speed=speed)
+        self._messages: list[Event] = []
         self._alive = True
+        self.play()
 
     # -- the protocol ---------------------------------------------------------------------------
     def load(self, request: LoadRequest) -> None:
-        """``Ready`` at once, as far as the trace knows the model."""
-        self._said.append(ready_of(self.runs[0][0]) if self.runs else Failed("the trace holds no run", "", "usage"))
+        """``Ready`` at once, as far as the trace knows the model, and what of the file could not be read; then the
+        runs."""
+        if not self.runs:
+            self._messages.append(Failed("the trace holds no run", "", "usage"))
+            return
+        self._messages.append(ready_of(self.runs[0][0]))
+        if self.trace.problems:
+            self._messages.append(_damage(self.trace.problems, self.title))
+        self.play()
 
     def run(self, request: Request) -> None:
-        """Play the next run; after the last one the first again."""
-        self.play(self._next)
+        self._messages.append(Failed("a replay has no model to run", "start the application without a trace", "usage"))
 
     def audit(self, answer: Answer) -> None:
-        self._said.append(Failed("a replay has no model to audit with", "audit when it runs: --audit", "usage"))
+        self._messages.append(Failed("a replay has no model to audit with", "audit when it runs: --audit", "usage"))
 
     def race(self, race: Race) -> None:
-        self._said.append(Failed("a replay has no model to race", "start the application without a trace", "usage"))
+        self._messages.append(Failed("a replay has no model to race", "start the application without a trace", "usage"))
 
     def tell(self, command: DatastoreCommand) -> None:
         """There are no datastores to tell anything."""
 
     def cancel(self) -> None:
         """The rest of the run at once: what was recorded cannot be stopped."""
-        if self._player is not None:
-            self._said += self._player.rest()
+        if self.runs:
+            self.clock.position = max(self.clock.position, self._times[self._bounds[self.number + 1] - 1])
 
     @property
     def capabilities(self) -> Capabilities:
@@ -174,65 +99,60 @@ class ReplayClient:
         return local_specs()
 
     def events(self) -> list[Event]:
-        said, self._said = self._said, []
-        return said + (self._player.due() if self._player is not None else [])
+        """The events whose time has come since the last call, of one run at most."""
+        now = self._time()
+        self.clock.tick(max(0.0, now - self._since))
+        self._since = now
+        messages, self._messages = self._messages, []
+        due = len(self._events) if self.clock.over else bisect_right(self._times, self.clock.position)
+        until = min(due, self._bounds[bisect_right(self._bounds, self._given, hi=len(self.runs))])
+        begin, self._given = self._given, max(self._given, until)
+        return messages + self._events[begin : self._given]
 
     @property
     def alive(self) -> bool:
         return self._alive
 
     def restart(self) -> None:
-        self._alive, self._player, self._next = True, None, 0
+        self._alive = True
+        self.load(LoadRequest())
 
     def close(self) -> None:
         self._alive = False
 
     # -- playing --------------------------------------------------------------------------------
-    def play(self, number: int = 0) -> None:
-        """Play this run from its beginning."""
-        self._player = ReplayClock(self.runs[number], self._speed, self._clock)
-        self._player.paused = self._paused
-        self._next = (number + 1) % len(self.runs)
-
-    @property
-    def player(self) -> ReplayClock | None:
-        """The clock of the run that plays, None before one."""
-        return self._player
-
-    @property
-    def speed(self) -> float:
-        return self._speed
-
-    @speed.setter
-    def speed(self, speed: float) -> None:
-        self._speed = speed
-        if self._player is not None:
-            self._player.speed = speed
-
-    @property
-    def paused(self) -> bool:
-        return self._paused
-
-    @paused.setter
-    def paused(self, paused: bool) -> None:
-        self._paused = paused
-        if self._player is not None:
-            self._player.paused = paused
-
-    def faster(self) -> float:
-        """The next step up; the speed that is now."""
-        self.speed = next((speed for speed in SPEEDS if speed > self._speed * 1.01), self._speed)
-        return self._speed
-
-    def slower(self) -> float:
-        """The next step down; the speed that is now."""
-        self.speed = next((speed for speed in reversed(SPEEDS) if speed < self._speed * 0.99), self._speed)
-        return self._speed
+    def play(self) -> None:
+        """Play all runs from the beginning of the first."""
+        self.clock.rewind()
+        self._given, self._since = 0, self._time()
 
     def step(self) -> None:
-        """One more round, though it is paused."""
-        if self._player is not None:
-            self._said += self._player.step()
+        """Go to the end of the next round (or of the prefill), though the clock is paused."""
+        times = self._times[self._given :]
+        self.clock.position = next((time for time in times if time > self.clock.position), self.clock.end)
+
+    @property
+    def over(self) -> bool:
+        """Whether everything has been given out."""
+        return self._given == len(self._events)
+
+    @property
+    def number(self) -> int:
+        """The run that plays, from 0."""
+        return max(0, bisect_right(self._bounds, self._given - 1, hi=len(self.runs)) - 1)
+
+    @property
+    def progress(self) -> tuple[float, float]:
+        """Seconds of the run that plays: how many have been played, and how many it took."""
+        begin, end = (self._times[bound - 1] if bound else 0.0 for bound in self._bounds[self.number :][:2])
+        return min(self.clock.position, end) - begin, end - begin
+
+
+def _damage(problems: tuple[str, ...], title: str) -> Failed:
+    """What is wrong with the file, as far as a notice has room."""
+    named, more = "; ".join(problems[:_NAMED]), len(problems) - _NAMED
+    rest = f"; {more} more: spec-tui replay {title} --format text names them" if more > 0 else ""
+    return Failed(f"of this trace not all could be read: {named}{rest}", "what can be read is played", "usage")
 
 
 def ready_of(started: Started) -> Ready:

@@ -26,6 +26,12 @@ def always(host: Any) -> bool:
     return True
 
 
+def can(capability: str) -> Callable[[Any], bool]:
+    """The condition that the engine of a screen's conversation, if it has one, can do something: a field of
+    ``Capabilities``."""
+    return lambda host: host.session is not None and getattr(host.session.client.capabilities, capability)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
     """One thing that can be done.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from codecs import getincrementaldecoder
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import ClassVar
 
@@ -32,6 +32,8 @@ class SpecTui(HasActions, App[int]):
         theme: name of a theme; None takes ours.
         initial_request_options: engine, options and sampling to begin with (its conversation gives the system prompt).
         presenter: what steps through a run begins large, light and without chrome.
+        step: the chat begins with the Step screen over it, on the first run of a recording.
+        first: makes the screen to begin with, where it is not the chat; leaving it leaves the application.
     """
 
     TITLE = "spec-tui"
@@ -43,9 +45,11 @@ class SpecTui(HasActions, App[int]):
 
     def __init__(
         self, client: EngineClient, load: LoadRequest, *, theme: str | None = None,
-        initial_request_options: Request | None = None, presenter: bool = False,
+        initial_request_options: Request | None = None, presenter: bool = False, step: bool = False,
+        first: Callable[[ChatSession], Screen] | None = None,
     ) -> None:
         super().__init__()
+        self._step, self._first = step, first
         self.client, self.presenter = client, presenter
         self.session = ChatSession(client, load, ChatSettings.from_request(initial_request_options))
         for ours in THEMES:
@@ -57,10 +61,12 @@ class SpecTui(HasActions, App[int]):
         return LIGHT_TOKENS if not self.current_theme.dark else DARK_TOKENS
 
     def get_default_screen(self) -> Screen:
-        return ChatScreen(self.session)
+        return Screen() if self._first is not None else ChatScreen(self.session, self._step)
 
     def on_mount(self) -> None:
         self.set_timer(0.5, _settle_memory)
+        if self._first is not None:
+            self.push_screen(self._first(self.session), lambda _: self.exit())
 
     def action_help(self) -> None:
         """All keys, commands and marks."""

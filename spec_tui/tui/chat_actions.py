@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spec_tui.present.token_styles import VIEWS
-from spec_tui.tui.actions import Action
+from spec_tui.tui.actions import Action, can
 
 CHAT = (
     Action(id="run.stop", run="stop", keys="escape", label="Stop", footer=True, palette="Stop",
@@ -15,33 +15,34 @@ CHAT = (
            help="Colour tokens by outcome, source, confidence, or not"),
     Action(id="run.baseline", run="baseline", keys="b", anywhere="f7", label="Baseline", footer=True,
            palette="Measure baseline", command="baseline",
-           help="Run the last prompt autoregressively, to compare with"),
+           help="Run the last prompt autoregressively, to compare with", when=can("ask")),
     Action(id="run.audit", run="audit", keys="a", anywhere="f6", label="Audit", footer=True,
            palette="Audit the answer", command="audit",
-           help="Check every token of the answer (under the cursor, else the last) against the target"),
+           help="Check every token of the answer (under the cursor, else the last) against the target",
+           when=can("audit")),
     Action(id="chat.engine", run="engine", anywhere="ctrl+e,f2", label="Engine", footer=True,
-           palette="Engine and options", help="Choose the engine, its options and sampling"),
+           palette="Engine and options", help="Choose the engine, its options and sampling", when=can("ask")),
     Action(id="chat.showcase", run="showcase", keys="ctrl+o,f3", label="Showcase", palette="Showcase",
-           command="showcase", help="Sample prompts, each with what to look for"),
+           command="showcase", help="Sample prompts, each with what to look for", when=can("ask")),
     Action(id="run.again", run="again", anywhere="ctrl+r,f4", label="Again", palette="Ask again", command="again",
-           help="Ask the last prompt again with the same seed; restart a dead engine"),
+           help="Ask the last prompt again with the same seed; restart a dead engine", when=can("ask")),
     Action(id="run.restart", run="restart", label="Restart", palette="Restart the engine",
            help="Start the engine again; the conversation is kept",
            when=lambda chat: chat.session.phase in ("dead", "failed")),
     Action(id="chat.new-key", run="ask_new", keys="n", label="New", palette="",
-           help="Start a new conversation (press twice)"),
+           help="Start a new conversation (press twice)", when=can("ask")),
     Action(id="chat.new", run="new", label="New", palette="New conversation", command="new",
-           help="Start a new conversation"),
+           help="Start a new conversation", when=can("ask")),
     Action(id="chat.race", run="race", keys="r", label="Race", palette="Race", command="race",
-           help="Engines side by side on one prompt"),
+           help="Engines side by side on one prompt", when=can("race")),
     Action(id="chat.price", run="price", keys="p,f10", label="Price", palette="Price of verification", command="price",
            help="What verification costs, and whether drafting pays"),
     Action(id="chat.step", run="step", keys="full_stop", label="Step", palette="Step through the answer",
            command="step", help="Go through the answer phase by phase, with explanations, from the cursor's round on"),
     Action(id="chat.learn", run="learn", label="Lessons", palette="Lessons", command="learn",
-           help="Speculative decoding in short lessons"),
+           help="Speculative decoding in short lessons", when=can("ask")),
     Action(id="chat.data", run="data", keys="d", label="Data", palette="Datastores", command="data",
-           help="The datastores: which are searched; build, probe, remove"),
+           help="The datastores: which are searched; build, probe, remove", when=can("datastores")),
     *(Action(id=f"chat.view-{view}", run=f"view('{view}')", label="View", palette=f"View: {view}",
              help=f"Colour tokens by {view}") for view in VIEWS),
     Action(id="chat.ghosts", run="ghosts", keys="g", label="Ghosts", palette="View: ghosts",
@@ -54,13 +55,30 @@ CHAT = (
            help="Go to the layers that drafting leaves out, and from there hide them"),
     Action(id="chat.enlarge", run="enlarge", keys="m,f9", label="Enlarge", palette="Panel: enlarge",
            help="Enlarge the focused panel"),
-    Action(id="chat.prompt", run="prompt", keys="i", label="Prompt", palette="", help="Go to the prompt"),
+    Action(id="chat.prompt", run="prompt", keys="i", label="Prompt", palette="", help="Go to the prompt",
+           when=can("ask")),
     Action(id="chat.copy", run="copy(False)", keys="y", label="Copy", palette="Copy: answer", help="Copy the answer"),
     Action(id="chat.copy-marked", run="copy(True)", keys="Y", label="Copy marked", palette="Copy: marked answer",
            help="Copy the answer with corrections marked (CriticMarkup)"),
     Action(id="chat.export", run="export", keys="e", label="Export", palette="Export",
            help="Save the answer as trace, Markdown, web page or recording, or the screen as a picture"),
 )
+
+PLAYBACK = (
+    Action(id="replay.pause", run="pause", keys="space", label="Pause", footer=True, when=can("clock"),
+           help="Hold the replay, and go on"),
+    Action(id="replay.faster", run="speed(1)", keys="plus,equals_sign", label="Faster", footer=True, when=can("clock"),
+           help="Twice as fast"),
+    Action(id="replay.slower", run="speed(-1)", keys="minus", label="Slower", footer=True, when=can("clock"),
+           help="Half as fast"),
+    Action(id="replay.round", run="one_round", keys="greater_than_sign", label="One round", when=can("clock"),
+           help="One round more, then hold"),
+    Action(id="replay.again", run="rewind", keys="less_than_sign", anywhere="ctrl+r,f4", label="Rewind", footer=True,
+           palette="From the start", help="Play it from the beginning", when=can("clock")),
+    Action(id="replay.rest", run="rest", keys="0", label="To the end", when=can("clock"),
+           help="The rest of this run at once"),
+)
+"""What can be done with the clock of a recording, on the same screen."""
 
 APPLICATION = (
     Action(id="app.help", run="app.help", keys="f1,question_mark", label="Help", footer=True, palette="Help",

@@ -15,7 +15,9 @@ from engines.report.events import Audited, Auditing, Failed, Finished, Layers, L
 from engines.report.run_state import BaselineKey, RunState, first_difference, fold
 from engines.request import Request
 from engines.wire import Event
-from spec_tui.session.client import EngineClient, LoadRequest
+from spec_tui.present.narration import question
+from spec_tui.session.client import EngineClient, LoadRequest, RecordedClient
+from spec_tui.session.replay_client import request_of
 from spec_tui.tui.datastore_jobs import DatastoreJobs
 from spec_tui.tui.settings import ChatSettings
 
@@ -31,6 +33,9 @@ PURPOSES: dict[Purpose, str] = {
     "baseline": "the baseline", "layers": "the layers", "every row": "every row of the answer",
     "branch": "another future",
 }
+
+
+REFUSED = "This is a replay: no model is loaded."
 
 
 @dataclass(slots=True)
@@ -79,7 +84,7 @@ class ChatSession:
         stock: datastores being built, and what was asked of them.
     """
 
-    def __init__(self, client: EngineClient, load: LoadRequest, settings: ChatSettings) -> None:
+    def __init__(self, client: EngineClient | RecordedClient, load: LoadRequest, settings: ChatSettings) -> None:
         self.client, self.load_request, self.settings = client, load, settings
         self.phase: Phase = "loading"
         self.loading: Loading | None = None
@@ -116,8 +121,8 @@ class ChatSession:
 
     @property
     def stoppable(self) -> bool:
-        """Whether esc has something to stop or to take back."""
-        return self.busy or self.queued is not None or self.downloading
+        """Whether esc has something to stop or to take back; what was recorded cannot be stopped."""
+        return self.client.capabilities.ask and (self.busy or self.queued is not None or self.downloading)
 
     @property
     def answering(self) -> bool:
@@ -129,6 +134,8 @@ class ChatSession:
 
     def send(self, prompt: str) -> str:
         """Ask this. Returns "" if it was taken, else why not, in words; then the prompt is still the caller's."""
+        if not self.client.capabilities.ask:
+            return REFUSED
         if not prompt.strip():
             return "Type something to ask first."
         if self.phase == "dead":
@@ -241,6 +248,12 @@ class ChatSession:
         self.problem = None
         return ""
 
+    def rewind(self) -> None:
+        """Play a recording from its beginning."""
+        self.turns.clear()
+        self._busy = False
+        self.client.play()
+
     def take_restored(self) -> str:
         """The prompt to put back into the box, once."""
         text, self.restored = self.restored, ""
@@ -277,11 +290,15 @@ class ChatSession:
             return self._became_ready(event)
         if isinstance(event, DatastoreEvent):
             return self._heard_of_stock(event)
-        if self.auditing is not None:
+        if self.auditing is not None or (isinstance(event, Audited) and self.turns):
             return self._heard_of_audit(event)
         if isinstance(event, Failed):
             self.stock.lost(event.message, event.hint)
         target = self.measuring or self.last
+        if isinstance(event, Started) and self.phase == "ready" and not (self._busy and target.run.started is None):
+            target = Turn(question(event), request_of(event), RunState())  # nobody here asked for it
+            self.turns.append(target)
+            self._busy = True
         if isinstance(event, Failed) and not (self._busy and target):
             self.problem = event
             if self.phase == "loading":
@@ -305,7 +322,9 @@ class ChatSession:
             return "auditing"
         if not isinstance(event, Audited | Failed):
             return "text"
-        number, self.auditing, self._busy = self.auditing, None, False
+        number = len(self.turns) - 1  # of a recording, which says it unasked
+        if self.auditing is not None:
+            number, self.auditing, self._busy = self.auditing, None, False
         if isinstance(event, Audited):
             self.turns[number].run = fold(self.turns[number].run, event)
             self.audited = number
@@ -345,12 +364,15 @@ class ChatSession:
             if run.finished.reason != "cancelled" and self.last is not None:
                 self.same_text[len(self.turns) - 1] = first_difference(self.last.run, run)
             return "baseline"
-        if not run.text and run.finished.reason == "cancelled":
+        if not run.text and run.finished.reason == "cancelled" and self.client.capabilities.ask:
             self._give_back(turn)
         return "finished"
 
     def _broke(self, turn: Turn, event: Failed) -> Happening:
-        self._busy, self.problem = False, event
+        self._busy = False
+        if not self.client.capabilities.ask:
+            return "broke"  # the turn says why
+        self.problem = event
         if turn is self.measuring:
             self.measuring = None
             return turn.purpose if turn.purpose in ("layers", "baseline") else "broke"

@@ -11,8 +11,10 @@ from engines.methods import find
 from engines.request import Request
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
+from spec_tui.present.playback import speed_words
 from spec_tui.present.progress import short_progress
 from spec_tui.present.text import LOSSY, lossy, one_line
+from spec_tui.session.client import RecordedClient
 from spec_tui.tui.chat_session import PURPOSES, ChatSession, Turn
 from spec_tui.tui.datastore_jobs import DatastoreJob
 from spec_tui.tui.settings import changed, sampling_words
@@ -111,8 +113,34 @@ def foot(turn: Turn) -> tuple[str, bool]:
     return "· " + dotted(parts), False
 
 
+def top(session: ChatSession) -> tuple[Row, Row]:
+    """The line above everything: what is loaded or played, and how the next answer is made or how fast it is played."""
+    client, name = session.client, (" spec-tui ", "title")
+    if client.capabilities.clock:
+        return ([name, (f" replay of {one_line(client.title, 40)} ", "strong"), ("· " + model(session), "muted")],
+                [(f"{speed_words(client.clock.speed)} ", "text")])
+    return ([name, (" " + model(session), "muted")],
+            marks.spans(one_line(session.settings.summary(session.ready)) + " ", "text"))
+
+
+def _playback(client: RecordedClient) -> Row:
+    """The status line of a recording: its clock, and how far it is."""
+    seconds, length = client.progress
+    if client.over:
+        state, speed = [(" ■ ", "muted"), ("at its end", "text")], ""
+    else:
+        state = [(" ▶ ", "good"), ("playing", "text")] if client.clock.playing else [(" ‖ ", "warn"), ("held", "text")]
+        speed = f" {speed_words(client.clock.speed)}"
+    filled = bar(seconds / length if length else 1.0, 20)
+    which = f" · run {client.number + 1} of {len(client.runs)}" if len(client.runs) > 1 else ""
+    return [*state, (f"{speed}  ", "text"), (filled, "bar"), ("·" * (20 - len(filled)), "track"),
+            (f" {seconds:.2f} of {length:.2f} s{which}", "muted")]
+
+
 def status(session: ChatSession, message: str) -> Row:
     """The status line: a message, else what the engine is doing."""
+    if session.client.capabilities.clock and session.phase == "ready" and not message:
+        return _playback(session.client)
     if session.phase == "loading" and not message:
         return _loading(session)
     if session.measuring is not None:

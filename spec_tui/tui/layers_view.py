@@ -12,7 +12,7 @@ from engines.methods.admg.rules import leave_out
 from engines.methods.shared.payoff import Payoff, payoff
 from engines.report.events import Layers
 from engines.report.run_state import RunState
-from spec_tui.tui.chat_session import ChatSession
+from spec_tui.tui.chat_session import REFUSED, ChatSession
 from spec_tui.tui.price_words import off
 
 _FINE = 0.99  # thresholds from here on go by small steps
@@ -114,6 +114,8 @@ def measure(session: ChatSession, typed: str) -> str:
     engine = settings.resolved(session.ready)
     if not has_rules(engine):
         return no_rules(engine)
+    if not session.client.capabilities.ask:
+        return REFUSED
     if session.busy:
         return session.still
     if session.phase != "ready":

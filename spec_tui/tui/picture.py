@@ -18,13 +18,13 @@ def picture(trace: Trace, name: str, size: tuple[int, int] = (120, 40), theme: s
 
 
 async def _picture(trace: Trace, name: str, size: tuple[int, int], theme: str | None) -> str:
-    from spec_tui.tui.replay_app import ReplayApp
+    from spec_tui.tui.recorded import replay
 
-    app = ReplayApp(ReplayClient(trace, float("inf")), name, theme=theme)
+    app = replay(ReplayClient(trace, float("inf"), title=name), theme=theme)
     async with app.run_test(size=size) as pilot:
         for _ in range(_FRAMES):
             await pilot.pause(0.02)
-            if app.session.ready is not None and app.session.ended:
+            if app.session.ready is not None and app.client.over:
                 break
         else:
             raise RunFailed("the picture did not get finished", "try again on an idle machine")

@@ -188,7 +188,8 @@ def status(controller: RaceController, message: str, width: int) -> list[Row]:
         return _sentence(" ✗ ", "bad", failure_sentences(problem), width)
     if session.phase in ("dead", "failed"):
         return _sentence(" ✗ ", "bad", "no engine: esc goes back to the chat, ctrl+r there tries again", width)
-    return [words.status(session, "") if session.phase != "ready" or session.busy else _resting(controller)]
+    at_work = controller.can_race and (session.phase != "ready" or session.busy)
+    return [words.status(session, "") if at_work else _resting(controller)]
 
 
 def _sentence(mark: str, style: str, text: str, width: int) -> list[Row]:

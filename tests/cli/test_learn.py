@@ -31,7 +31,7 @@ def test_a_lesson_loads_no_torch():
     program = ("import sys; from spec_tui.cli import main\n"
                "sys.argv = ['spec-tui', 'learn', 'rest', '--format', 'text']\n"
                "try: main()\nexcept SystemExit: pass\n"
-               "import spec_tui.tui.learn_app\n"
+               "import spec_tui.tui.recorded, spec_tui.tui.screens.lessons\n"
                "assert not set(sys.modules) & {'torch', 'transformers', 'huggingface_hub'}")
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 

@@ -144,7 +144,7 @@ def test_no_torch_is_loaded(tmp_path):
     program = (
         "import sys; from spec_tui.cli import call\n"
         "assert call(['replay', 'tree', '--format', 'text']) == 0\n"
-        "import spec_tui.tui.replay_app, spec_tui.tui.replay_race_app\n"
+        "import spec_tui.tui.recorded, spec_tui.tui.screens.race\n"
         "from spec_tui.session.recorded_race import read_recorded\n"
         "assert read_recorded(['tree', 'pld']).notes()\n"
         "assert not {'torch', 'transformers', 'huggingface_hub', 'tokenizers'} & set(sys.modules)"

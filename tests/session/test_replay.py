@@ -16,8 +16,9 @@ from engines.report.run_state import RunState, fold, fold_all
 from engines.report.traces import Trace, TraceWriter
 from engines.request import Request
 from engines.wire import read_trace
+from spec_tui.present.playback import SPEEDS
 from spec_tui.session.client import LoadRequest
-from spec_tui.session.replay_client import SPEEDS, ReplayClient, ReplayClock
+from spec_tui.session.replay_client import ReplayClient
 
 ASKED = Request((("user", "abab"),), "draft", {"shape": "tree"}, max_new_tokens=24)
 
@@ -40,7 +41,7 @@ class Clock:
 
 def everything(client: ReplayClient, clock: Clock, step: float = 0.001) -> list:
     out = client.events()
-    while client.player is None or not client.player.over:
+    while not client.over:
         clock.now += step
         out += client.events()
     return out
@@ -51,9 +52,8 @@ def test_replay_equals_live_event_by_event(live, tmp_path):
         for event in live:
             writer.write(event)
     trace, clock = read_trace(tmp_path / "t"), Clock()
-    client = ReplayClient(trace, clock=clock)
+    client = ReplayClient(trace, time=clock)
     client.load(LoadRequest())
-    client.run(ASKED)
     ready, *replayed = everything(client, clock)
     assert isinstance(ready, Ready) and ready.model == "tiny-target" and ready.price == live[0].price
     assert tuple(replayed) == live
@@ -67,44 +67,47 @@ def test_replay_equals_live_event_by_event(live, tmp_path):
 @pytest.mark.parametrize("speed", [0.25, 1.0, 8.0, math.inf])
 def test_events_come_when_the_engines_clock_says(live, speed):
     clock = Clock()
-    player = ReplayClock(live, speed, clock)
-    seen = list(player.due())
+    client = ReplayClient(Trace(live), speed, clock)
+    metrics = fold_all(live).metrics
+    length = metrics.prefill_seconds + metrics.decode_seconds
+    seen = list(client.events())
     for _ in range(200_000):
-        if player.over:
+        if client.over:
             break
         passed = (clock.now - 100.0) * speed if clock.now > 100.0 else 0.0
-        assert player.times[len(seen) - 1] <= passed + 1e-9 or speed == math.inf
+        metrics = fold_all(seen).metrics
+        assert metrics.prefill_seconds + metrics.decode_seconds <= passed + 1e-9 or speed == math.inf
         clock.now += 1e-4
-        seen += player.due()
-    assert tuple(seen) == live and player.now == player.length
-    assert speed == math.inf or (clock.now - 100.0) * speed == pytest.approx(player.length, abs=2e-4 * speed)
+        seen += client.events()
+    assert tuple(seen) == live and client.clock.over and client.clock.end == pytest.approx(length)
+    assert speed == math.inf or (clock.now - 100.0) * speed == pytest.approx(length, abs=2e-4 * speed)
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["wait", "pause", "faster", "slower", "step"]), st.floats(0, 0.05))))
 def test_whatever_is_pressed_the_events_stay_in_order(live, presses):
     clock = Clock()
-    client = ReplayClient(Trace(live), clock=clock)
-    client.play()
+    client = ReplayClient(Trace(live), time=clock)
     out, before = [], 0.0
     for press, seconds in presses:
         clock.now += seconds
         if press == "pause":
-            client.paused = not client.paused
+            client.clock.playing = not client.clock.playing
+        elif press == "step":
+            client.step()
         elif press != "wait":
-            getattr(client, press)()
+            client.clock.faster(1 if press == "faster" else -1)
         out += client.events()
-        assert client.player.now >= before and tuple(out) == live[: len(out)]
-        before = client.player.now
+        assert client.clock.position >= before and tuple(out) == live[: len(out)]
+        before = client.clock.position
     client.cancel()
     assert tuple(out + client.events()) == live
 
 
 def test_paused_is_paused_and_a_step_is_a_round(live):
     clock = Clock()
-    client = ReplayClient(Trace(live), clock=clock)
-    client.play()
-    client.paused = True
+    client = ReplayClient(Trace(live), time=clock)
+    client.clock.playing = False
     client.events()
     clock.now += 1e6
     assert client.events() == []
@@ -113,28 +116,31 @@ def test_paused_is_paused_and_a_step_is_a_round(live):
     client.step()
     (one,) = client.events()
     assert isinstance(one, Round) and one.index == 1
-    client.paused = False
+    client.clock.playing = True
     assert client.events() == [], "the time of the pause does not count"
 
 
 def test_speeds_are_steps_with_two_ends(live):
-    client = ReplayClient(Trace(live))
-    assert [client.faster() for _ in range(8)][-1] == SPEEDS[-1]
-    assert [client.slower() for _ in range(20)][-1] == SPEEDS[0]
-    assert client.faster() == SPEEDS[1]
+    clock = ReplayClient(Trace(live)).clock
+    for steps, speed in ((8, SPEEDS[-1]), (-20, SPEEDS[0]), (1, SPEEDS[1])):
+        clock.faster(steps)
+        assert clock.speed == speed
 
 
 def test_runs_play_one_after_the_other_and_again(live):
     client = ReplayClient(Trace(live * 2), speed=math.inf)
-    for _ in range(3):
-        client.run(ASKED)
-        assert tuple(client.events()) == live
+    for number in (0, 1, 0, 1):
+        if not number:
+            client.play()
+        assert tuple(client.events()) == live and client.number == number
+    assert client.over and client.events() == []
 
 
 def test_there_is_no_model(live):
     client = ReplayClient(Trace(live))
     client.audit(Answer.from_events(live))
-    assert isinstance(client.events()[0], Failed) and client.alive
+    client.run(ASKED)
+    assert [type(event) for event in client.events()[:2]] == [Failed, Failed] and client.alive
     client.close()
     assert not client.alive
 
@@ -142,7 +148,6 @@ def test_there_is_no_model(live):
 def test_a_run_without_a_start_plays(live):
     client = ReplayClient(Trace(live[2:]), speed=math.inf)
     client.load(LoadRequest())
-    client.run(ASKED)
     ready, *events = client.events()
     assert ready.model == "unknown" and fold_all(events).tokens and fold_all(events).finished
 

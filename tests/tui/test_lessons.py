@@ -8,7 +8,7 @@ import pytest
 
 from spec_tui.learn.lesson import find, names, recorded
 from spec_tui.learn.walk import Walk
-from spec_tui.tui.learn_app import LearnApp
+from spec_tui.tui.recorded import lessons
 from spec_tui.tui.screens.lesson import LessonScreen
 from spec_tui.tui.screens.lessons import LessonsScreen
 from spec_tui.tui.widgets.lesson_panel import LessonText
@@ -18,7 +18,7 @@ SIZES = [(80, 24), (120, 40), (200, 60)]
 
 @asynccontextmanager
 async def learning(begin: str = "", size=(80, 24), presenter: bool = False):
-    app = LearnApp(begin, presenter=presenter)
+    app = lessons(begin, presenter=presenter)
     async with app.run_test(size=size) as pilot:
         for _ in range(3):
             await pilot.pause()
@@ -142,7 +142,7 @@ async def test_from_the_chat_and_back(session):
 
 
 def picture(snap_compare, name: str, size, keys=(), presenter: bool = False) -> bool:
-    app = LearnApp(name, presenter=presenter)
+    app = lessons(name, presenter=presenter)
 
     async def steps(pilot) -> None:
         for _ in range(3):

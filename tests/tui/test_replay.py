@@ -15,7 +15,8 @@ from engines.request import Request
 from engines.wire import read_trace
 from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.sample_traces import trace_path
-from spec_tui.tui.replay_app import ReplayApp, ReplayScreen
+from spec_tui.tui.recorded import replay
+from spec_tui.tui.screens.chat import ChatScreen
 from tests.tui.conftest import Session
 from tests.tui.fakes import ANSWER, FakeClient, finding, script
 
@@ -34,7 +35,7 @@ class Clock:
 async def playing(trace: Trace, speed: float = math.inf, size=(120, 40)):
     """The application over a trace, with a clock that the test winds: (session, clock)."""
     clock = Clock()
-    app = ReplayApp(ReplayClient(trace, speed, clock), "a-trace")
+    app = replay(ReplayClient(trace, speed, clock, "a-trace"))
     async with app.run_test(size=size) as pilot:
         s = Session(app, None, pilot)
         await s.settle()
@@ -70,9 +71,9 @@ async def test_replay_equals_live_cell_by_cell(session, tmp_path, rounds):
             if rounds is None:
                 clock.now = 1e9
             else:
-                replayed.chat.client.paused = True
+                replayed.app.client.clock.playing = False
                 for _ in range(1 + rounds):
-                    replayed.chat.client.step()
+                    replayed.app.client.step()
             await replayed.settle()
             replayed.chat.draw_all()
             await replayed.settle()
@@ -126,7 +127,7 @@ async def test_steps_through_a_trace_first(tmp_path):
     from spec_tui.tui.screens.step import StepScreen
 
     events = tuple(script(ASKED))
-    app = ReplayApp(ReplayClient(Trace(events, sealed=True), 1.0, Clock()), "a-trace", "step")
+    app = replay(ReplayClient(Trace(events, sealed=True), 1.0, Clock()), "step")
     async with app.run_test(size=(120, 40)) as pilot:
         for _ in range(4):
             await pilot.pause()
@@ -134,7 +135,7 @@ async def test_steps_through_a_trace_first(tmp_path):
         assert len(app.screen.player.run.rounds) == sum(isinstance(event, Round) for event in events)
         await pilot.press("right", "escape")
         await pilot.pause()
-        assert isinstance(app.screen, ReplayScreen) and "lists once" in Session(app, None, pilot).shown
+        assert isinstance(app.screen, ChatScreen) and "lists once" in Session(app, None, pilot).shown
 
 
 async def test_an_audit_and_a_second_run_are_played_too():
@@ -228,7 +229,7 @@ def still(app):
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 def test_picture_of_a_replay(snap_compare, size):
     clock = Clock()
-    app = ReplayApp(ReplayClient(Trace(tuple(script(ASKED)), sealed=True), 0.25, clock), "a-trace")
+    app = replay(ReplayClient(Trace(tuple(script(ASKED)), sealed=True), 0.25, clock, "a-trace"))
 
     async def steps(pilot):
         await still(app)(pilot)
@@ -240,7 +241,7 @@ def test_picture_of_a_replay(snap_compare, size):
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 def test_picture_of_the_export_dialog(snap_compare, size):
-    app = ReplayApp(ReplayClient(Trace(tuple(script(ASKED)), sealed=True), math.inf, Clock()), "a-trace")
+    app = replay(ReplayClient(Trace(tuple(script(ASKED)), sealed=True), math.inf, Clock(), "a-trace"))
 
     async def steps(pilot):
         await still(app)(pilot)

@@ -16,7 +16,7 @@ from engines.wire import read_trace
 from spec_tui.session.race_state import RaceState
 from spec_tui.session.recorded_race import ELSEWHERE, SEPARATE, RecordedRun, recorded_race
 from spec_tui.session.sample_traces import trace_path
-from spec_tui.tui.replay_race_app import RaceReplayApp
+from spec_tui.tui import recorded as applications
 
 SHIPPED = {name: read_trace(trace_path(name)) for name in ("autoregressive", "pld", "tree")}
 
@@ -34,7 +34,7 @@ def changed(name: str, number: int = 0, **fields) -> RecordedRun:
 
 @asynccontextmanager
 async def opened(race: RaceState, size=(120, 40), speed=None):
-    app = RaceReplayApp(race, speed)
+    app = applications.race(race, speed)
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         await pilot.pause()
@@ -131,4 +131,4 @@ def test_picture(snap_compare):
         await pilot.press("end")
         await pilot.pause()
 
-    assert snap_compare(RaceReplayApp(recorded("autoregressive", "pld")), terminal_size=(120, 40), run_before=steps)
+    assert snap_compare(applications.race(recorded("autoregressive", "pld")), terminal_size=(120, 40), run_before=steps)

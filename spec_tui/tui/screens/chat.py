@@ -23,7 +23,7 @@ from spec_tui.tui import layers_view as layers
 from spec_tui.tui import price_words as price
 from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
-from spec_tui.tui.chat_actions import CHAT
+from spec_tui.tui.chat_actions import CHAT, PLAYBACK
 from spec_tui.tui.chat_session import ChatSession, Happening, Turn
 from spec_tui.tui.widgets.layers_panel import LayersPanel
 from spec_tui.tui.widgets.lines import Lines, Sides, size
@@ -37,17 +37,24 @@ from spec_tui.tui.widgets.tree_panel import TreePanel
 
 FRAMES = 20  # text, a second: a frame costs what it draws around the text, and the engine may need the core
 TREE_EVERY, NUMBERS_EVERY = 2, 5  # frames: the tree 10 times a second, numbers 4 times
+NOTHING_TO_ASK = "A replay cannot be asked anything. space pauses, + and - change its speed"
 PANELS = ("tree", "layers", "speed")
 
 
 class ChatScreen(HasActions, Screen):
-    """Draws a ``ChatSession`` and hands it what is typed."""
+    """Draws a ``ChatSession`` and hands it what is typed.
 
-    ACTIONS = CHAT
+    Args:
+        session: a conversation, or a recording that plays.
+        step: of a recording: play its first run at once, and open the Step screen over it.
+    """
 
-    def __init__(self, session: ChatSession) -> None:
+    ACTIONS = (*CHAT, *PLAYBACK)
+
+    def __init__(self, session: ChatSession, step: bool = False) -> None:
         super().__init__()
         self.session = session
+        self._step_first = step
         self._asked_new = False  # n was pressed once
         self._drafts_itself = False  # the next answer is drafted by a part of the target
         self._message = ""
@@ -95,6 +102,10 @@ class ChatScreen(HasActions, Screen):
 
     def _begin(self) -> None:
         """After the first paint: everything that takes time, such as reading what engines there are."""
+        if not self.session.client.capabilities.ask:
+            self.prompt.placeholder, self.prompt.disabled = NOTHING_TO_ASK, True
+            self.query_one(SpeedPanel).measures = False
+            self.transcript.focus()
         self.session.start()
         self.draw_all()
         self.ticking = self.set_interval(1 / FRAMES, self.pump)
@@ -125,6 +136,12 @@ class ChatScreen(HasActions, Screen):
         if self.session.downloading != self._downloading:
             self._downloading = self.session.downloading
             self.refresh_bindings()
+        if self._step_first and self.session.turns:
+            self._step_first = False
+            self.action_rest()
+            self.action_step()
+        if self.session.client.capabilities.clock and self.session.busy and self._frame % NUMBERS_EVERY == 0:
+            self._draw_status()
 
     def draw_all(self) -> None:
         """Draw everything from the state."""
@@ -234,9 +251,7 @@ class ChatScreen(HasActions, Screen):
         self._draw_title()
 
     def _draw_top(self) -> None:
-        left = [(" spec-tui ", "title"), (" " + words.model(self.session), "muted")]
-        right = marks.spans(one_line(self.session.settings.summary(self.session.ready)) + " ", "text")
-        self.query_one("#top", Sides).show(left, right)
+        self.query_one("#top", Sides).show(*words.top(self.session))
 
     def _draw_title(self) -> None:
         where, width = words.where(self.transcript, self.session), self.query_one("#answer-title").size.width
@@ -375,7 +390,7 @@ class ChatScreen(HasActions, Screen):
             self.call_after_refresh(self.draw_all)
         elif self.transcript.cursor is not None:
             self.transcript.action_jump(True)
-        elif self.focused is self.prompt:
+        elif self.focused is self.prompt or self.prompt.disabled:
             self.transcript.focus()
         else:
             self.prompt.focus()
@@ -576,6 +591,36 @@ class ChatScreen(HasActions, Screen):
         self.prompt.focus()
         if not (send and self.ask(prompt)):
             self.prompt.put(prompt)
+
+    # -- the clock of a recording ---------------------------------------------------------------
+    def action_pause(self) -> None:
+        clock = self.session.client.clock
+        clock.playing = not clock.playing and not clock.over
+        self._clock_changed()
+
+    def action_speed(self, steps: int) -> None:
+        self.session.client.clock.faster(steps)
+        self._clock_changed()
+
+    def action_one_round(self) -> None:
+        self.session.client.clock.playing = False
+        self.session.client.step()
+        self._clock_changed()
+
+    def action_rest(self) -> None:
+        self.session.client.cancel()
+        self._clock_changed()
+
+    def action_rewind(self) -> None:
+        self.session.rewind()
+        self.transcript.clear()
+        self._clock_changed()
+
+    def _clock_changed(self) -> None:
+        self._message = ""
+        self.pump()
+        self._draw_status()
+        self._draw_top()
 
     # -- panels and layers ----------------------------------------------------------------------
     def _draw_layers(self) -> None:

@@ -23,7 +23,7 @@ from spec_tui.present.step.player import SPEEDS, StepPlayer, score
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import spans
 from spec_tui.tui import chat_words as words
-from spec_tui.tui.actions import Action, HasActions
+from spec_tui.tui.actions import Action, HasActions, can
 from spec_tui.tui.chat_session import ChatSession, Turn
 from spec_tui.tui.settings import ChatSettings
 from spec_tui.tui.widgets.lines import Sides
@@ -42,11 +42,6 @@ TICKS = 10  # a second, of the clock while playing
 _FIGURES = ("round", "drafted", "accepted", "gained")
 LIGHT = "spec-light"
 _NAMES = {"full_stop": ".", "comma": ",", "plus": "+", "minus": "-", "escape": "esc", "left": "←", "right": "→"}
-
-
-def _can(capability: str):
-    """The condition that the engine of the screen's conversation can do something."""
-    return lambda step: step.session is not None and getattr(step.session.client.capabilities, capability)
 
 
 class StepScreen(HasActions, Screen):
@@ -97,9 +92,9 @@ class StepScreen(HasActions, Screen):
         Action(id="step.digit", run="digit", digits=range(10), label="Digit", palette="",
                help="A guess, or a digit of the round to go to"),
         Action(id="step.branch", run="branch", keys="B", label="Branch", footer=True,
-               when=_can("branch"), help="Change something at this round, run on from here, and see both futures"),
+               when=can("branch"), help="Change something at this round, run on from here, and see both futures"),
         Action(id="step.every-row", run="every_row", keys="w", label="All rows",
-               when=_can("detail"), help="Run the answer again, and record what the target has at every row"),
+               when=can("detail"), help="Run the answer again, and record what the target has at every row"),
     )
 
     def __init__(

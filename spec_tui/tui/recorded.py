@@ -1,0 +1,45 @@
+"""The application over what was recorded: a trace, several side by side, the lessons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual.screen import Screen
+
+from engines.report.traces import Trace
+from spec_tui.learn.walk import Walk
+from spec_tui.session.client import LoadRequest
+from spec_tui.session.race_state import RaceState
+from spec_tui.session.replay_client import ReplayClient
+from spec_tui.tui.app import SpecTui, check_theme
+from spec_tui.tui.chat_session import ChatSession
+
+
+def replay(client: ReplayClient, screen: str = "chat", theme: str | None = None, presenter: bool = False) -> SpecTui:
+    """The application over a trace; it begins on the screen "chat" or "step". Raises UsageProblem for an unknown
+    theme, as the others do."""
+    check_theme(theme)
+    return SpecTui(client, LoadRequest(), theme=theme, presenter=presenter, step=screen == "step")
+
+
+def race(
+    recorded: RaceState, speed: float | None = None, theme: str | None = None, presenter: bool = False
+) -> SpecTui:
+    """The race screen over recorded runs; ``speed`` is as in ``RaceController``."""
+    from spec_tui.tui.screens.race import RaceScreen
+
+    return _without_engine(lambda session: RaceScreen(session, recorded, speed), theme, presenter)
+
+
+def lessons(
+    begin: str = "", walk: Walk | None = None, theme: str | None = None, presenter: bool = False
+) -> SpecTui:
+    """The lessons, with one open where ``begin`` names it, over runs of its own where ``walk`` has them."""
+    from spec_tui.tui.screens.lessons import LessonsScreen
+
+    return _without_engine(lambda session: LessonsScreen(begin, walk), theme, presenter)
+
+
+def _without_engine(first: Callable[[ChatSession], Screen], theme: str | None, presenter: bool) -> SpecTui:
+    check_theme(theme)
+    return SpecTui(ReplayClient(Trace(())), LoadRequest(), theme=theme, presenter=presenter, first=first)
