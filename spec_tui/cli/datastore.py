@@ -14,6 +14,7 @@ from spec_tui.cli.datastore_build import build, summary
 from spec_tui.cli.datastore_probe import probe
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import Format, OutputFormat, command, complete_datastore
+from spec_tui.cli.output import console, table
 from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.text import one_line
 
@@ -217,16 +218,4 @@ def _sound(result: dict[str, Any]) -> str:
 
 
 def _print(rows: list[tuple[str, str]]) -> None:
-    """Two columns; the second is folded where the terminal is narrow."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(Text(one_line(name)), Text(one_line(value)))
-    Console(highlight=False).print(table if rows else Text("there are none"))
-
-
+    console().print(table(rows) if rows else "there are none")

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import Format, OutputFormat
+from spec_tui.cli.output import console
 from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from engines.methods.spec import MethodSpec
+
+_OPTION = ("name", "type", "default", "paper", "range", "low", "high", "choices", "help")  # what is said of each
 
 
 def engines(format: OutputFormat = Format.text) -> int:
@@ -22,50 +27,28 @@ def engines(format: OutputFormat = Format.text) -> int:
     if format is Format.json:
         print(json.dumps([describe(spec) for spec in specs()], indent=2))
         return 0
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    out = console()
     for spec in specs():
-        _print(spec, console)
+        _print(spec, out)
     return 0
 
 
 def describe(spec: MethodSpec) -> dict[str, Any]:
     """An engine as plain data."""
-    return {
-        "id": spec.id,
-        "title": spec.title,
-        "summary": spec.summary,
-        "source": spec.source,
-        "needs": list(spec.needs),
-        "lossless": spec.lossless,
-        "options": [
-            {
-                "name": option.name,
-                "type": option.type,
-                "default": option.default,
-                "paper": option.paper,
-                "range": option.range,
-                "low": option.low,
-                "high": option.high,
-                "choices": list(option.choices),
-                "help": option.help,
-            }
-            for option in spec.options
-        ],
-    }
+    facts = {name: getattr(spec, name) for name in ("id", "title", "summary", "source", "needs", "lossless")}
+    return facts | {"options": [{name: getattr(option, name) for name in _OPTION} for option in spec.options]}
 
 
-def _print(spec: MethodSpec, console: Any) -> None:
+def _print(spec: MethodSpec, out: Console) -> None:
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    console.print(Text.assemble((spec.id, "bold"), "  ", spec.title))
+    out.print(Text.assemble((spec.id, "bold"), "  ", spec.title))
     lossless = "lossless" if spec.lossless else "LOSSY: the text does not follow the target's distribution"
     needs = ", ".join(spec.needs) or "nothing"
     for line in (spec.summary, f"source: {spec.source}", f"needs: {needs}; {lossless}"):
-        console.print(Padding(Text(line), (0, 0, 0, 2)))
+        out.print(Padding(Text(line), (0, 0, 0, 2)))
     if spec.options:
         table = Table(box=None, pad_edge=False, header_style="underline")
         for heading in ("option", "type", "default", "range", "meaning"):
@@ -75,5 +58,5 @@ def _print(spec: MethodSpec, console: Any) -> None:
             words = f"{option.range}: {option.help}" if option.choices else option.help  # too long for a column
             cells = (option.name, option.type, default, "" if option.choices else option.range, words)
             table.add_row(*map(Text, cells))
-        console.print(Padding(table, (0, 0, 0, 2)))
-    console.print()
+        out.print(Padding(table, (0, 0, 0, 2)))
+    out.print()

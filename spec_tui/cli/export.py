@@ -9,13 +9,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Option
 
 from engines.errors import RunFailed, UsageProblem
 from engines.wire import read_trace
 from spec_tui.cli.application import draw_picture
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.options import complete_trace
+from spec_tui.cli.options import TraceName
 from spec_tui.export.formats import FORMATS as DOCUMENTS
 from spec_tui.export.formats import ExportFormat, ExportOptions
 from spec_tui.session.sample_traces import trace_path
@@ -23,7 +23,6 @@ from spec_tui.session.sample_traces import trace_path
 FORMATS = DOCUMENTS | {"svg": ExportFormat("picture of the application's screen at the end", draw_picture)}
 ExportName = StrEnum("ExportName", {name: name for name in FORMATS})
 
-_TRACE = "A trace that spec-tui run --trace wrote, or the name of one that ships."
 _TO = "; ".join(f"{name}: {form.words}" for name, form in FORMATS.items()) + ". Default: as --output ends."
 _OUTPUT = "Where to write. Default: the trace's name in this folder; - is stdout."
 _SIZE = "Of the screen (svg, 120x40) or the terminal (cast, 80x24)."
@@ -31,7 +30,7 @@ _LARGEST = 1000
 
 
 def export(
-    trace: Annotated[str, Argument(metavar="FILE|NAME", help=_TRACE, autocompletion=complete_trace)],
+    trace: Annotated[str, TraceName],
     to: Annotated[ExportName | None, Option(help=_TO)] = None,
     output: Annotated[str | None, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT)] = None,
     force: Annotated[bool, Option("--force", help="Overwrite the file if it exists.")] = False,

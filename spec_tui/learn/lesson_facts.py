@@ -116,7 +116,7 @@ def of_round(run: RunState, number: int) -> dict[str, Fact]:
                   "last_q": draft.probs[path[-1]]}
     if last is not None and last.node < 0:
         facts |= {"own": quoted(last.piece), "own_p": last.prob, "rival": _rival(event)}
-    facts |= _sought(run, event) | _dice(event) | _noted(event)
+    facts |= _sought(run, event) | _trials(event) | _noted(event)
     return {name: value for name, value in facts.items() if value is not None}
 
 
@@ -153,14 +153,14 @@ def _sought(run: RunState, event: Round) -> dict[str, Fact | None]:
     return facts
 
 
-def _dice(event: Round) -> dict[str, Fact | None]:
-    """The place with the most throws, and the throw that could have gone either way."""
+def _trials(event: Round) -> dict[str, Fact | None]:
+    """The place with the most trials, and the trial that was closest to going the other way."""
     facts: dict[str, Fact | None] = {}
-    if dice := most_thrown(event):
-        first, last = dice[0], dice[-1]
-        facts |= {"throws": len(dice), "thrown": quoted(event.draft.pieces[first.node]), "thrown_p": first.target_prob,
-                  "thrown_dice": first.dice, "then": quoted(event.draft.pieces[last.node]), "then_p": last.target_prob,
-                  "then_dice": last.dice}
+    if trials := most_thrown(event):
+        first, last = trials[0], trials[-1]
+        facts |= {"throws": len(trials), "thrown": quoted(event.draft.pieces[first.node]),
+                  "thrown_p": first.target_prob, "thrown_dice": first.dice,
+                  "then": quoted(event.draft.pieces[last.node]), "then_p": last.target_prob, "then_dice": last.dice}
     if (near := closest(event)) is not None:
         facts |= {"close": quoted(event.draft.pieces[near.node]), "close_p": near.target_prob,
                   "close_q": near.draft_prob, "close_bound": ratio(near), "close_dice": near.dice,

@@ -36,22 +36,22 @@ def on_favourite(event: Round) -> int:
 
 
 def throws(event: Round) -> list[Trial]:
-    """The dice of a round, in the order thrown."""
+    """The trials of a round, in their order."""
     return [trial for emitted in event.emitted for trial in emitted.trials]
 
 
 def ratio(trial: Trial) -> float:
-    """What the dice must be below: p/q, at most 1."""
+    """What the random draw must be below: p/q, at most 1."""
     return min(1.0, trial.target_prob / trial.draft_prob) if trial.draft_prob > 0 else 0.0
 
 
 def most_thrown(event: Round) -> tuple[Trial, ...]:
-    """The dice of the place where a round threw most of them."""
+    """The trials of the token for which a round needed most of them."""
     return max((emitted.trials for emitted in event.emitted), key=len, default=())
 
 
 def closest(event: Round) -> Trial | None:
-    """The throw that was nearest to its bound, of those that could have gone either way."""
+    """The trial whose draw was nearest to its bound, of those that could have gone either way."""
     open_ = [trial for trial in throws(event) if 0.1 <= ratio(trial) <= 0.95]
     return min(open_, key=lambda trial: abs(ratio(trial) - trial.dice), default=None)
 
@@ -61,8 +61,8 @@ def _judged(event: Round) -> bool:
 
 
 def _several(run: RunState, event: Round) -> float | None:
-    dice = most_thrown(event)
-    return len(dice) if len(dice) > 1 and dice[-1].accepted else None
+    trials = most_thrown(event)
+    return len(trials) if len(trials) > 1 and trials[-1].accepted else None
 
 
 def _close(run: RunState, event: Round) -> float | None:

@@ -16,7 +16,7 @@ def badge(found: Audited) -> tuple[str, str]:
     """The verdict in a few words, and the style it is shown in."""
     mark, style = _BADGES[found.verdict]
     words = found.words
-    if found.verdict == "lossy":  # of what dice decided there is nothing to count: each token alone could be drawn
+    if found.verdict == "lossy":  # random draws leave nothing to count: each token alone could be drawn
         words = "lossy" if drawn(found) else f"lossy ({found.differences} of {found.checked})"
     return f"{mark} {words}", style
 
@@ -49,7 +49,7 @@ def of_token(found: Audited, index: int, token: int) -> list[tuple[str, str]]:
 
 
 def drawn(found: Audited) -> bool:
-    """Whether dice decided: then there is no choice to compare, only what the target can draw."""
+    """Whether random draws decided: then there is no choice to compare, only what the target can draw."""
     return all(lead is None for lead in found.leads)
 
 
@@ -79,8 +79,8 @@ def _bug(found: Audited) -> str:
 
 
 def _consistent(found: Audited) -> str:
-    return (f"{_all(found)} one that the target can draw, with the recorded probability; dice decided which, so the "
-            "law keeps the distribution, not the text")
+    return (f"{_all(found)} one that the target can draw, with the recorded probability; random draws decided "
+            "which, so the law keeps the distribution, not the text")
 
 
 def _lossy(found: Audited, bias: float | None) -> str:

@@ -20,7 +20,7 @@ class TreeNode:
     Attributes:
         q: the drafter's probability of its token given its parent; None where it has none.
         p: the target's; None where it was not recorded.
-        trials: what a law with dice or a threshold tried on it.
+        trials: what a law with random draws or a threshold tried on it.
         choice: what the target has at this row, so for the token after it; None where it was not recorded.
         noise: the Gumbel noise of the choice.
     """
