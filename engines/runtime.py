@@ -74,11 +74,14 @@ class Runtime:
             if model is not None:
                 warnings += model.remarks
                 warnings += () if model.trees else (f"{model.name} cannot branch: {words}",)
+        price, draft_price = self._points()
         self.ready = Ready(
-            target.name, _name(target.dtype), str(target.device), target.parameters, target.vocab_size,
-            target.context_limit, bool(tokenizer.chat_template), draft.name if draft else None,
-            draft.parameters if draft else None, seconds, target.backend, torch.get_num_threads(), warnings,
-            *self._points(), self.shelf.searchable(),
+            model=target.name, dtype=_name(target.dtype), device=str(target.device), parameters=target.parameters,
+            vocab_size=target.vocab_size, context_limit=target.context_limit,
+            chat_template=bool(tokenizer.chat_template), draft_model=draft.name if draft else None,
+            draft_parameters=draft.parameters if draft else None, seconds=seconds, backend=target.backend,
+            threads=torch.get_num_threads(), warnings=warnings, price=price, draft_price=draft_price,
+            datastores=self.shelf.searchable(),
         )
 
     @classmethod
@@ -281,13 +284,15 @@ class Runtime:
     def _started(self, request, spec, options, lossless, prompt, warnings, datastores) -> Started:
         raw = request.raw or not self.tokenizer.chat_template
         turns = tuple(("raw" if raw else role, content) for role, content in request.conversation)
+        ready = self.ready
         return Started(
-            spec.id, options, request.law, request.temperature, request.top_p, request.top_k, request.seed,
-            request.max_new_tokens, self.ready.model, self.ready.dtype, self.ready.device, tuple(prompt),
-            tuple(self.words.piece(t) for t in prompt), turns, self.ready.draft_model,
-            lossless and spec.lossless, _versions(), _machine(), warnings,
-            price=self.ready.price, draft_price=self.ready.draft_price, datastores=datastores,
-            continued=max(0, len(request.continued) - 1),
+            engine=spec.id, options=options, law=request.law, temperature=request.temperature, top_p=request.top_p,
+            top_k=request.top_k, seed=request.seed, max_new_tokens=request.max_new_tokens, model=ready.model,
+            dtype=ready.dtype, device=ready.device, prompt=tuple(prompt),
+            prompt_pieces=tuple(self.words.piece(t) for t in prompt), conversation=turns,
+            draft_model=ready.draft_model, lossless=lossless and spec.lossless, versions=_versions(),
+            machine=_machine(), warnings=warnings, price=ready.price, draft_price=ready.draft_price,
+            datastores=datastores, continued=max(0, len(request.continued) - 1),
         )
 
 

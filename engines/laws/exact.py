@@ -12,6 +12,7 @@ class ExactSpec(LawSpec):
 
     name = "exact"
     summary = "the target's own token, by noise of seed and position; every engine writes the same text"
+    brief = "by noise, one text for all engines"
     source = "Daliri et al. 2024, coupled sampling"
     shares_noise = True
 

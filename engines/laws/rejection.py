@@ -16,6 +16,7 @@ class RejectionSpec(LawSpec):
 
     name = "rejection"
     summary = "speculative sampling (Leviathan, Chen): the target's distribution, but the text depends on the draft"
+    brief = "by random draws, same distribution"
     source = "Leviathan et al. 2023, algorithm 1; Chen et al. 2023, modified rejection sampling"
     text_depends_on_draft = True
     trials_title = "the trials of the rejection law, in order: accepted when the random draw < p/q"

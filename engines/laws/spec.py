@@ -21,7 +21,7 @@ class LawSpec:
     it. At temperature 0 every law comes to that.
 
     Attributes:
-        name, summary: as typed; what the law does, in one sentence.
+        name, summary: as typed; what the law does, in one sentence; ``brief``: of a lossless one, in a few words.
         source: where to read about it.
         lossless: the text follows the target's distribution, whatever is drafted.
         text_depends_on_draft: above temperature 0 the text is another with another draft, seed or not.
@@ -32,6 +32,7 @@ class LawSpec:
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    brief: ClassVar[str] = ""
     source: ClassVar[str]
     lossless: ClassVar[bool] = True
     text_depends_on_draft: ClassVar[bool] = False

@@ -22,8 +22,9 @@ SAMPLING = (
     Option("top_p", 1.0, "Keep the likeliest tokens up to this probability together; above 0.", 0, 1),
     Option("top_k", 0, "Keep this many tokens; 0 keeps all.", 0),
     Option("seed", 0, "Same prompt, sampling and seed: same text, whatever the engine.", 0, 2**63 - 1),
-    Option("law", laws.DEFAULT, "Who decides which drafts stay. "
-           + "; ".join(f"{law.label}: {law.summary}" for law in LAWS.values()) + ".",
+    Option("law", laws.DEFAULT,
+           f"Who decides; {' and '.join(law.name for law in LAWS.values() if not law.lossless)} are LOSSY. "
+           + " ".join(f"{law.name}: {law.brief}." for law in LAWS.values() if law.brief),
            choices=tuple(LAWS), lossy=tuple(name for name, law in LAWS.items() if not law.lossless)),
     Option("max_new_tokens", 256, "Longest answer, in tokens.", 1),
 )
