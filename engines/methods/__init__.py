@@ -8,16 +8,18 @@ listing the methods loads no torch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engines.errors import UsageProblem, first_line
 from engines.methods.notes import Note
 from engines.methods.spec import MethodSpec
 from engines.report.events import Round, Started
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = [
     "ENTRY_POINTS", "MethodSpec", "baseline", "default", "drafts_itself", "drafts_nothing", "find", "known", "note_of",
@@ -89,6 +91,13 @@ def remarks(started: Started | None, event: Round) -> list[tuple[str, Any]]:
     fields = type(note).__dataclass_fields__
     others = [(name.replace("_", " "), value) for name, value in event.note.items() if name not in fields]
     return note.labels() + [(name, value) for name, value in others if isinstance(value, str | int | float)]
+
+
+def entry_points(group: str) -> Iterable[EntryPoint]:
+    """What installed packages name. The library is imported late: the first screen does not need it."""
+    from importlib import metadata
+
+    return metadata.entry_points(group=group)
 
 
 @cache
