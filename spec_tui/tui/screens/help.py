@@ -21,7 +21,7 @@ MARKS = (
     ("accepted", "$tok-accept", "drafted, and the target agrees"),
     ("corrected", "bold underline $tok-fixed", "the draft was wrong here; this is the target's token"),
     ("bonus", "bold uu $tok-bonus", "the whole draft was right; one more token of the target's own for free"),
-    ("rejected", "strike $tok-ghost", "drafted and thrown away; shown behind the text while it streams"),
+    ("rejected", "strike $tok-ghost", "drafted and thrown away; shown after the text while it streams"),
 )
 GLYPHS = "● accepted   ✗ rejected   ◐ what the target chose   ◌ where the tree grows from   ✂ retrieved, but pruned"
 LAYERS = ("■ drafts run it   ▣ one of the last n   left out: c cosine, i interval, b both, s search   "
