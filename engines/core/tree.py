@@ -47,7 +47,7 @@ class DraftTree:
         parents: index of each node's parent, -1 for the root; a parent comes before its children.
         probs: the drafter's probability of each node given its parent; None where it has none.
         origin: index into ``origins`` for each node; ``also``: of a fused tree the second one, -1 for none.
-        origins: the distinct origins (``engines.report.event_types.Origin``).
+        origins: the distinct origins (``engines.report.events.Origin``).
         dists: by parent, the distribution its children were drawn from, float64 [vocabulary]; the children of other
             parents are point masses. None for drafts that are not drawn.
         distinct: siblings were drawn without replacement, each from its parent's distribution without the earlier ones.

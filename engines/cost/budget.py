@@ -271,7 +271,7 @@ def _column(match: int | None, depth: int) -> int:
 
 
 def kind_of(origin: Any, rank: int = 0) -> Kind:
-    """What the acceptance of an origin (``engines.report.event_types.Origin``) is counted by; the first candidate
+    """What the acceptance of an origin (``engines.report.events.Origin``) is counted by; the first candidate
     deserves more trust than the fourth. Retrieval by meaning is another source than that by exact match: it knows no
     length of a match."""
     meaning = origin.source == "retrieval" and origin.match is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engines.progress import BuildProgress
-from engines.report.event_types import DatastoreInfo, Draft, Retrieval
+from engines.report.events import DatastoreInfo, Draft, Retrieval
 
 
 @dataclass(frozen=True, slots=True)

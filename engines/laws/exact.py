@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from engines.laws.spec import LawSpec
-from engines.report.event_types import Emitted
-from engines.report.events import Started
+from engines.report.events import Emitted, Started
 
 
 class ExactSpec(LawSpec):

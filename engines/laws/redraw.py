@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engines.laws.spec import LawSpec, bias_of, one_by_one, trials_of
-from engines.report.event_types import Emitted, Trial
-from engines.report.events import Round, Started
+from engines.report.events import Emitted, Round, Started, Trial
 from engines.report.plain_text import LOSSY
 from engines.report.run_state import TokenState
 from engines.report.wording import p3, quoted

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from engines.core.tree import children
-from engines.report.event_types import Emitted, Trial
-from engines.report.events import Round, Started
+from engines.report.events import Emitted, Round, Started, Trial
 from engines.report.plain_text import LOSSY
 from engines.report.run_state import RunState, TokenState
 from engines.report.wording import chosen, listed, p3, quoted

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.model.feature_request import FeatureRequest
-from engines.report.event_types import Layers
+from engines.report.events import Layers
 
 if TYPE_CHECKING:
     from engines.core.lossless_laws import Law

@@ -9,8 +9,7 @@ from engines.core.loop import decode
 from engines.core.lossless_laws import Law, Verdict
 from engines.core.outcome import Outcome, Stop
 from engines.core.tree import DraftTree
-from engines.report.event_types import Choice, Draft, Emitted, Kind
-from engines.report.events import Finished, Prefilled, Round
+from engines.report.events import Choice, Draft, Emitted, Finished, Kind, Prefilled, Round
 from engines.report.row_summary import every_row, summarise
 
 TOP = 3  # of the target's likeliest tokens at a position, how many are kept for display

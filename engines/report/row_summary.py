@@ -12,7 +12,7 @@ import torch
 from engines.core.lossless_laws import Law
 from engines.core.sampling import softmax, to_numpy
 from engines.core.tree import DraftTree, depths
-from engines.report.event_types import Choice, Verified
+from engines.report.events import Choice, Verified
 
 
 @dataclass(slots=True)

@@ -14,8 +14,7 @@ from itertools import accumulate, chain
 from engines.methods.spec import MethodSpec
 from engines.race.lanes import Race
 from engines.report.answer import Answer
-from engines.report.event_types import REPLAY
-from engines.report.events import Capabilities, Failed, Prefilled, Ready, Round, Started
+from engines.report.events import REPLAY, Capabilities, Failed, Prefilled, Ready, Round, Started
 from engines.report.traces import Trace
 from engines.request import Request
 from engines.wire import Event

@@ -8,8 +8,7 @@ from engines.datastores.building.build_spec import BuildSpec
 from engines.datastores.events import Building, Built, DatastoreList, Probed, ProbeDraft, Refused
 from engines.datastores.search.reduction import Recipe
 from engines.progress import BuildProgress
-from engines.report.event_types import DatastoreInfo, Draft, Origin, Passage, Retrieval
-from engines.report.events import Failed, Finished, Loading, Ready
+from engines.report.events import DatastoreInfo, Draft, Failed, Finished, Loading, Origin, Passage, Ready, Retrieval
 from engines.wire import from_json, to_json
 from spec_tui.session import commands
 from spec_tui.session.client import LoadRequest

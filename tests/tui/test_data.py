@@ -28,8 +28,7 @@ from engines.datastores.events import (
 )
 from engines.datastores.storage import catalog, manifest
 from engines.progress import BuildProgress
-from engines.report.event_types import DatastoreInfo, Draft, Origin, Passage, Retrieval
-from engines.report.events import Failed
+from engines.report.events import DatastoreInfo, Draft, Failed, Origin, Passage, Retrieval
 from spec_tui.session import shell_lines as command
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.commands import BuildDatastore, EstimateDatastore

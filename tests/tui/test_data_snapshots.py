@@ -17,7 +17,7 @@ from engines.datastores.events import (
 )
 from engines.datastores.storage import catalog
 from engines.progress import BuildProgress
-from engines.report.event_types import Draft, Origin, Passage, Retrieval
+from engines.report.events import Draft, Origin, Passage, Retrieval
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui
 from tests.tui.fakes import RETRIEVING, FakeClient, entries

@@ -8,7 +8,7 @@ from engines.datastores.storage import catalog
 from engines.datastores.storage.datastore import Store
 from engines.datastores.storage.manifest import ModelIdentity
 from engines.errors import SpecError, UsageProblem
-from engines.report.event_types import DatastoreInfo
+from engines.report.events import DatastoreInfo
 
 
 class OpenDatastores:

@@ -14,7 +14,7 @@ from engines.methods.admg.rules import leave_out
 from engines.methods.drafter import Resources
 from engines.methods.shared.self_draft import SelfDraft
 from engines.model.feature_request import COSINES, FeatureRequest
-from engines.report.event_types import Layers
+from engines.report.events import Layers
 
 
 class ADMG(SelfDraft):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engines.report.event_types import Layers, Rule
+from engines.report.events import Layers, Rule
 
 Rules = tuple[Rule, ...]
 

@@ -17,7 +17,7 @@ from engines.methods.shared.chain import Chain
 from engines.methods.shared.drawn_tree import DrawnTree
 from engines.methods.shared.expanded_tree import ExpandedTree, TreeDraft, after_nodes
 from engines.methods.shared.predictor import ModelPredictor
-from engines.report.event_types import Origin
+from engines.report.events import Origin
 
 _ORIGIN = Origin("draft")
 CHAIN = kind_of(_ORIGIN)

@@ -12,7 +12,7 @@ from engines.methods.draft_verify.layer_search import search_store
 from engines.methods.drafter import Resources
 from engines.methods.shared.self_draft import SelfDraft
 from engines.model.skipped_layers import FORM, SkippedLayers
-from engines.report.event_types import Layers, Rule
+from engines.report.events import Layers, Rule
 
 if TYPE_CHECKING:
     from engines.methods.draft_verify.layer_search.search_store import Search

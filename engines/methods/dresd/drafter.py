@@ -18,7 +18,7 @@ from engines.methods.drafter import Drafter, Resources
 from engines.methods.dresd import DresdNote
 from engines.methods.shared.passages import Passages
 from engines.model.feature_request import LAST, FeatureRequest
-from engines.report.event_types import Retrieval
+from engines.report.events import Retrieval
 
 if TYPE_CHECKING:
     import numpy as np

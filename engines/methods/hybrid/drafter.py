@@ -22,7 +22,7 @@ from engines.methods.hybrid import CONVERSATION, HybridNote
 from engines.methods.rest import SPEC as REST
 from engines.methods.rest import RestNote
 from engines.methods.spec import MethodSpec
-from engines.report.event_types import Origin, Retrieval
+from engines.report.events import Origin, Retrieval
 
 
 class Dynamic(Drafter):

@@ -14,7 +14,7 @@ from engines.core.tree import DraftTree
 from engines.errors import UsageProblem
 from engines.methods.drafter import Drafter, Resources
 from engines.methods.pld import LookupNote
-from engines.report.event_types import Origin
+from engines.report.events import Origin
 
 _LONGEST = 32  # tokens of a match that are counted
 _LOOKED_AT = 64  # occurrences of an n-gram, the latest

@@ -12,7 +12,7 @@ from engines.datastores.search.continuations import END, MergedStores, collect
 from engines.methods.shared.conversation import Conversation
 from engines.methods.shared.passages import Passages
 from engines.methods.shared.weighted_trie import weighted_trie
-from engines.report.event_types import Origin, Passage
+from engines.report.events import Origin, Passage
 
 if TYPE_CHECKING:
     from engines.datastores.search.continuations import Continuations

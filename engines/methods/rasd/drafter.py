@@ -20,7 +20,7 @@ from engines.errors import UsageProblem
 from engines.methods.draft_model import SPEC as DRAFT
 from engines.methods.drafter import Drafter, Resources
 from engines.methods.rasd import REST, RasdNote
-from engines.report.event_types import Retrieval
+from engines.report.events import Retrieval
 
 if TYPE_CHECKING:
     from engines.methods.rasd.candidates import Candidates, Retriever

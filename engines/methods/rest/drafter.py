@@ -17,7 +17,7 @@ from engines.errors import UsageProblem
 from engines.methods.drafter import Drafter, Resources
 from engines.methods.rest import RestNote
 from engines.methods.shared.passages import Passages
-from engines.report.event_types import Retrieval
+from engines.report.events import Retrieval
 
 if TYPE_CHECKING:
     from engines.datastores.search.continuations import Continuations

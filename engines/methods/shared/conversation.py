@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from engines.core.outcome import Outcome
 from engines.datastores.search.dynamic import DynamicStore
-from engines.report.event_types import Origin
+from engines.report.events import Origin
 
 
 class Conversation:

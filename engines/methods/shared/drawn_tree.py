@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from engines.core.sampling import to_numpy
 from engines.core.tree import DraftTree
-from engines.report.event_types import Origin
+from engines.report.events import Origin
 
 if TYPE_CHECKING:
     import numpy as np

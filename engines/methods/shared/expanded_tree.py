@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from engines.core.tree import DraftTree
 from engines.methods.shared.predictor import Predictor
-from engines.report.event_types import Origin
+from engines.report.events import Origin
 
 if TYPE_CHECKING:
     import torch

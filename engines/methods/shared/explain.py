@@ -6,8 +6,7 @@ from collections import Counter
 from types import ModuleType
 
 from engines.methods import known
-from engines.report.event_types import Origin
-from engines.report.events import Round
+from engines.report.events import Origin, Round
 from engines.report.plain_text import one_line
 from engines.report.run_state import RunState, best_path, origin_of
 from engines.report.wording import context_tail, joined, listed, ms, p3, quoted, tokens

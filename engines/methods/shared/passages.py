@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from engines.report.event_types import Origin, Passage
+from engines.report.events import Origin, Passage
 
 if TYPE_CHECKING:
     from engines.datastores.search.dense import DenseStore

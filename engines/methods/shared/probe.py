@@ -16,7 +16,7 @@ from engines.datastores.storage import catalog
 from engines.errors import UsageProblem
 from engines.methods.drafter import Resources
 from engines.model.feature_request import Tap
-from engines.report.event_types import Draft, Retrieval
+from engines.report.events import Draft, Retrieval
 from engines.request import Request
 
 if TYPE_CHECKING:

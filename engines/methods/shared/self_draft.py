@@ -18,7 +18,7 @@ from engines.methods.notes import Note, labelled
 from engines.methods.options import Option
 from engines.methods.shared.chain import Chain
 from engines.methods.shared.predictor import ModelPredictor
-from engines.report.event_types import Layers, Origin
+from engines.report.events import Layers, Origin
 
 if TYPE_CHECKING:
     from engines.model.causal_model import CausalModel

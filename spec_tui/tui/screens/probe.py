@@ -12,8 +12,7 @@ from textual.widgets import Input, Static
 
 from engines.datastores.events import Probed, ProbeDraft, Refused
 from engines.methods.options import Option
-from engines.report.event_types import Emitted
-from engines.report.events import Round
+from engines.report.events import Emitted, Round
 from engines.report.run_state import Log, RunState, TokenState
 from spec_tui.present.text import one_line
 from spec_tui.session import shell_lines as command

@@ -5,8 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 
 from engines.laws import LawSpec
-from engines.report.event_types import Trial
-from engines.report.events import Round
+from engines.report.events import Round, Trial
 from spec_tui.present.text import visible
 from spec_tui.tui.widgets.strip_panel import fit
 from spec_tui.tui.widgets.styled_widget import marked

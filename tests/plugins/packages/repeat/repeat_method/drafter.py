@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engines.core.tree import DraftTree
 from engines.methods.drafter import Drafter, Resources
-from engines.report.event_types import Origin
+from engines.report.events import Origin
 from repeat_method import RepeatNote
 
 
