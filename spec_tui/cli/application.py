@@ -24,8 +24,8 @@ def open_application(
 ) -> int:
     """Run the application on this terminal. Raises UsageProblem where there is none, or no datastore of a name."""
     _need_terminal("in a pipe or a script: spec-tui run PROMPT")
+    from spec_tui.session.settings import check_datastores
     from spec_tui.tui.app import run_app
-    from spec_tui.tui.settings import check_datastores
 
     check_datastores(datastores)
 

@@ -14,12 +14,12 @@ from textual.screen import Screen
 from engines.errors import UsageProblem
 from engines.request import Request
 from spec_tui.present.styles import DARK_TOKENS, LIGHT_TOKENS
+from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.client import EngineClient, LoadRequest
+from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.chat_actions import APPLICATION
-from spec_tui.tui.chat_session import ChatSession
 from spec_tui.tui.screens.chat import ChatScreen
-from spec_tui.tui.settings import ChatSettings
 from spec_tui.tui.theme import THEMES
 
 

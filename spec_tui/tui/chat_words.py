@@ -14,10 +14,10 @@ from spec_tui.present import token_styles as marks
 from spec_tui.present.playback import speed_words
 from spec_tui.present.progress import short_progress
 from spec_tui.present.text import LOSSY, lossy, one_line
+from spec_tui.session.chat_session import PURPOSES, ChatSession, Turn
 from spec_tui.session.client import RecordedClient
-from spec_tui.tui.chat_session import PURPOSES, ChatSession, Turn
-from spec_tui.tui.datastore_jobs import DatastoreJob
-from spec_tui.tui.settings import changed, sampling_words
+from spec_tui.session.datastore_jobs import DatastoreJob
+from spec_tui.session.settings import changed, sampling_words
 from spec_tui.tui.widgets.strip_panel import Row, Span, bar
 from spec_tui.tui.widgets.transcript import Transcript
 

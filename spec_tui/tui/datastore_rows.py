@@ -12,14 +12,14 @@ from engines.hub.download_progress import in_bytes
 from engines.report.events import Ready
 from spec_tui.present.progress import amount, amount_done, rate_and_time_left
 from spec_tui.present.text import one_line
-from spec_tui.tui.settings import stores
+from spec_tui.session.settings import stores
 from spec_tui.tui.widgets.strip_panel import bar
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
     from engines.datastores.storage.catalog import CatalogEntry
-    from spec_tui.tui.chat_session import ChatSession
-    from spec_tui.tui.datastore_jobs import DatastoreJobs
+    from spec_tui.session.chat_session import ChatSession
+    from spec_tui.session.datastore_jobs import DatastoreJobs
 
 NONE = """There are no datastores yet.
 

@@ -12,7 +12,7 @@ from engines.methods.admg.rules import leave_out
 from engines.methods.shared.payoff import Payoff, payoff
 from engines.report.events import Layers
 from engines.report.run_state import RunState
-from spec_tui.tui.chat_session import REFUSED, ChatSession
+from spec_tui.session.chat_session import REFUSED, ChatSession
 from spec_tui.tui.price_words import off
 
 _FINE = 0.99  # thresholds from here on go by small steps

@@ -15,7 +15,7 @@ from engines.methods import MethodSpec, find, specs
 from engines.methods.options import Option
 from engines.report.events import Ready, Round, Started
 from engines.report.run_state import RunState
-from spec_tui.tui.settings import ChatSettings
+from spec_tui.session.settings import ChatSettings
 
 _OFF = 0.15  # of the curve, worth noticing
 _LEVEL = 2.0  # nodes of a tree's level that are verified, before any is seen

@@ -18,9 +18,9 @@ from engines.report.events import Failed, Ready
 from engines.report.run_state import RunState
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.playback import SPEEDS
+from spec_tui.session.chat_session import ChatSession, Happening
 from spec_tui.session.race_state import Point, RaceReplay, RaceState, timeline
-from spec_tui.tui.chat_session import ChatSession, Happening
-from spec_tui.tui.settings import ChatSettings, unavailable
+from spec_tui.session.settings import ChatSettings, unavailable
 
 FEWEST, MOST = 2, 6
 REPEATS = (1, 3, 6, 12)  # 6 are the fewest that give an interval of 95 %

@@ -17,9 +17,9 @@ from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sente
 from spec_tui.present.text import one_line, visible
 from spec_tui.present.token_styles import spans
 from spec_tui.session.race_state import RaceState
+from spec_tui.session.settings import changed
 from spec_tui.tui import chat_words as words
 from spec_tui.tui.race_controller import Moment, RaceController, missing
-from spec_tui.tui.settings import changed
 from spec_tui.tui.widgets.race_lanes import LaneView, filled
 from spec_tui.tui.widgets.race_table import Scores
 from spec_tui.tui.widgets.strip_panel import Row

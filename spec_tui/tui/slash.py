@@ -10,9 +10,9 @@ from engines import methods
 from engines.errors import UsageProblem
 from engines.laws import LAWS
 from engines.report.events import Ready
+from spec_tui.session.settings import SAMPLING, ChatSettings, stores, unavailable
 from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_actions import APPLICATION, CHAT
-from spec_tui.tui.settings import SAMPLING, ChatSettings, stores, unavailable
 
 # As typed, the sampling value it sets.
 _SAMPLING = {

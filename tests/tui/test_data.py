@@ -32,7 +32,7 @@ from engines.report.events import DatastoreInfo, Draft, Failed, Origin, Passage,
 from spec_tui.session import shell_lines as command
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.commands import BuildDatastore, EstimateDatastore
-from spec_tui.tui.datastore_jobs import DatastoreJobs
+from spec_tui.session.datastore_jobs import DatastoreJobs
 from spec_tui.tui.datastore_rows import DatastoreRow, about, source_words
 from spec_tui.tui.screens.probe import ProbePanel
 from spec_tui.tui.widgets.wrap import cells

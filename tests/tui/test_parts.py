@@ -20,11 +20,11 @@ from engines.request import Request
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present import token_styles as marks
 from spec_tui.present.token_facts import fate, marked_text
+from spec_tui.session.settings import ChatSettings, changed, unavailable
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import slash
 from spec_tui.tui.copying import offline, save_svg
 from spec_tui.tui.screens.inspector import explain
-from spec_tui.tui.settings import ChatSettings, changed, unavailable
 from spec_tui.tui.widgets.lines import clip, size
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, number, percent, telemetry
 from spec_tui.tui.widgets.strip_panel import bar, fit, title_row

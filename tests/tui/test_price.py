@@ -14,12 +14,12 @@ from engines.report.run_state import RunState, fold_all
 from engines.report.trace_v1 import upgraded
 from engines.request import Request
 from spec_tui.present.token_facts import budget_words
+from spec_tui.session.chat_session import Baseline
+from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import price_words as price
-from spec_tui.tui.chat_session import Baseline
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.screens.price import PriceScreen
-from spec_tui.tui.settings import ChatSettings
 from spec_tui.tui.widgets import price_rows
 from spec_tui.tui.widgets.price_panel import PricePanel
 from spec_tui.tui.widgets.price_rows import break_even, column_of, cost_plot, cost_top

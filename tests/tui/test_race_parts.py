@@ -18,8 +18,8 @@ from engines.report.run_state import RunState, fold_all
 from engines.request import Request
 from spec_tui.present.playback import SPEEDS
 from spec_tui.session.race_state import RaceReplay, timeline
+from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.race_controller import MOST, RaceSetup, missing, usual_lanes
-from spec_tui.tui.settings import ChatSettings
 from spec_tui.tui.widgets.race_lanes import LaneText
 from spec_tui.tui.widgets.race_table import COLUMNS, SORTS, ranked
 from spec_tui.tui.widgets.strip_plot import lines

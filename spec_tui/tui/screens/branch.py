@@ -18,9 +18,9 @@ from engines.request import Request
 from spec_tui.present.step.branching import Future, differences, first_difference, future, verdict
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import spans
+from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.tui import chat_words as words
 from spec_tui.tui.actions import Action, HasActions
-from spec_tui.tui.chat_session import ChatSession, Turn
 from spec_tui.tui.widgets.lines import Sides, clip
 from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.step_rows import visible_text

@@ -23,7 +23,7 @@ from spec_tui.tui.widgets.field import Field
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
-    from spec_tui.tui.chat_session import ChatSession
+    from spec_tui.session.chat_session import ChatSession
 
 INTERVAL = 0.1  # seconds between two checks for changes
 FIELDS = (

@@ -18,13 +18,13 @@ from engines.report.run_state import RunState
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import one_line
+from spec_tui.session.chat_session import ChatSession, Happening, Turn
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import layers_view as layers
 from spec_tui.tui import price_words as price
 from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.chat_actions import CHAT, PLAYBACK
-from spec_tui.tui.chat_session import ChatSession, Happening, Turn
 from spec_tui.tui.widgets.layers_panel import LayersPanel
 from spec_tui.tui.widgets.lines import Lines, Sides, size
 from spec_tui.tui.widgets.pane import Divider, Pane

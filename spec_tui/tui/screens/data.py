@@ -17,14 +17,14 @@ from engines.errors import SpecError
 from engines.hub.download_progress import in_bytes, in_time
 from spec_tui.present.text import one_line
 from spec_tui.session import shell_lines as command
+from spec_tui.session.settings import ChatSettings, stores
 from spec_tui.tui import datastore_rows as shown
 from spec_tui.tui.datastore_rows import DatastoreRow, rows
 from spec_tui.tui.screens.modal import Box, SpecModal
-from spec_tui.tui.settings import ChatSettings, stores
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
-    from spec_tui.tui.chat_session import ChatSession
+    from spec_tui.session.chat_session import ChatSession
 
 INTERVAL = 0.1  # seconds between two checks for changes
 WIDTH = 32  # columns of the facts, before the screen is laid out

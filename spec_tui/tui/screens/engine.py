@@ -16,10 +16,10 @@ from engines.methods import MethodSpec, find, specs
 from engines.methods.options import Option
 from engines.report.events import Ready
 from spec_tui.present.text import LOSSY, one_line
+from spec_tui.session.settings import SAMPLING, ChatSettings, unavailable
 from spec_tui.tui import price_words as price
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
-from spec_tui.tui.settings import SAMPLING, ChatSettings, unavailable
 from spec_tui.tui.widgets.field import Field
 from spec_tui.tui.widgets.styled_widget import STAND_OUT, marked
 

@@ -14,8 +14,8 @@ from engines.report.run_state import RunState, TokenState
 from spec_tui.present import audit_words as verdict
 from spec_tui.present.text import sanitise, visible
 from spec_tui.present.token_facts import facts, fate, origins_of
+from spec_tui.session.chat_session import ChatSession
 from spec_tui.tui.actions import Action
-from spec_tui.tui.chat_session import ChatSession
 from spec_tui.tui.screens import trials
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.strip_panel import bar, fit

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from engines.race.lanes import Lane
+from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.screens.engine import EngineScreen
-from spec_tui.tui.settings import ChatSettings
 
 
 class LaneScreen(EngineScreen):

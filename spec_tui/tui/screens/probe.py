@@ -23,8 +23,8 @@ from spec_tui.tui.widgets.strip_panel import Row, StripPanel, title_row
 from spec_tui.tui.widgets.tree_panel import tree_rows
 
 if TYPE_CHECKING:
-    from spec_tui.tui.chat_session import ChatSession
-    from spec_tui.tui.datastore_jobs import Question
+    from spec_tui.session.chat_session import ChatSession
+    from spec_tui.session.datastore_jobs import Question
 
 INTERVAL = 0.05  # seconds between two checks for changes
 TREE_ROWS = 14  # most rows of a draft's tree

@@ -18,11 +18,11 @@ from engines.race.lanes import Lane
 from spec_tui.present import token_styles
 from spec_tui.present.playback import speed_words
 from spec_tui.present.text import one_line
+from spec_tui.session.chat_session import ChatSession, Happening
 from spec_tui.session.race_state import RaceState
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import race_words
 from spec_tui.tui.actions import Action, HasActions
-from spec_tui.tui.chat_session import ChatSession, Happening
 from spec_tui.tui.race_controller import RaceController, RaceSetup
 from spec_tui.tui.widgets.lines import Lines, Sides
 from spec_tui.tui.widgets.pane import Divider, Pane

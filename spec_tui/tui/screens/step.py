@@ -22,10 +22,10 @@ from spec_tui.present.step.phases import StepPosition, event_of
 from spec_tui.present.step.player import SPEEDS, StepPlayer, score
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import spans
+from spec_tui.session.chat_session import ChatSession, Turn
+from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_words as words
 from spec_tui.tui.actions import Action, HasActions, can
-from spec_tui.tui.chat_session import ChatSession, Turn
-from spec_tui.tui.settings import ChatSettings
 from spec_tui.tui.widgets.lines import Sides
 from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.step_panels import (

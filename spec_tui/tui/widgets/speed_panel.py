@@ -10,7 +10,7 @@ from engines.methods import drafts_nothing
 from engines.report.run_state import RunState, rate_now, rates
 from spec_tui.present.text import LOSSY, lossy
 from spec_tui.present.token_styles import SOURCES, proposer, spans
-from spec_tui.tui.chat_session import Baseline
+from spec_tui.session.chat_session import Baseline
 from spec_tui.tui.price_words import SpeedEstimate
 from spec_tui.tui.widgets import price_rows
 from spec_tui.tui.widgets.lines import clip

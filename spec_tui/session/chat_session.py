@@ -17,9 +17,9 @@ from engines.request import Request
 from engines.wire import Event
 from spec_tui.present.narration import question
 from spec_tui.session.client import EngineClient, LoadRequest, RecordedClient
+from spec_tui.session.datastore_jobs import DatastoreJobs
 from spec_tui.session.replay_client import request_of
-from spec_tui.tui.datastore_jobs import DatastoreJobs
-from spec_tui.tui.settings import ChatSettings
+from spec_tui.session.settings import ChatSettings
 
 Phase = Literal["loading", "ready", "failed", "dead"]
 Happening = Literal["loading", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline",
