@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from engines import methods
-from engines.bench.hf_generate import GenerateLane
+from engines.bench.hf_generate import GenerateLane, TokenTimes
 from engines.bench.suite import Suite
-from engines.bench.token_times import TokenTimes
 from engines.race.events import LaneFinished
 from engines.race.interval import MedianInterval
 from engines.race.lanes import Lane

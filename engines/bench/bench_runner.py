@@ -6,36 +6,20 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from engines import machine
-from engines.bench.hf_generate import GenerateLane
+from engines.bench.hf_generate import GenerateLane, TokenTimes
 from engines.bench.suite import Case, Suite
-from engines.bench.token_times import TokenTimes
 from engines.errors import SpecError, UsageProblem
 from engines.race.lanes import Lane
-from engines.race.runner import Racer
 from engines.report.answer import Answer
-from engines.report.events import Audited, Finished, Prefilled, Ready, Round, RunEvent, Started
+from engines.report.events import Audited, Finished, Prefilled, Round, RunEvent, Started
 from engines.request import Request
 
-
-class BenchDecoder(Racer, Protocol):
-    """What a benchmark needs of a loaded model: ``engines.runtime.Runtime``, or a stand-in of the tests."""
-
-    ready: Ready
-
-    def prompt_length(self, request: Request) -> int: ...
-
-
-class GenerateRunner(Protocol):
-    """Who runs generate: ``engines.bench.generate_runs.Generator``, or a stand-in of the tests."""
-
-    token_times: TokenTimes | None
-
-    def run(self, request: Request, lane: GenerateLane, cancelled: Callable[[], bool]) -> Iterator[RunEvent]: ...
-
-    def memory(self, lane: GenerateLane, rows: int) -> int: ...
+if TYPE_CHECKING:
+    from engines.bench.generate_runs import Generator
+    from engines.runtime import Runtime
 
 
 @dataclass(slots=True)
@@ -47,8 +31,8 @@ class BenchRunner:
         token_times: of the last run that ended.
     """
 
-    decoder: BenchDecoder
-    generator: GenerateRunner | None = None
+    decoder: Runtime
+    generator: Generator | None = None
     token_times: TokenTimes | None = None
 
     def run(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[RunEvent]:
@@ -71,12 +55,9 @@ class BenchRunner:
             rounds += isinstance(event, Round)
             yield event
 
-    def audit(
-        self, answer: Answer, cancelled: Callable[[], bool] = lambda: False,
-        progress: Callable[[float], None] = lambda done: None,
-    ) -> Audited | None:
-        """Any lane's answer against our target, read plainly."""
-        return self.decoder.audit(answer, cancelled, progress)
+    def audit(self, answer: Answer, *watched: Callable) -> Audited | None:
+        """Any lane's answer against our target, read plainly; ``watched`` as ``Runtime.audit`` has it."""
+        return self.decoder.audit(answer, *watched)
 
     def forget(self) -> None:
         self.decoder.forget()
@@ -113,10 +94,9 @@ def fitting(runner: BenchRunner, suite: Suite, request: Request) -> tuple[Suite,
     limit = runner.decoder.ready.context_limit
 
     def fits(case: Case) -> bool:
-        turns = [("user", turn) for turn in case.turns]
-        lengths = [runner.decoder.prompt_length(replace(request, conversation=(*request.conversation, turn)))
-                   for turn in turns]
-        return sum(lengths) + (len(turns) - 1) * request.max_new_tokens < limit
+        lengths = [runner.decoder.prompt_length(replace(request, conversation=(*request.conversation, ("user", turn))))
+                   for turn in case.turns]
+        return sum(lengths) + (len(lengths) - 1) * request.max_new_tokens < limit
 
     kept = suite.where(fits)
     if not kept.cases:
@@ -130,15 +110,15 @@ def fitting(runner: BenchRunner, suite: Suite, request: Request) -> tuple[Suite,
     return kept, [f"questions too long for the context of {limit} tokens are left out: {words}"]
 
 
-def facts(decoder: BenchDecoder, starts: Iterable[Started]) -> dict[str, Any]:
+def facts(decoder: Runtime, starts: Iterable[Started]) -> dict[str, Any]:
     """On what a benchmark ran: the machine, the versions, the models and what decodes them, as a reader needs it to
     judge the numbers. Plain data; names of models as they were given. ``starts`` are those of its runs."""
     started = next((start for start in starts if start.versions), None)  # generate does not report them
     ready, total = decoder.ready, machine.ram()[0]
-    draft = getattr(decoder, "draft", None)
-    models = {"target": _model(ready.model, ready.parameters, ready.backend)}
+    models = {"target": {"name": ready.model, "parameters": ready.parameters, "backend": ready.backend}}
     if ready.draft_model:
-        models["draft model"] = _model(ready.draft_model, ready.draft_parameters, getattr(draft, "backend", None))
+        models["draft model"] = {"name": ready.draft_model, "parameters": ready.draft_parameters,
+                                 "backend": getattr(decoder.draft, "backend", None)}
     return {
         "machine": {
             **(started.machine if started else {}), "model": machine.processor(), "device": ready.device,
@@ -151,7 +131,3 @@ def facts(decoder: BenchDecoder, starts: Iterable[Started]) -> dict[str, Any]:
         "models": models,
         "price": [list(point) for point in ready.price],
     }
-
-
-def _model(name: str, parameters: int | None, backend: str | None) -> dict[str, Any]:
-    return {"name": name, "parameters": parameters, "backend": backend}

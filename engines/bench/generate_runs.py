@@ -13,8 +13,7 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
-from engines.bench.hf_generate import GenerateLane
-from engines.bench.token_times import TokenTimes
+from engines.bench.hf_generate import GenerateLane, TokenTimes
 from engines.errors import RunFailed, first_line
 from engines.hub.model_files import TrustPolicy
 from engines.hub.model_source import locate

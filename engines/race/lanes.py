@@ -34,7 +34,8 @@ class Lane:
     @property
     def label(self) -> str:
         """The lane as it is written on the command line: ``rest:c=16:datastore=notes``."""
-        return ":".join([self.engine, *(f"{name}={_written(value)}" for name, value in self.given().items())])
+        given = {n: str(v).lower() if isinstance(v, bool) else v for n, v in self.given().items()}
+        return ":".join([self.engine, *(f"{name}={value}" for name, value in given.items())])
 
     def given(self) -> dict[str, Any]:
         """What ``make_lane`` makes this lane of."""
@@ -160,7 +161,3 @@ def make_lane(engine: str, given: dict[str, Any]) -> Lane:
     spec.parse(options)  # all together may be refused where each alone is not
     known = {option.name: option for option in spec.options}
     return Lane(engine, {name: known[name].parse(value) for name, value in options.items()}, stores)
-
-
-def _written(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -21,7 +21,7 @@ Audit = Callable[[Answer], Audited | None]
 def compare(answers: Mapping[Key, Answer], audit: Audit, audit_all: bool) -> Iterator[RunEvent | RaceEvent]:
     """``Audited`` for the answers that differ (or for all), then ``Compared`` for each pair of lanes that ran on a
     prompt. Equal answers are audited once; where an audit fails, the pair stays unchecked."""
-    pairs = _pairs(answers)
+    pairs = list(_pairs(answers))
     doubtful = {key for pair in pairs if pair.verdict == "unchecked" for key in _keys(pair)}
     wanted = sorted(answers) if audit_all else sorted(doubtful)
     done: dict[Answer, Audited | None] = {}
@@ -53,27 +53,24 @@ def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
     return differing if differing < max(len(a), len(b)) else None
 
 
-def _pairs(answers: Mapping[Key, Answer]) -> list[Compared]:
+def _pairs(answers: Mapping[Key, Answer]) -> Iterator[Compared]:
     """Every pair of lanes on every prompt, with what can be said without audits."""
-    return [pair for prompt in sorted({key[2] for key in answers}) for pair in _pairs_of(answers, prompt)]
-
-
-def _pairs_of(answers: Mapping[Key, Answer], prompt: int) -> Iterator[Compared]:
-    ran: dict[int, list[int]] = {}
-    for lane, repeat, _ in sorted(key for key in answers if key[2] == prompt):
-        ran.setdefault(lane, []).append(repeat)
-    for first, second in combinations_with_replacement(ran, 2):
-        differing, by_design = [], False
-        for r in ran[second]:
-            other = r if first != second and r in ran[first] else ran[first][0]
-            pair = answers[first, other, prompt], answers[second, r, prompt]
-            at = first_difference(pair[0].tokens, pair[1].tokens)
-            differing += [(at, other, r)] if at is not None else []
-            by_design = by_design or any(_may_differ(answer) for answer in pair)
-        if differing:
-            yield Compared(first, second, prompt, "by design" if by_design else "unchecked", *min(differing))
-        elif first != second:
-            yield Compared(first, second, prompt, "same")
+    ran: dict[int, dict[int, list[int]]] = {}  # by prompt and lane the repeats
+    for lane, repeat, prompt in sorted(answers):
+        ran.setdefault(prompt, {}).setdefault(lane, []).append(repeat)
+    for prompt, lanes in sorted(ran.items()):
+        for first, second in combinations_with_replacement(lanes, 2):
+            differing, by_design = [], False
+            for r in lanes[second]:
+                other = r if first != second and r in lanes[first] else lanes[first][0]
+                pair = answers[first, other, prompt], answers[second, r, prompt]
+                at = first_difference(pair[0].tokens, pair[1].tokens)
+                differing += [(at, other, r)] if at is not None else []
+                by_design = by_design or any(_may_differ(answer) for answer in pair)
+            if differing:
+                yield Compared(first, second, prompt, "by design" if by_design else "unchecked", *min(differing))
+            elif first != second:
+                yield Compared(first, second, prompt, "same")
 
 
 def _may_differ(answer: Answer) -> bool:

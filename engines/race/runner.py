@@ -105,20 +105,19 @@ class _Runner:
                 for lane in order(len(asked.lanes), repeat * len(self.turns) + prompt, asked.request.seed):
                     if lane not in self.out and not self.cancelled():
                         yield from self._run(lane, repeat, prompt)
-        yield from compare(self.answers, self._audit, asked.audit)
+        yield from compare(
+            self.answers, lambda answer: None if self.cancelled() else self.racer.audit(answer, self.cancelled),
+            asked.audit,
+        )
         yield RaceFinished("cancelled" if self.cancelled() else "done")
-
-    def _audit(self, answer: Answer) -> Audited | None:
-        return None if self.cancelled() else self.racer.audit(answer, self.cancelled)
 
     def _warm_up(self) -> Iterator[RunEvent | RaceEvent]:
         for lane in order(len(self.asked.lanes), 0, self.asked.request.seed):
             if self.cancelled():
                 return
-            yield self._next(lane, 0, 0, warm_up=True)
             request = self._request(lane, 0)
             request = replace(request, max_new_tokens=min(WARM_UP, request.max_new_tokens))
-            self._cool()
+            yield self._next(lane, 0, 0, warm_up=True)
             try:
                 for _ in self.racer.run(request, self.cancelled):
                     pass
@@ -128,7 +127,6 @@ class _Runner:
     def _run(self, lane: int, repeat: int, prompt: int) -> Iterator[RunEvent | RaceEvent]:
         whose, request = LaneEvents(lane, repeat, prompt), self._request(lane, prompt)
         yield self._next(lane, repeat, prompt)
-        self._cool()
         gc.collect()  # so that the garbage of earlier lanes is not collected on this one's time
         if self.asked.live:
             yield whose
@@ -151,12 +149,13 @@ class _Runner:
             yield from events
 
     def _next(self, lane: int, repeat: int, prompt: int, warm_up: bool = False) -> LaneStarted:
-        self.step += 1
-        return LaneStarted(lane, repeat, prompt, self.step, self.steps, warm_up)
-
-    def _cool(self) -> None:
+        """Begin a run as a fresh process would, with empty caches and nothing learned."""
         self.racer.forget()
         self.racer.forget_acceptance()
+        self.step += 1
+        return LaneStarted(
+            lane=lane, repeat=repeat, prompt=prompt, step=self.step, steps=self.steps, warm_up=warm_up
+        )
 
     def _request(self, lane: int, prompt: int) -> Request:
         """What this lane is asked: the conversation up to this turn."""

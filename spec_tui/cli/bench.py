@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,13 +12,12 @@ from typer import Option
 
 from engines import methods
 from engines.bench.bench_results import BenchResults
-from engines.bench.bench_runner import BenchDecoder, BenchRunner, able, facts, fitting
+from engines.bench.bench_runner import BenchRunner, able, facts, fitting
 from engines.bench.hf_generate import generate_lanes
 from engines.bench.suite import Suite, parse, shipped
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
 from engines.hub.model_files import TrustPolicy
 from engines.race.lanes import Lane, Race
-from engines.request import Request
 from spec_tui.cli.compare import REPEATS, RaceFormat, RaceProgress, SingleLanes, ended, follow, named
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import GenerationOptions, ModelOptions
@@ -27,6 +26,7 @@ from spec_tui.cli.run import load_decoder
 from spec_tui.export.bench_report import SCHEMA, WRITERS, Report
 
 if TYPE_CHECKING:
+    from engines.runtime import Runtime
     from spec_tui.session.client import LoadRequest
 
 RESULTS, RUNS, TABLES = "results.json", "runs.csv", "tables.md"
@@ -65,24 +65,18 @@ def bench(
     asked = Race(lanes, request, questions.prompts, count, audit=generation.audit)
     asked.check()
     folder = BenchFolder(out) if out is not None else None
-    decoder = load_decoder(models.load)
-    entry = enter(decoder, asked, questions, models.load, not no_peers)
-    return _run(entry, folder, format)
+    runner = BenchRunner(load_decoder(models.load))
+    asked, questions, left_out = enter(runner, asked, questions, models.load, not no_peers)
+    for sentence in left_out:
+        narrate(f"note: {sentence}")
+    return _run(runner, asked, questions, left_out, folder, format)
 
 
-@dataclass
-class BenchEntry:
-    """What takes part: a race of our lanes and those of generate on the questions that fit, and what was left out."""
-
-    runner: BenchRunner
-    asked: Race
-    suite: Suite
-    left_out: list[str] = field(default_factory=list)
-
-
-def enter(decoder: BenchDecoder, asked: Race, suite: Suite, load: LoadRequest, beside_generate: bool) -> BenchEntry:
-    """Find out what can take part. Raises SpecError where nothing can."""
-    runner = BenchRunner(decoder)
+def enter(
+    runner: BenchRunner, asked: Race, suite: Suite, load: LoadRequest, beside_generate: bool
+) -> tuple[Race, Suite, list[str]]:
+    """What takes part: a race of our lanes and those of generate, on the questions that fit; and what is left out.
+    Raises SpecError where nothing can run."""
     suite, left_out = fitting(runner, suite, asked.request)
     first = ("user", suite.cases[0].turns[0])
     trial = replace(asked.request, conversation=(*asked.request.conversation, first))
@@ -93,25 +87,18 @@ def enter(decoder: BenchDecoder, asked: Race, suite: Suite, load: LoadRequest, b
     if beside_generate and asked.request.temperature > 0:
         left_out.append("generate is left out: above temperature 0 its texts, and so its work, are not ours")
     elif beside_generate:
-        found, problems = _generate(runner, lanes, trial, load)
+        wanted = generate_lanes(lanes)
+        narrate("loading the models once more, for transformers.generate")
+        try:
+            runner.generator = load_generator(runner.decoder, any(lane.call.assisted for lane in wanted), load)
+            found, problems = able(runner, wanted, trial)
+        except ModelUnavailable as error:
+            found, problems = (), [f"generate is left out: {error.message}"]
         lanes, left_out = (*lanes, *found), left_out + problems
-    return BenchEntry(runner, replace(asked, lanes=lanes, prompts=suite.prompts), suite, left_out)
+    return replace(asked, lanes=lanes, prompts=suite.prompts), suite, left_out
 
 
-def _generate(
-    runner: BenchRunner, lanes: tuple[Lane, ...], trial: Request, load: LoadRequest
-) -> tuple[tuple[Lane, ...], list[str]]:
-    """Load plain models for generate; its lanes, and what of them is left out."""
-    wanted = generate_lanes(lanes)
-    narrate("loading the models once more, for transformers.generate")
-    try:
-        runner.generator = load_generator(runner.decoder, any(lane.call.assisted for lane in wanted), load)
-    except ModelUnavailable as error:
-        return (), [f"generate is left out: {error.message}"]
-    return able(runner, wanted, trial)
-
-
-def load_generator(decoder: BenchDecoder, draft: bool, load: LoadRequest):
+def load_generator(decoder: Runtime, draft: bool, load: LoadRequest):
     """Who runs generate. Raises ModelUnavailable."""
     from engines.bench import generate_runs
 
@@ -120,17 +107,16 @@ def load_generator(decoder: BenchDecoder, draft: bool, load: LoadRequest):
     return generate_runs.Generator(*models, decoder)
 
 
-def _run(entry: BenchEntry, folder: BenchFolder | None, format: RaceFormat) -> int:
+def _run(
+    runner: BenchRunner, asked: Race, suite: Suite, left_out: list[str], folder: BenchFolder | None, format: RaceFormat
+) -> int:
     """Run, write what there is, also of what was interrupted. Returns the exit code. Raises SpecError."""
-    runner, asked = entry.runner, entry.asked
-    results = BenchResults(entry.suite, lambda: runner.token_times)
-    for sentence in entry.left_out:
-        narrate(f"note: {sentence}")
+    results = BenchResults(suite, lambda: runner.token_times)
     gc.collect()
     gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
     follow(runner, asked, results, RaceProgress(asked, _PAUSE))
     starts = (run.state.started for run in results.runs.values() if run.state.started)
-    report = Report(results, asked, facts(runner.decoder, starts), entry.left_out)
+    report = Report(results, asked, facts(runner.decoder, starts), left_out)
     problem = None
     if folder is not None and results.complete:
         try:

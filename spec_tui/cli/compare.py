@@ -156,35 +156,24 @@ def ended(result: RaceResult, asked: Race, bugs: bool) -> int:
     """Say what went wrong. Returns the exit code; ``bugs``: a text was found to be wrong."""
     broke = [run for run in result.runs.values() if run.failed]
     for run in broke:
-        narrate(f"spec-tui: {asked.labels[run.lane]}: {run.failed.message}")
-        if run.failed.hint:
-            narrate(f"  {run.failed.hint}")
+        hint = f"\n  {run.failed.hint}" if run.failed.hint else ""
+        narrate(f"spec-tui: {asked.labels[run.lane]}: {run.failed.message}{hint}")
     if result.finished is None or result.finished.reason == "cancelled":
-        narrate(f"spec-tui: interrupted; {len(result.complete)} of {_runs(asked, result)} runs are complete")
+        runs = len(asked.lanes) * asked.repeats * (result.started.prompts if result.started else 1)
+        narrate(f"spec-tui: interrupted; {len(result.complete)} of {runs} runs are complete")
         return INTERRUPTED
     return FAILED if bugs or broke else 0
 
 
-def _runs(asked: Race, result: RaceResult) -> int:
-    return len(asked.lanes) * asked.repeats * (result.started.prompts if result.started else 1)
-
-
-class RaceProgress:
+class RaceProgress(Status):
     """Which lane runs and how long it will take, on stderr, and nothing while one does: a line that replaces itself on
     a terminal, a line for each finished run in a pipe, though not within ``pause`` seconds of the one before."""
 
     def __init__(self, asked: Race, pause: float = 0.0) -> None:
+        super().__init__()
         self._asked, self._labels, self._pause = asked, asked.labels, pause
-        self._status = Status()
         self._step = (0, 1)
         self._began = self._said = perf_counter()
-
-    def __enter__(self) -> RaceProgress:
-        self._status.__enter__()
-        return self
-
-    def __exit__(self, *error) -> None:
-        self._status.__exit__(*error)
 
     def show(self, event: Event) -> None:
         if isinstance(event, LaneStarted):
@@ -194,8 +183,8 @@ class RaceProgress:
             what = "warm-up" if event.warm_up else f"repeat {event.repeat + 1} of {self._asked.repeats}"
             prompt = f", prompt {event.prompt + 1}" if self._asked.prompts else ""
             stage = f"{self._labels[event.lane]}, {what}{prompt}{self._left(event.step - 1)}"
-            self._status.show(Loading(stage, (event.step - 1) / event.steps))
-        elif isinstance(event, LaneFinished) and not self._status.shown:
+            super().show(Loading(stage, (event.step - 1) / event.steps))
+        elif isinstance(event, LaneFinished) and not self.shown:
             step, steps = self._step
             if perf_counter() - self._said < self._pause and step < steps:
                 return
@@ -204,7 +193,7 @@ class RaceProgress:
             label = one_line(self._labels[event.lane])
             narrate(f"{step} of {steps}: {label}: {event.tokens} tokens{rate}{self._left(step)}")
         elif isinstance(event, Auditing):
-            self._status.show(Loading("auditing", event.done))
+            super().show(Loading("auditing", event.done))
 
     def _left(self, done: int) -> str:
         """The time that is left if it goes on as before, of races that take a while; "" as long as nothing is known."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engines.bench.bench_results import BenchResults
-from engines.bench.hf_generate import GenerateLane, generate_lanes
+from engines.bench.hf_generate import GenerateLane, TokenTimes, generate_lanes
 from engines.bench.suite import Suite, parse
-from engines.bench.token_times import TokenTimes
 from engines.race.events import (
     Compared,
     LaneEvents,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engines.bench import published
-from engines.bench.hf_generate import generate_lanes
-from engines.bench.token_times import TokenTimes
+from engines.bench.hf_generate import TokenTimes, generate_lanes
 from engines.methods import specs
 from engines.race.lanes import Lane, parse_lanes
 from tests.bench.made import LANES, pace, standings

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from engines.bench.token_times import TokenTimes
+from engines.bench.hf_generate import TokenTimes
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.race import runner
 from engines.report.events import Draft, Emitted, Finished, Prefilled, Round, Started
