@@ -25,9 +25,8 @@ from spec_tui.tui import chat_words as words
 from spec_tui.tui import slash
 from spec_tui.tui.copying import offline, save_svg
 from spec_tui.tui.screens.inspector import explain
-from spec_tui.tui.widgets.lines import clip, size
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, number, percent, telemetry
-from spec_tui.tui.widgets.strip_panel import bar, fit, title_row
+from spec_tui.tui.widgets.strip_panel import bar, clip, fit, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 from spec_tui.tui.widgets.tree_panel import TreePanel
 from spec_tui.tui.widgets.wrap import cells

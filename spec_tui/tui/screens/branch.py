@@ -21,10 +21,8 @@ from spec_tui.present.token_styles import spans
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.tui import chat_words as words
 from spec_tui.tui.actions import Action, HasActions
-from spec_tui.tui.widgets.lines import Sides, clip
-from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.step_rows import visible_text
-from spec_tui.tui.widgets.strip_panel import Row, StripPanel, fit, title_row
+from spec_tui.tui.widgets.strip_panel import Divider, Pane, Row, Sides, StripPanel, clip, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns
 from spec_tui.tui.widgets.wrap import GUTTER, Tok, Wrapper
 

@@ -26,11 +26,9 @@ from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.chat_actions import CHAT, PLAYBACK
 from spec_tui.tui.widgets.layers_panel import LayersPanel
-from spec_tui.tui.widgets.lines import Lines, Sides, size
-from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.prompt_box import PromptBox
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
-from spec_tui.tui.widgets.strip_panel import title_row
+from spec_tui.tui.widgets.strip_panel import Divider, Lines, Pane, Sides, size, title_row
 from spec_tui.tui.widgets.styled_widget import marked
 from spec_tui.tui.widgets.transcript import Block, Transcript
 from spec_tui.tui.widgets.tree_panel import TreePanel

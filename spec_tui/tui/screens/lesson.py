@@ -10,8 +10,8 @@ from spec_tui.learn.walk import Walk
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.step import StepScreen
 from spec_tui.tui.widgets.lesson_panel import LessonExplaining, LessonText, LessonTimeline
-from spec_tui.tui.widgets.lines import Sides
 from spec_tui.tui.widgets.step_panels import Timeline
+from spec_tui.tui.widgets.strip_panel import Sides
 
 _END = "That was the lesson: → leads to the next one."
 

@@ -24,12 +24,11 @@ from spec_tui.tui import chat_words as words
 from spec_tui.tui import race_words
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.race_controller import RaceController, RaceSetup
-from spec_tui.tui.widgets.lines import Lines, Sides
-from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.prompt_box import PromptBox
 from spec_tui.tui.widgets.race_lanes import RaceLanes
 from spec_tui.tui.widgets.race_plot import RacePlot
 from spec_tui.tui.widgets.race_table import SORTS, RaceTable, ranked
+from spec_tui.tui.widgets.strip_panel import Divider, Lines, Pane, Sides
 
 MOVING, WATCHING, RESTING = 1 / 15, 1 / 4, 1 / 10  # seconds between two frames: of what moves, of timed lanes, else
 

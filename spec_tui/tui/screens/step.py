@@ -26,8 +26,6 @@ from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_words as words
 from spec_tui.tui.actions import Action, HasActions, can
-from spec_tui.tui.widgets.lines import Sides
-from spec_tui.tui.widgets.pane import Divider, Pane
 from spec_tui.tui.widgets.step_panels import (
     Doing,
     Explaining,
@@ -37,6 +35,7 @@ from spec_tui.tui.widgets.step_panels import (
     StepTree,
     Timeline,
 )
+from spec_tui.tui.widgets.strip_panel import Divider, Pane, Sides
 
 TICKS = 10  # a second, of the clock while playing
 _FIGURES = ("round", "drafted", "accepted", "gained")

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from engines.methods.shared.payoff import Payoff
 from spec_tui.tui.layers_view import LayersView
-from spec_tui.tui.widgets.lines import clip
 from spec_tui.tui.widgets.price_rows import style_of
-from spec_tui.tui.widgets.strip_panel import Row, Span, bar, fit
+from spec_tui.tui.widgets.strip_panel import Row, Span, bar, clip, fit
 
 NAME = 14  # columns of what a row is of
 

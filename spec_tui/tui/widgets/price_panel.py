@@ -14,9 +14,8 @@ from spec_tui.present.token_facts import budget_words
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.price_words import DraftCosts, SpeedEstimate, conclusion, off, seen, share
 from spec_tui.tui.widgets import price_rows
-from spec_tui.tui.widgets.lines import clip, size
 from spec_tui.tui.widgets.price_rows import BEST, HERE, PAPER
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit
+from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, size
 
 BESIDE = 150  # columns from which the two plots stand side by side
 NAME, CELL = 18, 7  # columns of the table

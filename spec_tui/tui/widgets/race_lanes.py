@@ -11,8 +11,7 @@ from textual.message import Message
 from engines.report.run_state import RunState
 from spec_tui.present import token_styles
 from spec_tui.present.text import LOSSY, one_line, sanitise
-from spec_tui.tui.widgets.lines import clip, size
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, fit, title_row
+from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, size, title_row
 from spec_tui.tui.widgets.wrap import Line, Tok, Wrapper
 
 NARROWEST = 28  # columns of a lane beside others

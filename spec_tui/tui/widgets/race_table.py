@@ -11,8 +11,7 @@ from engines.race.result import LaneFigures
 from spec_tui.present.tables import interval, length, memory, milliseconds, number, share
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import spans
-from spec_tui.tui.widgets.lines import clip, size
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
+from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns
 
 MARKS = {"same": "✓", "tie": "≈", "BUG": "✗", "by design": "≠", "unchecked": "?"}

@@ -13,8 +13,7 @@ from spec_tui.present.token_styles import SOURCES, proposer, spans
 from spec_tui.session.chat_session import Baseline
 from spec_tui.tui.price_words import SpeedEstimate
 from spec_tui.tui.widgets import price_rows
-from spec_tui.tui.widgets.lines import clip
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, fit, title_row
+from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 
 DEPTHS = 5  # depths shown where there is little room

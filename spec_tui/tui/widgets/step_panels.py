@@ -13,8 +13,7 @@ from spec_tui.present.step.phases import StepPosition, event_of, phases_of, titl
 from spec_tui.present.step.player import MOST, StepPlayer, score
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets import step_rows
-from spec_tui.tui.widgets.lines import clip, size
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
+from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns
 from spec_tui.tui.widgets.tree_panel import tree_rows
 

@@ -1,4 +1,4 @@
-"""A panel made of finished lines: only the lines that changed are drawn again."""
+"""Widgets made of finished lines, of which only those that changed are drawn again, and the parts of such lines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.containers import Container
 from textual.geometry import Region
 from textual.strip import Strip
 
@@ -99,6 +100,69 @@ class StripPanel(Inked):
         return out
 
 
+class Lines(StripPanel):
+    """Rows given from outside."""
+
+    def show(self, *rows: Row) -> None:
+        """Show these."""
+        self._given = list(rows)
+        self.update_rows()
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        return [clip(row, width) for row in getattr(self, "_given", [])]
+
+
+class Sides(StripPanel):
+    """One row: something at the left, something at the right. The left side gives way first, then the right one's end.
+
+    ``heads`` names the widget whose heading this is.
+    """
+
+    heads = ""
+
+    @property
+    def titled_focus(self) -> bool:
+        focused = self.screen.focused
+        return bool(self.heads) and focused is not None and focused.id == self.heads
+
+    def show(self, left: Row, right: Row = ()) -> None:
+        """Show these."""
+        self._left, self._right = left, right
+        self.update_rows()
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        left, right = getattr(self, "_left", ()), getattr(self, "_right", ())
+        if not right:
+            return [clip(left, width)]
+        room = width - size(left) - size(right)
+        if room < 1:
+            kept = width - size(right) - 2
+            if kept < 12:
+                return [clip(right, width)]
+            left = clip(left, kept)
+            room = width - size(left) - size(right)
+        return [[*left, (" " * room, "text"), *right]]
+
+
+class Divider(StripPanel):
+    """A vertical line."""
+
+    DEFAULT_CSS = "Divider { width: 2; height: 1fr; }"
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        return [[("│ "[:width], "rule")]] * height
+
+
+class Pane(Container):
+    """Arranges its children and draws nothing: the screen below paints the background once for all.
+
+    Textual draws every container under a changed widget again, frame by frame, although its children cover it.
+    """
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        return []
+
+
 def title_row(width: int, title: str, state: str = "") -> Row:
     """A heading with a rule: the name at the left, the state at the right."""
     room = width - cells(title) - cells(state) - (3 if state else 2)
@@ -128,3 +192,21 @@ def bar(share: float, width: int) -> str:
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     full, rest = divmod(eighths, 8)
     return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+
+
+def size(row: Row) -> int:
+    """Columns of a row."""
+    return sum(cells(text) for text, _ in row)
+
+
+def clip(row: Row, width: int) -> Row:
+    """A row no wider than this."""
+    out: list[Span] = []
+    for text, style in row:
+        room = width - size(out)
+        if cells(text) > room:
+            while text and cells(text) > max(0, room - 1):
+                text = text[:-1]
+            return [*out, (text + "…", style)] if room > 0 else out
+        out.append((text, style))
+    return out
