@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engines.datastores.building import build_journal
 from engines.datastores.building import build_spec as orders
 from engines.datastores.building import sparse_build as building
 from engines.datastores.building.build_spec import BuildSpec, estimate_sparse
@@ -53,7 +54,7 @@ def folder(tmp_path):
 def often(monkeypatch):
     """Small batches, each committed."""
     monkeypatch.setattr(building, "_BATCH", 20)
-    monkeypatch.setattr(building, "_EVERY", -1.0)
+    monkeypatch.setattr(build_journal, "_EVERY", -1.0)
 
 
 def content(folder):
@@ -103,9 +104,10 @@ def test_the_same_bytes_where_little_was_committed_and_in_other_batches(folder, 
 
 KILLED = """
 import os, sys
+from engines.datastores.building import build_journal
 from engines.datastores.building import sparse_build as build
 from tests.datastores.conftest import Ids, Vocabulary
-build._BATCH, build._EVERY, steps = 20, -1.0, iter(range(%d))
+build._BATCH, build_journal._EVERY, steps = 20, -1.0, iter(range(%d))
 def progress(step):
     if next(steps, None) is None:
         os._exit(9)  # nothing is closed, flushed or unlocked
@@ -279,7 +281,7 @@ def test_an_unfinished_build_knows_what_it_was_begun_with(tokenizer, folder, mon
     with pytest.raises(Stop):
         orders.build(order, text_files([Path(folder.name)]), tokenizer, progress=stopping(1))
     assert orders.unfinished_build("cut") is None, "nothing was done"
-    monkeypatch.setattr(building, "_EVERY", -1.0)
+    monkeypatch.setattr(build_journal, "_EVERY", -1.0)
     with pytest.raises(Stop):
         orders.build(order, text_files([Path(folder.name)]), tokenizer, progress=stopping(1))
     kept = orders.unfinished_build("cut")

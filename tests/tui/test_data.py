@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.widgets import Static
 
+from engines.datastores.building import build_journal
 from engines.datastores.building import sparse_build as building
 from engines.datastores.building.build_spec import BuildSpec, unfinished_build
 from engines.datastores.building.sparse_build import build_sparse
@@ -150,7 +151,7 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
     for n in range(40):
         (folder / f"{n:02}.txt").write_text(f"this is file number {n}\n" * 2)
     monkeypatch.setattr(building, "_BATCH", 20)
-    monkeypatch.setattr(building, "_EVERY", -1.0)
+    monkeypatch.setattr(build_journal, "_EVERY", -1.0)
     whole = content(build_sparse("whole", text_files([folder]), tiny.tokenizer).folder)
     commit, gate, commits = building.BuildJournal.commit, threading.Event(), iter(range(1000))
 

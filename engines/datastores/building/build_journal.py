@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace as replaced
@@ -19,12 +20,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from engines.datastores.storage import catalog
-from engines.datastores.storage.manifest import FILE, File, Manifest, write_manifest
+from engines.datastores.storage.manifest import FILE, File, Manifest, checksum, sync, write_manifest
 from engines.errors import UsageProblem
 
 _JOURNAL = "journal"
 _DISK = {errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, getattr(errno, "EDQUOT", 0)}
-_CHUNK = 1 << 22
+_EVERY = 2.0  # seconds between two commits of a stage that goes on
 
 
 class BuildJournal:
@@ -42,6 +43,7 @@ class BuildJournal:
         self._spec = spec
         self._journal: dict[str, Any] = {}
         self._open: dict[str, IO[bytes]] = {}
+        self._committed = time.monotonic()
 
     @property
     def created(self) -> str:
@@ -75,6 +77,12 @@ class BuildJournal:
             self._journal["lengths"][path] = stream.seek(0, os.SEEK_END)
         self._journal["stages"][stage] = state
         self._write_journal()
+        self._committed = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether the last commit was some seconds ago."""
+        return time.monotonic() - self._committed > _EVERY
 
     def close(self) -> None:
         """Close the open files; what was not committed is cut off when they are opened again."""
@@ -98,28 +106,24 @@ class BuildJournal:
         sizes = {path: (self.folder / path).stat().st_size for path in files}
         total, done, listed = sum(sizes.values()), 0, []
         for path, array in sorted(files.items()):
-            digest = hashlib.sha256()
-            with open(self.folder / path, "rb") as stream:
-                while chunk := stream.read(_CHUNK):
-                    digest.update(chunk)
-                    done += len(chunk)
-                    progress(done, total)
-                os.fsync(stream.fileno())
+            digest = checksum(self.folder / path, lambda read, before=done: progress(before + read, total))
+            done += sizes[path]
             dtype, shape = array or (None, None)
-            listed.append(File(path=path, size=sizes[path], sha256=digest.hexdigest(), dtype=dtype, shape=shape))
+            listed.append(File(path=path, size=sizes[path], sha256=digest, dtype=dtype, shape=shape))
+            sync(self.folder / path)
         self._discard_others({_JOURNAL, *files})
         write_manifest(self.folder, replaced(manifest, files=tuple(listed)))
         return self._rename()
 
     def _rename(self) -> Path:
         target, old = self.folder.with_suffix(""), self.folder.with_suffix(".replaced" + catalog.PARTIAL)
-        _sync(self.folder / FILE)
-        _sync(self.folder)
+        sync(self.folder / FILE)
+        sync(self.folder)
         catalog.discard(old)
         if target.exists():
             os.replace(target, old)
         os.replace(self.folder, target)
-        _sync(target.parent)
+        sync(target.parent)
         (target / _JOURNAL).unlink()  # until here an interrupted build can continue
         catalog.discard(old)
         return target
@@ -160,8 +164,8 @@ class BuildJournal:
 def _read_journal(folder: Path) -> dict[str, Any]:
     """The journal on the disk; {} if it is incomplete or its files are."""
     try:
-        checksum, _, text = (folder / _JOURNAL).read_text("utf-8").partition("\n")
-        if checksum != _digest(text):
+        digest, _, text = (folder / _JOURNAL).read_text("utf-8").partition("\n")
+        if digest != _digest(text):
             return {}
         journal = json.loads(text)
         sizes = {path: (folder / path).stat().st_size for path in journal["lengths"]}
@@ -221,14 +225,3 @@ def _check_free(name: str, replace: bool) -> None:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _sync(path: Path) -> None:
-    """Bring a file or a folder's entries to the disk, if the system can."""
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:
-        return  # folders on Windows
-    with suppress(OSError):
-        os.fsync(handle)
-    os.close(handle)

@@ -187,10 +187,11 @@ def estimate_build(spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: Build
         return estimate
     from engines.datastores.building.dense_build import estimate_dense
 
-    keys, price = estimate_dense(estimate.tokens, model.identity.width, spec.recipe), model.prices[0]
+    size, building = estimate_dense(estimate.tokens, model.identity.width, spec.recipe)
+    price = model.prices[0]
     rows = price.points[-1][0]
     return replace(
-        estimate, size=estimate.size + keys.size, building=estimate.size + keys.building,
+        estimate, size=estimate.size + size, building=estimate.size + building,
         seconds=estimate.seconds and estimate.seconds + estimate.tokens * price.at(rows) / rows,
     )
 

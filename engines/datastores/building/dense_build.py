@@ -4,18 +4,16 @@ The tokens go through the model window by window, in batches. A document that is
 in windows that overlap, so that every key knows at least the overlap of what came before it.
 
 Hidden states are first written in float16, so that mean, deviation and PCA can be fitted on a random sample of all of
-them; that takes 2 H bytes a token until the build is done. Where that is too much, fit a reduction on some random
-documents (``reduction.fit``) and pass it in: then the keys are written directly. An interrupted build continues where
-it was last committed and gives the same bytes.
+them; that takes 2 H bytes a token until the build is done. An interrupted build continues where it was last committed
+and gives the same bytes.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,38 +22,91 @@ from engines.datastores.building.corpus import Corpus, Encoder
 from engines.datastores.building.sparse_build import CorpusCounts, sparse_files, write_suffixes, write_tokens
 from engines.datastores.search.ann import IndexDescription
 from engines.datastores.search.indexing import FOLDER, build_index
-from engines.datastores.search.reduction import BLOCK, Recipe, Reduction, blocks, fit, to_half
+from engines.datastores.search.reduction import BLOCK, Recipe, Reduction, blocks, fit, not_finite, to_half
 from engines.datastores.search.sparse import token_dtype
 from engines.datastores.storage.datastore import Store
-from engines.datastores.storage.manifest import FORMAT, Manifest, ModelIdentity
+from engines.datastores.storage.manifest import FORMAT, Manifest
 from engines.errors import RunFailed, UsageProblem
 from engines.progress import Progress, ProgressReporter, no_progress
+
+if TYPE_CHECKING:
+    from engines.datastores.building.hidden_states import HiddenStates
 
 SAMPLE = 1_000_000  # hidden states that the statistics are taken from, as in the paper
 _HELD_OUT = 500  # most keys that are left out, to measure recall with
 _HELD_OUT_SHARE = 100  # at most one key of so many is left out
 _BATCH = 4096  # tokens that are read together
 _OVERLAP = 4  # a window repeats one of so many parts of the context, from the window before
-_EVERY = 2.0  # seconds between commits
-_STATE = "hidden states"
-
 
 Before = Callable[[int], Sequence[int]]
+"""Token ids that the model reads before a document, by its number: the prompt of an answer, or the token that begins
+every text."""
 
 
-class HiddenStateReader(Protocol):
-    """Reads hidden states with a model.
+def build_dense(
+    name: str, corpus: Corpus, tokenizer: Any, reader: HiddenStates, *, kind: Literal["dense", "both"] = "dense",
+    recipe: Recipe | None = None, index: str = "auto", limit: int | None = None, sample: int = SAMPLE, seed: int = 0,
+    before: Before = lambda document: (), progress: Progress = no_progress, fresh: bool = False, replace: bool = False,
+    spec: dict[str, Any] | None = None,
+) -> Store:
+    """Build a dense datastore, or one that is both; an interrupted build of the same continues.
 
-    Attributes:
-        identity: which model and layer.
-        context: most tokens of one text.
+    Args:
+        tokenizer: of transformers.
+        reader: reads hidden states with the model.
+        recipe: what is done to them.
+        index: one of ``ann.BACKENDS``.
+        limit: most tokens, None for all.
+        sample: most hidden states to fit mean, deviation and PCA on.
+        seed: of the sample, and of the keys that are held out.
+        before: see ``Before``.
+        progress: gets each step; what it raises interrupts the build and leaves this function.
+        fresh, replace, spec: see ``build_journal.build_journal``.
+
+    Raises:
+        UsageProblem, DatastoreProblem, RunFailed: see ``build_journal.build_journal`` and the stages.
     """
+    encoder, recipe = Encoder(tokenizer), recipe or Recipe()
+    if reader.context < _OVERLAP:
+        raise UsageProblem(f"a context of {reader.context} tokens is too short", "use a model that reads more")
+    identity = {
+        "format": FORMAT, "kind": kind, "limit": limit, "sources": corpus.identity, "tokenizer": encoder.fingerprint,
+        "model": {**asdict(reader.identity), "name": "", "revision": ""}, "context": reader.context, "index": index,
+        "recipe": asdict(recipe), "reduction": None, "sample": sample, "seed": seed,
+    }  # fmt: skip
+    with build_journal(name, identity, fresh, replace, spec) as journal:
+        counts = write_tokens(journal, corpus, encoder, limit, progress)
+        files: dict[str, Any] = sparse_files(counts, encoder.vocab_size)
+        if kind == "both":
+            write_suffixes(journal, counts, encoder.vocab_size, progress)
+        else:
+            del files["suffixes.bin"]
+        rows = write_hidden(journal, counts, encoder.vocab_size, reader, progress, before)
+        hidden = np.memmap(journal.folder / "hidden.raw", "<f2", "r", shape=(rows, reader.identity.width))
+        reduction = write_statistics(journal, hidden, recipe, sample, seed, progress)
+        held = _held_out(rows, seed)
+        write_keys(journal, hidden, reduction, held, progress)
+        keys = (rows - len(held), reduction.width)
+        description = write_index(journal, keys, index, progress)
+        files |= {"keys.bin": ("<f2", keys), "held_out.bin": ("<f2", (len(held), reduction.width))}
+        files["key_positions.bin"] = ("<i4", keys[:1])
+        files |= {f"{name}.bin": ("<f4", array.shape) for name, array in reduction.arrays().items()}
+        files |= {f"{FOLDER}/{p.name}": None for p in sorted((journal.folder / FOLDER).iterdir())}
+        dense = asdict(recipe) | {"index": description.plain(), "sample": sample, "seed": seed}
+        manifest = Manifest(
+            name=name, kind=kind, tokenizer=encoder.fingerprint, vocab_size=encoder.vocab_size,
+            documents=counts.documents, tokens=counts.tokens, created=journal.created, files=(), keys=keys[0],
+            parameters={"limit": limit, "sources": corpus.identity, "dense": dense}, model=reader.identity,
+        )
+        return Store(journal.finish(manifest, files, ProgressReporter("checksums", "bytes", progress).report))
 
-    identity: ModelIdentity
-    context: int
 
-    def __call__(self, texts: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """For each text, int64 [n], the hidden states float32 [n, H] of its tokens."""
+def estimate_dense(keys: int, hidden: int, recipe: Recipe) -> tuple[int, int]:
+    """Bytes of a dense part with so many keys, made from hidden states with so many dimensions, and bytes on the disk
+    while it is built."""
+    width = recipe.width(hidden)
+    size = keys * (2 * width + 4 + width // 2 + 4) + 4 * hidden * (2 + (width if recipe.dims else 0))
+    return size, size + keys * (2 * hidden + 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +136,7 @@ def windows(
         begins: int64 [documents], the position at which each begins.
         positions: how many there are, with the separator after each document.
         context: most tokens of a window.
-        before: token ids that the model reads before a document, by its number.
+        before: see ``Before``.
 
     Raises:
         UsageProblem: the tokens before a document leave too little of the context for the document.
@@ -106,211 +157,41 @@ def windows(
             first, start = last, stop - room // _OVERLAP
 
 
-@dataclass(frozen=True, slots=True)
-class DenseEstimate:
-    """Bytes of a dense part, and bytes on the disk while it is built."""
-
-    size: int
-    building: int
-
-
-def estimate_dense(keys: int, hidden: int, recipe: Recipe, fitted: bool = False) -> DenseEstimate:
-    """The space that a dense part takes: so many keys, from hidden states with so many dimensions. ``fitted``: the
-    reduction is known before the build."""
-    width = recipe.width(hidden)
-    size = keys * (2 * width + 4 + width // 2 + 4) + 4 * hidden * (2 + (width if recipe.dims else 0))
-    return DenseEstimate(size, size + keys * (2 * (width if fitted else hidden) + 4))
-
-
-class DenseBuilder:
-    """Takes hidden states in batches, then makes the dense part of them.
-
-    Args:
-        journal: of the build; its tokens are written already.
-        hidden: dimensions of a hidden state, H.
-        recipe: what is done to them.
-        reduction: fitted beforehand; None fits one on a sample of the states.
-        sample: most hidden states to fit on.
-        seed: of the sample, and of the keys that are held out.
-
-    Attributes:
-        rows: hidden states added.
-        cursor: argument of the last ``commit`` that reached the disk; None at the beginning.
-        complete: all hidden states were added, only ``finish`` is left.
+def write_hidden(
+    journal: BuildJournal, counts: CorpusCounts, vocab_size: int, reader: HiddenStates, progress: Progress,
+    before: Before,
+) -> int:
+    """Stage: hidden states float16 [n, H] and the position of the token after each. Returns how many there are.
 
     Raises:
-        UsageProblem: the reduction is of another recipe or width.
+        RunFailed: there are none, or they are not finite.
     """
-
-    def __init__(
-        self, journal: BuildJournal, hidden: int, recipe: Recipe, reduction: Reduction | None = None, *,
-        sample: int = SAMPLE, seed: int = 0,
-    ) -> None:
-        if reduction is not None and (reduction.recipe, reduction.hidden) != (recipe, hidden):
-            raise UsageProblem("the statistics are of another recipe or model", "fit them for this one")
-        self._journal, self._hidden, self.recipe, self._reduction = journal, hidden, recipe, reduction
-        self._sample, self._seed = sample, seed
-        state = journal.state(_STATE) or {"rows": 0, "cursor": None, "complete": False}
-        self.rows, self.cursor, self.complete = state["rows"], state["cursor"], state["complete"]
-        self._width = hidden if reduction is None else reduction.width
-        self._raw, self._where = journal.open_to_append("hidden.raw"), journal.open_to_append("positions.raw")
-        self._committed = time.monotonic()
-
-    def add(self, hidden: np.ndarray, positions: np.ndarray) -> None:
-        """Add hidden states.
-
-        Args:
-            hidden: float [n, H], of tokens that are not the last of their document.
-            positions: int [n], the position in the datastore of the token after each.
-
-        Raises:
-            RunFailed: the states are not finite.
-        """
-        if hidden.shape != (len(positions), self._hidden):
-            raise ValueError(f"hidden states {hidden.shape} for {len(positions)} positions")
-        if not np.isfinite(hidden).all():
-            raise RunFailed("the model's hidden states are not finite", "load the model in float32 or bfloat16")
-        rows = hidden if self._reduction is None else self._reduction(hidden)
-        self._raw.write(to_half(rows).tobytes())
-        self._where.write(np.asarray(positions).astype("<i4").tobytes())
-        self.rows += len(hidden)
-
-    def commit(self, cursor: Any, complete: bool = False) -> None:
-        """All up to ``cursor`` (JSON) has been added; every few seconds this brings it to the disk."""
-        if complete or time.monotonic() - self._committed > _EVERY:
-            self._journal.commit(_STATE, {"rows": self.rows, "cursor": cursor, "complete": complete})
-            self.cursor, self.complete, self._committed = cursor, complete, time.monotonic()
-
-    def finish(self, index: str = "auto", progress: Progress = no_progress) -> DensePart:
-        """Statistics, keys and index of what was added, which is committed as complete first.
-
-        Args:
-            index: one of ``ann.BACKENDS``.
-            progress: gets each step; what it raises interrupts the build and leaves this method.
-
-        Raises:
-            RunFailed: nothing was added.
-            UsageProblem: no such index, or its library is not installed.
-        """
-        if not self.complete:
-            self.commit(self.cursor, complete=True)
-        if not self.rows:
-            raise RunFailed("there are no hidden states to make keys of", "build the datastore from more text")
-        raw = np.memmap(self._journal.folder / "hidden.raw", "<f2", "r", shape=(self.rows, self._width))
-        arrays = self._statistics(raw, progress)
-        reduction = Reduction.of(self.recipe, arrays)
-        held = self._held_out()
-        self._write_keys(raw, reduction, held, progress)
-        keys = self.rows - len(held)
-        description = self._index(keys, reduction.width, index, progress)
-        shapes = {"keys": (keys, reduction.width), "held_out": (len(held), reduction.width)}
-        files: dict[str, Any] = {f"{name}.bin": ("<f2", shape) for name, shape in shapes.items()}
-        files["key_positions.bin"] = ("<i4", (keys,))
-        files |= {f"{name}.bin": ("<f4", array.shape) for name, array in arrays.items()}
-        files |= {f"{FOLDER}/{p.name}": None for p in sorted((self._journal.folder / FOLDER).iterdir())}
-        parameters = asdict(self.recipe) | {"index": description.plain(), "sample": self._sample, "seed": self._seed}
-        return DensePart(keys, files, parameters)
-
-    def _statistics(self, raw: np.ndarray, progress: Progress) -> dict[str, np.ndarray]:
-        """The reduction's arrays, from the disk if they are there."""
-        shapes = self._journal.state("statistics")
-        if shapes is None:
-            fitted = self._reduction or fit(self._sampled(raw, progress), self.recipe)
-            for name, array in fitted.arrays().items():
-                self._journal.open_to_append(f"{name}.bin").write(array.astype("<f4").tobytes())
-            shapes = {name: array.shape for name, array in fitted.arrays().items()}
-            self._journal.commit("statistics", shapes)
-        folder = self._journal.folder
-        return {name: np.fromfile(folder / f"{name}.bin", "<f4").reshape(shape) for name, shape in shapes.items()}
-
-    def _sampled(self, raw: np.ndarray, progress: Progress) -> Iterator[np.ndarray]:
-        """A random sample of the hidden states, in blocks."""
-        count, chosen, done = min(self.rows, self._sample), None, 0
-        if count < self.rows:
-            chosen = np.sort(np.random.default_rng(self._seed).choice(self.rows, count, replace=False))
-        reporter = ProgressReporter("statistics", "keys", progress)
-        for block in blocks(raw, chosen):
-            reporter.report(done, count)
-            yield block
-            done += len(block)
-        reporter.report(count, count)
-
-    def _held_out(self) -> np.ndarray:
-        """Rows that do not become keys, ascending."""
-        count = min(_HELD_OUT, self.rows // _HELD_OUT_SHARE)
-        return np.sort(np.random.default_rng([self._seed, 1]).choice(self.rows, count, replace=False))
-
-    def _write_keys(self, raw: np.ndarray, reduction: Reduction, held: np.ndarray, progress: Progress) -> None:
-        files = [self._journal.open_to_append(f"{name}.bin") for name in ("keys", "held_out", "key_positions")]
-        where = np.memmap(self._journal.folder / "positions.raw", "<i4", "r", shape=(self.rows,))
-        done = begun = self._journal.state("keys") or 0
-        reporter = ProgressReporter("keys", "keys", progress, begun)
-        for start in range(begun, self.rows, BLOCK):
-            reporter.report(start, self.rows)
-            part = slice(start, start + BLOCK)
-            keys = raw[part] if self._reduction else to_half(reduction(raw[part]))
-            out = np.zeros(len(keys), bool)
-            out[held[(held >= start) & (held < start + BLOCK)] - start] = True
-            for file, rows in zip(files, (keys[~out], keys[out], where[part][~out])):
-                file.write(rows.tobytes())
-            done = start + len(keys)
-            if time.monotonic() - self._committed > _EVERY:
-                self._journal.commit("keys", done)
-                self._committed = time.monotonic()
-        self._journal.commit("keys", done)
-        reporter.report(self.rows, self.rows)
-
-    def _index(self, keys: int, width: int, backend: str, progress: Progress) -> IndexDescription:
-        reporter = ProgressReporter("index", "keys", progress)
-        record = self._journal.state("index")
-        if record is None:
-            folder = self._journal.folder
-            made = build_index(
-                folder / "keys.bin", (keys, width), folder / FOLDER, backend, lambda: reporter.report(0, keys)
-            )
-            record = made.plain()
-            self._journal.commit("index", record)
-        reporter.report(keys, keys)
-        return IndexDescription.of(record)
-
-
-@dataclass(frozen=True, slots=True)
-class DensePart:
-    """What a build's manifest needs to know of its dense part.
-
-    Attributes:
-        keys: their number.
-        files: path -> (dtype, shape), or None for a file that is no array, for ``BuildJournal.finish``.
-        parameters: for the manifest's ``parameters["dense"]``.
-    """
-
-    keys: int
-    files: dict[str, Any]
-    parameters: dict[str, Any]
-
-
-def write_hidden(
-    journal: BuildJournal, counts: CorpusCounts, vocab_size: int, reader: HiddenStateReader, builder: DenseBuilder,
-    progress: Progress = no_progress, before: Before = lambda document: (),
-) -> None:
-    """Stage: add the hidden states of all tokens that are not there yet."""
-    reporter = ProgressReporter("hidden states", "tokens", progress, builder.rows)
-    keys = counts.tokens - counts.documents
-    reporter.report(builder.rows, keys)
-    if builder.complete:
-        return
-    tokens = np.memmap(journal.folder / "tokens.bin", token_dtype(vocab_size), "r", shape=(counts.positions,))
-    begins = np.fromfile(journal.folder / "documents.bin", "<i4", counts.documents)
-    done = builder.cursor or 0
-    for batch in _batches(islice(windows(begins, counts.positions, reader.context, before), done, None)):
-        read = reader([np.append(np.array(w.before, np.int64), tokens[w.begin : w.end]) for w in batch])
-        for window, hidden in zip(batch, read, strict=True):
-            shift = len(window.before) - window.begin
-            builder.add(hidden[window.first + shift : window.last + shift], np.arange(window.first, window.last) + 1)
-        done += len(batch)
-        builder.commit(done)
-        reporter.report(builder.rows, keys)
-    builder.commit(done, complete=True)
+    state = journal.state("hidden states") or {"rows": 0, "cursor": None, "complete": False}
+    rows, done, keys = state["rows"], state["cursor"] or 0, counts.tokens - counts.documents
+    raw, where = journal.open_to_append("hidden.raw"), journal.open_to_append("positions.raw")
+    reporter = ProgressReporter("hidden states", "tokens", progress, rows)
+    reporter.report(rows, keys)
+    if not state["complete"]:
+        tokens = np.memmap(journal.folder / "tokens.bin", token_dtype(vocab_size), "r", shape=(counts.positions,))
+        begins = np.fromfile(journal.folder / "documents.bin", "<i4", counts.documents)
+        for batch in _batches(islice(windows(begins, counts.positions, reader.context, before), done, None)):
+            read = reader([np.append(np.array(w.before, np.int64), tokens[w.begin : w.end]) for w in batch])
+            for window, hidden in zip(batch, read, strict=True):
+                shift = len(window.before) - window.begin
+                hidden = hidden[window.first + shift : window.last + shift]
+                if not np.isfinite(hidden).all():
+                    raise not_finite()
+                raw.write(to_half(hidden).tobytes())
+                where.write(np.arange(window.first + 1, window.last + 1).astype("<i4").tobytes())
+                rows += len(hidden)
+            done += len(batch)
+            if journal.due:
+                journal.commit("hidden states", {"rows": rows, "cursor": done, "complete": False})
+            reporter.report(rows, keys)
+        journal.commit("hidden states", {"rows": rows, "cursor": done, "complete": True})
+    if not rows:
+        raise RunFailed("there are no hidden states to make keys of", "build the datastore from more text")
+    return rows
 
 
 def _batches(all_windows: Iterator[Window]) -> Iterator[list[Window]]:
@@ -326,51 +207,73 @@ def _batches(all_windows: Iterator[Window]) -> Iterator[list[Window]]:
         yield batch
 
 
-def build_dense(
-    name: str, corpus: Corpus, tokenizer: Any, reader: HiddenStateReader, *, kind: Literal["dense", "both"] = "dense",
-    recipe: Recipe | None = None, reduction: Reduction | None = None, index: str = "auto", limit: int | None = None,
-    sample: int = SAMPLE, seed: int = 0, before: Before = lambda document: (), progress: Progress = no_progress,
-    fresh: bool = False, replace: bool = False, spec: dict[str, Any] | None = None,
-) -> Store:
-    """Build a dense datastore, or one that is both; an interrupted build of the same continues.
-
-    Args:
-        tokenizer: of transformers.
-        reader: the model.
-        recipe, reduction, sample, seed: see ``DenseBuilder``.
-        index: one of ``ann.BACKENDS``.
-        limit: most tokens, None for all.
-        before: token ids that the model reads before a document, by its number: the prompt of an answer, or the token
-            that begins every text.
-        progress: gets each step; what it raises interrupts the build and leaves this function.
-        fresh, replace, spec: see ``build_journal.build_journal``.
-
-    Raises:
-        UsageProblem, DatastoreProblem, RunFailed: see ``build_journal.build_journal`` and the stages.
-    """
-    encoder, recipe = Encoder(tokenizer), recipe or Recipe()
-    if reader.context < _OVERLAP:
-        raise UsageProblem(f"a context of {reader.context} tokens is too short", "use a model that reads more")
-    identity = {
-        "format": FORMAT, "kind": kind, "limit": limit, "sources": corpus.identity, "tokenizer": encoder.fingerprint,
-        "model": {**asdict(reader.identity), "name": "", "revision": ""}, "context": reader.context, "index": index,
-        "recipe": asdict(recipe), "reduction": reduction and reduction.checksum, "sample": sample, "seed": seed,
-    }  # fmt: skip
-    with build_journal(name, identity, fresh, replace, spec) as journal:
-        counts = write_tokens(journal, corpus, encoder, limit, progress)
-        files = sparse_files(counts, encoder.vocab_size)
-        if kind == "both":
-            write_suffixes(journal, counts, encoder.vocab_size, progress)
-        else:
-            del files["suffixes.bin"]
-        builder = DenseBuilder(journal, reader.identity.width, recipe, reduction, sample=sample, seed=seed)
-        write_hidden(journal, counts, encoder.vocab_size, reader, builder, progress, before)
-        part = builder.finish(index, progress)
-        parameters = {"limit": limit, "sources": corpus.identity, "dense": part.parameters}
-        manifest = Manifest(
-            name=name, kind=kind, tokenizer=encoder.fingerprint, vocab_size=encoder.vocab_size,
-            documents=counts.documents, tokens=counts.tokens, created=journal.created, files=(),
-            keys=part.keys, parameters=parameters, model=reader.identity,
+def write_statistics(
+    journal: BuildJournal, hidden: np.ndarray, recipe: Recipe, sample: int, seed: int, progress: Progress
+) -> Reduction:
+    """Stage: the map from hidden states [n, H] to keys, fitted on a random sample of them; from the disk if it is
+    there."""
+    shapes = journal.state("statistics")
+    if shapes is not None:
+        folder = journal.folder
+        return Reduction.of(
+            recipe, {name: np.fromfile(folder / f"{name}.bin", "<f4").reshape(shape) for name, shape in shapes.items()}
         )
-        reporter = ProgressReporter("checksums", "bytes", progress)
-        return Store(journal.finish(manifest, files | part.files, reporter.report))
+    chosen, reporter = None, ProgressReporter("statistics", "keys", progress)
+    count = min(len(hidden), sample)
+    if count < len(hidden):
+        chosen = np.sort(np.random.default_rng(seed).choice(len(hidden), count, replace=False))
+
+    def sampled() -> Iterator[np.ndarray]:
+        done = 0
+        for block in blocks(hidden, chosen):
+            reporter.report(done, count)
+            yield block
+            done += len(block)
+        reporter.report(count, count)
+
+    reduction = fit(sampled(), recipe)
+    for name, array in reduction.arrays().items():
+        journal.open_to_append(f"{name}.bin").write(array.astype("<f4").tobytes())
+    journal.commit("statistics", {name: array.shape for name, array in reduction.arrays().items()})
+    return reduction
+
+
+def _held_out(rows: int, seed: int) -> np.ndarray:
+    """Rows that do not become keys, ascending."""
+    count = min(_HELD_OUT, rows // _HELD_OUT_SHARE)
+    return np.sort(np.random.default_rng([seed, 1]).choice(rows, count, replace=False))
+
+
+def write_keys(
+    journal: BuildJournal, hidden: np.ndarray, reduction: Reduction, held: np.ndarray, progress: Progress
+) -> None:
+    """Stage: the keys float16 [n - m, d] of hidden states [n, H], those of the rows ``held`` [m] apart."""
+    files = [journal.open_to_append(f"{name}.bin") for name in ("keys", "held_out", "key_positions")]
+    where = np.memmap(journal.folder / "positions.raw", "<i4", "r", shape=(len(hidden),))
+    done = journal.state("keys") or 0
+    reporter = ProgressReporter("keys", "keys", progress, done)
+    for start in range(done, len(hidden), BLOCK):
+        reporter.report(start, len(hidden))
+        part = slice(start, start + BLOCK)
+        keys = to_half(reduction(hidden[part]))
+        out = np.zeros(len(keys), bool)
+        out[held[(held >= start) & (held < start + BLOCK)] - start] = True
+        for file, rows in zip(files, (keys[~out], keys[out], where[part][~out])):
+            file.write(rows.tobytes())
+        done = start + len(keys)
+        if journal.due:
+            journal.commit("keys", done)
+    journal.commit("keys", done)
+    reporter.report(len(hidden), len(hidden))
+
+
+def write_index(
+    journal: BuildJournal, shape: tuple[int, int], backend: str, progress: Progress
+) -> IndexDescription:
+    """Stage: the index of the keys, an array of this shape. Raises UsageProblem: its library is not installed."""
+    reporter, folder = ProgressReporter("index", "keys", progress), journal.folder
+    if journal.state("index") is None:
+        made = build_index(folder / "keys.bin", shape, folder / FOLDER, backend, lambda: reporter.report(0, shape[0]))
+        journal.commit("index", made.plain())
+    reporter.report(shape[0], shape[0])
+    return IndexDescription.of(journal.state("index"))

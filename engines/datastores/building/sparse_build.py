@@ -6,7 +6,6 @@ bytes when it continues.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,7 +22,6 @@ from engines.progress import Progress, ProgressReporter, no_progress
 
 MOST_TOKENS = 2**31 - 2  # with the separators; positions are int32
 _BATCH = 1 << 18  # characters that are encoded together
-_EVERY = 2.0  # seconds between commits
 
 
 @dataclass(slots=True)
@@ -105,9 +103,9 @@ def write_tokens(
     if limit is not None and limit < 1:
         raise UsageProblem(f"a limit of {limit} tokens leaves nothing to build", "use --limit of at least 1")
     counts = CorpusCounts(**(journal.state("tokens") or {}))
-    reporter, committed = ProgressReporter("tokens", corpus.unit, progress, counts.done), time.monotonic()
+    reporter = ProgressReporter("tokens", corpus.unit, progress, counts.done)
     reporter.report(counts.done, corpus.total)
-    for batch in _batches(corpus.documents(counts.resume) if not counts.complete else iter(())):
+    for batch in _batches(corpus.documents(counts.resume) if not counts.complete else iter(()), journal):
         try:
             encoded = encoder([document for document, _ in batch])
         except ValueError as error:
@@ -117,9 +115,8 @@ def write_tokens(
             counts.done, counts.resume = counts.done + document.size, resume
             if limit is not None and counts.tokens >= limit:
                 break
-        if time.monotonic() - committed > _EVERY:
+        if journal.due:
             journal.commit("tokens", asdict(counts))
-            committed = time.monotonic()
         reporter.report(counts.done, corpus.total)
         if limit is not None and counts.tokens >= limit:
             break
@@ -133,17 +130,19 @@ def write_tokens(
     return counts
 
 
-def _batches(documents: Iterator[tuple[Document, Any]]) -> Iterator[list[tuple[Document, Any]]]:
-    """Documents in batches of about ``_BATCH`` characters, or of what came in the time between commits (a model writes
+def _batches(
+    documents: Iterator[tuple[Document, Any]], journal: BuildJournal
+) -> Iterator[list[tuple[Document, Any]]]:
+    """Documents in batches of about ``_BATCH`` characters, or of what came before a commit is due (a model writes
     answers slowly)."""
     batch: list[tuple[Document, Any]] = []
-    size, begun = 0, time.monotonic()
+    size = 0
     for document, resume in documents:
         batch.append((document, resume))
         size += len(document.text or "") if document.tokens is None else 4 * len(document.tokens)
-        if size >= _BATCH or time.monotonic() - begun > _EVERY:
+        if size >= _BATCH or journal.due:
             yield batch
-            batch, size, begun = [], 0, time.monotonic()
+            batch, size = [], 0
     if batch:
         yield batch
 

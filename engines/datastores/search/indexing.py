@@ -14,14 +14,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from hashlib import file_digest
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 from engines.datastores.search.ann import ExactIndex, Index, IndexDescription, choose, installed
-from engines.datastores.storage.manifest import File
+from engines.datastores.storage.manifest import File, checksum, sync
 from engines.errors import first_line
 
 FOLDER = "index"  # below the datastore's
@@ -66,8 +65,7 @@ def build_index(
         if failed:
             written.unlink()
         else:
-            with open(written, "rb") as stream:
-                os.fsync(stream.fileno())
+            sync(written)
     if not failed:
         return IndexDescription(backend, library.library(), settings)
     return IndexDescription(remark=f"{backend} could not build its index ({failed}): every key is searched")
@@ -106,12 +104,6 @@ def _check(root: Path, files: list[File]) -> None:
     for file in files:
         if checksum(root / file.path) != file.sha256:
             raise ValueError(f"{file.path} is damaged")
-
-
-def checksum(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal. Raises OSError."""
-    with open(path, "rb") as stream:
-        return file_digest(stream, "sha256").hexdigest()
 
 
 def _probe(index: Index) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 
 import numpy as np
 
@@ -68,14 +67,6 @@ class Reduction:
         self._mean, self._folded = self._arrays["mean"], np.ascontiguousarray(folded.T, np.float32)  # [d, H] or [H]
         self.hidden, self.width = len(self._mean), len(self._folded)
 
-    @property
-    def checksum(self) -> str:
-        """Of what it does: 64 hexadecimal digits."""
-        digest = sha256(repr(self.recipe).encode())
-        for name, array in self._arrays.items():
-            digest.update(name.encode() + array.tobytes())
-        return digest.hexdigest()
-
     def arrays(self) -> dict[str, np.ndarray]:
         """All that it is made of, float32 by name; ``of`` takes it back."""
         return dict(self._arrays)
@@ -92,7 +83,7 @@ class Reduction:
         if self.recipe.unit_norm:
             keys /= np.maximum(np.sqrt(np.einsum("nd,nd->n", keys, keys)), _TINY)[:, None]
         if not np.isfinite(keys).all():
-            raise _not_finite()
+            raise not_finite()
         return keys
 
     def one(self, hidden: np.ndarray) -> np.ndarray:
@@ -101,7 +92,7 @@ class Reduction:
         key = product(self._folded, centred) if self._folded.ndim == 2 else centred * self._folded
         size = math.sqrt(key @ key)
         if not math.isfinite(size):
-            raise _not_finite()
+            raise not_finite()
         return key / np.float32(max(size, _TINY)) if self.recipe.unit_norm else key
 
     def _centred(self, hidden: np.ndarray) -> np.ndarray:
@@ -162,7 +153,7 @@ def moments(sample: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     if about is None:
         raise RunFailed("there are no hidden states to make keys of", "build the datastore from more text")
     if not (np.isfinite(total).all() and np.isfinite(products).all()):
-        raise _not_finite()
+        raise not_finite()
     off = total / count
     return about + off, products / count - np.outer(off, off)
 
@@ -179,5 +170,6 @@ def to_half(values: np.ndarray) -> np.ndarray:
     return np.clip(values, -_HALF, _HALF).astype(np.float16)
 
 
-def _not_finite() -> RunFailed:
+def not_finite() -> RunFailed:
+    """The error for hidden states that are infinite or not a number."""
     return RunFailed("the model's hidden states are not finite", "load the model in float32 or bfloat16")

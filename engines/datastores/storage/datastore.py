@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,10 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from engines.datastores.storage.manifest import File, Manifest, ModelIdentity, damaged, read_manifest
+from engines.datastores.storage.manifest import File, Manifest, ModelIdentity, checksum, damaged, read_manifest
 from engines.errors import DatastoreProblem
-
-_CHUNK = 1 << 22
 
 
 class Store:
@@ -111,18 +108,14 @@ class Store:
         Raises:
             DatastoreProblem: files are damaged; the message names them all.
         """
-        done, bad = 0, []
+        done, total, bad = 0, self.manifest.size, []
         for file in self.manifest.files:
-            digest = hashlib.sha256()
             try:
-                with open(self.folder / file.path, "rb") as stream:
-                    while chunk := stream.read(_CHUNK):
-                        digest.update(chunk)
-                        done += len(chunk)
-                        progress(done, self.manifest.size)
+                found = checksum(self.folder / file.path, lambda read, before=done: progress(before + read, total))
             except OSError:
-                digest.update(b"unreadable")
-            if digest.hexdigest() != file.sha256:
+                found = "unreadable"
+            done += file.size
+            if found != file.sha256:
                 bad.append(file.path)
         if bad:
             raise damaged(self.name, f"damaged: {', '.join(bad)}")

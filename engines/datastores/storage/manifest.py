@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +27,7 @@ FORMAT = 1
 Kind = Literal["sparse", "dense", "both"]
 
 _LARGEST = 16 << 20  # bytes of a manifest that are read
+_CHUNK = 1 << 22
 _PATH = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,127})?", re.ASCII)
 _DTYPES = frozenset([">u2", ">u4", "|u1", "<u2", "<u4", "<i4", "<i8", "<f2", "<f4", "<f8"])
 
@@ -140,16 +143,29 @@ def read_manifest(folder: Path) -> Manifest:
         DatastoreProblem: there is none, it is damaged, or a later version wrote its format.
     """
     name = folder.name
-    record = _read_json(folder)
+    try:
+        with open(folder / FILE, "rb") as stream:
+            content = stream.read(_LARGEST + 1)
+        record = json.loads(content.decode("utf-8")) if len(content) <= _LARGEST else None
+    except FileNotFoundError:
+        raise DatastoreProblem(
+            f"{name} is no datastore: it has no {FILE}", "build it with: spec-tui datastore build"
+        ) from None
+    except OSError as error:
+        raise damaged(name, f"{FILE} cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise damaged(name, f"{FILE} is damaged ({type(error).__name__})") from None
+    if not isinstance(record, dict):
+        raise damaged(name, f"{FILE} is damaged (no JSON object of at most {_LARGEST >> 20} MB)")
     version = record.pop("format", None)
     if isinstance(version, int) and version > FORMAT:
         raise DatastoreProblem(
             f"datastore {name} has format {version}, this program reads up to {FORMAT}",
             "update spec-tui, or build it anew",
         )
-    checksum = record.pop("checksum", None)
+    noted = record.pop("checksum", None)
     try:
-        if version != FORMAT or checksum != _checksum(record | {"format": version}):
+        if version != FORMAT or noted != _checksum(record | {"format": version}):
             raise ValueError("its checksum does not fit")
         return encoding.build(Manifest, record)
     except (ValueError, RecursionError) as error:
@@ -161,26 +177,25 @@ def damaged(name: str, problem: str) -> DatastoreProblem:
     return DatastoreProblem(f"datastore {name}: {problem}", "remove it and build it again")
 
 
-def _read_json(folder: Path) -> dict[str, Any]:
-    name = folder.name
-    try:
-        with open(folder / FILE, "rb") as stream:
-            content = stream.read(_LARGEST + 1)
-    except FileNotFoundError:
-        raise DatastoreProblem(
-            f"{name} is no datastore: it has no {FILE}", "build it with: spec-tui datastore build"
-        ) from None
-    except OSError as error:
-        raise damaged(name, f"{FILE} cannot be read ({error.strerror})") from None
-    try:
-        if len(content) > _LARGEST:
-            raise ValueError("too long")
-        record = json.loads(content.decode("utf-8"))
-        if not isinstance(record, dict):
-            raise ValueError("not an object")
-        return record
-    except (ValueError, RecursionError) as error:
-        raise damaged(name, f"{FILE} is damaged ({type(error).__name__})") from None
+def checksum(path: Path, progress: Callable[[int], None] = lambda read: None) -> str:
+    """SHA-256 of a file, hexadecimal. ``progress`` gets the bytes read so far. Raises OSError."""
+    digest, read = hashlib.sha256(), 0
+    with open(path, "rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+            read += len(chunk)
+            progress(read)
+    return digest.hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Bring a file or a folder's entries to the disk, if the system can."""
+    with suppress(OSError):  # folders on Windows
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _checksum(record: dict[str, Any]) -> str:
