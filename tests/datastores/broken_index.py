@@ -1,19 +1,19 @@
-"""The module of an index whose library fails halfway, and of 99 keys takes a minute to do so."""
+"""An index whose library fails halfway, and of 99 keys takes a minute to do so."""
 
 import time
 
-INDEX = None
+from engines.datastores.search.ann_libraries import LibraryIndex
 
 
-def library():
-    return "0"
+class BrokenIndex(LibraryIndex):
+    package = "numpy"
 
+    @staticmethod
+    def settings(keys):
+        return {"seconds": 60 if keys == 99 else 0}
 
-def settings(keys):
-    return {"seconds": 60 if keys == 99 else 0}
-
-
-def build(keys, folder, settings):
-    (folder / "half").write_bytes(b"written")
-    time.sleep(settings["seconds"])
-    raise RuntimeError("no index today")
+    @staticmethod
+    def build(keys, folder, settings):
+        (folder / "half").write_bytes(b"written")
+        time.sleep(settings["seconds"])
+        raise RuntimeError("no index today")

@@ -16,6 +16,8 @@ from engines.datastores.search.ann import ExactIndex, Index, IndexDescription, b
 from engines.datastores.search.indexing import FOLDER, build_index, open_index
 from engines.datastores.storage.manifest import File
 from engines.errors import UsageProblem
+from engines.report import encoding
+from tests.datastores.broken_index import BrokenIndex
 
 LIBRARIES = [pytest.param(b, marks=pytest.mark.skipif(not ann.installed(b), reason=f"{b} is not installed"))
              for b in ("scann", "faiss")]  # fmt: skip
@@ -107,7 +109,7 @@ def test_an_index_finds_what_exact_search_finds(backend, keys, built):
     root, description, files = built[backend]
     index, remark = open_index(keys, root, description, files)
     assert (index.backend, remark, len(index)) == (backend, "", len(keys))
-    assert description.version and description == IndexDescription.of(description.plain())
+    assert description.version and description == encoding.build(IndexDescription, encoding.plain(description))
     queries = clustered(200, seed=1).astype(np.float32)
     _, wanted = ExactIndex(keys).search_batch(queries, 10)
     ids, scores = index.search_batch(queries, 10)
@@ -213,7 +215,7 @@ def test_a_store_from_a_machine_with_more_libraries_is_searched_exactly(monkeypa
 
 
 def test_a_library_that_fails_leaves_exact_search(tmp_path, monkeypatch):
-    monkeypatch.setitem(indexing._MODULES, "scann", "tests.datastores.broken_index")
+    monkeypatch.setitem(indexing._LIBRARIES, "scann", BrokenIndex)
     monkeypatch.setattr(ann, "installed", lambda b: True)
     keys = clustered(100)
     description, files = stored(keys, tmp_path, "scann")
@@ -221,7 +223,7 @@ def test_a_library_that_fails_leaves_exact_search(tmp_path, monkeypatch):
 
 
 def test_a_build_can_be_stopped(tmp_path, monkeypatch):
-    monkeypatch.setitem(indexing._MODULES, "scann", "tests.datastores.broken_index")
+    monkeypatch.setitem(indexing._LIBRARIES, "scann", BrokenIndex)
     monkeypatch.setattr(ann, "installed", lambda b: True)
 
     def stop():
@@ -239,7 +241,7 @@ def test_a_build_can_be_stopped(tmp_path, monkeypatch):
 ])  # fmt: skip
 def test_descriptions_that_are_none(record):
     with pytest.raises(ValueError):
-        IndexDescription.of(record)
+        encoding.build(IndexDescription, record)
 
 
 def test_the_face_is_abstract():

@@ -21,6 +21,7 @@ from engines.datastores.storage.catalog import open_store
 from engines.datastores.storage.datastore import Store
 from engines.datastores.storage.manifest import ModelIdentity
 from engines.errors import DatastoreProblem, RunFailed, UsageProblem
+from tests.datastores.broken_index import BrokenIndex
 from tests.datastores.conftest import Ids, Vocabulary
 
 WIDTH = 24
@@ -368,7 +369,7 @@ def test_the_estimate_holds():
 def test_many_keys_get_an_index_and_its_remark_is_kept(monkeypatch):
     from engines.datastores.search import ann, indexing
 
-    monkeypatch.setitem(indexing._MODULES, "scann", "tests.datastores.broken_index")
+    monkeypatch.setitem(indexing._LIBRARIES, "scann", BrokenIndex)
     monkeypatch.setattr(ann, "installed", lambda b: True)
     monkeypatch.setattr(ann, "FEW", 100)
     store = dense(corpus(), index="auto")

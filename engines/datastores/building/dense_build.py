@@ -28,6 +28,7 @@ from engines.datastores.storage.datastore import Store
 from engines.datastores.storage.manifest import FORMAT, Manifest
 from engines.errors import RunFailed, UsageProblem
 from engines.progress import Progress, ProgressReporter, no_progress
+from engines.report import encoding
 
 if TYPE_CHECKING:
     from engines.datastores.building.hidden_states import HiddenStates
@@ -92,7 +93,7 @@ def build_dense(
         files["key_positions.bin"] = ("<i4", keys[:1])
         files |= {f"{name}.bin": ("<f4", array.shape) for name, array in reduction.arrays().items()}
         files |= {f"{FOLDER}/{p.name}": None for p in sorted((journal.folder / FOLDER).iterdir())}
-        dense = asdict(recipe) | {"index": description.plain(), "sample": sample, "seed": seed}
+        dense = asdict(recipe) | {"index": encoding.plain(description), "sample": sample, "seed": seed}
         manifest = Manifest(
             name=name, kind=kind, tokenizer=encoder.fingerprint, vocab_size=encoder.vocab_size,
             documents=counts.documents, tokens=counts.tokens, created=journal.created, files=(), keys=keys[0],
@@ -274,6 +275,6 @@ def write_index(
     reporter, folder = ProgressReporter("index", "keys", progress), journal.folder
     if journal.state("index") is None:
         made = build_index(folder / "keys.bin", shape, folder / FOLDER, backend, lambda: reporter.report(0, shape[0]))
-        journal.commit("index", made.plain())
+        journal.commit("index", encoding.plain(made))
     reporter.report(shape[0], shape[0])
-    return IndexDescription.of(journal.state("index"))
+    return encoding.build(IndexDescription, journal.state("index"))

@@ -7,10 +7,10 @@ all other back ends, and if an index cannot be opened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ BACKENDS = ("auto", "scann", "faiss", "exact")
 FEW = 5_000  # keys up to which exact search is about as fast as an index
 _COPY = 64 << 20  # bytes of a float32 copy of the keys that exact search keeps
 _BLOCK = 1 << 15
+_LONGEST = 300  # characters of a remark
 
 
 class Index:
@@ -136,11 +137,6 @@ def best(ids: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.nd
     return ids[order], scores[order]
 
 
-def partitions(leaves: int, search: int, count: int, keys: int) -> int:
-    """How many partitions to search for so many candidates: ``search``, or enough to hold twice as many keys."""
-    return min(leaves, max(search, -(-2 * count * leaves // keys)))
-
-
 @dataclass(frozen=True, slots=True)
 class IndexDescription:
     """How an index was made, as the manifest keeps it.
@@ -150,27 +146,23 @@ class IndexDescription:
         version: of the library that wrote it; "" for exact search.
         settings: numbers by name, of the back end.
         remark: a sentence that says why it is not the one asked for; "" if it is. Untrusted.
+
+    Raises:
+        ValueError: no index is described so.
     """
 
-    backend: str = "exact"
-    version: str = ""
-    settings: Mapping[str, int] = field(default_factory=dict)
+    backend: str
+    version: str
+    settings: dict[str, int]
     remark: str = ""
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self) | {"settings": dict(self.settings)}
-
-    @classmethod
-    def of(cls, record: Any) -> IndexDescription:
-        """From JSON. Raises ValueError."""
-        settings = record.get("settings") if isinstance(record, dict) else None
-        if not isinstance(settings, dict) or record.get("backend") not in BACKENDS[1:]:
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS[1:]:
             raise ValueError("this does not describe an index")
-        if not all(type(n) is int and 0 <= n < 1 << 31 for n in settings.values()):
-            raise ValueError("the settings of the index are no numbers")
-        version, remark = (str(record.get(name, ""))[:300] for name in ("version", "remark"))
-        return cls(record["backend"], version, settings, remark)
+        if not all(0 <= n < 1 << 31 for n in self.settings.values()):
+            raise ValueError("the settings of the index are out of range")
+        if max(len(self.version), len(self.remark)) > _LONGEST:
+            raise ValueError("the remark of the index is too long")
 
 
 def installed(backend: str) -> bool:

@@ -18,6 +18,7 @@ from engines.datastores.search.sparse import token_dtype
 from engines.datastores.storage.datastore import Documents, Store
 from engines.datastores.storage.manifest import damaged
 from engines.progress import Progress, ProgressReporter, no_progress
+from engines.report import encoding
 
 _ARRAYS = ("mean", "deviation", "components", "explained")  # of the reduction
 _WIDER = (1, 4)  # times the usual number of candidates, until enough begin with the emitted token
@@ -154,7 +155,7 @@ def _parameters(store: Store) -> tuple[Recipe, IndexDescription]:
         dims, z_norm, unit_norm = (record[name] for name in ("dims", "z_norm", "unit_norm"))
         if type(dims) is not int or not 0 <= dims < 1 << 20 or {type(z_norm), type(unit_norm)} != {bool}:
             raise ValueError("options that are none")
-        return Recipe(dims, z_norm, unit_norm), IndexDescription.of(record["index"])
+        return Recipe(dims, z_norm, unit_norm), encoding.build(IndexDescription, record["index"])
     except (KeyError, TypeError, ValueError):
         raise damaged(store.name, "its manifest does not say how its dense part was made") from None
 

@@ -20,11 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from engines.datastores.search.ann import ExactIndex, Index, IndexDescription, choose, installed
+from engines.datastores.search.ann_libraries import Faiss, LibraryIndex, Scann
 from engines.datastores.storage.manifest import File, checksum, sync
 from engines.errors import first_line
 
 FOLDER = "index"  # below the datastore's
-_MODULES = {"scann": "engines.datastores.search.ann_scann", "faiss": "engines.datastores.search.ann_faiss"}
+_LIBRARIES: dict[str, type[LibraryIndex]] = {"scann": Scann, "faiss": Faiss}
 _PROBES = 16
 _CLOSE = 1e-2  # a key finds itself, or one as near
 _NO_RANDOM_ADDRESSES = 0x0040000  # ADDR_NO_RANDOMIZE of <sys/personality.h>
@@ -54,11 +55,11 @@ def build_index(
     for old in folder.iterdir():
         old.unlink()
     if backend == "exact":
-        return IndexDescription()
-    library = import_module(_MODULES[backend])
+        return IndexDescription(backend, "", {})
+    library = _LIBRARIES[backend]
     settings = library.settings(shape[0])
     here = folder.parent
-    order = {"module": library.__name__, "shape": shape, "settings": settings,
+    order = {"module": library.__module__, "library": library.__name__, "shape": shape, "settings": settings,
              "keys": os.path.relpath(keys, here), "folder": folder.name}  # fmt: skip
     failed = _in_process(order, here, tick)
     for written in folder.iterdir():
@@ -67,8 +68,8 @@ def build_index(
         else:
             sync(written)
     if not failed:
-        return IndexDescription(backend, library.library(), settings)
-    return IndexDescription(remark=f"{backend} could not build its index ({failed}): every key is searched")
+        return IndexDescription(backend, library.version(), settings)
+    return IndexDescription("exact", "", {}, f"{backend} could not build its index ({failed}): every key is searched")
 
 
 def open_index(keys: np.ndarray, root: Path, description: IndexDescription, files: Iterable[File]) -> tuple[Index, str]:
@@ -89,7 +90,7 @@ def open_index(keys: np.ndarray, root: Path, description: IndexDescription, file
         return ExactIndex(keys), f"{backend} is not installed: all {len(keys):,} keys are searched, which is slower"
     try:
         _check(root, [f for f in files if f.path.startswith(f"{FOLDER}/")])
-        index = import_module(_MODULES[backend]).INDEX(keys, root / FOLDER, description.settings)
+        index = _LIBRARIES[backend](keys, root / FOLDER, description.settings)
         _probe(index)
         return index, ""
     except Exception as error:  # whatever a library of C++ throws at a file it can't read
@@ -120,7 +121,7 @@ def _probe(index: Index) -> None:
 
 def _in_process(order: dict, here: Path, tick: Callable[[], None]) -> str:
     """Build an index in a process that works in this folder. Returns why it failed, "" if it did not."""
-    paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")]
+    paths = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH")]
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONHASHSEED": "0"}
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as said:
@@ -148,7 +149,8 @@ def main() -> None:
     _fix_addresses()
     order = json.load(sys.stdin)
     keys = np.fromfile(order["keys"], "<f2").reshape(order["shape"])
-    import_module(order["module"]).build(keys, Path(order["folder"]), order["settings"])
+    library = getattr(import_module(order["module"]), order["library"])
+    library.build(keys, Path(order["folder"]), order["settings"])
 
 
 def _fix_addresses() -> None:
