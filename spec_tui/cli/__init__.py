@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from spec_tui.cli.failures import reported
+from spec_tui.cli.failures import exit_code
 
 
 def main() -> NoReturn:
@@ -26,16 +26,16 @@ def main() -> NoReturn:
 
 def call(arguments: list[str]) -> int:
     """Parse the arguments and do what they say. Returns the exit code; errors are reported on stderr."""
-    with reported() as outcome:
-        if not arguments:
-            from spec_tui.cli.application import open_application
-            from spec_tui.session.client import LoadRequest
+    return exit_code(lambda: _done(arguments))
 
-            outcome.code = open_application(LoadRequest())
-            return outcome.code
-        from spec_tui.cli.commands import app
 
-        called = app(args=arguments, prog_name="spec-tui", standalone_mode=False)
-        outcome.code = called() if callable(called) else int(called or 0)  # a number after --help
-    return outcome.code
+def _done(arguments: list[str]) -> int:
+    if not arguments:  # without the parser, so that the first screen is painted soon
+        from spec_tui.cli.application import open_application
+        from spec_tui.session.client import LoadRequest
 
+        return open_application(LoadRequest())
+    from spec_tui.cli.commands import app
+
+    called = app(args=arguments, prog_name="spec-tui", standalone_mode=False)
+    return called() if callable(called) else int(called or 0)  # a number after --help

@@ -5,24 +5,30 @@ from __future__ import annotations
 import math
 import re
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from typer import Option
+from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
-from engines.wire import read_trace
-from spec_tui.cli.application import draw_picture
+from engines.report.traces import Trace
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.options import TraceName
+from spec_tui.cli.options import complete_trace
+from spec_tui.cli.replay import runs_in
 from spec_tui.export.formats import FORMATS as DOCUMENTS
 from spec_tui.export.formats import ExportFormat, ExportOptions
 from spec_tui.session.sample_traces import trace_path
 
-FORMATS = DOCUMENTS | {"svg": ExportFormat("picture of the application's screen at the end", draw_picture)}
-ExportName = StrEnum("ExportName", {name: name for name in FORMATS})
 
+def _picture(trace: Trace, name: str, options: ExportOptions) -> str:
+    from spec_tui.tui.picture import picture
+
+    return picture(trace, name, options.size or (120, 40), options.theme)
+
+
+FORMATS = DOCUMENTS | {"svg": ExportFormat("picture of the application's screen at the end", _picture)}
+
+_TRACE = "A trace that spec-tui run --trace wrote, or the name of one that ships."
 _TO = "; ".join(f"{name}: {form.words}" for name, form in FORMATS.items()) + ". Default: as --output ends."
 _OUTPUT = "Where to write. Default: the trace's name in this folder; - is stdout."
 _SIZE = "Of the screen (svg, 120x40) or the terminal (cast, 80x24)."
@@ -30,8 +36,8 @@ _LARGEST = 1000
 
 
 def export(
-    trace: Annotated[str, TraceName],
-    to: Annotated[ExportName | None, Option(help=_TO)] = None,
+    trace: Annotated[str, Argument(metavar="FILE|NAME", help=_TRACE, autocompletion=complete_trace)],
+    to: Annotated[Literal[*FORMATS] | None, Option(help=_TO)] = None,
     output: Annotated[str | None, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT)] = None,
     force: Annotated[bool, Option("--force", help="Overwrite the file if it exists.")] = False,
     size: Annotated[str | None, Option(metavar="COLSxROWS", help=_SIZE)] = None,
@@ -39,29 +45,18 @@ def export(
     speed: Annotated[float, Option(metavar="X", help="How fast a recording plays: 1 as it was.")] = 1.0,
 ) -> int:
     """Write a recorded run as a document, and say where. No model is loaded; nothing is overwritten unasked."""
-    name = _form(to, output)
+    name = to or (Path(output).suffix[1:].lower() if output else "")
+    if name not in FORMATS:
+        raise UsageProblem("say which form to export to", "--to " + "|".join(FORMATS))
     if not 0 < speed < math.inf:
         raise UsageProblem(f"the speed {speed:g} is out of range", "for example --speed 0.1")
     path = trace_path(trace)
-    recorded = read_trace(path)
-    if not recorded.runs:
-        raise UsageProblem(f"{path} holds no run", "traces are written by spec-tui run --trace FILE")
     target = None if output == "-" else Path(output or f"{path.stem}.{name}")
     if target is not None and target.exists() and not force:
         raise UsageProblem(f"{target} exists", "name another file with --output, or say --force")
-    for problem in recorded.problems:
-        narrate(f"note: {problem}")
     options = ExportOptions(_size(size), theme, speed)
-    _write(target, FORMATS[name].make(recorded, path.stem, options), force)
+    _write(target, FORMATS[name].make(runs_in(path, tell=True), path.stem, options), force)
     return 0
-
-
-def _form(to: ExportName | None, output: str | None) -> str:
-    ending = Path(output).suffix[1:].lower() if output else ""
-    name = to.value if to is not None else ending
-    if name not in FORMATS:
-        raise UsageProblem("say which form to export to", "--to " + "|".join(FORMATS))
-    return name
 
 
 def _size(size: str | None) -> tuple[int, int] | None:

@@ -7,9 +7,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import TypeVar
 
@@ -21,41 +20,33 @@ FAILED, INTERRUPTED = 1, 130
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 
-@dataclass(slots=True)
-class ExitStatus:
-    """The exit code of a command."""
-
-    code: int = 0
-
-
 def narrate(text: str) -> None:
     """Something for the person, not for the pipe: to stderr, free of what could steer a terminal."""
     with suppress(OSError, ValueError):  # nobody is there to read it
         print(sanitise(text), file=sys.stderr, flush=True)
 
 
-@contextmanager
-def reported() -> Iterator[ExitStatus]:
-    """Turns every way of failing into a message on stderr and ``ExitStatus.code``."""
-    outcome = ExitStatus()
+def exit_code(work: Callable[[], int]) -> int:
+    """Do the work; its exit code, or that of its failure, which is told on stderr."""
     try:
-        yield outcome
+        code = work()
         sys.stdout.flush()
+        return code
     except SpecError as error:
-        outcome.code = error.exit_code
         _tell(error.message, error.hint)
+        return error.exit_code
     except KeyboardInterrupt:
-        outcome.code = INTERRUPTED
         narrate("\nspec-tui: interrupted")
+        return INTERRUPTED
     except BrokenPipeError:
-        outcome.code = 0  # the reader has what it wanted
         forget_stdout()
+        return 0  # the reader has what it wanted
     except SystemExit as leaving:
-        outcome.code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         if isinstance(leaving.__context__, BrokenPipeError):  # so rich takes a reader that left
-            outcome.code = 0
+            return 0
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except Exception as error:
-        outcome.code = _other(error)
+        return _other(error)
 
 
 def _other(error: Exception) -> int:
@@ -65,7 +56,8 @@ def _other(error: Exception) -> int:
         narrate("\nspec-tui: interrupted")
         return INTERRUPTED
     if typer and isinstance(error, typer.BadParameter.__mro__[2]):  # click's, inside typer or beside it by version
-        _tell(error.format_message().rstrip("."), _help_for(error))
+        context = getattr(error, "ctx", None)
+        _tell(error.format_message().rstrip("."), f"see {context.command_path if context else 'spec-tui'} --help")
         return error.exit_code
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         _tell(f"the output cannot be written: {error.strerror}", "make room, or write elsewhere")
@@ -85,11 +77,6 @@ def forget_stdout() -> None:
 
 def _tell(message: str, hint: str) -> None:
     narrate(f"spec-tui: {message}" + (f"\n  {hint}" if hint else ""))
-
-
-def _help_for(error: Exception) -> str:
-    context = getattr(error, "ctx", None)
-    return f"see {context.command_path if context else 'spec-tui'} --help"
 
 
 def _bug_report() -> str:

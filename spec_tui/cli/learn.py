@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Argument, Option
 
@@ -21,13 +20,6 @@ from spec_tui.session.client import LoadRequest
 from spec_tui.session.replay_client import request_of
 
 
-class LessonFormat(StrEnum):
-    """How a lesson is given."""
-
-    screen = "screen"
-    text = "text"
-
-
 def complete_lesson(incomplete: str) -> list[str]:
     """Names of lessons that begin so, for the shell."""
     return [name for name in names() if name.startswith(incomplete)]
@@ -40,7 +32,7 @@ _LIVE = "Run the lesson's examples on this machine first, in place of the record
 
 def learn(
     lesson: Annotated[str | None, Argument(metavar="NAME", help=_LESSON, autocompletion=complete_lesson)] = None,
-    format: Annotated[LessonFormat, Option("--format", help=_FORMAT)] = LessonFormat.screen,
+    format: Annotated[Literal["screen", "text"], Option("--format", help=_FORMAT)] = "screen",
     live: Annotated[bool, Option("--live", help=_LIVE)] = False,
     theme: Theme = None,
     presenter: Presenter = False,
@@ -50,7 +42,7 @@ def learn(
     Each is a few pages beside a real run, and a question that the run answers. No model is loaded, except
     with --live.
     """
-    if lesson is None and (format is LessonFormat.text or not (sys.stdin.isatty() and sys.stdout.isatty())):
+    if lesson is None and (format == "text" or not (sys.stdin.isatty() and sys.stdout.isatty())):
         return _list()
     walk = None
     if lesson is not None:
@@ -58,11 +50,12 @@ def learn(
         walk = Walk(wanted, _ran(wanted) if live else recorded(wanted))
         if not walk.length:
             raise RunFailed("these runs show nothing of the lesson", "without --live it takes recorded ones")
-    if format is LessonFormat.text:
+    if format == "text":
         return _tell(walk)
-    from spec_tui.cli.application import open_lessons
+    from spec_tui.cli.application import open_recorded
+    from spec_tui.tui import recorded as applications
 
-    return open_lessons(lesson or "", walk, theme, presenter)
+    return open_recorded(lambda: applications.lessons(lesson or "", walk, theme, presenter), "learn NAME --format text")
 
 
 def _list() -> int:

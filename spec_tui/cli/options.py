@@ -51,10 +51,6 @@ OutputFormat = Annotated[Format, Option("--format", help="text for people, json 
 EngineSettings = Annotated[
     list[str] | None, Option("--set", metavar="KEY=VALUE", help="An option of the engine; repeatable.")
 ]
-TraceName = Argument(
-    metavar="FILE|NAME", autocompletion=complete_trace,
-    help="A trace that spec-tui run --trace wrote, or the name of one that ships.",
-)
 Theme = Annotated[str | None, Option(metavar="NAME", help="Colours of the application.")]
 Presenter = Annotated[bool, Option("--presenter", help="Large, for a projector.")]
 

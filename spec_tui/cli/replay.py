@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Argument, Option
 
@@ -23,23 +22,6 @@ from spec_tui.present.text import one_line
 from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.sample_traces import names, trace_path
 
-
-class Screen(StrEnum):
-    """Where a replay begins."""
-
-    chat = "chat"
-    step = "step"
-    race = "race"
-
-
-class ReplayFormat(StrEnum):
-    """How a replay is shown."""
-
-    screen = "screen"
-    text = "text"
-    json = "json"
-
-
 _SPEED = "How fast it plays: 1 as it was, 0.1 ten times as slow, inf all at once."
 _TRACE = "A trace that spec-tui run --trace wrote, or the name of one that ships; with --screen race up to six, or a \
 folder of compare --trace-dir. Without: lists those that ship."
@@ -52,8 +34,8 @@ def replay(
         list[str] | None, Argument(metavar="FILE|NAME", help=_TRACE, autocompletion=complete_trace)
     ] = None,
     speed: Annotated[float | None, Option(metavar="X", help=_SPEED)] = None,
-    screen: Annotated[Screen, Option(help=_SCREEN)] = Screen.chat,
-    format: Annotated[ReplayFormat, Option("--format", help=_FORMAT)] = ReplayFormat.screen,
+    screen: Annotated[Literal["chat", "step", "race"], Option(help=_SCREEN)] = "chat",
+    format: Annotated[Literal["screen", "text", "json"], Option("--format", help=_FORMAT)] = "screen",
     theme: Theme = None,
     presenter: Presenter = False,
 ) -> int:
@@ -65,31 +47,41 @@ def replay(
         raise UsageProblem(f"the speed {speed:g} is out of range", "for example --speed 0.1, or --speed inf")
     if not traces:
         return _list()
-    if screen is Screen.race:
+    if screen == "race":
         return _race(traces, speed, format, theme, presenter)
     path = _only(traces)
-    recorded = read_trace(path)
-    if not recorded.runs:
-        raise UsageProblem(f"{path} holds no run", "traces are written by spec-tui run --trace FILE")
-    if format is ReplayFormat.screen:
-        from spec_tui.cli.application import open_replay
+    trace = runs_in(path, tell=format != "screen")
+    if format == "screen":
+        from spec_tui.cli.application import open_recorded
+        from spec_tui.tui import recorded
 
-        return open_replay(recorded, path.stem, speed or 1.0, screen.value, theme, presenter)
-    for problem in recorded.problems:
-        narrate(f"note: {problem}")
-    _narrate(recorded, speed or math.inf) if format is ReplayFormat.text else _summarise(recorded)
+        client = ReplayClient(trace, speed or 1.0, title=path.stem)
+        return open_recorded(lambda: recorded.replay(client, screen, theme, presenter), "replay FILE --format text")
+    _narrate(trace, speed or math.inf) if format == "text" else _summarise(trace)
     return 0
 
 
-def _race(traces: list[str], speed: float | None, format: ReplayFormat, theme: str | None, presenter: bool) -> int:
+def runs_in(path: Path, tell: bool) -> Trace:
+    """The trace in a file; with ``tell``, what is damaged in it is named. Raises UsageProblem where it has no run."""
+    trace = read_trace(path)
+    if not trace.runs:
+        raise UsageProblem(f"{path} holds no run", "traces are written by spec-tui run --trace FILE")
+    for problem in trace.problems if tell else ():
+        narrate(f"note: {problem}")
+    return trace
+
+
+def _race(traces: list[str], speed: float | None, format: str, theme: str | None, presenter: bool) -> int:
     """Side by side, in the photo finish."""
-    if format is not ReplayFormat.screen:
+    if format != "screen":
         raise UsageProblem(f"--screen race is a screen, and --format {format} is none",
                            f"leave one out: spec-tui replay FILE --format {format} tells one trace")
     from spec_tui.cli.application import open_recorded
     from spec_tui.session.recorded_race import read_recorded
+    from spec_tui.tui import recorded
 
-    return open_recorded(read_recorded(traces), speed, theme, presenter)
+    race = read_recorded(traces)
+    return open_recorded(lambda: recorded.race(race, speed, theme, presenter), "replay FILE --format text, one by one")
 
 
 def _only(traces: list[str]) -> Path:
@@ -99,8 +91,8 @@ def _only(traces: list[str]) -> Path:
                            "name one, or add --screen race")
     path = trace_path(traces[0])
     if path.is_dir():
-        raise UsageProblem(f"{path} is a folder, and only --screen race opens one", "name a trace in it, or add "
-                           "--screen race")
+        raise UsageProblem(f"{path} is a folder, and only --screen race opens one",
+                           "name a trace in it, or add --screen race")
     return path
 
 

@@ -9,7 +9,7 @@ from engines.folders import model_label
 from engines.report.events import Started
 from engines.report.run_state import RunState
 from spec_tui.present.audit_words import sentence
-from spec_tui.present.narration import REASONS, asked
+from spec_tui.present.narration import REASONS, asked, quoted
 from spec_tui.present.text import lossy, one_line
 
 
@@ -68,10 +68,14 @@ def ending(run: RunState) -> str:
     return REASONS[run.finished.reason] if run.finished is not None else "its end is missing"
 
 
-def rounds(run: RunState) -> Iterator[tuple[str, str, str, str, str]]:
-    """Of each round: number, drafted, accepted, what the target added, milliseconds."""
+ROUND = ("round", "drafted", "accepted", "the target added", "ms", "wrote")
+
+
+def rounds(run: RunState) -> Iterator[tuple[str, ...]]:
+    """The values of ``ROUND`` for each round."""
     for event in run.rounds:
         own = Counter(token.kind for token in event.emitted if token.node < 0)
         seconds = event.draft_seconds + event.verify_seconds + event.other_seconds
         added = ", ".join(f"{number} {kind}" for kind, number in own.items()) or "none"
-        yield str(event.index), str(len(event.draft.tokens)), str(len(event.path)), added, f"{seconds * 1000:.1f}"
+        drafted, accepted = str(len(event.draft.tokens)), str(len(event.path))
+        yield str(event.index), drafted, accepted, added, f"{seconds * 1000:.1f}", quoted(*event.emitted)

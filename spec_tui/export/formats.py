@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from engines.report.run_state import RunState, fold_all
 from engines.report.traces import Trace
+from spec_tui.export.cast import cast
+from spec_tui.export.markdown import markdown
+from spec_tui.export.page import page
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +33,12 @@ def _runs(trace: Trace) -> list[RunState]:
     return [fold_all(run) for run in trace.runs]
 
 
-def _markdown(trace: Trace, name: str, options: ExportOptions) -> str:
-    from spec_tui.export.markdown import markdown
-
-    return markdown(_runs(trace))
-
-
-def _page(trace: Trace, name: str, options: ExportOptions) -> str:
-    from spec_tui.export.page import page
-
-    return page(_runs(trace))
-
-
-def _cast(trace: Trace, name: str, options: ExportOptions) -> str:
-    from spec_tui.export.cast import cast
-
-    return cast(_runs(trace), *(options.size or (80, 24)), speed=options.speed)
-
-
 FORMATS = {
-    "md": ExportFormat("Markdown: the answer, its corrections, the rounds in a table", _markdown),
-    "html": ExportFormat("web page: colours, views, a token's facts where you point at it", _page),
-    "cast": ExportFormat("recording of a terminal (asciicast v2), by the engine's clock", _cast),
+    "md": ExportFormat("Markdown: the answer, its corrections, the rounds in a table",
+                       lambda trace, name, options: markdown(_runs(trace))),
+    "html": ExportFormat("web page: colours, views, a token's facts where you point at it",
+                         lambda trace, name, options: page(_runs(trace))),
+    "cast": ExportFormat("recording of a terminal (asciicast v2), by the engine's clock",
+                         lambda trace, name, options: cast(_runs(trace), *(options.size or (80, 24)), options.speed)),
 }
 """By name, which is the ending of the file too. A picture of the application is the application's to make."""

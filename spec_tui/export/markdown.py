@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from engines.report.run_state import RunState
 from spec_tui.export import about
-from spec_tui.present.narration import question, quoted
+from spec_tui.present.narration import question
 from spec_tui.present.text import one_line, sanitise
 from spec_tui.present.token_facts import marked_text
 
@@ -31,9 +31,7 @@ def _run(run: RunState) -> Iterable[str]:
     yield "## Numbers\n"
     yield from _table(("", ""), about.outcome(run))
     yield "## Rounds\n"
-    wrote = (quoted(*event.emitted) for event in run.rounds)
-    names = ("round", "drafted", "accepted", "the target added", "ms", "wrote")
-    yield from _table(names, ((*row, text) for row, text in zip(about.rounds(run), wrote)))
+    yield from _table(about.ROUND, about.rounds(run))
 
 
 def _text(name: str, text: str, note: str = "") -> Iterable[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from engines.report.run_state import RunState, TokenState
 from spec_tui.export import about
 from spec_tui.present import token_styles as marks
-from spec_tui.present.narration import question, quoted
+from spec_tui.present.narration import question
 from spec_tui.present.styles import DARK, LEGEND, LIGHT, STYLES
 from spec_tui.present.text import one_line, sanitise, visible
 from spec_tui.present.token_facts import facts, fate, rivals
@@ -112,9 +112,7 @@ def _run(run: RunState) -> Iterator[str]:
     yield f"<h2>numbers</h2>\n{_table(about.outcome(run))}"
     if run.started is not None:
         yield f"<h2>how to repeat it</h2>\n{_table(about.origin(run.started))}"
-    wrote = (quoted(*event.emitted) for event in run.rounds)
-    head = ("round", "drafted", "accepted", "the target added", "ms", "wrote")
-    yield f"<h2>rounds</h2>\n{_table(((*row, text) for row, text in zip(about.rounds(run), wrote)), head)}"
+    yield f"<h2>rounds</h2>\n{_table(about.rounds(run), about.ROUND)}"
 
 
 def _token(run: RunState, index: int) -> str:
