@@ -18,7 +18,7 @@ from spec_tui.cli.doctor import doctor
 from spec_tui.cli.engines import engines
 from spec_tui.cli.export import export
 from spec_tui.cli.learn import learn
-from spec_tui.cli.options import DatastoreOptions, ModelOptions, Presenter, Theme, command, with_groups
+from spec_tui.cli.options import DatastoreOptions, ModelOptions, Presenter, Theme, command
 from spec_tui.cli.price import price
 from spec_tui.cli.replay import replay
 from spec_tui.cli.run import run
@@ -35,8 +35,6 @@ app = typer.Typer(
 )
 
 
-@app.callback(invoke_without_command=True)
-@with_groups
 def tui(
     context: typer.Context,
     models: ModelOptions,
@@ -60,11 +58,15 @@ def _version() -> int:
     return 0
 
 
+app.callback(invoke_without_command=True)(command(tui, call=lambda function, **values: function(**values)))
+
 _CODES = "Exit codes: 0, 1 {failure}, 2 usage, 3 model unavailable, 130 interrupted."
 _RUN_CODES = _CODES.format(failure="failed run or a BUG found by --audit")
 _RACE_CODES = _CODES.format(failure="a lane failed or a BUG")
+_MODEL = "Look at models without loading them."
+_DATASTORE = "Build and look into what drafts are retrieved from."
 
-for function, help, codes in (
+for offered, help, codes in (
     (run, "Ask once, without the application.", _RUN_CODES),
     (replay, "Play a recorded run, without a model.", None),
     (learn, "Speculative decoding in short lessons.", None),
@@ -73,15 +75,10 @@ for function, help, codes in (
     (bench, "Engines and transformers.generate over a suite of tasks.", _RACE_CODES),
     (sweep, "One option of an engine against speed and acceptance.", None),
     (engines, "List the engines and their options.", None),
+    (search_layers, "Which layers to skip when a model drafts for itself.", None),
+    (price, "What verification costs here, and when drafts pay.", None),
+    (doctor, "Say what works here and what is missing.", None),
 ):
-    app.command(short_help=help, epilog=codes)(command(function))
-app.add_typer(model_commands.group, name="model", short_help="Look at models without loading them.")
-app.add_typer(
-    datastore_commands.group, name="datastore", short_help="Build and look into what drafts are retrieved from."
-)
-for function, help in (
-    (search_layers, "Which layers to skip when a model drafts for itself."),
-    (price, "What verification costs here, and when drafts pay."),
-    (doctor, "Say what works here and what is missing."),
-):
-    app.command(name=function.__name__.replace("_", "-"), short_help=help)(command(function))
+    app.command(offered.__name__.replace("_", "-"), short_help=help, epilog=codes)(command(offered))
+app.add_typer(model_commands.group, name="model", short_help=_MODEL)
+app.add_typer(datastore_commands.group, name="datastore", short_help=_DATASTORE)

@@ -115,7 +115,7 @@ def ask(
     if prompts is None:
         request = generation.request(prompt.read())
         asked = Race(lanes, request, (), REPEATS if repeats is None else repeats, audit=generation.audit)
-    elif prompt.given:
+    elif prompt != PromptOptions():
         raise UsageProblem("there are two kinds of prompts, one given and --prompts", "give one of them")
     else:
         turns = read_prompts(prompts)

@@ -121,11 +121,6 @@ class PromptOptions:
     prompt: Annotated[str | None, Argument(metavar="PROMPT", help="What to ask. - reads stdin.")] = None
     prompt_file: Annotated[str | None, Option(metavar="FILE|-", help="Read the prompt from a file.")] = None
 
-    @property
-    def given(self) -> bool:
-        """Whether one was named."""
-        return self.prompt is not None or self.prompt_file is not None
-
     def read(self) -> str:
         """The prompt, from where it is. Raises UsageProblem."""
         return read_prompt(self.prompt, self.prompt_file)
@@ -178,43 +173,37 @@ class GenerationOptions(DatastoreOptions):
             engine=engine,
             options=options or {},
             datastores=self.names,
-            **{name: getattr(self, name) for name in _SAMPLING},
+            **{f.name: getattr(self, f.name) for f in fields(Request) if hasattr(self, f.name)},
         )
         if prompt is not None:
             request.check()
         return request
 
 
-_SAMPLING = ("law", "temperature", "top_p", "top_k", "seed", "max_new_tokens", "raw")
-
-
-def command(function: Callable[..., int]) -> Callable[..., Callable[[], int]]:
+def command(function: Callable[..., Any], call: Callable[..., Any] = partial) -> Callable[..., Any]:
     """The function for typer: each parameter that is a group of options becomes the flags of its fields.
 
     A command returns its exit code. typer only parses: what it gets back is the call, still to be made by
-    ``spec_tui.cli.call``, because typer handles broken pipes and interrupts in its own way.
+    ``spec_tui.cli.call``, because typer handles broken pipes and interrupts in its own way. With another ``call`` than
+    ``partial``, that gets the function and its arguments.
     """
-    return with_groups(function, partial)
-
-
-def with_groups(function: Callable[..., Any], call: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """The same for a callback, which is called at once; ``call`` gets the function and its arguments instead."""
     hints = get_type_hints(function, include_extras=True)
     parameters, groups = [], {}
     for parameter in inspect.signature(function).parameters.values():
         name, hint = parameter.name, hints[parameter.name]
         group, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        if not is_dataclass(group):
+        if is_dataclass(group):
+            left_out = {name for note in notes for name in note.names}
+            groups[name] = group, [field for field in fields(group) if field.name not in left_out]
+            types = get_type_hints(group, include_extras=True)
+            parameters += [_flag(field.name, field.default, types[field.name]) for field in groups[name][1]]
+        else:
             parameters.append(_flag(name, parameter.default, hint))
-            continue
-        groups[name] = group, [f for f in fields(group) if not any(f.name in note.names for note in notes)]
-        types = get_type_hints(group, include_extras=True)
-        parameters += [_flag(field.name, field.default, types[field.name]) for field in groups[name][1]]
 
     def parsed(**values: Any) -> Any:
         for name, (group, offered) in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in offered})
-        return call(function, **values) if call else function(**values)
+        return call(function, **values)
 
     parsed.__name__, parsed.__doc__ = function.__name__, function.__doc__
     parsed.__signature__, parsed.__annotations__ = inspect.Signature(parameters), {}

@@ -11,25 +11,22 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from engines.report import encoding
-from engines.report.events import Emitted, Loading, Prefilled, Round, Started
+from engines.report.events import Loading, Prefilled, Round, Started
 from engines.report.metrics import run_object
 from engines.report.run_state import RunState
 from engines.wire import Event
 from spec_tui.cli.failures import narrate
+from spec_tui.export import about
 from spec_tui.present.ansi import FateStyle
 from spec_tui.present.audit_words import sentence
-from spec_tui.present.narration import REASONS, narration
-from spec_tui.present.text import lossy, one_line, sanitise
+from spec_tui.present.narration import narration
+from spec_tui.present.text import one_line, sanitise
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 _UNAUDITED = "stopped before it found anything"
-
-def emitted(event: Event) -> tuple[Emitted, ...]:
-    """The tokens that an event brought."""
-    return (event.first,) if isinstance(event, Prefilled) else event.emitted if isinstance(event, Round) else ()
 
 
 def remark(started: Started) -> None:
@@ -42,13 +39,13 @@ def remark(started: Started) -> None:
 
 def summary(run: RunState) -> str:
     """The numbers of a run in a few lines, for people."""
-    m, name = run.metrics, run.started.engine if run.started else "run"
-    speed = f", {m.tokens_per_second:.1f} tokens/s" if m.tokens_per_second is not None else ""
+    m, said = run.metrics, dict(about.outcome(run))
+    name = run.started.engine if run.started else "run"
     length = f" ({m.mean_generated_length:.2f} tokens each)" if m.mean_generated_length is not None else ""
     rate = f" ({m.acceptance_rate:.0%})" if m.acceptance_rate is not None else ""
-    ended = REASONS[run.finished.reason] if run.finished else "unfinished"
+    speed = f", {said['speed']}" if "speed" in said else ""
     lines = [
-        f"{name}: {m.new_tokens} tokens{speed}, {ended}",
+        f"{name}: {m.new_tokens} tokens{speed}, {said['ended']}",
         f"forwards {m.target_forwards}{length}, drafted {m.drafted}, accepted {m.accepted}{rate}",
     ]
     if (even := m.break_even) is not None and m.drafted:
@@ -56,14 +53,11 @@ def summary(run: RunState) -> str:
         lines.append(
             f"{pays}: a round needs {even.needs:.2f} tokens and makes {even.makes:.2f} (x{even.speed_up:.2f})"
         )
-    lines.append(f"seconds: prefill {m.prefill_seconds:.3f}, draft {m.draft_seconds:.3f},"
-                 f" verify {m.verify_seconds:.3f}, other {m.other_seconds:.3f}")
+    lines.append(f"seconds: {said['seconds']}")
     if m.matches:
         lengths = ", ".join(f"{length}: {rounds}" for length, rounds in sorted(m.matches.items()))
         lines.append(f"rounds by matched length: {lengths}")
-    if run.started is not None and not run.started.lossless:
-        lines.append(lossy(m.bias))
-    return "\n".join(lines)
+    return "\n".join([*lines, *filter(None, [said.get("distribution")])])
 
 
 class Status:
@@ -123,7 +117,8 @@ class TextOutput(Output):
             sys.stdout.reconfigure(errors="replace")
 
     def show(self, event: Event, run: RunState) -> None:
-        if not (tokens := emitted(event)):
+        tokens = (event.first,) if isinstance(event, Prefilled) else event.emitted if isinstance(event, Round) else ()
+        if not tokens:
             return
         sys.stdout.write(self._style.text(tokens))
         sys.stdout.flush()

@@ -57,7 +57,9 @@ def run(
     """
     if detail and trace is None:
         raise UsageProblem("--detail says more in a trace, and none is written", "add --trace FILE")
-    options = engine_options(engine, engine_settings(set_))
+    options = engine_settings(set_)
+    if engine:
+        methods.find(engine).parse(options)  # wrong ones are told before anything is loaded
     request = replace(generation.request(prompt.read(), engine, options), detail=detail)
     writer = TraceWriter(trace) if trace is not None else None
     decoder = load_decoder(models.load)
@@ -78,19 +80,8 @@ def load_decoder(load: LoadRequest) -> Decoder:
     return decoder
 
 
-def engine_options(engine: str, given: dict[str, str]) -> dict[str, str]:
-    """These options, checked where the engine is named.
-
-    Raises:
-        UsageProblem: malformed, unknown or out of range (the engine's options are named); no such engine.
-    """
-    if engine:
-        methods.find(engine).parse(given)
-    return given
-
-
 def _decode(decoder: Decoder, request: Request, trace: TraceWriter | None, output: Output, audit: bool) -> int:
-    run = RunState()
+    run, cut = RunState(), None
     try:
         with Interrupt() as interrupted:
             found = _events(decoder, request, output, audit, interrupted, lambda: run.answer)
@@ -99,29 +90,36 @@ def _decode(decoder: Decoder, request: Request, trace: TraceWriter | None, outpu
                     trace.write(event)
                 run = fold(run, event)
                 if isinstance(event, Started):
-                    remark(event)
-                    if request.datastores and not event.datastores:
-                        searching = next(spec.id for spec in methods.specs() if "datastore" in spec.needs)
-                        narrate(f"note: {event.engine} searches no datastore with these options; "
-                                f"--engine {searching} does")
+                    _remark(event, request)
                 output.show(event, run)
     except KeyboardInterrupt:  # the second one: it does not wait for the round
-        tokens = tuple(token.emitted.token for token in run.tokens)
-        run = _ended(run, trace, Finished("cancelled", tokens, run.text))
+        cut = Finished("cancelled", tuple(token.emitted.token for token in run.tokens), run.text)
     except BaseException as error:
         if isinstance(error, SpecError):
-            run = _ended(run, trace, Failed(error.message, error.hint, error.kind))
+            cut = Failed(error.message, error.hint, error.kind)
         if run.finished is not None:  # only the audit broke
             output.finish(run, audit)
         output.abandon()
         raise
     finally:
+        if cut is not None and run.finished is None and run.failed is None:
+            if trace is not None and run.started is not None:
+                trace.write(cut)
+            run = fold(run, cut)
         if trace is not None:
             trace.close()
     output.finish(run, audit)
     if (run.finished is not None and run.finished.reason == "cancelled") or (audit and run.audited is None):
         return INTERRUPTED
     return FAILED if run.audited is not None and run.audited.verdict == "BUG" else 0
+
+
+def _remark(started: Started, request: Request) -> None:
+    """What is to be known before the answer."""
+    remark(started)
+    if request.datastores and not started.datastores:
+        searching = next(spec.id for spec in methods.specs() if "datastore" in spec.needs)
+        narrate(f"note: {started.engine} searches no datastore with these options; --engine {searching} does")
 
 
 def _events(
@@ -140,12 +138,3 @@ def _events(
             found = decoder.audit(answer(), cancelled, lambda done: status.show(Loading("auditing", done)))
         if found is not None:
             yield found
-
-
-def _ended(run: RunState, trace: TraceWriter | None, last: Finished | Failed) -> RunState:
-    """The run with an end, if it did not come to its own."""
-    if run.finished is not None or run.failed is not None:
-        return run
-    if trace is not None and run.started is not None:
-        trace.write(last)
-    return fold(run, last)
