@@ -6,12 +6,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import os
 import subprocess
 import sys
 from typing import Any
 
-from spec_tui.session.environment import engine_environment
+from spec_tui.session.environment import child_environment
 
 LIBRARIES = ("torch", "transformers", "scann", "pydivsufsort", "faiss")
 _SECONDS = 60
@@ -19,8 +18,7 @@ _SECONDS = 60
 
 def probe(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, dict[str, Any]]:
     """For each library ``{"works": bool, "problem": str | None, ...}``; all are tried at the same time."""
-    environment = engine_environment(os.environ)
-    environment["PYTHONPATH"] = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    environment = child_environment()
     running = {
         name: subprocess.Popen(
             [sys.executable, "-P", "-m", "spec_tui.cli.library_probe", name],

@@ -88,16 +88,17 @@ def _declarations(name: str) -> str:
 
 
 def _choices() -> str:
-    views = "".join(_radio("view", f"view-{view}", view, view == "outcome") for view in _VIEWS)
-    themes = "".join(_radio("theme", name, name, name == "auto") for name in ("auto", "light", "dark"))
+    views = _radios("view", {f"view-{view}": view for view in _VIEWS})
+    themes = _radios("theme", {name: name for name in ("auto", "light", "dark")})
     ghosts = '<label><input type="checkbox" id="ghosts"> rejected drafts</label>'
     return (f"<fieldset><legend>view</legend>{views}{ghosts}</fieldset>"
             f"<fieldset><legend>theme</legend>{themes}</fieldset>")
 
 
-def _radio(group: str, name: str, words: str, checked: bool) -> str:
-    on = " checked" if checked else ""
-    return f'<label><input type="radio" name="{group}" id="{name}"{on}> {words}</label>'
+def _radios(group: str, words: dict[str, str]) -> str:
+    """Buttons by id, of which one is chosen; the first at the beginning."""
+    return "".join(f'<label><input type="radio" name="{group}" id="{name}"{" checked" * (number == 0)}> {said}</label>'
+                   for number, (name, said) in enumerate(words.items()))
 
 
 def _run(run: RunState) -> Iterator[str]:

@@ -1,10 +1,9 @@
-"""The environment the engines' libraries see: quiet, offline-minded, polite to other processes. One function
-for the engine process and for the commands that decode in their own process."""
+"""The environment the engines' libraries see: quiet, offline-minded, polite to other processes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
 
 _ALWAYS = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -19,13 +18,13 @@ _UNLESS_SET = {
 }
 
 
-def engine_environment(base: Mapping[str, str]) -> dict[str, str]:
-    """``base`` with what the engines need; the user's own settings win, except that telemetry is always
-    off."""
-    return {**_UNLESS_SET, **base, **_ALWAYS}
-
-
 def prepare_this_process() -> None:
-    """Give this process the engines' environment. Has an effect only before torch and transformers are
-    imported."""
-    os.environ.update(engine_environment(os.environ))
+    """Give this process the engines' environment; the user's own settings win, except that telemetry is always off.
+    Has an effect only before torch and transformers are imported."""
+    os.environ.update({**_UNLESS_SET, **os.environ, **_ALWAYS})
+
+
+def child_environment() -> dict[str, str]:
+    """The same for a process of its own, which finds modules where this one does. Started with ``-P``, nowhere else."""
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return {**_UNLESS_SET, **os.environ, **_ALWAYS, "PYTHONPATH": path}

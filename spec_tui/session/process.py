@@ -21,7 +21,7 @@ from engines.report.events import Failed
 from engines.wire import Event, from_json
 from spec_tui.session.client import AGAIN, LoadRequest, QueuedClient
 from spec_tui.session.commands import Close, Command, command_line
-from spec_tui.session.environment import engine_environment
+from spec_tui.session.environment import child_environment
 from spec_tui.session.log import log_path, open_log
 
 _LEAVE = -1  # cores, to the screen that draws meanwhile
@@ -81,7 +81,7 @@ class _Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log or subprocess.DEVNULL,
-                env=_environment(),
+                env=child_environment(),
                 start_new_session=os.name == "posix",  # the terminal's ctrl+c and ctrl+z are the parent's
             )
         finally:
@@ -141,13 +141,6 @@ class _Child:
         except ValueError:
             if line.endswith(b"\n"):  # else it is torn by the process's death
                 self._inbox.append(Failed("the engine sent something unreadable", "this is a bug", "bug"))
-
-
-def _environment() -> dict[str, str]:
-    """The engines' environment; modules are found where this process finds them, and nowhere else
-    (``-P``)."""
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    return {**engine_environment(os.environ), "PYTHONPATH": path}
 
 
 def _crashed(code: int) -> Failed:
