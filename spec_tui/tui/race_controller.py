@@ -7,12 +7,14 @@ nothing until it is over.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from engines import methods
 from engines.errors import SpecError, UsageProblem
 from engines.race.events import Compared
-from engines.race.lanes import Lane, Race, labels, parse_lanes
+from engines.race.lanes import Lane, Race, labels
 from engines.race.result import LaneRun
 from engines.report.events import Failed, Ready
 from engines.report.run_state import RunState
@@ -29,8 +31,7 @@ GONE = Failed("the engine process ended", "esc goes back to the chat, ctrl+r the
 
 @dataclass(frozen=True, slots=True)
 class RaceSetup:
-    """A race to be; ``live`` shows lanes while they run, and its numbers are not comparable. A change makes a checked
-    copy."""
+    """A race to be; ``live`` shows lanes while they run, and its numbers are not comparable."""
 
     lanes: tuple[Lane, ...] = ()
     prompt: str = ""
@@ -44,8 +45,7 @@ class RaceSetup:
 
     def race(self, settings: ChatSettings, ready: Ready | None) -> Race:
         """The race, sampled as these settings say. Raises UsageProblem for what cannot be run."""
-        if not FEWEST <= len(self.lanes) <= MOST:
-            raise UsageProblem(f"a race has {FEWEST} to {MOST} lanes", "a adds one, - takes one away")
+        _check_count(self.lanes)
         if not self.prompt.strip():
             raise UsageProblem("there is no prompt", "i goes to the prompt, ctrl+o has some that show something")
         for lane, label in zip(self.lanes, self.labels):
@@ -56,29 +56,12 @@ class RaceSetup:
         asked.check()
         return asked
 
-    def with_lane(self, lane: Lane) -> RaceSetup:
-        """One more. Raises UsageProblem where there are as many as there may be."""
-        if len(self.lanes) >= MOST:
-            raise UsageProblem(f"a race has at most {MOST} lanes", "- takes one away")
-        return replace(self, lanes=(*self.lanes, lane))
 
-    def without(self, index: int) -> RaceSetup:
-        """One less. Raises UsageProblem where there are as few as there may be."""
-        if len(self.lanes) <= FEWEST:
-            raise UsageProblem(f"a race has at least {FEWEST} lanes", "a adds one")
-        return replace(self, lanes=self.lanes[:index] + self.lanes[index + 1 :])
-
-    def with_lanes(self, text: str) -> RaceSetup:
-        """The lanes of a list as on the command line. Raises UsageProblem."""
-        lanes = parse_lanes([text])
-        if not FEWEST <= len(lanes) <= MOST:
-            raise UsageProblem(f"a race has {FEWEST} to {MOST} lanes, these are {len(lanes)}",
-                               "for example /lanes autoregressive,pld,draft:shape=tree")
-        return replace(self, lanes=lanes)
-
-    def more_repeats(self) -> RaceSetup:
-        """The next number of repeats, and round again."""
-        return replace(self, repeats=next((n for n in REPEATS if n > self.repeats), REPEATS[0]))
+def _check_count(lanes: Sequence[Lane]) -> None:
+    """Raises UsageProblem."""
+    if not FEWEST <= len(lanes) <= MOST:
+        raise UsageProblem(f"a race has {FEWEST} to {MOST} lanes, and these would be {len(lanes)}",
+                           "a adds one, - takes one away, /lanes autoregressive,pld sets them all")
 
 
 def usual_lanes(settings: ChatSettings, ready: Ready | None) -> tuple[Lane, ...]:
@@ -161,6 +144,21 @@ class RaceController:
         """Whether there is a result to look at."""
         return self.race is not None and not self.race.running and bool(self.race.result.complete)
 
+    @property
+    def idle(self) -> bool:
+        """Whether a race could begin."""
+        return self.can_race and not self.running
+
+    @property
+    def before(self) -> bool:
+        """Whether one could, and there is no result yet."""
+        return self.idle and not self.finished
+
+    @property
+    def again(self) -> bool:
+        """Whether one could after the one whose result is shown."""
+        return self.idle and self.finished
+
     # -- what a person does -----------------------------------------------------------------------
     def start(self) -> str:
         """Race. Returns "" or why not, in words."""
@@ -180,10 +178,14 @@ class RaceController:
         session.client.race(asked)
         return ""
 
-    def change(self, setup: RaceSetup) -> None:
-        """Another race to be; the result of one with other lanes goes."""
-        if self.race is not None and not self.running and setup.lanes != self.setup.lanes:
-            self.race = self.replay = self.differing = None
+    def change(self, **changes: Any) -> None:
+        """Another race to be (fields of ``RaceSetup``); the result of one with other lanes goes. Raises UsageProblem
+        for too few or too many lanes."""
+        setup = replace(self.setup, **changes)
+        if setup.lanes != self.setup.lanes:
+            _check_count(setup.lanes)
+            if not self.running:
+                self.race = self.replay = self.differing = None
         self.setup = setup
 
     def cancel(self) -> None:
@@ -196,11 +198,15 @@ class RaceController:
         """Show the next pair that differs, at the first token that does; after the last none."""
         pairs = [pair for pair in self.race.result.pairs if pair.at is not None] if self.finished else []
         at = pairs.index(self.differing) + 1 if self.differing in pairs else 0
-        self.differing = pairs[at] if at < len(pairs) else None
+        self.show_difference(pairs[at] if at < len(pairs) else None)
+        return self.differing
+
+    def show_difference(self, pair: Compared | None) -> None:
+        """Show the runs in which these lanes differ; None: each lane's own again."""
+        self.differing = pair
         self._start_replay(self.replay.clock.speed if self.replay is not None else None)
         if self.replay is not None:
             self.replay.clock.skip()
-        return self.differing
 
     # -- what the engine says ---------------------------------------------------------------------
     def pump(self) -> bool:
@@ -260,5 +266,4 @@ class RaceController:
         lanes = range(len(self.race.labels)) if self.race is not None else ()
         if self.replay is not None:
             return [(str(n + 1), self.replay.points(n)) for n in lanes]
-        moments = [self.moment(n) for n in lanes]
-        return [(str(n + 1), timeline(m.whole) if m is not None else []) for n, m in enumerate(moments)]
+        return [(str(n + 1), timeline(m.whole) if (m := self.moment(n)) is not None else []) for n in lanes]

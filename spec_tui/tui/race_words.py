@@ -21,7 +21,6 @@ from spec_tui.session.settings import changed
 from spec_tui.tui import chat_words as words
 from spec_tui.tui.race_controller import Moment, RaceController, missing
 from spec_tui.tui.widgets.race_lanes import LaneView, filled
-from spec_tui.tui.widgets.race_table import Scores
 from spec_tui.tui.widgets.strip_panel import Row
 
 _PLACES = ("", "1st", "2nd", "3rd", "4th", "5th", "6th")
@@ -104,15 +103,6 @@ def _badge(controller: RaceController, number: int) -> tuple[str, str] | None:
         return "baseline", "muted"
     pair = race.result.pair(race.asked.baseline, number)
     return pair_badge(pair) if pair is not None else None
-
-
-def scores(controller: RaceController, sort: int) -> Scores:
-    """The table, once there is something complete."""
-    race = controller.race
-    if race is None or not race.result.complete:
-        return Scores()
-    return Scores(race.labels, tuple(race.figures()), race.asked.baseline, tuple(race.result.pairs),
-                  tuple(race.notes()), sort)
 
 
 def plot_state(controller: RaceController) -> str:

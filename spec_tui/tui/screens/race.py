@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from operator import attrgetter
 from time import monotonic
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from textual.strip import Strip
 from textual.widgets import Footer, Static
 
 from engines.errors import SpecError
-from engines.race.lanes import Lane
+from engines.race.lanes import Lane, parse_lanes
 from spec_tui.present import token_styles
 from spec_tui.present.playback import speed_words
 from spec_tui.present.text import one_line
@@ -23,45 +23,16 @@ from spec_tui.session.race_state import RaceState
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import race_words
 from spec_tui.tui.actions import Action, HasActions
-from spec_tui.tui.race_controller import RaceController, RaceSetup
+from spec_tui.tui.race_controller import REPEATS, RaceController
 from spec_tui.tui.widgets.prompt_box import PromptBox
 from spec_tui.tui.widgets.race_lanes import RaceLanes
 from spec_tui.tui.widgets.race_plot import RacePlot
 from spec_tui.tui.widgets.race_table import SORTS, RaceTable, ranked
 from spec_tui.tui.widgets.strip_panel import Divider, Lines, Pane, Sides
 
+_RUNNING, _IDLE, _FINISHED, _CAN_RACE, _BEFORE, _AGAIN = (
+    attrgetter(f"controller.{state}") for state in ("running", "idle", "finished", "can_race", "before", "again"))
 MOVING, WATCHING, RESTING = 1 / 15, 1 / 4, 1 / 10  # seconds between two frames: of what moves, of timed lanes, else
-
-
-def _running(screen: RaceScreen) -> bool:
-    return screen.controller.running
-
-
-def _idle(screen: RaceScreen) -> bool:
-    return screen.controller.can_race and not screen.controller.running
-
-
-def _can_race(screen: RaceScreen) -> bool:
-    return screen.controller.can_race
-
-
-def _finished(screen: RaceScreen) -> bool:
-    return screen.controller.finished
-
-
-def _again(screen: RaceScreen) -> bool:
-    return _idle(screen) and screen.controller.finished
-
-
-def _before(screen: RaceScreen) -> bool:
-    return _idle(screen) and not screen.controller.finished
-
-
-def _can_leave(screen: RaceScreen) -> bool:
-    """A recorded race is the first screen: there is nothing below it to go back to."""
-    if screen.controller.can_race:
-        return not screen.controller.running
-    return screen.has_class("numbers") or screen.controller.differing is not None
 
 
 class RaceScreen(HasActions, Screen[set[Happening]]):
@@ -77,46 +48,47 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
     AUTO_FOCUS = ""
     PALETTE: ClassVar = "Race: "
     ACTIONS = (
-        Action(id="race.stop", run="stop", keys="escape", label="Stop", footer=True, when=_running,
+        Action(id="race.stop", run="stop", keys="escape", label="Stop", footer=True, when=_RUNNING,
                help="Stop the race; what is complete stays"),
-        Action(id="race.leave", run="leave", keys="escape", label="Back", footer=True, when=_can_leave,
+        Action(id="race.leave", run="leave", keys="escape", label="Back", footer=True, when=attrgetter("can_leave"),
                help="Leave the prompt, what is enlarged, the difference; then back to the chat"),
-        Action(id="race.go", run="go", keys="enter", label="Start", footer=True, when=_before, help="Start the race"),
-        Action(id="race.open", run="open", keys="enter", label="Step", footer=True, when=_finished,
+        Action(id="race.go", run="go", keys="enter", label="Start", footer=True, when=_BEFORE, help="Start the race"),
+        Action(id="race.open", run="open", keys="enter", label="Step", footer=True, when=_FINISHED,
                help="Step through the lane's run, round by round"),
-        Action(id="race.play", run="play", keys="space", label="Play", footer=True, when=_finished,
+        Action(id="race.play", run="clock('toggle')", keys="space", label="Play", footer=True, when=_FINISHED,
                help="Photo finish: play, pause, play again"),
-        Action(id="race.faster", run="speed(1)", keys="greater_than_sign", label="Faster", when=_finished,
+        Action(id="race.faster", run="speed(1)", keys="greater_than_sign", label="Faster", when=_FINISHED,
                help="Photo finish: twice as fast"),
-        Action(id="race.slower", run="speed(-1)", keys="less_than_sign", label="Slower", when=_finished,
+        Action(id="race.slower", run="speed(-1)", keys="less_than_sign", label="Slower", when=_FINISHED,
                help="Photo finish: half as fast"),
-        Action(id="race.end", run="skip", keys="end", label="End", when=_finished, help="Photo finish: to its end"),
-        Action(id="race.begin", run="rewind", keys="home", label="From the start", when=_finished,
+        Action(id="race.end", run="clock('skip')", keys="end", label="End", when=_FINISHED,
+               help="Photo finish: to its end"),
+        Action(id="race.begin", run="clock('rewind')", keys="home", label="From the start", when=_FINISHED,
                help="Photo finish: from the start"),
-        Action(id="race.again", run="again", keys="R", label="Again", when=_again, help="Race again"),
-        Action(id="race.add", run="add", keys="a", label="Add", when=_idle,
+        Action(id="race.again", run="again", keys="R", label="Again", when=_AGAIN, help="Race again"),
+        Action(id="race.add", run="add", keys="a", label="Add", when=_IDLE,
                help="Add a lane: an engine with its options"),
-        Action(id="race.remove", run="remove", keys="minus", label="Remove", when=_idle, help="Take the lane away"),
-        Action(id="race.diff", run="diff", keys="d", label="Diff", footer=True, when=_finished,
+        Action(id="race.remove", run="remove", keys="minus", label="Remove", when=_IDLE, help="Take the lane away"),
+        Action(id="race.diff", run="diff", keys="d", label="Diff", footer=True, when=_FINISHED,
                help="To the first token in which two lanes differ; again: the next pair"),
-        Action(id="race.sort", run="sort", keys="o", label="Sort", footer=True, when=_finished,
+        Action(id="race.sort", run="sort", keys="o", label="Sort", footer=True, when=_FINISHED,
                help="Sort the table by the next column"),
-        Action(id="race.numbers", run="numbers", keys="w", label="Numbers", footer=True, when=_finished,
+        Action(id="race.numbers", run="numbers", keys="w", label="Numbers", footer=True, when=_FINISHED,
                help="The table alone, and back"),
         Action(id="race.view", run="view", keys="v", label="View",
                help="Colour tokens by outcome, source, confidence, or not"),
-        Action(id="race.repeats", run="repeats", keys="t", label="Repeats", when=_idle,
+        Action(id="race.repeats", run="repeats", keys="t", label="Repeats", when=_IDLE,
                help="How often each lane runs; 6 give an interval of 95 %"),
-        Action(id="race.mode", run="mode", keys="f", label="Fair or live", when=_idle,
+        Action(id="race.mode", run="mode", keys="f", label="Fair or live", when=_IDLE,
                help="Fair draws nothing while a lane runs; live shows lanes as they run, and its numbers are not "
                     "comparable"),
-        Action(id="race.prompt", run="prompt", keys="i", label="Prompt", when=_can_race,
+        Action(id="race.prompt", run="prompt", keys="i", label="Prompt", when=_CAN_RACE,
                help="Go to the prompt; /lanes a,b,c there sets all lanes"),
-        Action(id="race.showcase", run="showcase", keys="ctrl+o,f3", label="Showcase", when=_idle,
+        Action(id="race.showcase", run="showcase", keys="ctrl+o,f3", label="Showcase", when=_IDLE,
                help="Prompts that show something"),
-        Action(id="race.export", run="export", keys="e", label="Export", when=_again,
+        Action(id="race.export", run="export", keys="e", label="Export", when=_AGAIN,
                help="Save numbers (JSON, Markdown, CSV) and a trace of every run in a folder here"),
-        Action(id="race.copy", run="copy", keys="c", label="Copy", when=_can_race,
+        Action(id="race.copy", run="copy", keys="c", label="Copy", when=_CAN_RACE,
                help="Copy the command line that does the same"),
         Action(id="race.next", run="focus_lane(1)", keys="right,down", label="Next lane", palette="",
                help="The next lane"),
@@ -213,7 +185,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         right = replay.clock.end if replay is not None else max((x for x, _ in ends), default=0.0)
         most = replay.most if replay is not None else max((y for _, y in ends), default=0)
         self.query_one(RacePlot).show(series, right, most, race_words.plot_state(controller))
-        self.query_one(RaceTable).show(race_words.scores(controller, self.sort))
+        self.query_one(RaceTable).show(race if race is not None and race.result.complete else None, self.sort)
         self.query_one("#race-top", Sides).show(*race_words.top(controller))
 
     def _draw_status(self) -> None:
@@ -246,10 +218,17 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         self.call_after_refresh(self.draw)
 
     # -- the race ---------------------------------------------------------------------------------
+    @property
+    def can_leave(self) -> bool:
+        """A recorded race is the first screen: there is nothing below it to go back to."""
+        controller = self.controller
+        return not controller.running and (
+            controller.can_race or self.has_class("numbers") or controller.differing is not None)
+
     def action_go(self) -> None:
         box = self.query_one(PromptBox)
         if box.text.strip():
-            self.controller.change(self._with(prompt=box.text))
+            self.controller.change(prompt=box.text)
         refused = self.controller.start()
         if not refused:
             self.set_focus(None)  # no cursor blinks while lanes are timed
@@ -258,8 +237,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
             self.draw_race()  # once, before the first lane begins
         self.changed(refused)
 
-    def action_again(self) -> None:
-        self.action_go()
+    action_again = action_go  # an action of its own, under other conditions
 
     def action_stop(self) -> None:
         self.controller.cancel()
@@ -271,20 +249,16 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         elif self.has_class("numbers"):
             self.action_numbers()
         elif self.controller.differing is not None:
-            while self.controller.next_difference() is not None:
-                pass
+            self.controller.show_difference(None)
             self.changed()
         else:
             self.dismiss(self.controller.happened)
 
     # -- what will run ----------------------------------------------------------------------------
-    def _with(self, **changes) -> RaceSetup:
-        return replace(self.controller.setup, **changes)
-
-    def set_up(self, make, message: str) -> None:
-        """Take another setup, or say why it cannot be."""
+    def set_up(self, message: str, **changes) -> None:
+        """Take another setup and say so, or why it cannot be."""
         try:
-            self.controller.change(make())
+            self.controller.change(**changes)
         except SpecError as error:
             message = f"{error.message}: {error.hint}"
         self.lane = min(self.lane, len(self.controller.setup.lanes) - 1)
@@ -297,26 +271,24 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         self.app.push_screen(LaneScreen(session.settings, session.ready), self._added)
 
     def _added(self, lane: Lane | None) -> None:
+        lanes = self.controller.setup.lanes
         if lane is not None:
-            number = len(self.controller.setup.lanes) + 1
-            self.set_up(lambda: self.controller.setup.with_lane(lane), f"lane {number}: {one_line(lane.label)}")
+            self.set_up(f"lane {len(lanes) + 1}: {one_line(lane.label)}", lanes=(*lanes, lane))
 
     def action_remove(self) -> None:
-        labels = self.controller.setup.labels
-        name = labels[self.lane] if self.lane < len(labels) else ""
-        self.set_up(lambda: self.controller.setup.without(self.lane), f"{name} is out of the race")
+        setup, n = self.controller.setup, self.lane
+        self.set_up(f"{setup.labels[n]} is out of the race", lanes=setup.lanes[:n] + setup.lanes[n + 1 :])
 
     def action_repeats(self) -> None:
-        self.set_up(self.controller.setup.more_repeats, "")
-        count = self.controller.setup.repeats
+        count = next((n for n in REPEATS if n > self.controller.setup.repeats), REPEATS[0])
         enough = "enough for an interval of 95 %" if count >= 6 else "6 give an interval of 95 %"
-        self.changed(f"{count} repeat{'s' * (count > 1)}; {enough}")
+        self.set_up(f"{count} repeat{'s' * (count > 1)}; {enough}", repeats=count)
 
     def action_mode(self) -> None:
         live = not self.controller.setup.live
         message = ("live: drawing takes time from the lanes, so the numbers will not be comparable" if live else
                    "fair: nothing is drawn while a lane runs; then all are shown on one clock")
-        self.set_up(lambda: self._with(live=live), message)
+        self.set_up(message, live=live)
 
     def action_prompt(self) -> None:
         box = self.query_one(PromptBox)
@@ -326,11 +298,14 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
     def on_prompt_box_sent(self, event: PromptBox.Sent) -> None:
         text = event.text.strip()
         if text.startswith("/lanes"):
-            before = self.controller.setup
-            self.set_up(lambda: before.with_lanes(text.removeprefix("/lanes").strip()), "enter starts")
-            if self.controller.setup is not before:
-                self.query_one(PromptBox).put(before.prompt)
-                self.set_focus(None)
+            try:
+                self.controller.change(lanes=parse_lanes([text.removeprefix("/lanes").strip()]))
+            except SpecError as error:
+                self.say(f"{error.message}: {error.hint}")
+                return
+            self.query_one(PromptBox).put(self.controller.setup.prompt)
+            self.set_focus(None)
+            self.set_up("enter starts")
         elif text.startswith("/") and not text.startswith("//"):
             self.say("There is one command here: /lanes autoregressive,pld,draft:shape=tree sets the lanes.")
         elif self.controller.running:
@@ -370,22 +345,14 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
             self.controller.replay.clock.playing = False
         self.app.push_screen(StepScreen(run.state, self.controller.race.labels[self.lane]))
 
-    def action_play(self) -> None:
-        self.controller.replay.clock.toggle()
+    def action_clock(self, what: str) -> None:
+        getattr(self.controller.replay.clock, what)()
         self.changed()
 
     def action_speed(self, steps: int) -> None:
         clock = self.controller.replay.clock
         clock.faster(steps)
         self.changed(f"speed {speed_words(clock.speed)}" if clock.over else "")
-
-    def action_skip(self) -> None:
-        self.controller.replay.clock.skip()
-        self.changed()
-
-    def action_rewind(self) -> None:
-        self.controller.replay.clock.rewind()
-        self.changed()
 
     def action_diff(self) -> None:
         pair, self.back = self.controller.next_difference(), 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from textwrap import wrap
 
 from engines.race.events import Compared
@@ -11,6 +12,7 @@ from engines.race.result import LaneFigures
 from spec_tui.present.tables import interval, length, memory, milliseconds, number, share
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import spans
+from spec_tui.session.race_state import RaceState
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns
 
@@ -19,19 +21,6 @@ _STYLES = {"same": "good", "tie": "warn", "BUG": "bad", "by design": "warn", "un
 _LABEL = (17, 26)  # columns of a lane's name, at least and at most
 _CELL = 6  # columns of a pair, and of a depth
 BLANK: Row = [("", "text")]
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """What the panel shows: names and numbers by lane, ``base`` the lane that speed-ups are against, the texts of each
-    pair, sentences, and by which column it is sorted."""
-
-    labels: tuple[str, ...] = ()
-    figures: tuple[LaneFigures, ...] = ()
-    base: int = 0
-    pairs: tuple[Compared, ...] = ()
-    notes: tuple[str, ...] = ()
-    sort: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +77,12 @@ class RaceTable(StripPanel):
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
-        self.scores = Scores()
+        self.race: RaceState | None = None
+        self.sort = 0
 
-    def show(self, scores: Scores) -> None:
-        """Draw these."""
-        self.scores = scores
+    def show(self, race: RaceState | None, sort: int = 0) -> None:
+        """Draw the numbers of this race, sorted by this one of ``SORTS``."""
+        self.race, self.sort = race, sort
         self.update_rows()
 
     @property
@@ -100,18 +90,18 @@ class RaceTable(StripPanel):
         return False
 
     def rows(self, width: int, height: int) -> list[Row]:
-        scores = self.scores
-        if not scores.labels:
+        race = self.race
+        if race is None:
             return []
-        rows = table(scores, width)
-        pairs, depths = same_text(scores), by_depth(scores, width)
+        rows = table(race, self.sort, width)
+        pairs, depths = same_text(race), by_depth(race, width)
         beside = size(pairs[0]) + 2 + 30 <= width if pairs else False
         if beside and depths:
             left = size(pairs[0]) + 2
-            rows += [BLANK, *_beside(pairs, by_depth(scores, width - left), left)]
+            rows += [BLANK, *_beside(pairs, by_depth(race, width - left), left)]
         else:
             rows += [*([BLANK, *pairs] if pairs else []), *([BLANK, *depths] if depths else [])]
-        said = [line for note in scores.notes for line in _wrapped(note, width)]
+        said = [line for note in race.notes() for line in _wrapped(note, width)]
         if len(rows) + 1 + len(said) > height:
             rows = [row for row in rows if row is not BLANK]
         gap = [BLANK] if said and len(rows) + len(said) < height else []
@@ -121,32 +111,32 @@ class RaceTable(StripPanel):
         return [clip(row, width) for row in [*rows, *gap, *said[:room]]]
 
 
-def table(scores: Scores, width: int) -> list[Row]:
+def table(race: RaceState, sorted_by: int, width: int) -> list[Row]:
     """Lanes and numbers, as many columns as there is room for."""
     chosen = list(COLUMNS)
     while sum(column.width for column in chosen) + _LABEL[0] + 1 > width and any(c.needed for c in chosen):
         chosen.remove(max(chosen, key=lambda column: column.needed))
     label = min(_LABEL[1], max(_LABEL[0], width - 1 - sum(column.width for column in chosen)))
-    sort = SORTS[scores.sort % len(SORTS)]
+    sort = SORTS[sorted_by % len(SORTS)]
     order = "in the order of the lanes" if sort is None else f"by {sort.title}"
     head: list[Span] = [(" " * label, "text")]
     for column in chosen:
         title, style = (column.title + "▾", "accent") if column is sort else (column.title, "muted")
         head.append((fit(title, column.width, right=True), style))
     rows: list[Row] = [title_row(width - 1, "numbers", f"medians, {order}"), head]
-    for f in ranked(scores.figures, scores.sort):
-        name = fit(f" {f.lane + 1} {one_line(scores.labels[f.lane])}", label)
-        rows.append([(name, f"lane-{f.lane + 1}"),
-                     *[(fit(column.cell(f, scores.base), column.width, right=True), "text") for column in chosen]])
+    for f in ranked(race.figures(), sorted_by):
+        name = fit(f" {f.lane + 1} {one_line(race.labels[f.lane])}", label)
+        numbers = [(fit(column.cell(f, race.asked.baseline), column.width, right=True), "text") for column in chosen]
+        rows.append([(name, f"lane-{f.lane + 1}"), *numbers])
     return rows
 
 
-def same_text(scores: Scores) -> list[Row]:
+def same_text(race: RaceState) -> list[Row]:
     """Every pair: how their texts compare, and at which token they part."""
-    found = {(p.first, p.second): p for p in scores.pairs}
+    found = {(p.first, p.second): p for p in race.result.pairs}
     if not found:
         return []
-    count = len(scores.labels)
+    count = len(race.labels)
     wide = 4 + _CELL * count
     rows: list[Row] = [title_row(max(wide, 26), "same text", "")]
     rows.append([(" " * 4, "text"), *[(fit(f"{n + 1}", _CELL), f"lane-{n + 1}") for n in range(count - 1)]])
@@ -166,9 +156,9 @@ def _mark(pair: Compared | None) -> str:
     return MARKS[pair.verdict] + ("" if pair.at is None else f" {pair.at}")
 
 
-def by_depth(scores: Scores, width: int) -> list[Row]:
+def by_depth(race: RaceState, width: int) -> list[Row]:
     """Of the drafts that were judged at each depth the share that was accepted, for each lane that drafts."""
-    shares = [(f.lane, f.by_depth) for f in scores.figures if f.by_depth]
+    shares = [(f.lane, f.by_depth) for f in race.figures() if f.by_depth]
     if not shares:
         return []
     deepest = max(len(found) for _, found in shares)
@@ -184,11 +174,7 @@ def by_depth(scores: Scores, width: int) -> list[Row]:
 
 
 def _beside(left: list[Row], right: list[Row], width: int) -> list[Row]:
-    rows: list[Row] = []
-    for y in range(max(len(left), len(right))):
-        a = left[y] if y < len(left) else BLANK
-        rows.append([*a, (" " * (width - size(a)), "text"), *(right[y] if y < len(right) else BLANK)])
-    return rows
+    return [[*a, (" " * (width - size(a)), "text"), *b] for a, b in zip_longest(left, right, fillvalue=BLANK)]
 
 
 def _wrapped(note: str, width: int) -> list[Row]:
