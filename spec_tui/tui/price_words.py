@@ -3,20 +3,21 @@ and the sentences made from it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from engines.core.tree import depths
-from engines.cost.curve import CostCurve
+from engines.cost.curve import BreakEven, CostCurve
 from engines.cost.speedup_model import SpeedupModel, chances
-from engines.methods import MethodSpec, find, specs
+from engines.methods import MethodSpec, drafts_nothing, known
 from engines.methods.options import Option
 from engines.report.events import Ready, Round, Started
 from engines.report.run_state import RunState
 from spec_tui.session.settings import ChatSettings
 
+_EVEN = 0.03  # of the speed-up, which no run measures better
 _OFF = 0.15  # of the curve, worth noticing
 _LEVEL = 2.0  # nodes of a tree's level that are verified, before any is seen
 _DEPTH = 16  # looked at, of an engine without an option for it
@@ -32,26 +33,22 @@ class DraftCosts:
         judged: rounds for which the budget expected something; ``expected`` tokens, ``made`` tokens.
     """
 
-    drafts: int = 0
-    forwards: int = 0
-    nodes: int = 0
-    levels: int = 0
-    judged: int = 0
-    expected: float = 0.0
-    made: int = 0
+    drafts: int
+    forwards: int
+    nodes: int
+    levels: int
+    judged: int
+    expected: float
+    made: int
 
 
-def seen(rounds: Iterable[Round]) -> DraftCosts:
+def seen(rounds: Sequence[Round]) -> DraftCosts:
     """The totals of these rounds."""
-    drafts = forwards = nodes = levels = judged = made = 0
-    expected = 0.0
-    for event in rounds:
-        count = event.draft_forwards or 0
-        drafts, forwards = drafts + (count > 0), forwards + count
-        nodes, levels = nodes + len(event.draft.tokens), levels + max(depths(event.draft.parents), default=0)
-        if event.budget is not None:
-            judged, expected, made = judged + 1, expected + event.budget.expected, made + len(event.emitted)
-    return DraftCosts(drafts, forwards, nodes, levels, judged, expected, made)
+    forwards, judged = [r.draft_forwards or 0 for r in rounds], [r for r in rounds if r.budget is not None]
+    return DraftCosts(
+        drafts=sum(map(bool, forwards)), forwards=sum(forwards), nodes=sum(len(r.draft.tokens) for r in rounds),
+        levels=sum(max(depths(r.draft.parents), default=0) for r in rounds), judged=len(judged),
+        expected=sum(r.budget.expected for r in judged), made=sum(len(r.emitted) for r in judged))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +86,27 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
         started: tells the prices.
         run: whose times and acceptance count; without one those of the load do, and acceptance is unknown.
     """
-    if engine not in {spec.id for spec in specs()}:  # a trace of another version
+    spec = known(engine)
+    if spec is None or not started.price or not spec.options:  # a trace may be of another version
         return None
-    spec = find(engine)
     itself = spec.self_speculative
-    if not started.price or not spec.options or (itself and (run is None or not run.metrics.drafted)):
+    if itself and (run is None or not run.metrics.drafted):
         return None
-    known = {option.name: option for option in spec.options}
+    named = {option.name: option for option in spec.options}
     tree = options.get("shape") == "tree"
-    size = known.get("depth") if tree else known.get("num_tokens") or known.get("length")
+    size = named.get("depth") if tree else named.get("num_tokens") or named.get("length")
     draft = CostCurve(started.draft_price) if started.draft_price and "draft model" in spec.needs else None
-    total = seen(run.rounds) if run is not None else DraftCosts()
+    total = seen(run.rounds if run is not None else ())
     rows = total.nodes / total.levels if total.levels else _LEVEL if tree else 1.0
     each = _forward(draft, total, run) if draft or itself else None
     forecast = _timed(SpeedupModel(
         CostCurve(started.price), first=draft.at(1) if draft else each or 0.0, rows=rows, most=_most(size, options),
-        each=draft.at(_width(options, tree)) if draft else each or 0.0,
+        each=draft.at(int(options.get("top_k", 1)) if tree else 1) if draft else each or 0.0,
     ), total, run)
-    return SpeedEstimate(spec.title, "level" if tree or rows > 1 else "token", _paper(size), forecast,
-                   _published(spec, forecast, draft) if tree else forecast, each)
+    paper = None if size is None else int(size.default if size.paper is None else size.paper)
+    return SpeedEstimate(engine=spec.title, unit="level" if tree or rows > 1 else "token", paper=paper,
+                         forecast=forecast, published=_published(spec, forecast, draft) if tree else forecast,
+                         forward=each)
 
 
 def _forward(draft: CostCurve | None, total: DraftCosts, run: RunState | None) -> float | None:
@@ -144,14 +143,6 @@ def _most(size: Option | None, options: Mapping[str, Any]) -> int:
     if size is None:
         return _DEPTH
     return max(int(size.default), int(size.paper or 0), int(options.get(size.name, 0)))
-
-
-def _paper(size: Option | None) -> int | None:
-    return None if size is None else int(size.default if size.paper is None else size.paper)
-
-
-def _width(options: Mapping[str, Any], tree: bool) -> int:
-    return int(options.get("top_k", 1)) if tree else 1
 
 
 def share(value: float) -> str:
@@ -211,22 +202,58 @@ def outlook_of(run: RunState, ready: Ready | None, settings: ChatSettings) -> Sp
     return _next(ready, settings)
 
 
-class AtLoad:
-    """The same by the times of the load alone, made anew only for another run or other settings: for what is drawn all
-    the time."""
-
-    def __init__(self) -> None:
-        self._of: tuple[Any, ...] = ()
-        self._found: SpeedEstimate | None = None
-
-    def __call__(self, run: RunState, ready: Ready | None, settings: ChatSettings) -> SpeedEstimate | None:
-        of = (run.started,) if run.started is not None else (ready, settings)
-        if len(of) != len(self._of) or any(a is not b for a, b in zip(of, self._of)):
-            self._of, started = of, run.started
-            self._found = outlook(started, started.engine, started.options) if started else _next(ready, settings)
-        return self._found
+def at_load(run: RunState, ready: Ready | None, settings: ChatSettings) -> SpeedEstimate | None:
+    """The same by the times of the load alone, which stay while a run goes on."""
+    started = run.started
+    return outlook(started, started.engine, started.options) if started is not None else _next(ready, settings)
 
 
 def _next(ready: Ready | None, settings: ChatSettings) -> SpeedEstimate | None:
     engine = settings.resolved(ready)
     return outlook(ready, engine, settings.options(engine)) if ready is not None else None
+
+
+def break_even(run: RunState, found: SpeedEstimate | None, width: int, measured: float | None = None
+               ) -> list[tuple[str, str]]:
+    """What a round needs and makes, and whether that pays, in 41 columns; before a run what it would take.
+    ``measured``: times as fast as the baseline, where there is one."""
+    m, even = run.metrics, run.metrics.break_even
+    if run.started is not None and drafts_nothing(run.started.engine):
+        return [("○ drafts nothing: one token a round", "muted")]
+    if even is not None and m.drafted:
+        mark, words, style = _verdict(even, found, m.verify_scale or 1.0, measured)
+        each = " a round" if width >= 48 else ""
+        return [(mark, style), ("needs", "muted"), (f"{even.needs:6.2f}", "strong"), (", makes", "muted"),
+                (f"{even.makes:6.2f}", "strong"), (f"{each}: ", "muted"), (words, style)]
+    if run.rounds:
+        return [("○ " + ("nothing drafted so far" if m.price else "break-even: t(n) is not known"), "muted")]
+    if found is None:
+        return [("○ break-even: not measured yet", "muted")]
+    least = pays_from(found.forecast)
+    if least is None:
+        return [("✗ cannot pay", "bad"), (f": ×{found.forecast.at_best:.2f} with all accepted", "muted")]
+    return [("○ pays from ", "muted"), (share(least), "strong"), (f" acceptance a {found.unit}", "muted")]
+
+
+def _verdict(
+    even: BreakEven, found: SpeedEstimate | None, scale: float = 1.0, measured: float | None = None
+) -> tuple[str, str, str]:
+    """Mark, words and style. What was measured against a baseline decides; without one a run off the curve, whose
+    t(n) is no longer the machine's, gets no verdict."""
+    if measured is None and off(scale):
+        return "≈ ", f"×{even.speed_up:.2f} by t(n)", "warn"
+    speed = even.speed_up if measured is None else measured
+    style = style_of(speed)
+    if style == "warn":
+        return "≈ ", f"even ×{speed:.2f}", style
+    if style == "good":
+        return "✓ ", f"pays ×{speed:.2f}", style
+    if measured is not None:
+        return "✗ ", f"slower ×{speed:.2f}", style
+    hopeless = found is not None and pays_from(found.forecast) is None
+    return "✗ ", "cannot pay" if hopeless else "does not pay", style
+
+
+def style_of(speed: float) -> str:
+    """The style of a speed-up: good, bad, or warn where no run can tell it from 1."""
+    return "warn" if abs(speed - 1) < _EVEN else "good" if speed > 1 else "bad"

@@ -22,8 +22,8 @@ from spec_tui.tui import layers_view as layers
 from spec_tui.tui import price_words as price
 from spec_tui.tui.layers_view import LayersView, plan, removed, stepped
 from spec_tui.tui.screens.inspector import explain
-from spec_tui.tui.widgets import layers_rows, payoff_rows, step_rows
-from spec_tui.tui.widgets.layers_rows import AGAIN, RULES, RUNS, STAYS
+from spec_tui.tui.widgets import layers_panel, step_rows
+from spec_tui.tui.widgets.layers_panel import AGAIN, RULES, RUNS, STAYS
 from spec_tui.tui.widgets.speed_panel import SpeedPanel
 from spec_tui.tui.widgets.wrap import cells
 from tests.tui.fakes import READY, script
@@ -48,7 +48,7 @@ def a_payoff(fraction: float = 0.6, kept: int = 63, judged: int = 93, second: fl
 
 
 def flat(look: LayersView, width: int = 51, height: int = 14) -> list[str]:
-    rows = layers_rows.rows(look, width, height)
+    rows = layers_panel.rows(look, width, height)
     assert len(rows) <= height
     out = ["".join(text for text, _ in row) for row in rows]
     assert all(cells(row) <= width for row in out)
@@ -57,11 +57,11 @@ def flat(look: LayersView, width: int = 51, height: int = 14) -> list[str]:
 
 def rowed(out: list[str], name: str) -> str:
     """The cells of attention or of MLP, over all bands."""
-    return " ".join(row[layers_rows.LABEL:] for row in out if row.startswith(name))
+    return " ".join(row[layers_panel.LABEL:] for row in out if row.startswith(name))
 
 
 def said(look: LayersView, width: int = 120) -> str:
-    return "".join(text for text, _ in payoff_rows.verdict(look, width))
+    return "".join(text for text, _ in layers_panel.verdict(look, width))
 
 
 # -- the cells ---------------------------------------------------------------------------------------
@@ -84,15 +84,15 @@ def any_layers(draw) -> Layers:
 def test_every_sublayer_has_exactly_one_cell_in_order(used, data, size):
     planned = data.draw(st.sampled_from([None, replace(used, attention=used.mlp, mlp=used.attention)]))
     look, count = LayersView("admg", used, planned, payoff=a_payoff()), len(used.attention)
-    out, room = flat(look, *size), size[0] - layers_rows.LABEL
+    out, room = flat(look, *size), size[0] - layers_panel.LABEL
     bands = [row for row in out if row.startswith("attn")]
-    wide = max(1, next((n for n, x in enumerate(bands[0][layers_rows.LABEL:], 1) if x == " "), 1))
-    if count > 1 and len(bands[0]) - layers_rows.LABEL < 2 * wide:
+    wide = max(1, next((n for n, x in enumerate(bands[0][layers_panel.LABEL:], 1) if x == " "), 1))
+    if count > 1 and len(bands[0]) - layers_panel.LABEL < 2 * wide:
         wide = 1
     for name, kind in (("attn", "attention"), ("MLP", "mlp")):
-        line = "".join(row[layers_rows.LABEL:] for row in out if row.startswith(name))
+        line = "".join(row[layers_panel.LABEL:] for row in out if row.startswith(name))
         assert len(line) == count * wide <= len(bands) * room
-        assert all(line[n * wide: (n + 1) * wide] == "".join(t for t, _ in layers_rows.cell(look, kind, n, wide))
+        assert all(line[n * wide: (n + 1) * wide] == "".join(t for t, _ in layers_panel.cell(look, kind, n, wide))
                    for n in range(count))
 
 
@@ -124,12 +124,12 @@ def test_a_preview_shows_what_goes_and_what_comes_back():
     assert rowed(out, "MLP").split()[2:7] == ["□□", "I·", "■■", "□□", "I·"]
     assert "next: α 0.97  m 4  n 4" in out[0]
     assert any("next leaves out 6→2 attention and 3→2 MLP of 12" in row for row in out)
-    changed = {text for row in layers_rows.rows(look, 51, 14) for text, style in row if style == "changed"}
+    changed = {text for row in layers_panel.rows(look, 51, 14) for text, style in row if style == "changed"}
     assert changed == {"□□", "I·"}
 
 
 def test_the_threshold_is_a_line_and_cosines_near_1_are_told_apart():
-    heights = [layers_rows.nines(c) for c in (-1.0, 0.0, 0.9, 0.985, 0.99, 0.999, 1.0)]
+    heights = [layers_panel.nines(c) for c in (-1.0, 0.0, 0.9, 0.985, 0.99, 0.999, 1.0)]
     assert heights == sorted(heights) and heights[0] == heights[1] == 0
     assert [heights[2], heights[4], heights[5]] == pytest.approx([1, 2, 3])
 
@@ -139,18 +139,18 @@ def test_the_threshold_is_a_line_and_cosines_near_1_are_told_apart():
 def test_a_bar_crosses_the_line_of_the_threshold_where_the_rule_leaves_attention_out(cosines, alpha, height):
     used = leave_out(Layers(("",) * 12, ("",) * 12, tuple(cosines)), alpha, 3, 0, interval=False)
     out = flat(LayersView("admg", used), 60, height)
-    line = next(row for row in out[1:] if "α" in row[:6])[layers_rows.LABEL:]
+    line = next(row for row in out[1:] if "α" in row[:6])[layers_panel.LABEL:]
     room = len(rowed(out, "attn")) // 12
     assert [line[n * room] != "┄" for n in range(12)] == [rule == "cosine" for rule in used.attention]
 
 
 def test_numbers_stand_below_wide_cells():
     out = flat(LayersView("admg", replace(USED, mlp_cosine=tuple(1 - c / 4 for c in COSINES))), 116, 30)
-    numbers = [row[layers_rows.LABEL:].split() for row in out if row.startswith("  C")]
+    numbers = [row[layers_panel.LABEL:].split() for row in out if row.startswith("  C")]
     assert numbers[0] == [f"{c:.3f}"[1:] for c in COSINES]
     assert numbers[1][0] == ".854" and len(numbers) == 2  # .85475: cut, not rounded
     rows = flat(LayersView("admg", USED), 55, 30)
-    narrow = [row[layers_rows.LABEL:].split() for row in rows if row.startswith("  C")]
+    narrow = [row[layers_panel.LABEL:].split() for row in rows if row.startswith("  C")]
     assert narrow[0][4:6] == [".99", ".99"] and narrow[0][3] == ".98"
     assert not any(row.startswith("  C") for row in flat(LayersView("admg", USED)))
 
@@ -218,7 +218,7 @@ def test_the_verdict(payoff, speed, words):
 
 
 def test_cost_agreement_and_break_even_stand_on_one_scale():
-    rows = ["".join(text for text, _ in row) for row in payoff_rows.scale(a_payoff(0.5, 75, 100), 53)]
+    rows = ["".join(text for text, _ in row) for row in layers_panel.scale(a_payoff(0.5, 75, 100), 53)]
     room = 20
     cost, agreement, even = (row[14:14 + room] for row in rows)
     assert cost.index("┃") == agreement.index("┃") == even.index("┃") == room // 2
@@ -227,7 +227,7 @@ def test_cost_agreement_and_break_even_stand_on_one_scale():
 
 
 def test_what_can_never_pay_has_no_mark_on_the_scale():
-    rows = ["".join(text for text, _ in row) for row in payoff_rows.scale(a_payoff(1.3), 53)]
+    rows = ["".join(text for text, _ in row) for row in layers_panel.scale(a_payoff(1.3), 53)]
     assert not any("┃" in row for row in rows) and "never" in rows[2] and "1.30 of a whole" in rows[0]
     assert all(cells(row) <= 53 for row in rows)
 

@@ -17,12 +17,12 @@ from spec_tui.present.token_facts import budget_words
 from spec_tui.session.chat_session import Baseline
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import price_words as price
+from spec_tui.tui.price_words import break_even
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.screens.price import PriceScreen
-from spec_tui.tui.widgets import price_rows
-from spec_tui.tui.widgets.price_panel import PricePanel
-from spec_tui.tui.widgets.price_rows import break_even, column_of, cost_plot, cost_top
+from spec_tui.tui.widgets import price_panel
+from spec_tui.tui.widgets.price_panel import PricePanel, column_of, cost_plot, cost_top
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, speed_up, telemetry
 from spec_tui.tui.widgets.tree_panel import TreePanel
 from spec_tui.tui.widgets.wrap import cells
@@ -72,7 +72,7 @@ def test_a_run_says_what_a_round_needs_makes_and_whether_that_pays():
 def test_what_no_run_can_measure_is_called_even():
     for speed, mark in ((1.02, "≈"), (0.98, "≈"), (1.05, "✓"), (0.95, "✗")):
         even = BreakEven(2.0, 2.0 * speed)
-        assert price_rows._verdict(even, None)[0].strip() == mark
+        assert price._verdict(even, None)[0].strip() == mark
 
 
 def test_what_was_measured_against_the_baseline_decides():
@@ -205,18 +205,12 @@ def test_the_conclusion_names_what_is_best_by_the_same_numbers():
     assert price.conclusion(found, 0.9).startswith("With 90 % acceptance a level")
 
 
-def test_at_load_is_made_anew_for_other_settings_only():
-    at_load, settings = price.AtLoad(), ChatSettings()
-    first = at_load(RunState(), READY, settings)
-    assert at_load(RunState(), READY, settings) is first
-    assert at_load(RunState(), READY, settings.with_engine("pld")).engine == "Prompt lookup"
+def test_at_load_changes_for_other_settings_only():
+    settings = ChatSettings()
+    assert price.at_load(RunState(), READY, settings.with_engine("pld")).engine == "Prompt lookup"
     run = run_of()
-    assert at_load(run, READY, settings) is at_load(run_of_more(run), READY, settings)
-    assert not at_load(run, READY, settings).forecast.chances
-
-
-def run_of_more(run: RunState) -> RunState:
-    return replace(run, finished=None)
+    assert price.at_load(run, READY, settings) == price.at_load(replace(run, finished=None), READY, settings)
+    assert not price.at_load(run, READY, settings).forecast.chances
 
 
 def test_notes_from_a_file_are_only_numbers_where_numbers_belong():
@@ -239,14 +233,14 @@ def test_the_curve_is_to_scale_and_the_round_is_on_it(width, height):
     assert top >= CURVE.at(64) * 1000
     rows = flat(cost_plot(CURVE, top, width, height, event))
     assert len(rows) == height + 1 and all(len(row) == width for row in rows)
-    room, bare = width - price_rows.LABEL, flat(cost_plot(CURVE, top, width, height))
+    room, bare = width - price_panel.LABEL, flat(cost_plot(CURVE, top, width, height))
     for rows_verified in (1, 8, 32, 64):
         column = column_of(rows_verified, room)
         at = 1 + column * 63 / (room - 1)
-        full = sum(" ▁▂▃▄▅▆▇█".index(row[price_rows.LABEL + column]) for row in bare[:height])
+        full = sum(" ▁▂▃▄▅▆▇█".index(row[price_panel.LABEL + column]) for row in bare[:height])
         assert full == pytest.approx(CURVE.at(at) * 1000 / top * height * 8, abs=0.51)
     y = next(y for y, row in enumerate(rows) if "◆" in row)
-    assert rows[y].index("◆") - price_rows.LABEL == column_of(1 + len(event.draft.tokens), room)
+    assert rows[y].index("◆") - price_panel.LABEL == column_of(1 + len(event.draft.tokens), room)
     assert height - 1 - y == int(event.verify_seconds * 1000 / top * height)
 
 
@@ -264,17 +258,17 @@ def test_a_round_beyond_the_axis_stands_at_its_end():
 def test_expected_speed_is_to_scale_from_zero_with_a_line_at_one(width):
     found = of(run_of())
     f, height = found.forecast.assuming(0.5), 10
-    rows = flat(price_rows.speed_plot(found, f, width, height))
+    rows = flat(price_panel.speed_plot(found, f, width, height))
     assert len(rows) == height + 2 and all(len(row) == width for row in rows)
-    step = max(1, min(8, (width - price_rows.LABEL) // (f.most + 1)))
+    step = max(1, min(8, (width - price_panel.LABEL) // (f.most + 1)))
     top = float(rows[0].split()[0])
     for depth in range(f.most + 1):
-        column = price_rows.LABEL + price_rows.best_column(depth, step)
+        column = price_panel.LABEL + price_panel.best_column(depth, step)
         full = sum(" ▁▂▃▄▅▆▇█".index(row[column].replace("┄", " ")) for row in rows[:height])
         assert full == pytest.approx(f.speed_up(depth) / top * height * 8, abs=0.51)
     assert sum("┄" in row and row.startswith("    1 ┤") for row in rows) == 1
     below = {glyph: rows[-1].index(glyph) for glyph in "★P"}
-    assert below == {glyph: price_rows.LABEL + price_rows.best_column(n, step) for glyph, n in
+    assert below == {glyph: price_panel.LABEL + price_panel.best_column(n, step) for glyph, n in
                      (("★", f.best), ("P", found.paper))}
 
 
@@ -347,8 +341,8 @@ def test_the_speed_panel_shows_t_of_n_before_and_during_a_run(height):
 def test_the_scale_of_a_slow_run_is_said():
     events = [replace(e, verify_seconds=e.verify_seconds * 1.5) if isinstance(e, Round) else e for e in events_of()]
     run = fold_all(events)
-    assert price_rows.of_curve(run.metrics.verify_scale) == (f"run: ×{run.metrics.verify_scale:.2f} of t(n)", "warn")
-    assert price_rows.of_curve(1.02)[1] == "muted"
+    assert price_panel.of_curve(run.metrics.verify_scale) == (f"run: ×{run.metrics.verify_scale:.2f} of t(n)", "warn")
+    assert price_panel.of_curve(1.02)[1] == "muted"
     for shown_run, said in ((run, True), (run_of(), False)):
         for size in ((76, 20), (116, 38), (136, 40), (196, 56)):
             assert ("price --fresh measures it anew" in "\n".join(flat(panel_of(shown_run).rows(*size)))) == said

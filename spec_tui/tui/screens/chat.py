@@ -62,7 +62,6 @@ class ChatScreen(HasActions, Screen):
         self._keys_of: bool | None = None  # whether there was something to stop when keys were last looked up
         self._downloading = False
         self._tree_due = self._numbers_due = False
-        self._at_load = price.AtLoad()
 
     # -- building -------------------------------------------------------------------------------
     def compose(self) -> ComposeResult:
@@ -239,7 +238,7 @@ class ChatScreen(HasActions, Screen):
         run, index = self.shown_run()
         baseline, limit = session.baseline(run), session.ready.context_limit if session.ready else None
         title = "measuring the baseline" if session.measures == "baseline" else ""
-        outlook = self._at_load(run, session.ready, session.settings)
+        outlook = price.at_load(run, session.ready, session.settings)
         self.query_one(SpeedPanel).show_run(
             run, baseline, limit, title, index=index, curve=price.curve(run, session.ready), outlook=outlook)
         lines = self.query_one("#telemetry", Lines)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from textwrap import wrap
 
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
 from engines.laws import spec_of
 from engines.methods import drafts_nothing
+from engines.report.events import Round
 from engines.report.run_state import RunState
 from spec_tui.present.text import one_line
 from spec_tui.present.token_facts import budget_words
 from spec_tui.present.token_styles import spans
-from spec_tui.tui.price_words import DraftCosts, SpeedEstimate, conclusion, off, seen, share
-from spec_tui.tui.widgets import price_rows
-from spec_tui.tui.widgets.price_rows import BEST, HERE, PAPER
+from spec_tui.tui.price_words import SpeedEstimate, break_even, conclusion, off, seen, share
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, size
+from spec_tui.tui.widgets.strip_plot import columns, nice_top
 
+ROWS = 64  # the end of the axis
+HERE, BEST, PAPER = "◆", "★", "P"
+LABEL = 7  # columns before a plot
+_TICKS = (1, 8, 16, 32, 48, 64)
+_FAR = 2.0  # times the curve's end: a slower forward is an accident and does not flatten the curve
+
+Marks = Mapping[int, Span]
+"""Column of a line: the glyph that stands there, and its style."""
 BESIDE = 150  # columns from which the two plots stand side by side
 NAME, CELL = 18, 7  # columns of the table
 _KEY: Row = [(BEST, "good"), (" best  ", "muted"), (PAPER, "accent"), (" as published", "muted")]
@@ -35,7 +45,7 @@ class PricePanel(StripPanel, can_focus=True):
         self._run, self._index = RunState(), -1
         self._outlook: SpeedEstimate | None = None
         self._curve: CostCurve | None = None
-        self._seen = DraftCosts()
+        self._seen = seen(())
         self._measured: float | None = None
         self._top = 0.0
         self.assumed: float | None = None
@@ -55,7 +65,7 @@ class PricePanel(StripPanel, can_focus=True):
     def rows(self, width: int, height: int) -> list[Row]:
         found = self._outlook
         law = self._lossy()
-        pays = price_rows.break_even(self._run, found, width - size(law), self._measured)
+        pays = break_even(self._run, found, width - size(law), self._measured)
         head: list[Row] = [clip([*law, *pays, ("   " + found.engine if found else "", "muted")], width)]
         if found is None or self._curve is None:
             head += _wrapped(self._why_nothing(), width, 2)
@@ -103,27 +113,27 @@ class PricePanel(StripPanel, can_focus=True):
     def _cost(self, width: int, height: int, f: SpeedupModel | None = None) -> list[Row]:
         """t(n) as measured, the round shown, and below the axis what is best and what is published."""
         event = self._run.rounds[self._index] if self._run.rounds else None
-        self._top = max(self._top, price_rows.cost_top(self._curve, event.verify_seconds if event else 0.0))
-        words, style = price_rows.of_curve(self._run.metrics.verify_scale)
-        title: list[Span] = [("t(n), ms to verify n rows", "title"), ("   ", "text"), *price_rows.this_round(event),
+        self._top = max(self._top, cost_top(self._curve, event.verify_seconds if event else 0.0))
+        words, style = of_curve(self._run.metrics.verify_scale)
+        title: list[Span] = [("t(n), ms to verify n rows", "title"), ("   ", "text"), *this_round(event),
                              ("   ", "text"), (words, style)]
-        room, found, marks = width - price_rows.LABEL, self._outlook, {}
+        room, found, marks = width - LABEL, self._outlook, {}
         if found is not None and found.paper is not None:
-            marks[price_rows.column_of(1 + found.published.rows * found.paper, room)] = (PAPER, "accent")
+            marks[column_of(1 + found.published.rows * found.paper, room)] = (PAPER, "accent")
         if f is not None and f.chances:
-            marks[price_rows.column_of(1 + f.rows * f.best, room)] = (BEST, "good")
-        plot = price_rows.cost_plot(self._curve, self._top, width, height, event)
-        return [clip(title, width), *plot, price_rows.mark_row(width, marks, _KEY)]
+            marks[column_of(1 + f.rows * f.best, room)] = (BEST, "good")
+        plot = cost_plot(self._curve, self._top, width, height, event)
+        return [clip(title, width), *plot, mark_row(width, marks, _KEY)]
 
     def _speed(self, found: SpeedEstimate, f: SpeedupModel, width: int, height: int) -> list[Row]:
         if not f.chances:
             title = [("acceptance needed to pay, %", "title"), (f" over {found.unit}s drafted", "text"),
                      ("   none is measured yet: → assumes one", "muted")]
-            return [clip(title, width), *price_rows.needed_plot(found, f, width, height)]
+            return [clip(title, width), *needed_plot(found, f, width, height)]
         which = ("acceptance as measured", "muted") if self.assumed is None else (
             f"with {share(self.assumed)} acceptance", "warn")
         title = [("expected speed", "title"), (f" over {found.unit}s drafted   ", "text"), which]
-        return [clip(title, width), *price_rows.speed_plot(found, f, width, height)]
+        return [clip(title, width), *speed_plot(found, f, width, height)]
 
     # -- numbers ------------------------------------------------------------------------------------
     def _table(self, found: SpeedEstimate, f: SpeedupModel, width: int) -> list[Row]:
@@ -198,3 +208,134 @@ def _wrapped(text: str, width: int, count: int) -> list[Row]:
 def _beside(left: Row, right: Row, half: int) -> Row:
     used = sum(len(text) for text, _ in left)
     return [*left, (" " * (half + 4 - used), "text"), *right]
+
+
+def of_curve(scale: float | None) -> Span:
+    """How a run's verification compares with t(n)."""
+    if scale is None:
+        return "measured at load", "muted"
+    return f"run: ×{scale:.2f} of t(n)", "warn" if off(scale) else "muted"
+
+
+def this_round(event: Round | None) -> list[Span]:
+    """The round shown, as it stands in the plot; columns that don't move."""
+    if event is None:
+        return []
+    rows = 1 + len(event.draft.tokens)
+    return [(HERE, "accent"), (f"{rows:>3} row{'s' if rows > 1 else ' '}", "text"),
+            (f"{event.verify_seconds * 1000:>8.1f} ms", "strong")]
+
+
+def cost_top(curve: CostCurve, seconds: float = 0.0) -> float:
+    """Where the axis of a plot of t(n) ends, in ms: above the curve, and the forward if it is no accident."""
+    end = curve.at(ROWS) * 1000
+    return nice_top(max(end, min(seconds * 1000, _FAR * end)))
+
+
+def cost_plot(
+    curve: CostCurve, top: float, width: int, height: int, event: Round | None = None
+) -> list[Row]:
+    """t(n) in ms over 1..64 rows, both axes linear, from zero; the forward of a round on it. An axis more than
+    ``height`` rows."""
+    room = width - LABEL
+    at, marks = -1, {}
+    if event is not None:
+        took = event.verify_seconds * 1000
+        at = height - 1 - min(int(took / top * height), height - 1)
+        marks = {column_of(1 + len(event.draft.tokens), room): (HERE if took <= top else "▲", "accent")}
+    out: list[Row] = []
+    for y, line in enumerate(_curve(curve, top, room, height)):
+        label = f"{top:>5g} ┤" if y == 0 else "      │"
+        out.append([(label, "muted"), *overlay(line, "bar", marks if y == at else {})])
+    return [*out, [("    0 ┼", "muted"), (_axis(room), "muted")]]
+
+
+@lru_cache(maxsize=8)
+def _curve(curve: CostCurve, top: float, width: int, height: int) -> tuple[str, ...]:
+    per = (ROWS - 1) / max(1, width - 1)
+    return tuple(columns([curve.at(1 + x * per) * 1000 for x in range(width)], top, height))
+
+
+@lru_cache(maxsize=8)
+def _axis(width: int) -> str:
+    line = ["─"] * width
+    for tick in _TICKS:
+        start = min(max(0, column_of(tick, width) - len(str(tick)) // 2), width - len(str(tick)))
+        if tick in (1, ROWS) or all(c == "─" for c in line[max(0, start - 2) : start + 4]):
+            line[start : start + len(str(tick))] = str(tick)
+    return "".join(line)
+
+
+def column_of(rows: float, width: int) -> int:
+    """The column of so many rows on an axis of this width."""
+    return round((min(rows, ROWS) - 1) / (ROWS - 1) * (width - 1))
+
+
+def overlay(line: str, style: str, marks: Marks) -> list[Span]:
+    """A line in this style with glyphs in others on it."""
+    out: list[Span] = []
+    begin = 0
+    for column in sorted(marks):
+        out += [(line[begin:column], style), marks[column]]
+        begin = column + 1
+    return [*out, (line[begin:], style)]
+
+
+def mark_row(width: int, marks: Marks, key: Row = ()) -> Row:
+    """The row below an axis: glyphs at their columns, and at the end what they mean, where that is free."""
+    room, size = width - LABEL, sum(len(text) for text, _ in key)
+    if not marks or max(marks) > room - size - 3:
+        key, size = (), 0
+    return [(" " * LABEL, "text"), *overlay(" " * (room - size), "text", marks), *key]
+
+
+def speed_plot(found: SpeedEstimate, forecast: SpeedupModel, width: int, height: int) -> list[Row]:
+    """Expected tokens a second, as a multiple of drafting nothing, over the size of the draft; what pays stands out.
+    Two rows more than ``height``: the axis, and below it what is best and what is published."""
+    speeds = [forecast.speed_up(depth) for depth in range(forecast.most + 1)]
+    bars, top = [(speed, "good" if speed > 1 + 1e-9 else "bar") for speed in speeds], nice_top(max(speeds))
+    return _size_plot(bars, top, width, height, 1.0, {found.paper: (PAPER, "accent"), forecast.best: (BEST, "good")})
+
+
+def needed_plot(found: SpeedEstimate, forecast: SpeedupModel, width: int, height: int) -> list[Row]:
+    """The acceptance in percent from which drafts of a size pay, in the same frame; what never pays stands out."""
+    needed = [forecast.acceptance_needed(depth) for depth in range(forecast.most + 1)]
+    bars = [(100.0, "bad") if share is None else (share * 100, "bar") for share in needed]
+    return _size_plot(bars, 100.0, width, height, None, {found.paper: (PAPER, "accent")})
+
+
+def _size_plot(
+    bars: Sequence[tuple[float, str]], top: float, width: int, height: int, level: float | None,
+    below: Mapping[int | None, Span],
+) -> list[Row]:
+    """Bars (value, style) over the sizes of a draft from 0, with a line at a level; what stands below which size."""
+    room = width - LABEL
+    step = max(1, min(8, room // len(bars)))
+    bars = bars[: room // step]
+    line = height - 1 - int(level / top * height) if level else -1
+    out: list[Row] = []
+    for y, cells in enumerate(columns([value for value, _ in bars], top, height)):
+        label = f"{top:>5g} ┤" if y == 0 else f"{level:>5g} ┤" if y == line else "      │"
+        blank = "┄" if y == line else " "
+        row: list[Span] = [(label, "muted")]
+        for cell, (_, style) in zip(cells, bars):
+            body = max(1, step - 1)
+            row += [(blank * body, "muted") if cell == " " else (cell * body, style), (blank * (step - body), "muted")]
+        out.append([*row, (blank * (room - step * len(bars)), "muted")])
+    marks = {best_column(size, step): mark for size, mark in below.items() if size is not None and size < len(bars)}
+    return [*out, [("    0 ┼", "muted"), (_size_axis(len(bars), step, room), "muted")], mark_row(width, marks)]
+
+
+def best_column(depth: int, step: int) -> int:
+    """The middle of a size's bar."""
+    return depth * step + max(0, step - 2) // 2
+
+
+def _size_axis(count: int, step: int, width: int) -> str:
+    """The axis of a plot over sizes: as many of them as can be read."""
+    line = ["─"] * width
+    every = next(n for n in (1, 2, 4, 5, 8, 10, 16, 32, 64, 128, 256) if n * step >= 4 or n * step >= count)
+    for depth in range(0, count, every):
+        start = best_column(depth, step)
+        line[start : start + len(str(depth))] = str(depth)
+    return fit("".join(line), width)

@@ -11,8 +11,8 @@ from engines.report.run_state import RunState, rate_now, rates
 from spec_tui.present.text import LOSSY, lossy
 from spec_tui.present.token_styles import SOURCES, proposer, spans
 from spec_tui.session.chat_session import Baseline
-from spec_tui.tui.price_words import SpeedEstimate
-from spec_tui.tui.widgets import price_rows
+from spec_tui.tui.price_words import SpeedEstimate, break_even, style_of
+from spec_tui.tui.widgets.price_panel import cost_plot, cost_top, of_curve, this_round
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 
@@ -75,7 +75,7 @@ class SpeedPanel(StripPanel, can_focus=True):
         rate = self._run.metrics.tokens_per_second
         row: list[Span] = [(f"{number(rate, 7, 1)}", "strong"), (" tokens/s   ", "text")]
         measured = self._baseline.ratio(self._run) if self._baseline else None
-        pays = price_rows.break_even(self._run, self._outlook, width, measured)
+        pays = break_even(self._run, self._outlook, width, measured)
         return [row + speed_up(self._run, self._baseline, self.measures), clip(pays, width), *self._lossy()]
 
     def _lossy(self) -> list[Row]:
@@ -110,10 +110,10 @@ class SpeedPanel(StripPanel, can_focus=True):
         if curve is None:
             return [[("t(n)  ", "text"), ("not measured yet", "muted")], *[[("", "text")]] * (room - 1)]
         event = run.rounds[self._index] if run.rounds else None
-        self._price_top = max(self._price_top, price_rows.cost_top(curve, event.verify_seconds if event else 0.0))
-        title: Row = [("t(n), ms ", "text"), *price_rows.this_round(event), (" ", "text"),
-                      price_rows.of_curve(run.metrics.verify_scale)]
-        return [clip(title, width), *price_rows.cost_plot(curve, self._price_top, width - 1, room - 2, event)]
+        self._price_top = max(self._price_top, cost_top(curve, event.verify_seconds if event else 0.0))
+        title: Row = [("t(n), ms ", "text"), *this_round(event), (" ", "text"),
+                      of_curve(run.metrics.verify_scale)]
+        return [clip(title, width), *cost_plot(curve, self._price_top, width - 1, room - 2, event)]
 
     def _depths(self, width: int, room: int) -> list[Row]:
         if room < DEPTHS:
@@ -221,7 +221,7 @@ def speed_up(run: RunState, baseline: Baseline | None, measures: bool = True) ->
 
 def _ratio(ratio: float | None, width: int) -> Span:
     """Times as fast as the baseline; below 1 it is bad news."""
-    return "×" + number(ratio, width, 2), "muted" if ratio is None else price_rows.style_of(ratio)
+    return "×" + number(ratio, width, 2), "muted" if ratio is None else style_of(ratio)
 
 
 def number(value: float | None, width: int, digits: int) -> str:
@@ -251,7 +251,7 @@ def telemetry(
     second = [*_round_or_bias(run)]
     if width >= 78:
         second.append((f"  drafted {drafted:>3}  kept {kept:>2}", "muted"))
-    second += [(" │ ", "muted"), *price_rows.break_even(run, outlook, 0, measured)]
+    second += [(" │ ", "muted"), *break_even(run, outlook, 0, measured)]
     return [first, second]
 
 
