@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engines.errors import UsageProblem
-from engines.laws import exact, redraw, rejection, typical
-from engines.laws.spec import GREEDY, LawSpec
+from engines.laws.spec import GREEDY, LAWS, REJECTION, LawSpec
 
 if TYPE_CHECKING:
     from engines.core.lossless_laws import Law
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT", "LAWS", "LawSpec", "find", "make_law", "spec_of", "trying"]
 
-LAWS: dict[str, LawSpec] = {law.SPEC.name: law.SPEC for law in (exact, rejection, redraw, typical)}
-"""The laws by name, in the order in which they are shown."""
-DEFAULT = exact.SPEC.name
+DEFAULT = next(iter(LAWS))
 
 
 def find(name: str) -> LawSpec:
@@ -38,7 +35,7 @@ def spec_of(name: str, temperature: float = 1.0) -> LawSpec:
 
 def trying(name: str) -> LawSpec:
     """The words for trials; for a law that tries nothing, or an unknown one (of a trace), speculative sampling's."""
-    return LAWS[name] if name in LAWS and LAWS[name].trials_title else rejection.SPEC
+    return LAWS[name] if name in LAWS and LAWS[name].trials_title else REJECTION
 
 
 def make_law(name: str, sampling: Sampling, seed: int, vocab_size: int, begun: int = 0) -> Law:

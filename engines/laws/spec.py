@@ -1,4 +1,4 @@
-"""What a law says of itself: its name, what it keeps, and the words for what it did."""
+"""What each law says of itself: its name, what it keeps, and the words for what it did."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engines.core.tree import children
 from engines.report.events import Emitted, Round, Started, Trial
 from engines.report.plain_text import LOSSY
 from engines.report.run_state import RunState, TokenState
-from engines.report.wording import chosen, listed, p3, quoted
+from engines.report.wording import chosen, counted, listed, p3, quoted
 
 SHOWN = 3  # trials that a paragraph tells one by one
 GREEDY_SOURCE = "Leviathan et al. 2023, section 2.2 (argmax); REST (He et al. 2024), section 3.2, draft acceptance"
@@ -105,13 +105,196 @@ class LawSpec:
         return ""
 
 
-class _Greedy(LawSpec):
+class Greedy(LawSpec):
     """All laws at temperature 0."""
 
     name, summary, source = "greedy", "the target's likeliest token", GREEDY_SOURCE
 
 
-GREEDY = _Greedy()
+class ExactSpec(LawSpec):
+    """Coupled sampling: one text for every engine."""
+
+    name = "exact"
+    summary = "the target's own token, by noise of seed and position; every engine writes the same text"
+    brief = "by noise, one text for all engines"
+    source = "Daliri et al. 2024, coupled sampling"
+    shares_noise = True
+
+    def rule(self, started: Started) -> str:
+        return (f"At every row the target has one token: the best of its scores and noise that seed {started.seed} and "
+                "the position fix.")
+
+    def own_token(self, last: Emitted) -> list[str]:
+        return ["It is fixed by prompt, seed and position: any engine would have come to it."]
+
+
+class TryingSpec(LawSpec):
+    """A law that tries drafts against the target's distribution p, by random draws or a threshold."""
+
+    text_depends_on_draft = True
+
+    def rule(self, started: Started) -> str:
+        return "At every row it gives its distribution p; random draws decide which drafts stay."
+
+    def told(self, trial: Trial) -> str:
+        """A trial in a sentence about the round, after the token's label."""
+        raise NotImplementedError
+
+    def _one_by_one(self, event: Round) -> str:
+        """The first few trials of a round, the others counted."""
+        trials = trials_of(event)
+        more = f" … and {len(trials) - SHOWN} more" if len(trials) > SHOWN else ""
+        return "; ".join(f"{quoted(event.draft.pieces[t.node])}{self.told(t)}" for t in trials[:SHOWN]) + more + "."
+
+
+class RejectionSpec(TryingSpec):
+    """Speculative sampling: the target's distribution, a text for each engine."""
+
+    name = "rejection"
+    summary = "speculative sampling (Leviathan, Chen): the target's distribution, but the text depends on the draft"
+    brief = "by random draws, same distribution"
+    source = "Leviathan et al. 2023, algorithm 1; Chen et al. 2023, modified rejection sampling"
+    trials_title = "the trials of the rejection law, in order: accepted when the random draw < p/q"
+
+    def walk(self, event: Round) -> str:
+        rule = "A draft is accepted when a random draw is below p/q"
+        if point_masses(event):
+            rule += ("; these were chosen and not drawn, so to the law each is a point mass, q = 1, whatever the "
+                     "drafter gave it")
+        return f"{rule}. {self._one_by_one(event)}"
+
+    def told(self, trial: Trial) -> str:
+        return (f": draw {p3(trial.dice)} {'<' if trial.accepted else '≥'} {p3(_ratio(trial))} = "
+                f"{p3(trial.target_prob)}/{p3(trial.draft_prob)}, {'accepted' if trial.accepted else 'rejected'}")
+
+    def more(self, event: Round) -> list[str]:
+        return [f"{counted(len(trials_of(event)), 'trial')} in this round. After a rejection p becomes "
+                "norm(max(0, p − q)), and a sibling is tried against that: so the distribution of the text stays the "
+                "target's, but the text itself depends on the random draws and on the draft."]
+
+    def own_token(self, last: Emitted) -> list[str]:
+        return [f"It was drawn from {'what was left of p after the rejections' if last.trials else 'p'}."]
+
+    def fate(self, token: TokenState, who: str) -> str:
+        last, before = token.emitted.trials[-1], len(token.emitted.trials) - 1
+        if token.kind == "accepted":
+            turn = f", tried after {counted(before, 'other')}" if before else ""
+            return (f"Proposed ({who}){turn}; the random draw, {p3(last.dice)}, fell below p/q, "
+                    f"{p3(min(1.0, _ratio(last)))}: accepted.")
+        return ("The drafts were rejected here; this token was drawn from what the target's distribution has left, "
+                "max(0, p - q).")
+
+    def compared(self, trial: Trial) -> str:
+        return f"{p3(trial.dice)} {'<' if trial.accepted else '≥'} {p3(min(1.0, _ratio(trial)))}"
+
+    def trials_column(self, event: Round) -> str:
+        return "draw < p/q, q = 1" if point_masses(event) else "draw < p/q"
+
+    def trial(self, trial: Trial, before: Sequence[Trial] = ()) -> str:
+        again = ", drawn again" if any(other.node == trial.node for other in before) else ""
+        return (f"p {p3(trial.target_prob)}  q {p3(trial.draft_prob)}  p/q {min(_ratio(trial), 99):>6.3f}  "
+                f"draw {p3(trial.dice)}  {'accepted' if trial.accepted else 'rejected'}{again}")
+
+    def trials_note(self, trials: Sequence[Trial]) -> str:
+        if all(trial.draft_prob == 1.0 for trial in trials):
+            return "q is 1 where the draft comes without a distribution"
+        return "after a rejection p is what q leaves of it" if len(trials) > 1 else ""
+
+
+class LossySpec(TryingSpec):
+    """A law that changes the target's distribution."""
+
+    lossless = False
+    how: ClassVar[str]
+
+    def walk(self, event: Round) -> str:
+        bias = "" if event.bias is None else f" The bias of this round's first token is {p3(event.bias)}."
+        return f"{LOSSY}: {self.how}. {self._one_by_one(event)}{bias}"
+
+    def more(self, event: Round) -> list[str]:
+        return ["Neither the text nor its distribution is the target's. The bias is the total variation distance "
+                "between what this law makes of the token, given the draft, and the target's distribution; it is "
+                "computed exactly."]
+
+
+class RedrawSpec(LossySpec):
+    """Each path of the tree draws its own tokens; the longest match wins."""
+
+    name = "redraw"
+    summary = "a draw for every path of the tree, the longest match wins (the code of REST and DReSD)"
+    how = "every path of the tree draws its own tokens, and the longest match wins"
+    source = "the public code of REST and DReSD; docs/glossary.md, redraw"
+    trials_title = f"the draws of the redraw law, {LOSSY}: one for each path through a node; it hits when draw < p"
+
+    def told(self, trial: Trial) -> str:
+        return f" has p {p3(trial.target_prob)}, draw {p3(trial.dice)}: {'drawn' if trial.accepted else 'missed'}"
+
+    def own_token(self, last: Emitted) -> list[str]:
+        if not last.trials:
+            return ["It was drawn from p."]
+        return [f"What the paths drew here was discarded, and this token drawn again from p. {LOSSY}."]
+
+    def fate(self, token: TokenState, who: str) -> str:
+        if token.kind != "accepted":
+            return (f"Every path drew another token here than the one drafted. What they drew was discarded, and this "
+                    f"token drawn again: so what was drafted had more than one chance. {LOSSY}.")
+        mine = [trial for trial in token.emitted.trials if trial.node == token.emitted.node]
+        hits, p = sum(trial.accepted for trial in mine), mine[0].target_prob if mine else 0.0
+        drew = f"{hits} of {len(mine)} paths through it drew it" if len(mine) > 1 else "its path drew it"
+        return (f"Proposed ({who}), and {drew}, each by a draw of its own: kept. The chance that one does is "
+                f"{1 - (1 - p) ** len(mine):.3f} where the target has {p3(p)}, and a miss is drawn again. {LOSSY}.")
+
+    def compared(self, trial: Trial) -> str:
+        return f"{p3(trial.dice)} {'<' if trial.accepted else '≥'} {p3(trial.target_prob)}"
+
+    def trials_column(self, event: Round) -> str:
+        return "draw < p"
+
+    def trial(self, trial: Trial, before: Sequence[Trial] = ()) -> str:
+        return f"p {p3(trial.target_prob)}  draw {p3(trial.dice)}  {'drew it' if trial.accepted else 'missed'}"
+
+
+class TypicalSpec(LossySpec):
+    """Medusa's typical acceptance."""
+
+    name = "typical"
+    summary = "keeps drafts that the target finds likely enough (Medusa)"
+    how = "a draft is kept where the target finds it likely enough, without a random draw; the longest path wins"
+    source = "Medusa (Cai et al. 2024), typical acceptance"
+    trials_title = f"typical acceptance, {LOSSY}: no random draw, a draft is kept when p > threshold"
+
+    def rule(self, started: Started) -> str:
+        return "At every row it gives its distribution p, and with it a threshold for drafts."
+
+    def told(self, trial: Trial) -> str:
+        return f" has p {p3(trial.target_prob)}, threshold {p3(trial.dice)}: {'kept' if trial.accepted else 'refused'}"
+
+    def own_token(self, last: Emitted) -> list[str]:
+        return ["It was drawn from p."]
+
+    def fate(self, token: TokenState, who: str) -> str:
+        if token.kind != "accepted":
+            return ("Nothing that was drafted here passed the threshold; this token was drawn from the target's "
+                    "distribution.")
+        tried = next((trial for trial in token.emitted.trials if trial.node == token.emitted.node), None)
+        p, bound = (tried.target_prob, tried.dice) if tried else (token.prob, 0.0)
+        return (f"Proposed ({who}); the target gives it {p3(p)}, above the threshold {p3(bound)}: kept, as if it had "
+                f"probability 1. {LOSSY}.")
+
+    def compared(self, trial: Trial) -> str:
+        return f"{p3(trial.target_prob)} {'>' if trial.accepted else '≤'} {p3(trial.dice)}"
+
+    def trials_column(self, event: Round) -> str:
+        return "p > threshold"
+
+    def trial(self, trial: Trial, before: Sequence[Trial] = ()) -> str:
+        return f"p {p3(trial.target_prob)}  threshold {p3(trial.dice)}  {'kept' if trial.accepted else 'refused'}"
+
+
+GREEDY = Greedy()
+REJECTION = RejectionSpec()
+LAWS: dict[str, LawSpec] = {law.name: law for law in (ExactSpec(), REJECTION, RedrawSpec(), TypicalSpec())}
+"""The laws by name, in the order in which they are shown."""
 
 
 def rivals(event: Round) -> str:
@@ -125,15 +308,6 @@ def trials_of(event: Round) -> list[Trial]:
     return [trial for emitted in event.emitted for trial in emitted.trials]
 
 
-def one_by_one(told: Sequence[str]) -> str:
-    """The first few of many, the others counted."""
-    return "; ".join(told[:SHOWN]) + (f" … and {len(told) - SHOWN} more" if len(told) > SHOWN else "")
-
-
-def bias_of(event: Round) -> str:
-    return "" if event.bias is None else f" The bias of this round's first token is {p3(event.bias)}."
-
-
 def after_root(run: RunState, event: Round) -> str:
     """What the target has after the root."""
     if not event.emitted:
@@ -142,3 +316,13 @@ def after_root(run: RunState, event: Round) -> str:
     if first.trials:
         return f" After the root its likeliest is {chosen(first.top[0])}." if first.top else ""
     return f" After the root it has {quoted(first.piece)} ({p3(first.prob)})."
+
+
+def point_masses(event: Round) -> bool:
+    """Whether drafts were tried that nobody drew: q is then 1, and not what the drafter gave them."""
+    trials = trials_of(event)
+    return all(t.draft_prob == 1.0 for t in trials) and any(event.draft.probs[t.node] != 1.0 for t in trials)
+
+
+def _ratio(trial: Trial) -> float:
+    return trial.target_prob / trial.draft_prob if trial.draft_prob else 0.0
