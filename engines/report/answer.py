@@ -36,10 +36,10 @@ class Answer:
     def of(cls, started: Started, emitted: Iterable[Emitted]) -> Answer:
         """The answer of a run from its start and its tokens."""
         emitted = tuple(emitted)
+        settings = ("model", "dtype", "prompt", "law", "temperature", "top_p", "top_k", "seed", "lossless")
         return cls(
-            model=started.model, dtype=started.dtype, prompt=started.prompt, tokens=tuple(e.token for e in emitted),
-            law=started.law, temperature=started.temperature, top_p=started.top_p, top_k=started.top_k,
-            seed=started.seed, lossless=started.lossless, probs=tuple(e.prob for e in emitted),
+            **{name: getattr(started, name) for name in settings},
+            tokens=tuple(e.token for e in emitted), probs=tuple(e.prob for e in emitted),
         )
 
     @classmethod

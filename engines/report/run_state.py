@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from itertools import accumulate, islice
+from typing import Generic, NamedTuple, TypeVar
 
 from engines.core.tree import children
 from engines.report.answer import Answer
@@ -17,8 +18,6 @@ from engines.report.events import Audited, Draft, Emitted, Failed, Finished, Ori
 from engines.report.metrics import Metrics, measure
 
 T = TypeVar("T")
-
-__all__ = ["BaselineKey", "Log", "RunState", "TokenState", "best_path", "fold", "fold_all", "ghosts", "rates"]
 
 
 class Log(Sequence, Generic[T]):
@@ -57,14 +56,10 @@ class Log(Sequence, Generic[T]):
         return self._items[index]
 
     def __iter__(self) -> Iterator[T]:
-        for index in range(self._length):
-            yield self._items[index]
+        return islice(self._items, self._length)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Log) and self[:] == other[:]
-
-    def __hash__(self) -> int:
-        return hash(self._length)
 
     def __repr__(self) -> str:
         return f"Log({self[:]!r})"
@@ -90,8 +85,7 @@ class TokenState:
     emitted: Emitted
 
 
-@dataclass(frozen=True, slots=True)
-class BaselineKey:
+class BaselineKey(NamedTuple):
     """What must be equal for two rates to be comparable: the same model on the same device, sampling alike."""
 
     model: str
@@ -149,10 +143,7 @@ class RunState:
         s = self.started
         if s is None:
             return None
-        return BaselineKey(
-            model=s.model, dtype=s.dtype, device=s.device, law=s.law, temperature=s.temperature, top_p=s.top_p,
-            top_k=s.top_k,
-        )
+        return BaselineKey._make(getattr(s, name) for name in BaselineKey._fields)
 
     @property
     def answer(self) -> Answer | None:
@@ -275,27 +266,16 @@ def rates(state: RunState, bins: int) -> list[float]:
     total = state.clock[-1] if state.clock else 0.0
     if total <= 0 or bins < 1:
         return []
-    width, out, begin = total / bins, [0.0] * bins, 0.0
-    for index, end in enumerate(state.clock):
-        count = len(state.rounds[index].emitted)
-        b = int(begin / width)
-        if b < bins and end <= (b + 1) * width:  # most rounds lie within one bin
-            out[b] += count
-        else:
-            _spread(out, width, begin, end, count)
-        begin = end
-    return [tokens / width for tokens in out]
-
-
-def _spread(out: list[float], width: float, begin: float, end: float, count: int) -> None:
-    """Add ``count`` tokens, evenly over begin..end, to the bins of this width."""
-    if end <= begin:
-        out[min(int(begin / width), len(out) - 1)] += count
-        return
-    first, last = int(begin / width), min(int(end / width), len(out) - 1)
-    for b in range(min(first, len(out) - 1), last + 1):
-        share = min(end, (b + 1) * width) - max(begin, b * width)
-        out[b] += count * max(0.0, share) / (end - begin)
+    width, written, out = total / bins, accumulate(len(event.emitted) for event in state.rounds), []
+    steps, (begin, before), (end, after), last = zip(state.clock, written), (0.0, 0), (0.0, 0), 0.0
+    for edge in range(1, bins + 1):
+        while end < edge * width and (step := next(steps, None)) is not None:
+            (begin, before), (end, after) = (end, after), step
+        share = min(1.0, (edge * width - begin) / (end - begin)) if end > begin else 1.0
+        reached = before + share * (after - before)
+        out.append((reached - last) / width)
+        last = reached
+    return out
 
 
 def rate_now(state: RunState, window: float = 0.5) -> float | None:

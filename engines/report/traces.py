@@ -16,12 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from engines.cost.budget import BudgetChoice
 from engines.errors import RunFailed, UsageProblem
 from engines.folders import model_label
 from engines.report.encoding import from_json, to_json, union_classes
 from engines.report.events import SCHEMA, Audited, Failed, Finished, Prefilled, Round, RunEvent, Started
-from engines.report.run_state import RunState
-from engines.report.trace_v1 import upgraded
 from engines.report.trace_validation import OptionCheck, TraceValidator, no_check
 
 _LONGEST_LINE = 64 << 20  # bytes; a round with a tree of 256 nodes is some tens of kilobytes
@@ -34,12 +33,6 @@ _SEAL = b'{"event":"Sealed",'
 def encode(event: RunEvent) -> bytes:
     """One line of a trace, with its end."""
     return to_json(event) + b"\n"
-
-
-def recorded(run: RunState) -> tuple[RunEvent, ...]:
-    """The events that a state was folded from."""
-    either = (run.started, run.prefilled, *run.rounds, run.finished, run.failed, run.audited)
-    return tuple(event for event in either if event is not None)
 
 
 def written(events: Iterable[RunEvent]) -> bytes:
@@ -276,3 +269,32 @@ def _inconsistencies(events: list[RunEvent], unsealed: int) -> list[str]:
 def _shorten(problems: list[str]) -> list[str]:
     more = len(problems) - _MOST_PROBLEMS
     return problems if more <= 1 else [*problems[:_MOST_PROBLEMS], f"and {more} more problems"]
+
+
+_NAMES = {
+    "draft forwards": "draft_forwards", "exit threshold": "exit_threshold", "best of": "candidates",
+    "place": "position", "drafted by": "drafted_by", "found after drafted tokens": "shared",
+}
+_SCORE = "score of "
+_OLD = {*_NAMES, "budget", "expected", "threads"}
+
+
+def upgraded(event: Round) -> Round:
+    """A round of version 1, whose notes had words for keys, in today's form; any other one as it is."""
+    if not any(name in _OLD or name.startswith(_SCORE) for name in event.note):
+        return event
+    note = dict(event.note)
+    threads, budget = note.pop("threads", None), _budget(note.pop("budget", None), note.pop("expected", None))
+    scores = {name.removeprefix(_SCORE): note.pop(name) for name in event.note if name.startswith(_SCORE)}
+    if note.get("drafted by") == "none":
+        del note["drafted by"]
+    note = {_NAMES.get(name, name): value for name, value in note.items()} | ({"scores": scores} if scores else {})
+    return replace(event, note=note, budget=budget, threads=threads if type(threads) is int else None)
+
+
+def _budget(kept: object, expected: object) -> BudgetChoice | None:
+    """"12 of 20", or 12 of a chain."""
+    chosen, _, proposed = str(kept).partition(" of ")
+    if not (chosen.isdecimal() and (not proposed or proposed.isdecimal()) and isinstance(expected, int | float)):
+        return None
+    return BudgetChoice(int(chosen), int(proposed) if proposed else None, float(expected))

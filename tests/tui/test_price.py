@@ -11,7 +11,7 @@ from engines.cost.curve import BreakEven, CostCurve
 from engines.methods import find, specs
 from engines.report.events import Ready, Round
 from engines.report.run_state import RunState, fold_all
-from engines.report.trace_v1 import upgraded
+from engines.report.traces import upgraded
 from engines.request import Request
 from spec_tui.present.token_facts import budget_words
 from spec_tui.session.chat_session import Baseline

@@ -10,7 +10,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from engines.report.run_state import RunState
-from engines.report.traces import Trace, recorded, written
+from engines.report.traces import Trace, written
 from spec_tui.export.formats import FORMATS, ExportOptions
 from spec_tui.tui.screens.modal import Box, SpecModal
 
@@ -54,7 +54,7 @@ def _label(name: str) -> Content:
 
 def document(run: RunState, name: str) -> tuple[bytes, str]:
     """An answer in a form of ``CHOICES`` that is not the picture, and the file's ending."""
-    events = recorded(run)
+    events = tuple(run.events)
     if name == "trace":
         return written(events), _ENDINGS[name]
     return FORMATS[name].make(Trace(events), "answer", ExportOptions()).encode("utf-8", "backslashreplace"), name
