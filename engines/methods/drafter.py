@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
+from engines.errors import UsageProblem
 from engines.model.feature_request import FeatureRequest
 from engines.report.events import Layers
 
@@ -56,7 +57,8 @@ class Resources:
 
 
 class Drafter:
-    """Proposes draft trees. Subclasses override ``propose`` and, where they keep state, ``start`` and ``follow``.
+    """Proposes draft trees; this one the empty tree, every round: the baseline of every speed-up. Subclasses override
+    ``propose`` and, where they keep state, ``start`` and ``follow``.
 
     Attributes:
         budget: set where the option ``budget`` is "auto".
@@ -95,3 +97,10 @@ class Drafter:
     def follow(self, outcome: Outcome) -> None:
         """What a round brought, whoever's proposal it was: a drafter that is part of another is told this alone, since
         the one budget of a run learns once."""
+
+
+def in_order(**bounds: int) -> None:
+    """Raises UsageProblem where the first of two options is above the second."""
+    (low, least), (high, most) = bounds.items()
+    if least > most:
+        raise UsageProblem(f"{low}={least} is above {high}={most}", f"set {low} to at most {high}")

@@ -45,12 +45,8 @@ class Option:
             return " | ".join(f"{word} LOSSY" if word in self.lossy else word for word in self.choices)
         if isinstance(self.default, bool):
             return "true | false"
-        if self.low is None and self.high is None:
-            return "any"
-        if self.high is None:
-            return f">= {self.low:g}"
-        if self.low is None:
-            return f"<= {self.high:g}"
+        if self.low is None or self.high is None:
+            return "any" if self.low is self.high else f">= {self.low:g}" if self.high is None else f"<= {self.high:g}"
         return f"{self.low:g}..{self.high:g}"
 
     def parse(self, value: Any) -> int | float | bool | str:
@@ -65,11 +61,9 @@ class Option:
             raise self._bad(value, f"is no {_KINDS[self.type]}") from None
         if self.choices and parsed not in self.choices:
             raise self._bad(value)
-        if isinstance(parsed, (int, float)) and not isinstance(parsed, bool):
-            below = self.low is not None and not parsed >= self.low  # "not >=" also catches nan
-            above = self.high is not None and not parsed <= self.high
-            if below or above:
-                raise self._bad(value)
+        below = self.low is not None and not parsed >= self.low  # "not >=" also catches nan
+        if below or (self.high is not None and not parsed <= self.high):
+            raise self._bad(value)
         return parsed
 
     def _convert(self, value: Any) -> int | float | bool | str:

@@ -16,9 +16,9 @@ from engines.report.run_state import BaselineKey, RunState, first_difference, fo
 from engines.request import Request
 from engines.wire import Event
 from spec_tui.present.narration import question
-from spec_tui.session.client import EngineClient, LoadRequest, RecordedClient
+from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.session.datastore_jobs import DatastoreJobs
-from spec_tui.session.replay_client import request_of
+from spec_tui.session.replay_client import ReplayClient, request_of
 from spec_tui.session.settings import ChatSettings
 
 Phase = Literal["loading", "ready", "failed", "dead"]
@@ -84,7 +84,7 @@ class ChatSession:
         stock: datastores being built, and what was asked of them.
     """
 
-    def __init__(self, client: EngineClient | RecordedClient, load: LoadRequest, settings: ChatSettings) -> None:
+    def __init__(self, client: EngineClient | ReplayClient, load: LoadRequest, settings: ChatSettings) -> None:
         self.client, self.load_request, self.settings = client, load, settings
         self.phase: Phase = "loading"
         self.loading: Loading | None = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Protocol
@@ -15,10 +16,7 @@ from engines.report.answer import Answer
 from engines.report.events import Capabilities, Failed, Ready
 from engines.request import Request
 from engines.wire import Event
-from spec_tui.present.playback import PlaybackClock
 from spec_tui.session.commands import Audit, Cancel, Command, DatastoreCommand, Load, LoadRequest, Run, StartRace
-
-__all__ = ["AGAIN", "EngineClient", "LoadRequest", "QueuedClient", "RecordedClient", "local_specs"]
 
 AGAIN = "start the engine again to go on"
 
@@ -75,39 +73,7 @@ class EngineClient(Protocol):
         """Stop the engine and wait for it."""
 
 
-class RecordedClient(EngineClient, Protocol):
-    """A client that can ``capabilities.clock``: the runs of a recording come one after another, unasked.
-
-    Attributes:
-        title: the recording's name, for people.
-        runs: the events of each run.
-        clock: the time of all runs, to be paused and made faster or slower.
-    """
-
-    title: str
-    runs: Sequence[Sequence[Event]]
-    clock: PlaybackClock
-
-    def play(self) -> None:
-        """Play all runs from the beginning of the first."""
-
-    def step(self) -> None:
-        """Go to the end of the next round, though the clock is paused."""
-
-    @property
-    def over(self) -> bool:
-        """Whether everything has been given out."""
-
-    @property
-    def number(self) -> int:
-        """The run that plays, from 0."""
-
-    @property
-    def progress(self) -> tuple[float, float]:
-        """Seconds of the run that plays: how many have been played, and how many it took."""
-
-
-class QueuedClient:
+class QueuedClient(EngineClient):
     """What clients with a live engine share: commands go out, events wait in a queue, a restart repeats the
     last load. Subclasses say how an engine is started, reached and stopped."""
 
@@ -161,19 +127,13 @@ class QueuedClient:
         if self._last_load is not None:
             self._send(Load(self._last_load))
 
-    @property
-    def alive(self) -> bool:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
-
+    @abstractmethod
     def _start(self) -> None:
-        raise NotImplementedError
+        """Start an engine."""
 
+    @abstractmethod
     def _deliver(self, command: Command) -> None:
         """Hand a command to a living engine."""
-        raise NotImplementedError
 
     def _send(self, command: Command) -> None:
         if self.alive:

@@ -16,10 +16,11 @@ from engines.race.lanes import Race
 from engines.report.answer import Answer
 from engines.report.events import REPLAY, Capabilities, Failed, Prefilled, Ready, Round, Started
 from engines.report.traces import Trace
+from engines.report.wording import seconds_of
 from engines.request import Request
 from engines.wire import Event
 from spec_tui.present.playback import PlaybackClock
-from spec_tui.session.client import LoadRequest, local_specs
+from spec_tui.session.client import EngineClient, LoadRequest, local_specs
 from spec_tui.session.commands import DatastoreCommand
 
 _NAMED = 2  # problems of the file that a notice has room for
@@ -27,15 +28,12 @@ _NAMED = 2  # problems of the file that a notice has room for
 
 def _duration(event: Event) -> float:
     """Seconds of the engine's clock that an event stands for."""
-    if isinstance(event, Prefilled):
-        return event.seconds
-    if isinstance(event, Round):
-        return event.draft_seconds + event.verify_seconds + event.other_seconds
-    return 0.0
+    return seconds_of(event) if isinstance(event, Round) else event.seconds if isinstance(event, Prefilled) else 0.0
 
 
-class ReplayClient:
-    """An ``EngineClient`` over a trace, whose runs play one after another. Nothing can be asked of it: it has no model.
+class ReplayClient(EngineClient):
+    """A client that can ``capabilities.clock``: the runs of a trace come one after another, unasked. It has no model to
+    ask anything of.
 
     Args:
         trace: what to play.
@@ -44,6 +42,7 @@ class ReplayClient:
         title: the trace's name, for people.
 
     Attributes:
+        runs: the events of each run.
         clock: the time of all runs, one after another. It moves when ``events`` is called.
     """
 
@@ -73,13 +72,16 @@ class ReplayClient:
         self.play()
 
     def run(self, request: Request) -> None:
-        self._messages.append(Failed("a replay has no model to run", "start the application without a trace", "usage"))
+        self._refuse("run")
 
     def audit(self, answer: Answer) -> None:
-        self._messages.append(Failed("a replay has no model to audit with", "audit when it runs: --audit", "usage"))
+        self._refuse("audit with", "audit when it runs: --audit")
 
     def race(self, race: Race) -> None:
-        self._messages.append(Failed("a replay has no model to race", "start the application without a trace", "usage"))
+        self._refuse("race")
+
+    def _refuse(self, what: str, hint: str = "start the application without a trace") -> None:
+        self._messages.append(Failed(f"a replay has no model to {what}", hint, "usage"))
 
     def tell(self, command: DatastoreCommand) -> None:
         """There are no datastores to tell anything."""
@@ -119,7 +121,6 @@ class ReplayClient:
     def close(self) -> None:
         self._alive = False
 
-    # -- playing --------------------------------------------------------------------------------
     def play(self) -> None:
         """Play all runs from the beginning of the first."""
         self.clock.rewind()

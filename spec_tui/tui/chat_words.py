@@ -15,8 +15,8 @@ from spec_tui.present.playback import speed_words
 from spec_tui.present.progress import short_progress
 from spec_tui.present.text import LOSSY, lossy, one_line
 from spec_tui.session.chat_session import PURPOSES, ChatSession, Turn
-from spec_tui.session.client import RecordedClient
 from spec_tui.session.datastore_jobs import DatastoreJob
+from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.settings import changed, sampling_words
 from spec_tui.tui.widgets.strip_panel import Row, Span, bar
 from spec_tui.tui.widgets.transcript import Transcript
@@ -123,7 +123,7 @@ def top(session: ChatSession) -> tuple[Row, Row]:
             marks.spans(one_line(session.settings.summary(session.ready)) + " ", "text"))
 
 
-def _playback(client: RecordedClient) -> Row:
+def _playback(client: ReplayClient) -> Row:
     """The status line of a recording: its clock, and how far it is."""
     seconds, length = client.progress
     if client.over:

@@ -11,8 +11,7 @@ from engines.core.outcome import Stop
 from engines.core.sampling import Sampling
 from engines.core.tree import DraftTree
 from engines.errors import RunFailed
-from engines.methods.autoregressive.drafter import Autoregressive
-from engines.methods.drafter import Resources
+from engines.methods.drafter import Drafter, Resources
 from engines.report.events import Finished, Prefilled, Round
 from engines.report.recorder import record
 from tests.engines.toys import Scripted, ToyModel, Words, adversaries, answer, autoregressive, chain
@@ -89,7 +88,7 @@ def test_oracle_needs_the_fewest_forwards():
 def test_autoregressive_is_one_token_a_forward():
     model = ToyModel(VOCAB)
     law = Exact(Sampling(), 0, VOCAB)
-    drafter, stop = Autoregressive(Resources(law=law, vocab_size=VOCAB)), Stop(frozenset(), 12)
+    drafter, stop = Drafter(Resources(law=law, vocab_size=VOCAB)), Stop(frozenset(), 12)
     *events, finished = record(model, drafter, law, PROMPT, stop, Words())
     metrics = Metrics()
     for event in events:

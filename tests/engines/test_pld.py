@@ -15,7 +15,7 @@ from engines.methods.pld.drafter import PromptLookup
 
 def lookup(context, prompt_length=None, room=DraftLimits(100, 100), **options):
     drafter = PromptLookup(Resources(law=None, vocab_size=100), **SPEC.parse(options))
-    drafter._prompt_length = len(context) if prompt_length is None else prompt_length
+    drafter.conversation.prompt_length = len(context) if prompt_length is None else prompt_length
     return drafter.propose(context, room)
 
 

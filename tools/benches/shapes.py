@@ -120,13 +120,13 @@ def _events(model, prompt: list[int], new: int):
     from engines.core.outcome import Stop
     from engines.core.sampling import Sampling
     from engines.laws import make_law
-    from engines.methods.autoregressive.drafter import Autoregressive
+    from engines.methods.drafter import Drafter
     from engines.methods.drafter import Resources
     from engines.report.recorder import record
 
     model.truncate(0)
     law = make_law("exact", Sampling(0.0, 1.0, 0), 0, model.vocab_size)
-    drafter = Autoregressive(Resources(law=law, vocab_size=model.vocab_size))
+    drafter = Drafter(Resources(law=law, vocab_size=model.vocab_size))
     return record(model, drafter, law, prompt, Stop(frozenset(), new), _Words())
 
 

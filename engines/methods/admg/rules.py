@@ -8,6 +8,9 @@ from dataclasses import replace
 from engines.report.events import Layers, Rule
 
 Rules = tuple[Rule, ...]
+_RULE: dict[tuple[bool, bool], Rule] = {
+    (False, False): "", (True, False): "cosine", (False, True): "interval", (True, True): "both"
+}
 
 
 def removed(
@@ -21,19 +24,10 @@ def removed(
         cosines: C_l of the attention sublayers, one a layer; None where it is not known.
         cosine, interval: whether the rule is on.
     """
-    attention: list[Rule] = []
-    mlp: list[Rule] = []
-    for layer, similarity in enumerate(cosines, start=1):
-        free = layer <= len(cosines) - n
-        by_cosine = cosine and free and similarity is not None and similarity >= alpha
-        by_interval = interval and free and layer % m == 0
-        attention.append("both" if by_cosine and by_interval else "cosine" if by_cosine else _interval(by_interval))
-        mlp.append(_interval(by_interval))
-    return tuple(attention), tuple(mlp)
-
-
-def _interval(left_out: bool) -> Rule:
-    return "interval" if left_out else ""
+    free = max(0, len(cosines) - n)
+    alike = [cosine and layer <= free and c is not None and c >= alpha for layer, c in enumerate(cosines, start=1)]
+    multiple = [interval and layer <= free and layer % m == 0 for layer in range(1, len(cosines) + 1)]
+    return tuple(_RULE[both] for both in zip(alike, multiple)), tuple(_RULE[False, hit] for hit in multiple)
 
 
 def leave_out(layers: Layers, alpha: float, m: int, n: int, cosine: bool = True, interval: bool = True) -> Layers:

@@ -13,10 +13,8 @@ from engines.cost.curve import best_case
 from engines.errors import UsageProblem
 from engines.methods.draft_model import DraftNote
 from engines.methods.drafter import Drafter, Resources
-from engines.methods.shared.chain import Chain
-from engines.methods.shared.drawn_tree import DrawnTree
-from engines.methods.shared.expanded_tree import ExpandedTree, TreeDraft, after_nodes
-from engines.methods.shared.predictor import ModelPredictor
+from engines.methods.shared.grown_trees import DrawnTree, ExpandedTree, TreeDraft, after_nodes
+from engines.methods.shared.predictor import Chain, ModelPredictor
 from engines.report.events import Origin
 
 _ORIGIN = Origin("draft")

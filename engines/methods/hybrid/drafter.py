@@ -15,22 +15,20 @@ from time import perf_counter
 
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
-from engines.errors import UsageProblem
-from engines.methods.drafter import Drafter, Resources
+from engines.methods.drafter import Drafter, Resources, in_order
 from engines.methods.dresd import SPEC as DRESD
 from engines.methods.hybrid import CONVERSATION, HybridNote
 from engines.methods.rest import SPEC as REST
 from engines.methods.rest import RestNote
+from engines.methods.shared.conversation import Conversation
 from engines.methods.spec import MethodSpec
-from engines.report.events import Origin, Retrieval
+from engines.report.events import Retrieval
 
 
 class Dynamic(Drafter):
     """The longest suffix of the text in the text itself, as ``rest`` looks it up in a datastore."""
 
     def __init__(self, resources: Resources, c: int, length: int, n_max: int, n_min: int) -> None:
-        from engines.methods.shared.conversation import Conversation
-
         super().__init__(resources)
         self.conversation = Conversation()
         self.c, self.length, self.n_max, self.n_min = c, length, n_max, n_min
@@ -50,12 +48,11 @@ class Dynamic(Drafter):
         found = store.continuations(match, min(self.length, limits.depth))
         seconds = perf_counter() - clock
         chosen = heaviest(found, min(self.c, limits.nodes))
-        known: dict[Origin, int] = {}
-        for row in chosen.rows:
-            known.setdefault(self.conversation.origin(int(found.positions[row]), match.length), len(known))
-        origin = [known[self.conversation.origin(int(found.positions[row]), match.length)] for row in chosen.rows]
+        copied = [self.conversation.origin(int(found.positions[row]), match.length) for row in chosen.rows]
+        origins = list(dict.fromkeys(copied))
         return DraftTree(
-            tokens=chosen.tokens, parents=chosen.parents, probs=list(chosen.probs), origin=origin, origins=list(known),
+            tokens=chosen.tokens, parents=chosen.parents, probs=list(chosen.probs),
+            origin=[origins.index(origin) for origin in copied], origins=origins,
             retrieval=Retrieval(seconds, match.length, match.count, len(found)), note=RestNote(match=match.length),
         )
 
@@ -67,8 +64,7 @@ class Hybrid(Drafter):
         self, resources: Resources, *, budget: str, c: int, length: int, n_max: int, n_min: int, drafts: int
     ) -> None:
         super().__init__(resources, budget)
-        if n_min > n_max:
-            raise UsageProblem(f"n_min={n_min} is above n_max={n_max}", "set n_min to at most n_max")
+        in_order(n_min=n_min, n_max=n_max)
         exact = {"c": c, "length": length, "n_max": n_max, "n_min": n_min}
         self.sources: dict[str, Drafter] = {CONVERSATION: Dynamic(resources, **exact)}
         given = {REST.id: exact, DRESD.id: {"drafts": drafts, "length": length}}

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
-from engines.errors import UsageProblem
-from engines.methods.drafter import Drafter, Resources
+from engines.methods.drafter import Drafter, Resources, in_order
 from engines.methods.pld import LookupNote
-from engines.report.events import Origin
+from engines.methods.shared.conversation import Conversation
 
 _LONGEST = 32  # tokens of a match that are counted
 _LOOKED_AT = 64  # occurrences of an n-gram, the latest
@@ -28,25 +27,17 @@ class PromptLookup(Drafter):
         self, resources: Resources, *, budget: str, max_ngram: int, min_ngram: int, num_tokens: int,
         num_candidates: int,
     ) -> None:
-        from engines.datastores.search.dynamic import DynamicStore
-
         super().__init__(resources, budget)
-        if min_ngram > max_ngram:
-            raise UsageProblem(
-                f"min_ngram={min_ngram} is above max_ngram={max_ngram}", "set min_ngram to at most max_ngram"
-            )
+        in_order(min_ngram=min_ngram, max_ngram=max_ngram)
         self.sizes = range(max_ngram, min_ngram - 1, -1)
         self.num_tokens, self.num_candidates = num_tokens, num_candidates
-        self._seen = DynamicStore()
-        self._prompt_length = 0
+        self.conversation = Conversation()
 
     def start(self, outcome: Outcome) -> None:
-        self._seen.clear()
-        self._seen.extend(outcome.context)
-        self._prompt_length = outcome.prompt_length
+        self.conversation.start(outcome)
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
-        self._seen.extend(context[len(self._seen) :])
+        self.conversation.grow(context)
         length = min(self.num_tokens, limits.depth)
         tree = DraftTree()
         if length < 1:
@@ -65,7 +56,7 @@ class PromptLookup(Drafter):
         latest, or of those cut short the longest continuation."""
         seen: set[int] = set()
         full = len(context) - min(length, _FULL)
-        for match in self._seen.falling(context, self.sizes.start, self.sizes.stop + 1):
+        for match in self.conversation.store.falling(context, self.sizes.start, self.sizes.stop + 1):
             ends = match.where[-_LOOKED_AT:].tolist()
             found = [(end > full, -_matched(context, match.length, end), -end if end <= full else end) for end in ends]
             for _, matched, end in sorted(found):
@@ -75,13 +66,11 @@ class PromptLookup(Drafter):
 
     def _merge(self, tree: DraftTree, context: Sequence[int], matched: int, end: int, length: int) -> None:
         """Hang one continuation into the tree; one that is there already adds neither node nor origin."""
-        source = "prompt" if end < self._prompt_length else "output"
-        origin = Origin(source, place=end, match=matched)
         before, parent = len(tree), -1
         for token in context[end : end + length]:
             parent = tree.add(token, parent, None, len(tree.origins))
         if len(tree) > before:
-            tree.origins.append(origin)
+            tree.origins.append(self.conversation.origin(end, matched))
 
 
 def _matched(context: Sequence[int], size: int, end: int) -> int:

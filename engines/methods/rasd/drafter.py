@@ -18,7 +18,7 @@ from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.errors import UsageProblem
 from engines.methods.draft_model import SPEC as DRAFT
-from engines.methods.drafter import Drafter, Resources
+from engines.methods.drafter import Drafter, Resources, in_order
 from engines.methods.rasd import REST, RasdNote
 from engines.report.events import Retrieval
 
@@ -37,8 +37,7 @@ class Rasd(Drafter):
         from engines.methods.rasd.candidates import CandidateLimits, FromContext, FromStores
 
         super().__init__(resources, budget)
-        if n_min > n_max:
-            raise UsageProblem(f"n_min={n_min} is above n_max={n_max}", "set n_min to at most n_max")
+        in_order(n_min=n_min, n_max=n_max)
         options = self.drafter.parse({"budget": budget, "shape": "tree", **tree})
         self.part: Drafter = self.drafter.load_drafter()(resources, **options)
         self.features = self.part.features

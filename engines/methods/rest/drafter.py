@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
-from engines.errors import UsageProblem
-from engines.methods.drafter import Drafter, Resources
+from engines.methods.drafter import Drafter, Resources, in_order
 from engines.methods.rest import RestNote
 from engines.methods.shared.passages import Passages
 from engines.report.events import Retrieval
@@ -33,8 +32,7 @@ class Rest(Drafter):
         samples: int,
     ) -> None:
         super().__init__(resources, budget)
-        if n_min > n_max:
-            raise UsageProblem(f"n_min={n_min} is above n_max={n_max}", "set n_min to at most n_max")
+        in_order(n_min=n_min, n_max=n_max)
         self.stores: list[SparseStore] = resources.shelf.sparse(resources.datastores)
         self.datastores = tuple(store.name for store in self.stores)
         self.c, self.length, self.n_max, self.n_min = c, length, n_max, n_min

@@ -14,15 +14,16 @@ class Conversation:
 
     Attributes:
         store: what ``continuations`` searches.
+        prompt_length: tokens of the prompt, the first ones.
     """
 
     def __init__(self) -> None:
         self.store = DynamicStore()
-        self._prompt_length = 0
+        self.prompt_length = 0
 
     def start(self, outcome: Outcome) -> None:
         """A run begins."""
-        self._prompt_length = outcome.prompt_length
+        self.prompt_length = outcome.prompt_length
         self.store.clear()
         self.store.extend(outcome.context)
 
@@ -32,4 +33,4 @@ class Conversation:
 
     def origin(self, position: int, match: int) -> Origin:
         """Of what is copied from a position on."""
-        return Origin("prompt" if position < self._prompt_length else "output", place=position, match=match)
+        return Origin("prompt" if position < self.prompt_length else "output", place=position, match=match)

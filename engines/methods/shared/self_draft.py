@@ -16,8 +16,7 @@ from engines.cost.curve import best_case
 from engines.methods.drafter import Drafter, Resources
 from engines.methods.notes import Note, labelled
 from engines.methods.options import Option
-from engines.methods.shared.chain import Chain
-from engines.methods.shared.predictor import ModelPredictor
+from engines.methods.shared.predictor import Chain, ModelPredictor
 from engines.report.events import Layers, Origin
 
 if TYPE_CHECKING:
