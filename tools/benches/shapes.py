@@ -120,8 +120,7 @@ def _events(model, prompt: list[int], new: int):
     from engines.core.outcome import Stop
     from engines.core.sampling import Sampling
     from engines.laws import make_law
-    from engines.methods.drafter import Drafter
-    from engines.methods.drafter import Resources
+    from engines.methods.drafter import Drafter, Resources
     from engines.report.recorder import record
 
     model.truncate(0)
