@@ -46,20 +46,30 @@ def no_progress(_: BuildProgress) -> None:
     """Ignores progress."""
 
 
-class ProgressReporter:
-    """Reports one stage to ``progress``, with its rate and the time left; ``done`` is where this run takes it up."""
+class Rate:
+    """How much is done in a second, averaged over the last few; ``done`` is where the count begins."""
 
-    def __init__(self, stage: str, unit: str, progress: Progress, done: int = 0) -> None:
-        self._stage, self._unit, self._progress = stage, unit, progress
+    def __init__(self, done: int = 0) -> None:
         self._history: deque[tuple[float, int]] = deque([(monotonic(), done)])
 
-    def report(self, done: int, total: int | None) -> None:
-        """Say how much is done. Whatever ``progress`` raises leaves this method."""
+    def after(self, done: int) -> float | None:
+        """The rate now that so much is done; None while nothing comes."""
         now = monotonic()
         self._history.append((now, done))
         while now - self._history[0][0] > _WINDOW and len(self._history) > 2:
             self._history.popleft()
         begun, before = self._history[0]
-        rate = (done - before) / (now - begun) if now > begun and done > before else None
+        return (done - before) / (now - begun) if now > begun and done > before else None
+
+
+class ProgressReporter:
+    """Reports one stage to ``progress``, with its rate and the time left; ``done`` is where this run takes it up."""
+
+    def __init__(self, stage: str, unit: str, progress: Progress, done: int = 0) -> None:
+        self._stage, self._unit, self._progress, self._rate = stage, unit, progress, Rate(done)
+
+    def report(self, done: int, total: int | None) -> None:
+        """Say how much is done. Whatever ``progress`` raises leaves this method."""
+        rate = self._rate.after(done)
         left = (total - done) / rate if rate and total is not None else None
         self._progress(BuildProgress(self._stage, done, total, self._unit, rate, left))

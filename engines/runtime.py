@@ -28,15 +28,14 @@ from engines.datastores.search.open_datastores import OpenDatastores
 from engines.datastores.service import DatastoreService
 from engines.datastores.storage.manifest import ModelIdentity, tokenizer_fingerprint
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
-from engines.hub.model_files import TrustPolicy
+from engines.hub.model_source import TrustPolicy
 from engines.laws import make_law
 from engines.methods.drafter import Resources
 from engines.methods.shared.probe import probe
 from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
-from engines.model.loading import resolve_device, resolve_dtype
-from engines.model.model_pair import ModelNames, load_models
-from engines.model.thread_governor import ThreadGovernor
+from engines.model.loading import ModelNames, load_models, resolve_device, resolve_dtype
+from engines.model.tuning import ThreadGovernor
 from engines.report.answer import Answer
 from engines.report.events import Audited, Loading, Ready, Round, RunEvent, Started
 from engines.report.recorder import record

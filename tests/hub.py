@@ -131,7 +131,7 @@ def played(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[FakeHub]:
     from huggingface_hub import constants
 
     from engines.hub import download as transfer
-    from engines.hub import download_workers as workers
+    from engines.hub import download as workers
     from engines.hub import hub_api as asking
 
     hub = FakeHub()

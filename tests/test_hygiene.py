@@ -117,7 +117,7 @@ def harmless(keyword: ast.keyword) -> bool:
 
 
 def test_nothing_is_trusted_unless_the_user_says_so():
-    from engines.hub.model_files import TrustPolicy
+    from engines.hub.model_source import TrustPolicy
     from spec_tui.session.client import LoadRequest
 
     for unsaid in (TrustPolicy(), LoadRequest()):

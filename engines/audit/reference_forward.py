@@ -16,8 +16,8 @@ from transformers import DynamicCache, PreTrainedModel
 
 from engines.core.sampling import to_numpy
 from engines.model.causal_model import CausalModel
-from engines.model.generic_forward import takes
-from engines.model.sublayer_discovery import layer_lists
+from engines.model.forward import takes
+from engines.model.sublayers import layer_lists
 
 _LOGITS_BYTES = 512 << 20  # of one forward: 256k words of vocabulary still leave room for 500 rows
 _FIXED_ROWS = 16  # a forward costs about as many rows as this before it has any

@@ -25,7 +25,7 @@ class BenchResults(RaceResult):
     Attributes:
         token_times: by (lane, repeat, prompt).
         rounds, on_fewer_threads: all rounds of ours; those on fewer threads than were chosen at load
-            (``engines.model.thread_governor``).
+            (``engines.model.tuning``).
     """
 
     def __init__(self, suite: Suite, last_times: Callable[[], TokenTimes | None]) -> None:

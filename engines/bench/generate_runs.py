@@ -15,8 +15,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from engines.bench.hf_generate import GenerateLane, TokenTimes
 from engines.errors import RunFailed, first_line
-from engines.hub.model_files import TrustPolicy
-from engines.hub.model_source import locate
+from engines.hub.model_source import TrustPolicy, locate
 from engines.model.loading import read_model, resolve_device, resolve_dtype
 from engines.report.events import Draft, Emitted, Finished, Prefilled, Ready, Round, RunEvent, Started
 from engines.request import Request

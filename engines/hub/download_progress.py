@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
-from time import monotonic
 
-from engines.progress import Loading
+from engines.progress import Loading, Rate
 
-_WINDOW = 5.0  # seconds that the rate is averaged over
 _UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "bytes"))
 
 
@@ -21,8 +18,7 @@ class DownloadProgress:
     def __init__(self, what: str, total: int, here: int = 0) -> None:
         self._what, self.total, self.done = what, total, 0
         self._here, self._checked, self._checking = here, 0, 0
-        self._lock = Lock()
-        self._seen: deque[tuple[float, int]] = deque()
+        self._lock, self._rate = Lock(), Rate()
 
     def add(self, count: int) -> None:
         """Count bytes; a negative number is thrown away and fetched again. Any thread."""
@@ -47,19 +43,13 @@ class DownloadProgress:
 
     def begin(self) -> None:
         """The rate is measured from now on."""
-        self._seen.clear()
-        self._seen.append((monotonic(), self.done))
+        self._rate = Rate(self.done)
 
     def report(self) -> Loading:
         """The state now, in words that fit a line of 80 columns together with a bar."""
-        now, done = monotonic(), self.done
-        self._seen.append((now, done))
-        while now - self._seen[0][0] > _WINDOW and len(self._seen) > 2:
-            self._seen.popleft()
-        (begun, before), rate = self._seen[0], 0.0
-        if now > begun:
-            rate = (done - before) / (now - begun)
-        if self._checking and done == before:
+        done = self.done
+        rate = self._rate.after(done)
+        if self._checking and rate is None:
             checked = min(self._checked, self._here)
             stage = f"checking what is there: {self._what}{of_bytes(checked, self._here)}"
             return Loading(stage, checked / max(self._here, 1), self.total)

@@ -15,8 +15,7 @@ from typing import Any
 
 from engines.errors import ModelUnavailable, first_line
 from engines.hub.hub_api import Listing, content, hub_errors
-from engines.hub.model_files import shards
-from engines.hub.model_source import ModelSource
+from engines.hub.model_source import ModelSource, shards
 from engines.hub.untrusted_json import is_count, parse_object
 
 _LARGEST = 100 << 20

@@ -16,12 +16,10 @@ from transformers import PreTrainedModel
 
 from engines.errors import UsageProblem
 from engines.model.features import Features
-from engines.model.forward import Forward, Mask
-from engines.model.generic_forward import GenericForward
+from engines.model.forward import Forward, GenericForward, Mask
 from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import additive, spans
-from engines.model.sublayer_discovery import UnsupportedStructure, find
-from engines.model.sublayers import Sublayers
+from engines.model.sublayers import Sublayers, UnsupportedStructure, find
 from engines.model.weight_layouts import NAMES, weight_bytes
 
 _NOTHING = np.zeros((0, 0), dtype=bool)

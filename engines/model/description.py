@@ -12,9 +12,8 @@ from transformers.utils import logging as transformers_logging
 
 from engines import machine
 from engines.errors import SpecError, first_line
-from engines.hub.draft_candidates import Candidate, candidates
-from engines.hub.model_files import TrustPolicy, auto_map, read_config
-from engines.hub.model_source import ModelSource, Progress, locate
+from engines.hub.local_models import Candidate, candidates
+from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, locate, read_config
 from engines.hub.safetensors_headers import stored_in
 from engines.hub.untrusted_json import is_count, object_in, read_object, words_in
 from engines.model.causal_model import usable_context

@@ -10,8 +10,7 @@ import torch
 from engines.errors import UsageProblem
 from engines.model.feature_request import COSINES, LAST, FeatureRequest, Tap
 from engines.model.forward import Forward
-from engines.model.sublayer_discovery import UnsupportedStructure
-from engines.model.sublayers import Sublayers
+from engines.model.sublayers import Sublayers, UnsupportedStructure
 
 _STEP = 256  # rows; buffers grow in multiples of it
 _WAITING = 1 << 22  # numbers that may wait to be compared together: many small operations cost more than a large one

@@ -1,15 +1,27 @@
-"""What ``CausalModel`` asks of a forward: one face for the module of transformers and for a forward of our own."""
+"""What ``CausalModel`` asks of a forward, and the one for any family: the model's own module of transformers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from inspect import signature
 from typing import Protocol
 
 import torch
+from torch import nn
+from transformers import PreTrainedModel
 
 from engines.model.kv_buffer import KVBuffer
-from engines.model.sublayers import Sublayers
+from engines.model.sublayers import (
+    ATTENTION,
+    MLP,
+    DecoderLayer,
+    Sublayers,
+    UnsupportedStructure,
+    argument,
+    decoder_layers,
+    first,
+)
 
 Mask = torch.Tensor | Mapping[str, torch.Tensor] | None
 """Additive, [1, 1, rows, columns]; by kind of layer where there are several; None: what plain text sees."""
@@ -75,3 +87,134 @@ class Forward(Protocol):
         Raises:
             ValueError: one of them cannot be left out.
         """
+
+
+def takes(model: PreTrainedModel) -> frozenset[str]:
+    """Names of the arguments of a model's forward; not every model's own code has all of them."""
+    return frozenset(signature(model.forward).parameters)
+
+
+class GenericForward:
+    """The ``Forward`` of a module of transformers. Where it takes no explicit positions it counts from the cache."""
+
+    name = "generic"
+    makes_masks = True
+    host_masks = False
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self._takes = takes(model)
+        self._hooks: _ObserverHooks | None = None
+
+    def run(
+        self, tokens: Sequence[int], positions: Sequence[int] | None, mask: Mask, cache: KVBuffer, last_only: bool
+    ) -> torch.Tensor:
+        device, hooks = self.model.device, self._hooks
+        kwargs = {"attention_mask": mask} if mask is not None else {}
+        if positions is not None:
+            kwargs["position_ids"] = torch.tensor([list(positions)], device=device)
+        if hooks is not None and not hooks.paused:
+            hooks.last_only = last_only  # families leave out more than the head for rows that give no logits
+        elif last_only and "logits_to_keep" in self._takes:
+            kwargs["logits_to_keep"] = 1
+        ids = torch.tensor([list(tokens)], device=device)
+        logits = self.model(input_ids=ids, past_key_values=cache, use_cache=True, **kwargs).logits[0]
+        return logits[-1:] if last_only else logits
+
+    def observe(self, observer: Observer | None) -> None:
+        if self._hooks is not None:
+            self._hooks.remove()
+        self._hooks = None if observer is None else _ObserverHooks(self.model, observer)
+
+    @contextmanager
+    def without(self, sublayers: Sublayers, attention: frozenset[int], mlp: frozenset[int]) -> Iterator[None]:
+        hooks = self._hooks
+        if hooks is not None:
+            hooks.paused = True
+        try:
+            with sublayers.without(attention, mlp):
+                yield
+        finally:
+            if hooks is not None:
+                hooks.paused = False
+
+
+class _ObserverHooks:
+    """Hooks that tell an observer what goes by in a module's own forwards, until ``remove``.
+
+    Attributes:
+        paused: the observer is told nothing meanwhile.
+        last_only: the head computes the logits of the last row only.
+
+    Raises:
+        UnsupportedStructure: the model does not show what the observer wants.
+    """
+
+    def __init__(self, model: PreTrainedModel, observer: Observer) -> None:
+        self.paused = self.last_only = False
+        self._observer = observer
+        self._seen: dict[str, torch.Tensor] = {}  # of the layer under way
+        head = model.get_output_embeddings()
+        if observer.last and head is None:
+            raise UnsupportedStructure("it has no language modelling head")
+        layers = decoder_layers(model) if observer.layers else ()
+        self._hooks = [head.register_forward_pre_hook(self._head)] if head is not None else []
+        for number in observer.layers:
+            self._hooks.append(self._output(layers[number - 1], lambda x, i=number: observer.see_layer(i, _rows(x))))
+        for layer in observer.sublayers.layers if observer.sublayers is not None else ():
+            self._watch(layer)
+
+    def remove(self) -> None:
+        """Tell nothing any more."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _head(self, module: nn.Module, inputs: tuple) -> tuple | None:
+        if self.paused:
+            return None
+        self._observer.see_last(_rows(inputs[0]))
+        return (inputs[0][:, -1:], *inputs[1:]) if self.last_only else None
+
+    def _watch(self, layer: DecoderLayer) -> None:
+        """See the residual stream go by: as it enters the MLP, or what attention adds to it where both read the same;
+        and as it leaves the layer."""
+        attention, mlp = layer.parts[ATTENTION], layer.parts[MLP]
+        leave = layer.module.register_forward_hook(lambda m, *call: self._leave(layer, *call), with_kwargs=True)
+        self._hooks.append(leave)
+        if layer.parallel:
+            self._hooks.append(self._output(attention.contribution, lambda x: self._note(ATTENTION, x)))
+        else:
+            entry = mlp.entry
+            self._hooks.append(entry.module.register_forward_pre_hook(
+                lambda m, args, kwargs: self._note("between", argument(entry.key, args, kwargs)), with_kwargs=True
+            ))
+        if not layer.plain:
+            self._hooks.append(self._output(mlp.contribution, lambda x: self._note(MLP, x)))
+
+    def _output(self, module: nn.Module, tell):
+        return module.register_forward_hook(lambda m, args, output: None if self.paused else tell(first(output)))
+
+    def _note(self, name: str, tensor: torch.Tensor) -> None:
+        """Keep what goes by, [1, rows, width] or [rows, width], until the layer is left."""
+        if not self.paused:
+            self._seen[name] = tensor
+
+    def _leave(self, layer: DecoderLayer, args, kwargs, output) -> None:
+        if self.paused:
+            return
+        stream, end, seen = argument(layer.call.key, args, kwargs), first(output), self._seen
+        before = stream if layer.parallel else seen["between"].view_as(stream)
+        after = stream + seen[ATTENTION] if layer.parallel else before
+        if not layer.plain:
+            added = seen[MLP].view_as(stream)
+            end = added if layer.parts[MLP].residual is not None else before + added
+        elif layer.parallel:
+            end = end - seen[ATTENTION]
+        self._seen = {}
+        self._observer.see_sublayer(stream[0], after[0])
+        self._observer.see_sublayer(before[0], end[0])
+
+
+def _rows(states: torch.Tensor) -> torch.Tensor:
+    """States of one text, [1, rows, width] or without the first dimension, as [rows, width]."""
+    return states.reshape(-1, states.shape[-1])

@@ -16,7 +16,7 @@ from engines.bench.bench_runner import BenchRunner, able, facts, fitting
 from engines.bench.hf_generate import generate_lanes
 from engines.bench.suite import Suite, parse, shipped
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
-from engines.hub.model_files import TrustPolicy
+from engines.hub.model_source import TrustPolicy
 from engines.race.lanes import Lane, Race
 from spec_tui.cli.compare import REPEATS, RaceFormat, RaceProgress, SingleLanes, ended, follow, named
 from spec_tui.cli.failures import narrate

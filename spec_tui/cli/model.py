@@ -72,9 +72,9 @@ def _describe(load: LoadRequest) -> ModelDescription:
 
     prepare_this_process()
     with Status() as status:
-        from engines.hub.model_files import TrustPolicy
+        from engines.hub.model_source import TrustPolicy
         from engines.model.description import describe
-        from engines.model.model_pair import shipped_target
+        from engines.model.loading import shipped_target
 
         trust = TrustPolicy(load.allow_pickle, load.trust_remote_code)
         name = load.model or str(shipped_target())

@@ -17,7 +17,7 @@ from engines.audit import reference_forward as plain
 from engines.audit.tie_distance import ScoredRow
 from engines.core.sampling import Sampling
 from engines.model.loading import wrap
-from engines.model.sublayer_discovery import layer_lists
+from engines.model.sublayers import layer_lists
 from engines.report import encoding
 from engines.report.events import Prefilled, Started
 from engines.runtime import Runtime

@@ -14,7 +14,7 @@ from engines.cost.curve import CostCurve
 from engines.errors import ModelUnavailable
 from engines.model import masks, selftest
 from engines.model.causal_model import CausalModel
-from engines.model.generic_forward import GenericForward
+from engines.model.forward import GenericForward
 from engines.model.loading import wrap
 from engines.report.events import Prefilled, Round
 from engines.runtime import Runtime

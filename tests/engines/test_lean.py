@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engines.model import loading, tuning, weight_layouts
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST
-from engines.model.generic_forward import GenericForward
+from engines.model.forward import GenericForward
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.loading import wrap
 from engines.model.tuning import Cost

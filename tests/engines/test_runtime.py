@@ -12,7 +12,7 @@ import torch
 
 from engines import ModelUnavailable, Request, UsageProblem, load
 from engines.folders import sample_model
-from engines.model import thread_governor
+from engines.model import tuning
 from engines.model.loading import resolve_device, resolve_dtype, wrap
 from engines.report.events import Finished, Prefilled, Started
 from engines.runtime import Runtime
@@ -57,8 +57,8 @@ def test_the_cache_survives_a_change_of_engine_and_a_cancel(sample):
 
 @pytest.mark.parametrize("end", ["finished", "closed", "cancelled", "failed"])
 def test_a_run_gives_back_the_threads_it_gave_up_and_begins_with_its_own(tiny, monkeypatch, end):
-    monkeypatch.setattr(thread_governor, "_FORWARDS", 1)
-    monkeypatch.setattr(thread_governor, "_SLOW", 0.0)
+    monkeypatch.setattr(tuning, "_FORWARDS", 1)
+    monkeypatch.setattr(tuning, "_SLOW", 0.0)
     runtime, before, over = Runtime(tiny.target, tiny.tokenizer), torch.get_num_threads(), [False]
     runtime.ready = replace(runtime.ready, threads=2)
     try:

@@ -12,8 +12,7 @@ from torch import nn
 from engines.errors import UsageProblem
 from engines.model.causal_model import CausalModel
 from engines.model.loading import wrap
-from engines.model.sublayer_discovery import find
-from engines.model.sublayers import ATTENTION, MLP
+from engines.model.sublayers import ATTENTION, MLP, find
 from tests.conftest import make_llama
 from tests.engines.families import CHAINS, NAMED, TREES, make
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from engines.hub import download_workers as workers
+from engines.hub import download as workers
 from engines.hub import hub_cache as cache
-from engines.hub.model_files import TrustPolicy
-from engines.model.model_pair import ModelNames, load_models
+from engines.hub.model_source import TrustPolicy
+from engines.model.loading import ModelNames, load_models
 from tests.hub import NEEDED, digest
 from tests.sources.test_download import NAME, WEIGHTS, Watcher, fetch, here, refused
 
@@ -101,7 +101,7 @@ def test_what_is_there_is_checked_in_view(hub, crowded, monkeypatch):
 
 
 def test_a_content_that_two_models_have_is_counted_once(hub, crowded, monkeypatch):
-    monkeypatch.setattr("engines.model.model_pair.load_model", lambda source, *_: source.folder)
+    monkeypatch.setattr("engines.model.loading.load_model", lambda source, *_: source.folder)
     size = len(crowded[WEIGHTS])
     hub.publish(NAME, crowded, "v1")
     hub.publish(NAME, crowded | {"generation_config.json": b"{}"}, "v2")

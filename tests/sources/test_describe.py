@@ -10,8 +10,8 @@ from transformers import AutoTokenizer, DynamicCache
 
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.folders import sample_model
-from engines.hub.draft_candidates import difference, vocabulary
-from engines.hub.model_files import TrustPolicy
+from engines.hub.local_models import difference, vocabulary
+from engines.hub.model_source import TrustPolicy
 from engines.model.description import ModelSizes, describe, memory, sizes_of
 from tests.conftest import make_llama, make_tokenizer
 from tests.engines import families

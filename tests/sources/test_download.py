@@ -10,8 +10,7 @@ import pytest
 
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.hub import hub_cache as cache
-from engines.hub.model_files import TrustPolicy
-from engines.hub.model_source import locate
+from engines.hub.model_source import TrustPolicy, locate
 from engines.report.events import Loading
 from tests.hub import NEEDED, digest
 
@@ -227,7 +226,7 @@ def test_a_disk_that_fills_up_on_the_way(hub, crowded, monkeypatch):
         raise OSError(28, "No space left on device")
 
     hub.publish(NAME, crowded)
-    monkeypatch.setattr("engines.hub.download_workers._write", full)
+    monkeypatch.setattr("engines.hub.download._write", full)
     assert "is full" in refused()
 
 

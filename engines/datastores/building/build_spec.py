@@ -27,7 +27,7 @@ from engines.request import Request
 if TYPE_CHECKING:
     from engines.datastores.building.text_files import TextFiles
     from engines.datastores.storage.datastore import Store
-    from engines.hub.model_files import TrustPolicy
+    from engines.hub.model_source import TrustPolicy
 
 KINDS = ("sparse", "dense", "both")
 STANDARD_LIBRARY, ANSWERS, HUB = "python-stdlib", "model-answers", "hf:"
@@ -270,7 +270,6 @@ def load_tokenizer_of(
 ) -> Any:
     """The tokenizer of a model (None: the shipped one), without its weights. Raises ModelUnavailable."""
     from engines.hub.model_source import locate
-    from engines.model.loading import load_tokenizer
-    from engines.model.model_pair import shipped_target
+    from engines.model.loading import load_tokenizer, shipped_target
 
     return load_tokenizer(locate(model or str(shipped_target()), revision, terms, "target", progress))
