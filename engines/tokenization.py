@@ -20,11 +20,8 @@ def encode(
 
     With a chat template the conversation is rendered with it, ready for the assistant's turn; with ``raw``, or where
     the tokenizer has no template, the contents are joined by newlines and fed as they are. What the answer was begun
-    with (``Request.continued``) follows.
-
-    Raises:
-        UsageProblem: the template refuses the conversation, nothing is left to feed, or a token is beyond the model's
-            ``vocab_size``.
+    with (``Request.continued``) follows. Raises UsageProblem: the template refuses the conversation, nothing is left to
+    feed, or a token is beyond the model's ``vocab_size``.
     """
     warnings: tuple[str, ...] = ()
     if request.raw or not tokenizer.chat_template:

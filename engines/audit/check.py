@@ -126,11 +126,8 @@ class _Judge:
         self.largest = 0.0  # size of the logits compared, divided by the temperature
 
     def add(self, position: int, logits: np.ndarray) -> None:
-        """Judge the row of float32 logits [vocabulary] that decides a position (negative: in the prompt).
-
-        Raises:
-            RunFailed: the logits are not numbers.
-        """
+        """Judge the row of float32 logits [vocabulary] that decides a position (negative: in the prompt). Raises
+        RunFailed: the logits are not numbers."""
         if not np.isfinite(logits.max()):
             raise RunFailed("the model's logits are not numbers", "the dtype is too narrow for it: use --dtype float32")
         seen = _JudgedRow()

@@ -45,11 +45,7 @@ class AuditProgress:
         self._reported = perf_counter()
 
     def add(self, work: float) -> None:
-        """Count work that is done.
-
-        Raises:
-            AuditStopped: the caller asked for an end.
-        """
+        """Count work that is done. Raises AuditStopped: the caller asked for an end."""
         self._done += work
         if self._cancelled():
             raise AuditStopped

@@ -117,11 +117,8 @@ def _readable(folder: Path) -> dict[str, int] | str | None:
 
 
 def vocabulary(folder: Path) -> dict[str, int] | None:
-    """Token by token its id, as the tokenizer's ``get_vocab()``; None where no file says it in JSON.
-
-    Raises:
-        OSError, ValueError: a file is unreadable or damaged.
-    """
+    """Token by token its id, as the tokenizer's ``get_vocab()``; None where no file says it in JSON. Raises OSError,
+    ValueError: a file is unreadable or damaged."""
     try:
         if (folder / "tokenizer.json").exists():
             found = _fast(folder / "tokenizer.json")

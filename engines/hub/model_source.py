@@ -223,10 +223,7 @@ def _offline(name: str, revision: str | None, problem: ModelUnavailable | None) 
 
 def choose(name: str, names: Collection[str], terms: TrustPolicy) -> FileChoice:
     """Choose among the file names of a model: what transformers would read of it, and nothing for other programs.
-
-    Raises:
-        ModelUnavailable: no configuration, or no weights that may be read; says which flag would allow them.
-    """
+    Raises ModelUnavailable: no configuration, or no weights that may be read; says which flag would allow them."""
     if "config.json" not in names:
         raise ModelUnavailable(f"{name} has no config.json", "choose a model saved by transformers")
     index, weights, pickled = _weights(names, terms.allow_pickle)

@@ -34,11 +34,8 @@ def stored(file: Path) -> dict[str, int]:
 
 
 def stored_in(source: ModelSource) -> dict[str, int]:
-    """The same for a model; empty for pickled weights, which are not opened.
-
-    Raises:
-        ModelUnavailable: the hub does not give them, or a file is damaged.
-    """
+    """The same for a model; empty for pickled weights, which are not opened. Raises ModelUnavailable: the hub does not
+    give them, or a file is damaged."""
     if source.choice.pickled:
         return {}
     if source.download is not None:

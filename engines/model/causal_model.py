@@ -85,11 +85,7 @@ class CausalModel:
 
     @property
     def sublayers(self) -> Sublayers:
-        """Its attention and MLP sublayers, looked for at first use.
-
-        Raises:
-            UsageProblem: they are not understood.
-        """
+        """Its attention and MLP sublayers, looked for at first use. Raises UsageProblem: they are not understood."""
         if self._sublayers is None:
             try:
                 self._sublayers = find(self.model)
@@ -121,11 +117,8 @@ class CausalModel:
                 self.truncate(whole)
 
     def extend(self, tokens: Sequence[int], cancelled: Callable[[], bool] = lambda: False) -> torch.Tensor | None:
-        """Feed real tokens and commit them.
-
-        Returns:
-            Logits [vocabulary] of the last one, or None if cancelled on the way (rows fed so far stay).
-        """
+        """Feed real tokens and commit them. Returns logits [vocabulary] of the last one, or None if cancelled on the
+        way (rows fed so far stay)."""
         self.drop()
         self.cache.reserve(self.length + len(tokens))
         logits = None
@@ -183,11 +176,8 @@ class CausalModel:
         self._seen = _NOTHING
 
     def truncate(self, length: int) -> None:
-        """Forget every committed row from ``length`` on, and the pending ones.
-
-        Raises:
-            ValueError: there are not so many committed rows.
-        """
+        """Forget every committed row from ``length`` on, and the pending ones. Raises ValueError: there are not so many
+        committed rows."""
         self.drop()
         self.cache.truncate(length)
         del self.tokens[length:]

@@ -103,11 +103,8 @@ def describe(
     name: str, revision: str | None = None, terms: TrustPolicy | None = None, draft_model: str | None = None,
     draft_revision: str | None = None, progress: Progress = lambda _: None,
 ) -> ModelDescription:
-    """Describe a model; of one that is on the hub only, configuration and tokenizer are downloaded, no weights.
-
-    Raises:
-        ModelUnavailable, UsageProblem: as ``engines.hub.model_source.locate``, also for ``draft_model``.
-    """
+    """Describe a model; of one that is on the hub only, configuration and tokenizer are downloaded, no weights. Raises
+    ModelUnavailable, UsageProblem: as ``engines.hub.model_source.locate``, also for ``draft_model``."""
     terms = terms or TrustPolicy()
     looser = replace(terms, allow_pickle=True)  # what would be refused is described, too
     source = locate(name, revision, looser, "target", progress, announce=False)
@@ -238,11 +235,8 @@ def _machine() -> dict[str, Any]:
 
 
 def sizes_of(folder: Path, config: PreTrainedConfig | None) -> ModelSizes:
-    """The sizes of a decoder; without a configuration that transformers understands, what its file calls itself.
-
-    Raises:
-        Exception: transformers took a configuration that makes no sense, of whatever kind; not without one.
-    """
+    """The sizes of a decoder; without a configuration that transformers understands, what its file calls itself. Raises
+    Exception: transformers took a configuration that makes no sense, of whatever kind; not without one."""
     try:
         raw = read_config(folder)
     except (OSError, ValueError):

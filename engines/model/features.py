@@ -84,11 +84,8 @@ class Features:
         self.drop()
 
     def latest(self, tap: Tap) -> torch.Tensor:
-        """States [rows, width] of the last forward's rows, or of a prefill's last row.
-
-        Raises:
-            ValueError: they are not asked for, or nothing was fed since.
-        """
+        """States [rows, width] of the last forward's rows, or of a prefill's last row. Raises ValueError: they are not
+        asked for, or nothing was fed since."""
         found = self._latest.get(tap)
         if not found:
             raise ValueError(f"no forward has shown {tap!r}")
@@ -113,11 +110,8 @@ class Features:
         return buffer.store[start:stop]
 
     def mean_cosines(self, rows: int) -> tuple[list[float], list[float]]:
-        """Cosines of attention and of MLP sublayers, one a layer, averaged over the model's committed ``rows``.
-
-        Raises:
-            ValueError: not all of these rows were measured, or there are none.
-        """
+        """Cosines of attention and of MLP sublayers, one a layer, averaged over the model's committed ``rows``. Raises
+        ValueError: not all of these rows were measured, or there are none."""
         buffer = self._buffers.get(COSINES)
         if buffer is None or not 0 < buffer.length == rows:
             raise ValueError("these rows were not measured")

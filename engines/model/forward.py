@@ -73,20 +73,14 @@ class Forward(Protocol):
         written after those in ``cache``; its length is the caller's to change."""
 
     def observe(self, observer: Observer | None) -> None:
-        """Tell this observer, and no other, from now on; None tells nobody.
-
-        Raises:
-            UnsupportedStructure: the model does not show what the observer wants.
-        """
+        """Tell this observer, and no other, from now on; None tells nobody. Raises UnsupportedStructure: the model does
+        not show what the observer wants."""
 
     def without(
         self, sublayers: Sublayers, attention: frozenset[int], mlp: frozenset[int]
     ) -> AbstractContextManager[None]:
-        """Forwards without these sublayers (layers from 0), of which the observer is told nothing.
-
-        Raises:
-            ValueError: one of them cannot be left out.
-        """
+        """Forwards without these sublayers (layers from 0), of which the observer is told nothing. Raises ValueError:
+        one of them cannot be left out."""
 
 
 def takes(model: PreTrainedModel) -> frozenset[str]:

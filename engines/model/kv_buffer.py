@@ -176,11 +176,8 @@ class KVBuffer(Cache):
         self.pending = 0
 
     def truncate(self, length: int) -> None:
-        """Forget every row from ``length`` on, and the pending ones.
-
-        Raises:
-            ValueError: there are not so many committed rows.
-        """
+        """Forget every row from ``length`` on, and the pending ones. Raises ValueError: there are not so many committed
+        rows."""
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot truncate {self.length} rows to {length}")
         self.length, self.pending = length, 0

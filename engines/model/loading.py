@@ -149,12 +149,8 @@ def load_tokenizer(source: ModelSource | str) -> Tokenizer:
 
 
 def load_config(source: ModelSource) -> PreTrainedConfig:
-    """The configuration of a causal language model; needs no weights.
-
-    Raises:
-        ModelUnavailable: unreadable, another kind of model, one that no cache of keys and values serves, or one that
-            needs code of its own which is not trusted.
-    """
+    """The configuration of a causal language model; needs no weights. Raises ModelUnavailable: unreadable, another kind
+    of model, one that no cache of keys and values serves, or one that needs code of its own which is not trusted."""
     transformers_logging.set_verbosity_error()
     _guarded(source, "configuration", lambda: read_config(source.folder))
     config = _guarded(

@@ -48,10 +48,8 @@ def unfit(kind: type, config) -> str | None:
 def selftest(model: CausalModel) -> str | None:
     """Compare drafts verified after cached rows with plain forwards, on a few tokens; leaves the cache empty.
 
-    Sets ``model.trees`` False where only branching fails. Four forwards, three more where it does.
-
-    Returns:
-        None if the model can be decoded with, else the reason in words.
+    Sets ``model.trees`` False where only branching fails. Four forwards, three more where it does. Returns None if the
+    model can be decoded with, else the reason in words.
     """
     tokens = _tokens(model)
     with _narrow(model):

@@ -28,11 +28,8 @@ class SkippedLayers:
 
     @classmethod
     def parse(cls, text: str, layers: int) -> SkippedLayers:
-        """The sublayers that a word names, of a model with so many layers.
-
-        Raises:
-            UsageProblem: not such a word, or a layer that the model has not.
-        """
+        """The sublayers that a word names, of a model with so many layers. Raises UsageProblem: not such a word, or a
+        layer that the model has not."""
         found: dict[str, set[int]] = {"a": set(), "m": set()}
         for item in filter(None, re.split(r"[,\s]+", text.strip().lower())):
             match = _ITEM.fullmatch(item)

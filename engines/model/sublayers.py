@@ -186,11 +186,8 @@ class Sublayers:
 
     @contextmanager
     def without(self, attention: frozenset[int], mlp: frozenset[int]) -> Iterator[None]:
-        """Forwards of the module without these sublayers (layers from 0).
-
-        Raises:
-            ValueError: one of them cannot be left out.
-        """
+        """Forwards of the module without these sublayers (layers from 0). Raises ValueError: one of them cannot be left
+        out."""
         plan = self._plans.get((attention, mlp))
         if plan is None:
             self.check(attention, mlp)
@@ -251,11 +248,8 @@ def layer_lists(model: PreTrainedModel) -> list[nn.ModuleList]:
 
 
 def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
-    """The decoder layers, the first first.
-
-    Raises:
-        UnsupportedStructure: the configuration counts other things than modules that are called one after another.
-    """
+    """The decoder layers, the first first. Raises UnsupportedStructure: the configuration counts other things than
+    modules that are called one after another."""
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
     names = {id(module): name for name, module in decoder.named_modules()}
     for modules in layer_lists(model):
@@ -266,11 +260,8 @@ def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
 
 @torch.inference_mode()
 def find(model: PreTrainedModel) -> Sublayers:
-    """The sublayers of a model, in one forward of a few tokens and some more of each layer.
-
-    Raises:
-        UnsupportedStructure: its layers are not understood.
-    """
+    """The sublayers of a model, in one forward of a few tokens and some more of each layer. Raises
+    UnsupportedStructure: its layers are not understood."""
     step = max(1, model.config.get_text_config(decoder=True).vocab_size // 97)
     tokens = torch.tensor([[7 + i * step for i in range(_TOKENS)]], device=model.device)
     reason = UnsupportedStructure("its layers are not called one after another")
