@@ -34,7 +34,7 @@ from engines.methods.drafter import Resources
 from engines.methods.shared.probe import probe
 from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
-from engines.model.loading import ModelNames, load_models, resolve_device, resolve_dtype
+from engines.model.loading import load_models, resolve_device, resolve_dtype
 from engines.model.tuning import ThreadGovernor
 from engines.report.answer import Answer
 from engines.report.events import Audited, Loading, Ready, Round, RunEvent, Started
@@ -111,10 +111,12 @@ class Runtime:
             raise UsageProblem(f"{threads} threads are more than the {most} processors here", f"give at most {most}")
         where = resolve_device(device)
         kind = resolve_dtype(dtype, where)
-        names = ModelNames(model, draft_model, revision, draft_revision)
-        pair = load_models(names, TrustPolicy(allow_pickle, trust_remote_code), kind, where, threads, progress, strict)
+        target, tokenizer, draft, warnings = load_models(
+            model, draft_model, TrustPolicy(allow_pickle, trust_remote_code), kind, where, revision=revision,
+            draft_revision=draft_revision, threads=threads, strict=strict, progress=progress,
+        )
         progress(Loading("the price of verification", 0.95))
-        runtime = cls(pair.target, pair.tokenizer, pair.draft, warnings=pair.warnings)
+        runtime = cls(target, tokenizer, draft, warnings=warnings)
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))
         return runtime

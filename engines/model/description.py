@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -112,19 +113,28 @@ def describe(
     if draft_model is not None:
         draft = locate(draft_model, draft_revision, looser, "draft model", progress, announce=False)
     progress(Loading("reading the configuration"))
-    facts = _facts(source, terms)
-    stored = stored_in(source)
+    config, problem, hint = _config(source, terms)
+    try:
+        remarks = usable_context(config, source.name)[1] if config is not None else ()
+        shape, verified = sizes_of(source.folder, config), drafts(config)
+    except Exception as error:  # transformers takes much that no model could be made of
+        problem = problem or f"its configuration makes no sense: {first_line(error)}"
+        config, shape, verified, remarks = None, sizes_of(source.folder, None), None, ()
+        hint = hint or "choose another model"
+    listing, stored, room = source.listing, stored_in(source), _machine()
+    where = "hub" if listing else "cache" if source.folder.parent.name == "snapshots" else "folder"
     parameters = sum(stored.values()) or None
-    room = _machine()
+    names = (*source.choice.small, *source.choice.weights)
     return ModelDescription(
-        name=name, where=_where(source), folder=str(source.folder), revision=revision, commit=_commit(source),
-        problem=facts.problem, hint=facts.hint, drafts=facts.drafts if facts.problem is None else None,
-        remarks=(*facts.remarks, *_warnings(source, facts.config, facts.shape)), shape=facts.shape,
-        parameters=parameters, stored=stored,
-        weights="pickled" if source.choice.pickled else "safetensors", files=_sizes(source),
+        name=name, where=where, folder=str(source.folder), revision=revision,
+        commit=None if where == "folder" else source.folder.name, problem=problem, hint=hint,
+        drafts=verified if problem is None else None, remarks=(*remarks, *_warnings(source, config, shape)),
+        shape=shape, parameters=parameters, stored=stored,
+        weights="pickled" if source.choice.pickled else "safetensors",
+        files={n: listing.files[n].size if listing else (source.folder / n).stat().st_size for n in names},
         to_download=source.download.bytes - source.download.fetched if source.download else 0,
-        licence=_licence(source), gated=source.listing.gated if source.listing else None,
-        chat_template=_has_template(source.folder), memory=memory(facts.shape, parameters, room), machine=room,
+        licence=listing.licence if listing else _licence(source.folder), gated=listing.gated if listing else None,
+        chat_template=_has_template(source.folder), memory=memory(shape, parameters, room), machine=room,
         draft_models=candidates(source, draft, parameters),
     )
 
@@ -147,47 +157,6 @@ def _config(source: ModelSource, terms: TrustPolicy) -> tuple[PreTrainedConfig |
         return None, problem, hint
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What a configuration says; ``remarks``: what it keeps a model from."""
-
-    config: PreTrainedConfig | None
-    shape: ModelSizes
-    drafts: str | None
-    remarks: tuple[str, ...]
-    problem: str | None
-    hint: str | None
-
-
-def _facts(source: ModelSource, terms: TrustPolicy) -> _Facts:
-    config, problem, hint = _config(source, terms)
-    try:
-        remarks = usable_context(config, source.name)[1] if config is not None else ()
-        sizes, verified = sizes_of(source.folder, config), drafts(config)
-    except Exception as error:  # transformers takes much that no model could be made of
-        problem = problem or f"its configuration makes no sense: {first_line(error)}"
-        config, sizes, verified, remarks = None, sizes_of(source.folder, None), None, ()
-        hint = hint or "choose another model"
-    return _Facts(config=config, shape=sizes, drafts=verified, remarks=remarks, problem=problem, hint=hint)
-
-
-def _sizes(source: ModelSource) -> dict[str, int]:
-    names = (*source.choice.small, *source.choice.weights)
-    if source.listing is not None:
-        return {name: source.listing.files[name].size for name in names}
-    return {name: (source.folder / name).stat().st_size for name in names}
-
-
-def _where(source: ModelSource) -> str:
-    if source.listing is not None:
-        return "hub"
-    return "cache" if source.folder.parent.name == "snapshots" else "folder"
-
-
-def _commit(source: ModelSource) -> str | None:
-    return None if _where(source) == "folder" else source.folder.name
-
-
 def _warnings(source: ModelSource, config: PreTrainedConfig | None, shape: ModelSizes) -> tuple[str, ...]:
     found = source.remarks
     if auto_map(source.folder) and not source.terms.trust_remote_code:
@@ -198,23 +167,14 @@ def _warnings(source: ModelSource, config: PreTrainedConfig | None, shape: Model
     return found
 
 
-def _licence(source: ModelSource) -> str | None:
-    """As the model card says: the hub's reading of it, else the front matter of a README.md that lies here."""
-    if source.listing is not None:
-        return source.listing.licence
+def _licence(folder: Path) -> str | None:
+    """As the front matter of the model card says, a README.md that lies here."""
     try:
-        lines = (source.folder / "README.md").read_text("utf-8").splitlines()
+        front = re.match(r"---\s*\n(.*?)^---", (folder / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
     except (OSError, ValueError):
         return None
-    if not lines or lines[0].strip() != "---":
-        return None
-    for line in lines[1:]:
-        key, _, value = line.partition(":")
-        if line.strip() == "---":
-            break
-        if key == "license":
-            return value.strip().strip("\"'") or None
-    return None
+    found = front and re.search(r"^license:(.*)$", front[1], re.MULTILINE)
+    return found[1].strip().strip("\"'") or None if found else None
 
 
 def _has_template(folder: Path) -> bool:

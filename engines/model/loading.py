@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
@@ -56,68 +55,49 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelNames:
-    """Which models are wanted: folders or hub ids with their revisions; None takes the ones that ship."""
-
-    model: str | None = None
-    draft_model: str | None = None
-    revision: str | None = None
-    draft_revision: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ModelPair:
-    """Loaded models. ``warnings``: what the user should know of how they were found."""
-
-    target: CausalModel
-    tokenizer: Tokenizer
-    draft: CausalModel | None
-    warnings: tuple[str, ...]
-
-
 def load_models(
-    names: ModelNames, terms: TrustPolicy, dtype: torch.dtype, device: torch.device, threads: int | None,
-    progress: Progress, strict: bool = False,
-) -> ModelPair:
-    """Find, download and load; the target ``strict`` or not: of drafts nothing depends on the last bit.
+    model: str | None, draft_model: str | None, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
+    revision: str | None = None, draft_revision: str | None = None, threads: int | None = None, strict: bool = False,
+    progress: Progress = lambda _: None,
+) -> tuple[CausalModel, Tokenizer, CausalModel | None, tuple[str, ...]]:
+    """Find, download and load target, tokenizer and draft model, folders or hub ids; None takes those that ship.
+
+    The target is ``strict`` or not: of drafts nothing depends on the last bit. The last value that is returned is what
+    the user should know of how the models were found.
 
     Raises:
         ModelUnavailable: a model is missing or unusable.
         UsageProblem: a named draft model with another vocabulary; a revision of what has none.
     """
-    name = shipped_target() if names.model is None else names.model
-    source = locate(name, names.revision, terms, "target", progress)
+    source = locate(shipped_target() if model is None else model, revision, terms, "target", progress)
     progress(Loading("loading the tokenizer", 0.1))
     load_config(source)
     tokenizer = load_tokenizer(source)
-    draft_source, warnings = _find_draft(names, terms, source, tokenizer, progress)
+    if draft_revision is not None and draft_model is None:
+        raise UsageProblem("--draft-revision is of no draft model", "give --draft-model with it")
+    draft_source, warnings = _find_draft(draft_model, draft_revision, source, tokenizer, progress)
     check_room(source, draft_source)
     source.fetch_weights(progress)
     if draft_source is not None:
         draft_source.fetch_weights(progress)
     progress(Loading("loading the weights", 0.2))
-    target = load_model(source, dtype, device, threads, strict)
+    target, draft = load_model(source, dtype, device, threads, strict), None
     warnings += source.remarks
-    draft = None
     if draft_source is not None:
         progress(Loading("loading the draft model", 0.8))
         draft = load_model(draft_source, dtype, device, torch.get_num_threads())
         warnings += draft_source.remarks
-    return ModelPair(target, tokenizer, draft, warnings)
+    return target, tokenizer, draft, warnings
 
 
 def _find_draft(
-    names: ModelNames, terms: TrustPolicy, target: ModelSource, tokenizer: Tokenizer, progress: Progress
+    name: str | None, revision: str | None, target: ModelSource, tokenizer: Tokenizer, progress: Progress
 ) -> tuple[ModelSource | None, tuple[str, ...]]:
     """The draft model, its vocabulary checked; a shipped one that does not fit is a warning."""
-    asked = names.draft_model is not None
-    if names.draft_revision is not None and not asked:
-        raise UsageProblem("--draft-revision is of no draft model", "give --draft-model with it")
-    found = names.draft_model if asked else sample_model("draft")
+    found = sample_model("draft") if name is None else name
     if found is None:
         return None, ("no draft model is at hand: give --draft-model to use the draft engine",)
-    source = locate(str(found), names.draft_revision, terms, "draft model", progress, beside=target)
+    source = locate(str(found), revision, target.terms, "draft model", progress, beside=target)
     theirs = load_tokenizer(source)
     if theirs.get_vocab() == tokenizer.get_vocab():
         load_config(source)
@@ -126,7 +106,7 @@ def _find_draft(
         f"the vocabulary of draft model {source.name} ({len(theirs)} tokens) is not that of {target.name}"
         f" ({len(tokenizer)} tokens)"
     )
-    if asked:
+    if name is not None:
         raise UsageProblem(problem, "give a draft model made with the target's tokenizer")
     return None, (problem + ": give --draft-model to use the draft engine",)
 
@@ -166,9 +146,8 @@ def load_config(source: ModelSource) -> PreTrainedConfig:
             "choose a decoder-only model such as a Llama, Qwen or Mistral",
         )
     kind = AutoModelForCausalLM._model_mapping[type(config)] if not own_class else None
-    if isinstance(kind, type) and (
-        reason := _guarded(source, "configuration", lambda: unfit(kind, config))
-    ):
+    reason = _guarded(source, "configuration", lambda: unfit(kind, config)) if isinstance(kind, type) else None
+    if reason:
         raise _unusable(source.name, reason)
     return config
 

@@ -16,9 +16,9 @@ from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
+    from engines.hub.local_models import Candidate
     from engines.model.description import ModelDescription
 
-Rows = list[tuple[str, str]]
 _NAME = "A folder or a hub id. Default: the one that ships."
 
 group = Typer(rich_markup_mode=None)
@@ -77,7 +77,7 @@ def _describe(load: LoadRequest) -> ModelDescription:
         from engines.model.loading import shipped_target
 
         trust = TrustPolicy(load.allow_pickle, load.trust_remote_code)
-        name = load.model or str(shipped_target())
+        name = load.model or shipped_target()
         return describe(name, load.revision, trust, load.draft_model, load.draft_revision, status.show)
 
 
@@ -92,55 +92,39 @@ def _print(found: ModelDescription) -> None:
         out.print(_memory(found))
     out.print()
     out.print(Text("draft models at hand", style="bold"))
-    rows = [(f"  {_mark(c.fits)} {one_line(c.name, 34)}", _candidate(c)) for c in found.draft_models]
-    out.print(table(rows) if rows else Text("  none"))
+    out.print(table([_candidate(c) for c in found.draft_models]) if found.draft_models else Text("  none"))
 
 
-def _facts(found: ModelDescription) -> Rows:
+def _facts(found: ModelDescription) -> list[tuple[str, str]]:
     shape = found.shape
+    place = "the hub, not downloaded" if found.to_download else "the hub's cache"
+    gated = ", gated: log in with hf auth login" if found.gated else ""
+    where = f"{place}, revision {found.revision or 'main'} (commit {(found.commit or '')[:10]}){gated}"
+    heads = f", {shape.heads} heads of {shape.head_size}" if shape.heads else ""
+    if shape.kv_heads and shape.kv_heads != shape.heads:
+        heads += f" ({shape.kv_heads} for keys and values)"
+    hidden = f", hidden size {shape.hidden:,}" if shape.hidden else ""
+    kinds = [dtype if len(found.stored) == 1 else f"{in_number(n)} {dtype}" for dtype, n in found.stored.items()]
+    quantised = f"; quantised ({shape.quantised})" if shape.quantised else ""
+    numbers = f"{in_number(found.parameters)}, stored as {', '.join(kinds)}{quantised}" if found.parameters else ""
+    download = f"; {in_bytes(found.to_download)} to download" if found.to_download else ""
+    drafts = "chains only" if found.drafts == "chains" else found.drafts
     rows = [
         ("refused", f"{found.problem}; {found.hint}" if found.problem else ""),
-        ("where", _where(found)),
+        ("where", f"the folder {found.folder}" if found.where == "folder" else where),
         ("architecture", f"{shape.architecture or 'unnamed'} ({shape.type})"),
-        ("layers", _layers(found)),
+        ("layers", f"{shape.layers}{hidden}{heads}" if shape.layers else ""),
         ("attention", ", ".join(f"{kind}: {layers} layers" for kind, layers in shape.attention.items())),
         ("vocabulary", f"{shape.vocabulary:,} rows" if shape.vocabulary else ""),
         ("context", f"{shape.context:,} tokens" if shape.context else ""),
-        ("parameters", _parameters(found)),
-        ("files", _files(found)),
+        ("parameters", numbers or "unknown: pickled weights are not opened"),
+        ("files", f"{len(found.files)} needed, {in_bytes(sum(found.files.values()))} ({found.weights}){download}"),
         ("licence", found.licence or "not said"),
         ("chat template", "yes" if found.chat_template else "no: prompts are fed raw"),
-        ("drafts", _drafts(found)),
+        ("drafts", f"{drafts}, as far as the configuration tells; the test at loading decides" if drafts else ""),
         *(("note", remark) for remark in found.remarks),
     ]
     return [(name, value) for name, value in rows if value]
-
-
-def _where(found: ModelDescription) -> str:
-    if found.where == "folder":
-        return f"the folder {found.folder}"
-    place = "the hub, not downloaded" if found.to_download else "the hub's cache"
-    gated = ", gated: log in with hf auth login" if found.gated else ""
-    return f"{place}, revision {found.revision or 'main'} (commit {(found.commit or '')[:10]}){gated}"
-
-
-def _layers(found: ModelDescription) -> str:
-    s = found.shape
-    if not s.layers:
-        return ""
-    heads = f", {s.heads} heads of {s.head_size}" if s.heads else ""
-    shared = f" ({s.kv_heads} for keys and values)" if s.kv_heads and s.kv_heads != s.heads else ""
-    return f"{s.layers}, hidden size {s.hidden:,}{heads}{shared}" if s.hidden else f"{s.layers}{heads}{shared}"
-
-
-def _parameters(found: ModelDescription) -> str:
-    if found.parameters is None:
-        return "unknown: pickled weights are not opened"
-    kinds = ", ".join(found.stored) if len(found.stored) == 1 else ", ".join(
-        f"{in_number(count)} {dtype}" for dtype, count in found.stored.items()
-    )
-    quantised = f"; quantised ({found.shape.quantised})" if found.shape.quantised else ""
-    return f"{in_number(found.parameters)}, stored as {kinds}{quantised}"
 
 
 def in_number(count: int) -> str:
@@ -149,19 +133,6 @@ def in_number(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g} {letter}"
     return str(count)
-
-
-def _files(found: ModelDescription) -> str:
-    total = in_bytes(sum(found.files.values()))
-    rest = f"; {in_bytes(found.to_download)} to download" if found.to_download else ""
-    return f"{len(found.files)} needed, {total} ({found.weights}){rest}"
-
-
-def _drafts(found: ModelDescription) -> str:
-    if found.drafts is None:
-        return ""
-    words = "trees" if found.drafts == "trees" else "chains only"
-    return f"{words}, as far as the configuration tells; the test at loading decides"
 
 
 def _memory(found: ModelDescription) -> Any:
@@ -174,22 +145,16 @@ def _memory(found: ModelDescription) -> Any:
     for heading in ("weights", "KV of 1,000", context, "together"):
         table.add_column(heading, justify="right")
     table.add_column("fits")
+    room = {"ram": found.machine["ram"]} | {gpu["device"]: gpu["memory"] for gpu in found.machine["gpus"]}
     for m in found.memory:
         cells = [m.weights, m.cache_per_1000, m.cache, m.weights + (m.cache or 0)]
         sizes = [in_bytes(c) if c is not None else "?" for c in cells]
-        table.add_row(f"  {m.dtype}", *sizes, Text(_fits(found, m.fits)))
+        fits = [f"{'yes' if fit else 'no'}: {place} {in_bytes(room[place])}" for place, fit in m.fits.items()]
+        table.add_row(f"  {m.dtype}", *sizes, Text(", ".join(fits)))
     return table
 
 
-def _fits(found: ModelDescription, fits: dict[str, bool]) -> str:
-    sizes = {"ram": found.machine["ram"]} | {gpu["device"]: gpu["memory"] for gpu in found.machine["gpus"]}
-    return ", ".join(f"{'yes' if fit else 'no'}: {place} {in_bytes(sizes[place])}" for place, fit in fits.items())
-
-
-def _mark(fits: bool | None) -> str:
-    return "?" if fits is None else "✓" if fits else "✗"
-
-
-def _candidate(candidate: Any) -> str:
+def _candidate(candidate: Candidate) -> tuple[str, str]:
+    mark = "?" if candidate.fits is None else "✓" if candidate.fits else "✗"
     size = f"{in_number(candidate.parameters)}; " if candidate.parameters else ""
-    return f"{size}{candidate.why}"
+    return f"  {mark} {one_line(candidate.name, 34)}", f"{size}{candidate.why}"

@@ -14,7 +14,7 @@ import torch
 from engines.hub import download as workers
 from engines.hub import hub_cache as cache
 from engines.hub.model_source import TrustPolicy
-from engines.model.loading import ModelNames, load_models
+from engines.model.loading import load_models
 from tests.hub import NEEDED, digest
 from tests.sources.test_download import NAME, WEIGHTS, Watcher, fetch, here, refused
 
@@ -111,9 +111,10 @@ def test_a_content_that_two_models_have_is_counted_once(hub, crowded, monkeypatc
         monkeypatch.setattr("shutil.disk_usage", lambda path, free=room: type("Usage", (), {"free": free}))
         hub.asked.clear()
         watcher = Watcher()
-        names = ModelNames(NAME, NAME, "v1", revision)
-        pair = load_models(names, TrustPolicy(), torch.float32, torch.device("cpu"), None, watcher)
-        assert [(f / WEIGHTS).read_bytes() for f in (pair.target, pair.draft)] == [crowded[WEIGHTS]] * 2
+        target, _, draft, _ = load_models(
+            NAME, NAME, TrustPolicy(), torch.float32, torch.device("cpu"), "v1", revision, progress=watcher
+        )
+        assert [(f / WEIGHTS).read_bytes() for f in (target, draft)] == [crowded[WEIGHTS]] * 2
         assert len([a for a in hub.asked if a.path.startswith("/cdn/")]) == 1
         announced = [e for e in watcher.events if e.bytes and e.done is None]
         total = sum(len(crowded[name]) for name in NEEDED | {WEIGHTS})
