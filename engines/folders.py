@@ -17,16 +17,19 @@ def data() -> Path:
     """Folder of what took time to make (datastores, searches), whether it exists or not."""
     from platformdirs import user_data_path
 
-    folder = os.environ.get("SPEC_TUI_DATA_DIR")
-    return Path(folder).expanduser() if folder else user_data_path("spec-tui", appauthor=False)
+    return _chosen("SPEC_TUI_DATA_DIR") or user_data_path("spec-tui", appauthor=False)
 
 
 def cache() -> Path:
     """Folder of what is measured again where it is missing, whether it exists or not."""
     from platformdirs import user_cache_path
 
-    folder = os.environ.get("SPEC_TUI_CACHE_DIR")
-    return Path(folder).expanduser() if folder else user_cache_path("spec-tui", appauthor=False)
+    return _chosen("SPEC_TUI_CACHE_DIR") or user_cache_path("spec-tui", appauthor=False)
+
+
+def _chosen(variable: str) -> Path | None:
+    folder = os.environ.get(variable)
+    return Path(folder).expanduser() if folder else None
 
 
 def write_json(file: Path, value: Any) -> None:
@@ -66,12 +69,16 @@ def model_label(name: str) -> str:
     return "/".join(folder.parts[-2:]) if folder.is_absolute() else name
 
 
+def _samples(kind: str) -> Path | None:
+    """A folder of what ships, installed or in the repository."""
+    places = (_HERE / "_samples" / kind, _HERE.parent / f"sample_{kind}")
+    return next((folder for folder in places if folder.is_dir()), None)
+
+
 def sample_model(name: str) -> Path | None:
     """Folder of a shipped model ("target" or "draft"), None where it is missing."""
-    for folder in (_HERE / "_samples" / "models" / name, _HERE.parent / "sample_models" / name):
-        if (folder / "config.json").is_file():
-            return folder
-    return None
+    models = _samples("models")
+    return models / name if models and (models / name / "config.json").is_file() else None
 
 
 def shipped(model: str) -> str:
@@ -85,15 +92,9 @@ def shipped(model: str) -> str:
 
 def sample_datastores() -> Path | None:
     """Folder that holds the shipped datastores, None where there is none."""
-    for folder in (_HERE / "_samples" / "datastores", _HERE.parent / "sample_datastores"):
-        if folder.is_dir():
-            return folder
-    return None
+    return _samples("datastores")
 
 
 def sample_traces() -> Path | None:
     """Folder of the shipped traces, None where there is none."""
-    for folder in (_HERE / "_samples" / "traces", _HERE.parent / "sample_traces"):
-        if folder.is_dir():
-            return folder
-    return None
+    return _samples("traces")

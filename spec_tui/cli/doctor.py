@@ -31,18 +31,13 @@ _VARIABLES = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "HF_HOME", "HF_HUB
 
 def doctor(format: OutputFormat = Format.text) -> int:
     """Say what is installed, which devices and back ends work, which models are here, what is missing."""
-    facts = collect()
-    if format is Format.json:
-        print(json.dumps(facts, indent=2))
-    else:
-        _print(facts)
-    return 0
-
-
-def _print(facts: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    facts = collect()
+    if format is Format.json:
+        print(json.dumps(facts, indent=2))
+        return 0
     grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for title, rows in _sections(facts).items():
         for index, (name, value) in enumerate(rows):
@@ -54,10 +49,17 @@ def _print(facts: dict[str, Any]) -> None:
     for sentence in facts["missing"]:
         out.print(Text.assemble(("missing: ", "bold"), one_line(sentence)))
     out.print(Text("Nothing is sent anywhere; there is no telemetry."))
+    return 0
 
 
 def _sections(facts: dict[str, Any]) -> dict[str, Rows]:
-    machine, hub, libraries = facts["machine"], facts["hub"], facts["libraries"].items()
+    machine, hub, shell = facts["machine"], facts["hub"], facts["terminal"]
+    terminal = [
+        "a terminal" if shell["terminal"] else "not a terminal",
+        f"{shell['columns']}x{shell['rows']}" if shell["columns"] else "unknown size",
+        shell["encoding"],
+        "colour" if shell["colour"] else "no colour",
+    ]
     return {
         "versions": [(name, number or "not installed") for name, number in facts["versions"].items()],
         "machine": [
@@ -65,7 +67,7 @@ def _sections(facts: dict[str, Any]) -> dict[str, Rows]:
             ("processors", f"{machine['cpus']}, {machine['usable_cpus']} usable"),
             ("memory", f"{machine['memory_gb']} GB, {machine['free_memory_gb']} GB free"),
         ],
-        "libraries": [(name, "works" if found["works"] else found["problem"]) for name, found in libraries],
+        "libraries": [(n, "works" if lib["works"] else lib["problem"]) for n, lib in facts["libraries"].items()],
         "engines": [
             ("found", ", ".join(facts["engines"]["found"])),
             *(("not used", sentence) for sentence in facts["engines"]["problems"]),
@@ -76,22 +78,10 @@ def _sections(facts: dict[str, Any]) -> dict[str, Rows]:
             ("folder", hub["cache"] + (" (offline)" if hub["offline"] else "")),
             *([(model["id"], _model(model)) for model in hub["models"]] or [("models", "none")]),
         ],
-        "datastores": [
-            (store["name"], store["problem"] or store["holds"]) for store in facts["datastores"]
-        ] or [("none", "")],
-        "terminal": _terminal(facts["terminal"]),
+        "datastores": [(s["name"], s["problem"] or s["holds"]) for s in facts["datastores"]] or [("none", "")],
+        "terminal": [("stdout", ", ".join(terminal)), *shell["variables"].items()],
         "logs": [("folder", facts["logs"])],
     }
-
-
-def _terminal(terminal: dict[str, Any]) -> Rows:
-    words = [
-        "a terminal" if terminal["terminal"] else "not a terminal",
-        f"{terminal['columns']}x{terminal['rows']}" if terminal["columns"] else "unknown size",
-        terminal["encoding"],
-        "colour" if terminal["colour"] else "no colour",
-    ]
-    return [("stdout", ", ".join(words)), *terminal["variables"].items()]
 
 
 def _model(model: dict[str, Any]) -> str:
@@ -103,20 +93,32 @@ def _model(model: dict[str, Any]) -> str:
 def collect() -> dict[str, Any]:
     """Everything, as plain data; takes as long as importing torch."""
     from engines.datastores.storage import catalog
-    from engines.hub import hub_cache, local_models
+    from engines.hub import hub_api, hub_cache, local_models
 
     libraries = probe()
+    size, (total, free) = shutil.get_terminal_size((0, 0)), machine.ram()
     facts = {
         "versions": {"spec-tui": _version("spec-tui"), "python": platform.python_version()}
         | {name: _version(name) for name in _PACKAGES},
-        "machine": _machine(),
+        "machine": {
+            "system": f"{platform.system()} {platform.release()}",
+            "processor": platform.machine(),
+            "cpus": os.cpu_count(),
+            "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "memory_gb": None if total is None else round(total / 1e9, 1),
+            "free_memory_gb": None if free is None else round(free / 1e9, 1),
+        },
         "libraries": libraries,
         "engines": {"found": [spec.id for spec in methods.specs()], "problems": list(methods.problems())},
         "devices": _devices(libraries["torch"]),
         "samples": list(local_models.shipped()),
-        "hub": {"cache": str(hub_cache.folder()), "offline": _on("HF_HUB_OFFLINE"), "models": local_models.cached()},
+        "hub": {"cache": str(hub_cache.folder()), "offline": hub_api.offline(), "models": local_models.cached()},
         "datastores": [_datastore(entry) for entry in catalog.listing()],
-        "terminal": _terminal_facts(),
+        "terminal": {
+            "terminal": sys.stdout.isatty(), "columns": size.columns or None, "rows": size.lines or None,
+            "encoding": sys.stdout.encoding, "colour": FateStyle.of(sys.stdout, os.environ).colour,
+            "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        },
         "logs": str(log_path("engine").parent),
         "telemetry": "none: nothing is sent anywhere",
     }
@@ -136,19 +138,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _machine() -> dict[str, Any]:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    total, free = machine.ram()
-    return {
-        "system": f"{platform.system()} {platform.release()}",
-        "processor": platform.machine(),
-        "cpus": os.cpu_count(),
-        "usable_cpus": usable,
-        "memory_gb": None if total is None else round(total / 1e9, 1),
-        "free_memory_gb": None if free is None else round(free / 1e9, 1),
-    }
-
-
 def _devices(torch: dict[str, Any]) -> list[dict[str, Any]]:
     """Devices that torch can compute on, with their back ends."""
     if not torch["works"]:
@@ -157,23 +146,6 @@ def _devices(torch: dict[str, Any]) -> list[dict[str, Any]]:
     found = [{"device": "cpu", "detail": f"{torch['threads']} threads, {linear}"}]
     found += [{"device": f"cuda:{i}", "detail": name} for i, name in enumerate(torch["cuda"])]
     return found + ([{"device": "mps", "detail": "Apple GPU"}] if torch["mps"] else [])
-
-
-def _terminal_facts() -> dict[str, Any]:
-    size = shutil.get_terminal_size((0, 0))
-    ink = FateStyle.of(sys.stdout, os.environ)
-    return {
-        "terminal": sys.stdout.isatty(),
-        "columns": size.columns or None,
-        "rows": size.lines or None,
-        "encoding": sys.stdout.encoding,
-        "colour": ink.colour,
-        "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
-    }
-
-
-def _on(name: str) -> bool:
-    return os.environ.get(name, "").lower() in ("1", "on", "yes", "true")
 
 
 def _missing(facts: dict[str, Any]) -> list[str]:
