@@ -70,13 +70,11 @@ class Detokenizer:
         self.piece = _Once(self._label).__getitem__  # asked for every drafted token: no function of ours in between
         """The token's own text: special tokens by name, half a character as ``<0xE4>``, unknown ids as ``<id 9>``."""
 
-    def stream(self) -> ByteStream | FastStream | SlowStream:
+    def stream(self) -> ByteStream | SlowStream:
         """A fresh decoder of one answer; ``step(token)`` returns the text it completes."""
-        if self._bytes is None:
+        if self._bytes is None or self._decoder["type"] != "ByteLevel":  # or it is one of several steps
             # tokenizers' own stream breaks on byte-fallback vocabularies, where a lone byte can follow finished text
             return SlowStream(self.tokenizer)
-        if self._decoder["type"] != "ByteLevel":  # one of several steps
-            return FastStream(self._backend)
         if self._data is None:
             special = {token for token, added in self._backend.get_added_tokens_decoder().items() if added.special}
             self._data = _Once(lambda token: b"" if token in special else self._encoded(token))
@@ -134,19 +132,6 @@ class ByteStream:
             return ""
         self._held = b""
         return text
-
-
-class FastStream:
-    """The same over the tokenizers library, for byte-level vocabularies whose decoder does more."""
-
-    def __init__(self, backend) -> None:
-        from tokenizers.decoders import DecodeStream
-
-        self._backend, self._stream = backend, DecodeStream(skip_special_tokens=True)
-
-    def step(self, token: int) -> str:
-        """What this token adds to the text."""
-        return self._stream.step(self._backend, token) or ""
 
 
 class SlowStream:

@@ -175,35 +175,25 @@ def sentence(error: Exception, name: str, revision: str | None) -> ModelUnavaila
     """What went wrong with a model of the hub, and the way out."""
     from huggingface_hub import errors
 
-    if isinstance(error, errors.GatedRepoError):
-        return ModelUnavailable(f"{name} is gated", "accept its licence on the hub and log in: hf auth login")
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return ModelUnavailable(f"the hub has no model {name}", "check the id, or log in if it is private")
-    if isinstance(error, errors.RevisionNotFoundError):
-        return ModelUnavailable(
-            f"{name} has no revision {revision or 'main'}",
-            "give a branch, a tag or a whole commit hash of its page on the hub",
-        )
-    if isinstance(error, errors.OfflineModeIsEnabled):
-        return ModelUnavailable(
-            f"{at(name, revision)} is not in the local cache, and HF_HUB_OFFLINE is set", OFFLINE
-        )
-    if isinstance(error, errors.HFValidationError):
-        return ModelUnavailable(f"{name!r} is neither a folder nor a hub id", "hub ids look like owner/name")
+    known = (  # gated is a kind of not found
+        (errors.GatedRepoError, f"{name} is gated", "accept its licence on the hub and log in: hf auth login"),
+        (errors.RepositoryNotFoundError, f"the hub has no model {name}", "check the id, or log in if it is private"),
+        (errors.RevisionNotFoundError, f"{name} has no revision {revision or 'main'}",
+         "give a branch, a tag or a whole commit hash of its page on the hub"),
+        (errors.OfflineModeIsEnabled, f"{at(name, revision)} is not in the local cache, and HF_HUB_OFFLINE is set",
+         OFFLINE),
+        (errors.HFValidationError, f"{name!r} is neither a folder nor a hub id", "hub ids look like owner/name"),
+    )
+    if found := next((words for kind, *words in known if isinstance(error, kind)), None):
+        return ModelUnavailable(*found)
     status = getattr(getattr(error, "response", None), "status_code", None)
-    if status is not None:
-        return _refused(name, status)
-    if isinstance(error, errors.HTTPError):
-        return _unreachable(name, revision)
-    return _local(error, name)
-
-
-def _refused(name: str, status: int) -> ModelUnavailable:
     if status in (401, 403):
         return ModelUnavailable(f"the hub gives no access to {name}", "log in: hf auth login")
     if status == 429:
         return ModelUnavailable("the hub was asked too often", "wait some minutes, or log in: hf auth login")
-    return ModelUnavailable(f"the hub cannot give {name} (it answers with error {status})", "try again later")
+    if status is not None:
+        return ModelUnavailable(f"the hub cannot give {name} (it answers with error {status})", "try again later")
+    return _unreachable(name, revision) if isinstance(error, errors.HTTPError) else _local(error, name)
 
 
 def _local(error: Exception, name: str) -> ModelUnavailable:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,11 @@ def _on_hub(listing: Listing, names: tuple[str, ...]) -> dict[str, int]:
 
     def ask(name: str) -> dict[str, int]:
         try:
-            return _count(_Beginning(listing, name).read, name, listing.files[name].size)
+            found = _beginning(listing, name, _FIRST)
+            needed = 8 + int.from_bytes(found[:8], "little")
+            if len(found) < needed <= 8 + _LARGEST:
+                found = _beginning(listing, name, needed)
+            return _count(BytesIO(found).read, name, listing.files[name].size)
         except ValueError as error:
             raise ModelUnavailable(f"{listing.name}: {first_line(error)}", "choose another model") from None
 
@@ -98,25 +103,12 @@ def _on_hub(listing: Listing, names: tuple[str, ...]) -> dict[str, int]:
     return dict(counts)
 
 
-class _Beginning:
-    """The first bytes of a file of the hub: 100 kB, or as many more as are asked for."""
-
-    def __init__(self, listing: Listing, name: str) -> None:
-        self._listing, self._name = listing, name
-        self._here, self._at = b"", 0
-
-    def read(self, count: int) -> bytes:
-        """The next bytes, fewer at the end of the file."""
-        if self._at + count > len(self._here):
-            self._here = self._ask(max(_FIRST, self._at + count))
-        self._at += count
-        return self._here[self._at - count : self._at]
-
-    def _ask(self, count: int) -> bytes:
-        found = bytearray()
-        with content(self._listing, self._name, f"bytes=0-{count - 1}") as response:
-            for block in response.iter_bytes():
-                found += block
-                if len(found) >= count:  # some answer with the whole file
-                    break
-        return bytes(found[:count])
+def _beginning(listing: Listing, name: str, count: int) -> bytes:
+    """The first bytes of a file of the hub, fewer of a shorter one."""
+    found = bytearray()
+    with content(listing, name, f"bytes=0-{count - 1}") as response:
+        for block in response.iter_bytes():
+            found += block
+            if len(found) >= count:  # some answer with the whole file
+                break
+    return bytes(found[:count])

@@ -16,9 +16,9 @@ from transformers import PreTrainedModel
 
 from engines.errors import UsageProblem
 from engines.model.features import Features
-from engines.model.forward import Forward, GenericForward, Mask
+from engines.model.forward import Forward, GenericForward
 from engines.model.kv_buffer import KVBuffer
-from engines.model.masks import additive, spans
+from engines.model.masks import Mask, additive, moved, spans
 from engines.model.sublayers import Sublayers, UnsupportedStructure, find
 from engines.model.weight_layouts import NAMES, weight_bytes
 
@@ -244,11 +244,7 @@ class CausalModel:
 
     def _additive(self, seen: np.ndarray, positions: np.ndarray) -> Mask:
         mask = additive(seen, positions, self.length, self.spans, self.dtype)
-        if self.compute.host_masks:
-            return mask
-        if isinstance(mask, dict):
-            return {kind: one.to(self.device) for kind, one in mask.items()}
-        return mask.to(self.device)
+        return mask if self.compute.host_masks else moved(mask, self.device)
 
 
 def _grown(seen: np.ndarray, parents: Sequence[int]) -> np.ndarray:

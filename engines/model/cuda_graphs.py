@@ -19,9 +19,9 @@ import torch
 from transformers import PreTrainedModel
 
 from engines.errors import first_line
-from engines.model.forward import Mask
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward
+from engines.model.masks import Mask, moved
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 _COLUMNS = 256  # the fewest
@@ -54,7 +54,7 @@ class CudaCapture:
 
 
 class _Shape:
-    """Fixed buffers of a program, and its replay.
+    """Fixed buffers of a program, and its replay; as an ``Observer`` it copies streams out of the program.
 
     Attributes:
         numbers: int64 [3, rows]: token ids, positions, places in the KV buffer.
@@ -73,12 +73,11 @@ class _Shape:
         self.replay: Program | None = None
 
     def see_layer(self, layer: int, stream: torch.Tensor) -> None:
-        """As ``Observer``: copy the residual stream [rows, width] out of the program."""
         if layer in self.streams:
             self.streams[layer].copy_(stream)
 
     def see_sublayer(self, before: torch.Tensor, after: torch.Tensor) -> None:
-        """As ``Observer``: nothing is kept."""
+        pass
 
 
 class CudaGraphForward(LeanForward):
@@ -109,7 +108,7 @@ class CudaGraphForward(LeanForward):
         observer, rows = self._observer, len(tokens)
         by_sublayer = observer is not None and observer.sublayers is not None
         if self.failure or rows > ROWS[-1] or by_sublayer or any(self._without):
-            return super().run(tokens, positions, self._moved(mask), cache, last_only)
+            return super().run(tokens, positions, moved(mask, self.embedding.device), cache, last_only)
         shape = self._shape(rows, cache, observer.layers if observer is not None else frozenset())
         self._fill(shape, tokens, positions, mask, cache.offset)
         try:
@@ -119,7 +118,7 @@ class CudaGraphForward(LeanForward):
         except RuntimeError as error:  # drivers and libraries differ in what they let be recorded
             self.failure, self.name = first_line(error), f"{LeanForward.name}, no CUDA graphs"
             self._drop()
-            return super().run(tokens, positions, self._moved(mask), cache, last_only)
+            return super().run(tokens, positions, moved(mask, self.embedding.device), cache, last_only)
         if observer is not None:
             for layer, stream in shape.streams.items():
                 observer.see_layer(layer, stream[:rows].clone())
@@ -189,13 +188,6 @@ class CudaGraphForward(LeanForward):
             shape.logits.copy_(self.head(x))
 
         return program
-
-    def _moved(self, mask: Mask) -> Mask:
-        """A mask of the host where the forward is."""
-        device = self.embedding.device
-        if isinstance(mask, dict):
-            return {kind: one.to(device) for kind, one in mask.items()}
-        return mask if mask is None else mask.to(device)
 
 
 def _causal(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:

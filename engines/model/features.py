@@ -17,7 +17,8 @@ _WAITING = 1 << 22  # numbers that may wait to be compared together: many small 
 
 
 class Features:
-    """The hidden states of a model's rows, and the ``Observer`` that its forwards tell them to.
+    """The hidden states of a model's rows, and the ``Observer`` that its forwards tell them to. What they show must
+    stay as it is until ``take``.
 
     Args:
         compute: the model's forward.
@@ -39,8 +40,9 @@ class Features:
         self.last, self.every_row = False, False
         self.sublayers: Sublayers | None = None
         self._buffers: dict[Tap, _RowBuffer] = {}
-        self._cosines = _Cosines()
         self._shown: dict[Tap, torch.Tensor] = {}  # by the forward under way
+        self._streams: list[tuple[torch.Tensor, torch.Tensor]] = []  # before and after sublayers, to be compared
+        self._cosines: list[torch.Tensor] = []  # float32 [sublayers, rows]
         self._latest: dict[Tap, list[torch.Tensor]] = {}
         self._pending = 0  # rows of the model that are pending since something is asked for
 
@@ -125,18 +127,16 @@ class Features:
         return min(lengths) if lengths else None
 
     def see_layer(self, layer: int, stream: torch.Tensor) -> None:
-        """The residual stream [rows, width] after a layer, counted from 1; it must stay as it is until ``take``."""
         if layer in self.layers:
             self._shown[layer] = stream
 
     def see_sublayer(self, before: torch.Tensor, after: torch.Tensor) -> None:
-        """The residual stream [rows, width] before and after the next sublayer: attention, then MLP, of each layer in
-        turn. The tensors must stay as they are until ``take``."""
         if self.sublayers is not None:
-            self._cosines.see(before, after)
+            self._streams.append((before, after))
+            if len(self._streams) * before.numel() >= _WAITING:
+                self._compare()
 
     def see_last(self, states: torch.Tensor) -> None:
-        """The states [rows, width] after the final norm; they must stay as they are until ``take``."""
         if self.last:
             self._shown[LAST] = states
 
@@ -154,7 +154,9 @@ class Features:
         if self.paused:
             return
         if self.sublayers is not None:
-            self._shown[COSINES] = self._cosines.take(2 * self._count)
+            self._compare()
+            self._shown[COSINES] = torch.cat(self._cosines).view(2 * self._count, -1).T
+            self._cosines = []
         for tap, states in self._shown.items():
             states = states[:rows]
             if tap in self.wanted.history:
@@ -181,8 +183,7 @@ class Features:
 
     def drop(self) -> None:
         """Forget the pending rows."""
-        self._pending, self._shown = 0, {}
-        self._cosines.clear()
+        self._pending, self._shown, self._streams, self._cosines = 0, {}, [], []
         for buffer in self._buffers.values():
             buffer.pending = 0
 
@@ -193,6 +194,12 @@ class Features:
             self._buffers = {}  # frees their memory
         for buffer in self._buffers.values():
             buffer.length = min(buffer.length, length)
+
+    def _compare(self) -> None:
+        if self._streams:
+            before, after = (torch.stack(streams).float() for streams in zip(*self._streams))
+            self._cosines.append(torch.cosine_similarity(before, after, dim=-1))
+            self._streams = []
 
     def _buffer(self, tap: Tap) -> _RowBuffer:
         return self._buffers.setdefault(tap, _RowBuffer())
@@ -230,34 +237,3 @@ class _RowBuffer:
                 self.store[self.length : self.length + count] = self.store[where]
         self.length += count
         self.pending = 0
-
-
-class _Cosines:
-    """Cosines of a forward's residual stream before and after each sublayer, in float32."""
-
-    def __init__(self) -> None:
-        self._found: list[torch.Tensor] = []  # [sublayers, rows]
-        self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def see(self, before: torch.Tensor, after: torch.Tensor) -> None:
-        """The stream [rows, width] before and after the next sublayer."""
-        self._waiting.append((before, after))
-        if len(self._waiting) * before.numel() >= _WAITING:
-            self._compare()
-
-    def take(self, sublayers: int) -> torch.Tensor:
-        """Those of the forward that is over, [rows, sublayers]."""
-        self._compare()
-        found = torch.cat(self._found).view(sublayers, -1).T
-        self._found = []
-        return found
-
-    def clear(self) -> None:
-        """Forget a forward that was broken off."""
-        self._found, self._waiting = [], []
-
-    def _compare(self) -> None:
-        if self._waiting:
-            before, after = (torch.stack(streams).float() for streams in zip(*self._waiting))
-            self._found.append(torch.cosine_similarity(before, after, dim=-1))
-            self._waiting = []

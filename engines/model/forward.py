@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from inspect import signature
 from typing import Protocol
@@ -12,6 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from engines.model.kv_buffer import KVBuffer
+from engines.model.masks import Mask
 from engines.model.sublayers import (
     ATTENTION,
     MLP,
@@ -22,9 +23,6 @@ from engines.model.sublayers import (
     decoder_layers,
     first,
 )
-
-Mask = torch.Tensor | Mapping[str, torch.Tensor] | None
-"""Additive, [1, 1, rows, columns]; by kind of layer where there are several; None: what plain text sees."""
 
 
 class Observer(Protocol):

@@ -18,9 +18,9 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from engines.model.forward import Mask, Observer
+from engines.model.forward import Observer
 from engines.model.kv_buffer import KVBuffer
-from engines.model.masks import FULL
+from engines.model.masks import FULL, Mask
 from engines.model.sublayers import Sublayers
 from engines.model.weight_layouts import GATE_UP, QKV, adding, fusible, plain_call
 

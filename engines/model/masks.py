@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+Mask = torch.Tensor | Mapping[str, torch.Tensor] | None
+"""Additive, [1, 1, rows, columns]; by kind of layer where there are several; None: what plain text sees."""
 FULL = "full_attention"
 # kind of layer -> where the configuration has its size: a row at position p sees the last ``sliding_window`` positions
 # up to p, or those of its own chunk of ``attention_chunk_size``
@@ -51,7 +53,7 @@ def _other_window(config) -> bool:
 
 def additive(
     seen: np.ndarray, positions: Sequence[int], length: int, sizes: Mapping[str, int | None], dtype: torch.dtype
-) -> torch.Tensor | dict[str, torch.Tensor]:
+) -> Mask:
     """Masks for the last rows of a tree after ``length`` committed ones: 0 where a row sees a token, else the lowest
     number of ``dtype``.
 
@@ -71,15 +73,10 @@ def additive(
     for kind, size in sizes.items():
         masks[kind] = full
         if size is not None and max(positions) >= size:
-            hidden = _hidden(kind, size, np.arange(length + pending), np.asarray(positions), rows)
+            columns = np.concatenate([np.arange(length), positions])
+            hidden = _outside(kind, size, columns, columns[-rows:, None])
             masks[kind] = full.masked_fill(torch.from_numpy(hidden), lowest)
     return masks if len(masks) > 1 else next(iter(masks.values()))
-
-
-def _hidden(kind: str, size: int, columns: np.ndarray, positions: np.ndarray, rows: int) -> np.ndarray:
-    """bool [rows, columns]: the column's position is outside what a layer of this kind sees from the row's."""
-    columns[len(columns) - len(positions) :] = positions
-    return _outside(kind, size, columns, positions[-rows:, None])
 
 
 def _outside(kind: str, size: int, columns: np.ndarray, own: np.ndarray) -> np.ndarray:
@@ -90,7 +87,7 @@ def _outside(kind: str, size: int, columns: np.ndarray, own: np.ndarray) -> np.n
 
 def by_position(
     positions: Sequence[int], width: int, sizes: Mapping[str, int | None], dtype: torch.dtype, device: torch.device
-) -> torch.Tensor | dict[str, torch.Tensor]:
+) -> Mask:
     """Masks as ``additive`` makes them, where a column is a position: [1, 1, rows, ``width``], written or not."""
     columns, own = np.arange(width), np.asarray(positions)[:, None]
     later = columns > own
@@ -100,3 +97,10 @@ def by_position(
         mask = torch.zeros(1, 1, *hidden.shape, dtype=dtype)
         masks[kind] = mask.masked_fill_(torch.from_numpy(hidden), torch.finfo(dtype).min).to(device)
     return masks if len(masks) > 1 else next(iter(masks.values()))
+
+
+def moved(mask: Mask, device: torch.device) -> Mask:
+    """A mask on a device."""
+    if isinstance(mask, Mapping):
+        return {kind: one.to(device) for kind, one in mask.items()}
+    return None if mask is None else mask.to(device)
