@@ -1,13 +1,8 @@
-"""Is this text the target's? An answer is re-derived by the plain model and every token compared.
+"""An answer is derived again by the plain model, and every token compared (``engines.audit``).
 
-The text is teacher-forced: prompt and answer go through the plain module in one forward, without the cache, masks and
-positions of the decoding path (``engines.audit.reference_forward``), and at each position the law's choice is made
-anew. Where the answer has another token, either the two scores are equal within rounding (a tie: kernels sum several
-rows in another order than one), or something is wrong (a BUG).
-
-What rounding explains is measured, on this very text: a second reading, a few rows at a time over a cache of
-transformers' own, gives other sums of the same numbers. Half precision has ties by the dozen; they stay inside this
-noise, and faults do not.
+Where the answer has another token, either the two scores are equal within rounding (a tie: kernels sum several rows in
+another order than one), or something is wrong (a BUG). Half precision has ties by the dozen; they stay inside the noise
+that is measured, and faults do not.
 """
 
 from __future__ import annotations
@@ -70,10 +65,21 @@ def audit(
                 judge.add(position, row)
                 work_done.add(1)  # a row of a large vocabulary takes as long as reading a token
                 position += 1
-        noise = _noise(judge, stepwise(target, read, rows, work_done))
+        again = (row for table in stepwise(target, read, rows, work_done) for row in table)
+        noise = max(judge.change(seen, row) for seen, row in zip(judge.rows, again, strict=True))
     except AuditStopped:
         return None
-    return _finding(answer, judge, noise, _bounds(judge, target.dtype), label, perf_counter() - clock)
+    floor, ceiling = _bounds(judge, target.dtype)
+    tolerance = min(max(SAFETY * noise, floor), ceiling)
+    seen = judge.rows[-len(answer.tokens) :]
+    verdict, at = _finding(answer, judge.chooses, seen, tolerance)
+    differing = [s for s in seen if s.differs]
+    return Audited(
+        verdict=verdict, at=at, gap=None if at is None else seen[at].gap, tolerance=tolerance, noise=noise,
+        checked=len(seen), ties=sum(s.gap <= tolerance for s in differing), differences=len(differing),
+        choices=tuple(Choice(s.choice, label(s.choice), s.prob) for s in seen), gaps=tuple(s.gap for s in seen),
+        leads=tuple(s.lead for s in seen), seconds=perf_counter() - clock,
+    )
 
 
 def _check(target: CausalModel, answer: Answer) -> None:
@@ -182,12 +188,6 @@ def _best(scores: np.ndarray, count: int) -> np.ndarray:
     return np.concatenate([[first], ids[ids != first]])[:count]
 
 
-def _noise(judge: _Judge, tables) -> float:
-    """The largest change that another reading of the same rows makes to a difference of two scores."""
-    rows = (row for table in tables for row in table)
-    return max(judge.change(seen, row) for seen, row in zip(judge.rows, rows, strict=True))
-
-
 def _bounds(judge: _Judge, dtype: torch.dtype) -> tuple[float, float]:
     """The least and the largest tolerance. Least: units of the last place, of the logits in the model's dtype and of
     logits + Gumbel noise in float32. Largest: what costs more than half of a number's digits is no rounding, whatever
@@ -203,25 +203,15 @@ def _ulp(value: float, dtype: torch.dtype) -> float:
 
 
 def _finding(
-    answer: Answer, judge: _Judge, noise: float, bounds: tuple[float, float], label: Callable[[int], str],
-    seconds: float,
-) -> Audited:
-    floor, ceiling = bounds
-    seen = judge.rows[-len(answer.tokens) :]
-    tolerance = min(max(SAFETY * noise, floor), ceiling)
-    bugs = [i for i, s in enumerate(seen) if s.gap > tolerance]
-    differing = [i for i, s in enumerate(seen) if s.differs]
-    at: int | None = None
-    verdict: Finding = "identical" if judge.chooses else "consistent"
+    answer: Answer, chooses: bool, seen: list[_JudgedRow], tolerance: float
+) -> tuple[Finding, int | None]:
+    """The verdict, and the token of the answer that it is about."""
+    first_bug = next((i for i, s in enumerate(seen) if s.gap > tolerance), None)
+    first_differing = next((i for i, s in enumerate(seen) if s.differs), None)
     if not answer.lossless:
-        verdict, at = "lossy", next(iter(differing), None)
-    elif bugs:
-        verdict, at = "BUG", bugs[0]
-    elif differing and judge.chooses:
-        verdict, at = "tie", differing[0]
-    return Audited(
-        verdict=verdict, at=at, gap=None if at is None else seen[at].gap, tolerance=tolerance, noise=noise,
-        checked=len(seen), ties=sum(seen[i].gap <= tolerance for i in differing), differences=len(differing),
-        choices=tuple(Choice(s.choice, label(s.choice), s.prob) for s in seen), gaps=tuple(s.gap for s in seen),
-        leads=tuple(s.lead for s in seen), seconds=seconds,
-    )
+        return "lossy", first_differing
+    if first_bug is not None:
+        return "BUG", first_bug
+    if first_differing is not None and chooses:
+        return "tie", first_differing
+    return "identical" if chooses else "consistent", None
