@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from contextlib import suppress
+from types import FrameType
 from typing import NoReturn
 
 from spec_tui.cli.failures import exit_code
+from spec_tui.tui.own_terminal import LEAVING
 
 
 def main() -> NoReturn:
@@ -15,6 +18,10 @@ def main() -> NoReturn:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (for the process's life)
+    for name in LEAVING:
+        number = getattr(signal, name, None)
+        if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, _leave)
     code = call(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
@@ -22,6 +29,11 @@ def main() -> NoReturn:
     # There is nothing to save, and an orderly end would wait: a second or two for torch, and for ever for a key
     # reader of Textual's where the process was once stopped and continued from outside.
     os._exit(code)
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """Asked to end: progress bars give the cursor back, files are closed."""
+    raise SystemExit(128 + number)
 
 
 def call(arguments: list[str]) -> int:

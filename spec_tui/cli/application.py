@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engines.errors import UsageProblem
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
+from spec_tui.tui.own_terminal import restored
 
 if TYPE_CHECKING:
     from spec_tui.tui.app import SpecTui
@@ -25,7 +25,7 @@ def open_application(
 
     check_datastores(datastores)
     asked = Request((), datastores=datastores)
-    with _terminal_as_it_was():
+    with restored():
         return run_app(load, theme=theme, initial_request_options=asked, presenter=presenter)
 
 
@@ -37,7 +37,7 @@ def open_recorded(make: Callable[[], SpecTui], otherwise: str) -> int:
     """
     _need_terminal(otherwise)
     app = make()
-    with _terminal_as_it_was():
+    with restored():
         app.run()
     return app.return_code or 0
 
@@ -46,19 +46,3 @@ def _need_terminal(otherwise: str) -> None:
     """Raises UsageProblem where there is no terminal; ``otherwise`` is the command that needs none."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageProblem("the application needs a terminal", f"in a pipe or a script: spec-tui {otherwise}")
-
-
-@contextmanager
-def _terminal_as_it_was() -> Iterator[None]:
-    """Puts the terminal's settings back, whatever the application did: Textual takes its own raw mode for the
-    original after the process was stopped and continued from outside."""
-    try:
-        import termios
-    except ImportError:  # Windows
-        yield
-        return
-    settings = termios.tcgetattr(sys.stdin)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, settings)

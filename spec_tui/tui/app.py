@@ -19,6 +19,7 @@ from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.chat_actions import APPLICATION
+from spec_tui.tui.own_terminal import leave_on_signals
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.theme import THEMES
 
@@ -65,6 +66,8 @@ class SpecTui(HasActions, App[int]):
 
     def on_mount(self) -> None:
         self.set_timer(0.5, _settle_memory)
+        if not self.is_headless:
+            leave_on_signals(self)
         if self._first is not None:
             self.push_screen(self._first(self.session), lambda _: self.exit())
 

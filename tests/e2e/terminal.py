@@ -51,6 +51,12 @@ class Terminal:
             with contextlib.suppress(OSError):
                 os.close(end)
 
+    def hang_up(self) -> None:
+        """Close the terminal, as a window is closed."""
+        ends, self._theirs, self._ours = (self._theirs, self._ours), -1, -1
+        for end in ends:
+            os.close(end)
+
     @property
     def text(self) -> str:
         """What is on the screen, as it reads: a space that does not break is a space."""

@@ -162,6 +162,68 @@ def test_the_terminal_is_restored_after_a_stop_from_outside():
         assert terminal.exit_code() == 0 and terminal.current_modes() == terminal.modes
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL])
+def test_every_way_to_die_restores_the_terminal_and_ends_the_engine(number):
+    with Terminal(APPLICATION, columns=80, rows=24) as terminal:
+        terminal.wait_for("Ask something")
+        assert terminal.current_modes() != terminal.modes
+        engine = engine_of(terminal)
+        os.kill(terminal.process.pid, number)
+        orderly = number in (signal.SIGTERM, signal.SIGHUP)
+        assert terminal.exit_code() == (128 + number if orderly else -number)
+        assert ended(engine)
+        assert_restored(terminal)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_so_does_a_replay(number):
+    with Terminal([*APPLICATION, "replay", "pld"], columns=80, rows=24) as terminal:
+        terminal.wait_for("replay of pld")
+        os.kill(terminal.process.pid, number)
+        terminal.process.wait(20)
+        assert_restored(terminal)
+
+
+def test_a_terminal_that_goes_away_leaves_nothing_running():
+    with Terminal(APPLICATION, columns=80, rows=24) as terminal:
+        terminal.wait_for("Ask something")
+        engine = engine_of(terminal)
+        group = processes_of(terminal)
+        terminal.hang_up()
+        terminal.process.wait(20)
+        assert ended(engine) and all(map(ended, group))
+
+
+def test_a_command_asked_to_end_gives_the_cursor_back(tmp_path):
+    """A build with a progress bar, which hides the cursor."""
+    (tmp_path / "big.txt").write_text("all work and no play makes a dull boy " * 100_000)
+    command = [*APPLICATION, "datastore", "build", "big", "--from", str(tmp_path / "big.txt")]
+    with Terminal(command, SPEC_TUI_DATA_DIR=str(tmp_path / "data")) as terminal:
+        terminal.wait_for(lambda screen: b"\x1b[?25l" in terminal.raw)
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.exit_code() == 128 + signal.SIGTERM
+        assert terminal.raw.rindex(SHOWS_THE_CURSOR) > terminal.raw.rindex(b"\x1b[?25l")
+        assert b"Traceback" not in terminal.raw
+
+
+def assert_restored(terminal: Terminal) -> None:
+    """Modes and screen are as before, at the latest a moment after the end."""
+    deadline = time.monotonic() + 10
+    modes = [b"\x1b[?%dl" % mode for mode in (1000, 1003, 1006, 2004, 1049)]
+    while terminal.current_modes() != terminal.modes or not all(mode in terminal.raw for mode in modes):
+        assert time.monotonic() < deadline, terminal.raw[-400:]
+        time.sleep(0.05)
+    assert terminal.raw.rindex(SHOWS_THE_CURSOR) > terminal.raw.rindex(b"\x1b[?25l")
+    assert terminal.raw.rindex(LEAVES_THE_ALTERNATE_SCREEN) > terminal.raw.rindex(b"\x1b[?1049h")
+    assert b"Traceback" not in terminal.raw
+
+
+def processes_of(terminal: Terminal) -> list[int]:
+    """The processes that the application started."""
+    with open(f"/proc/{terminal.process.pid}/task/{terminal.process.pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
 def test_the_application_killed_takes_its_engine_with_it():
     with Terminal(APPLICATION, columns=80, rows=24) as terminal:
         terminal.wait_for("Ask something")
