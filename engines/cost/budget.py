@@ -74,25 +74,15 @@ class Acceptance:
 
     def chances(self, kind: Kind, copied: bool) -> list[float]:
         """For each column the probability that a node is accepted once its parent is."""
-        counts, out = self._counts.get(kind, _NOTHING), []
-        chance = (1 / 3 if copied else _DRAFT_MODEL) / (1 + kind[1])
-        for column in range(_COLUMNS):
-            if copied and column:
-                chance = 1 - (1 - chance) * (column + 2) / (column + 3)
-            chance = (counts.kept[column] + _STRENGTH * chance) / (counts.tried[column] + _STRENGTH)
-            out.append(min(chance, _CERTAIN))
-        return out
+        counts = self._counts.get(kind, _NOTHING)
+        prior = (1 / 3 if copied else _DRAFT_MODEL) / (1 + kind[1])
+        return [min(chance, _CERTAIN) for chance in _posterior(counts.kept, counts.tried, prior, copied)]
 
     def calibration(self, kind: Kind, copied: bool = False) -> list[float]:
         """For each column the factor by which the drafter's own probabilities come true: expected to be 1, and of
         copies, whose probabilities are shares of what followed elsewhere, to come to 1 with the length of the match."""
-        counts, factor, out = self._counts.get(kind, _NOTHING), 1 / 3 if copied else 1.0, []
-        for column in range(_COLUMNS):
-            if copied and column and factor < 1:
-                factor = 1 - (1 - factor) * (column + 2) / (column + 3)
-            factor = (counts.kept[column] + _STRENGTH * factor) / (counts.predicted[column] + _STRENGTH)
-            out.append(factor)
-        return out
+        counts = self._counts.get(kind, _NOTHING)
+        return _posterior(counts.kept, counts.predicted, 1 / 3 if copied else 1.0, copied)
 
     def learn(self, tree: DraftTree, path: Sequence[int], seen: Sequence[Kind]) -> None:
         """Count a verdict, and let fade what is known of ``seen``, the kinds of this round, drafted or not."""
@@ -246,6 +236,18 @@ class Budget:
 
     def _draft(self, seconds: Callable[[int], float], n: int) -> float:
         return seconds(n) * self._draft_scale if n else 0.0
+
+
+def _posterior(kept: list[float], total: list[float], prior: float, copied: bool) -> list[float]:
+    """For each column kept / total, leaning on the column before, the first on ``prior``; of copies each is expected
+    to be better than the one before."""
+    value, out = prior, []
+    for column in range(_COLUMNS):
+        if copied and column and value < 1:
+            value = 1 - (1 - value) * (column + 2) / (column + 3)
+        value = (kept[column] + _STRENGTH * value) / (total[column] + _STRENGTH)
+        out.append(value)
+    return out
 
 
 def _own(tree: DraftTree) -> list[bool] | None:

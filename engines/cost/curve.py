@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 Points = tuple[tuple[int, float], ...]
@@ -75,16 +75,6 @@ def best_length(survival: Sequence[float], seconds: Sequence[float], least: int 
     return best
 
 
-def best_case(price: CostCurve, most: int, draft_seconds: Callable[[int], float]) -> float:
-    """The speed-up of a chain of 1..most tokens over nothing drafted if every token were accepted: at most 1 where no
-    acceptance can make it pay.
-
-    Args:
-        draft_seconds: time of drafting n tokens.
-    """
-    return max(price.at(1) * (1 + n) / (price.at(1 + n) + draft_seconds(n)) for n in range(1, most + 1))
-
-
 @dataclass(frozen=True, slots=True)
 class BreakEven:
     """Whether rounds of a run pay.
@@ -96,11 +86,6 @@ class BreakEven:
 
     needs: float
     makes: float
-
-    @property
-    def pays(self) -> bool:
-        """Whether rounds make at least as many tokens as they need."""
-        return self.makes >= self.needs
 
     @property
     def speed_up(self) -> float:

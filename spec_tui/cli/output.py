@@ -49,7 +49,7 @@ def summary(run: RunState) -> str:
         f"forwards {m.target_forwards}{length}, drafted {m.drafted}, accepted {m.accepted}{rate}",
     ]
     if (even := m.break_even) is not None and m.drafted:
-        pays = "pays" if even.pays else "does not pay"
+        pays = "pays" if even.speed_up >= 1 else "does not pay"
         lines.append(
             f"{pays}: a round needs {even.needs:.2f} tokens and makes {even.makes:.2f} (x{even.speed_up:.2f})"
         )

@@ -18,7 +18,7 @@ from spec_tui.session.chat_session import PURPOSES, ChatSession, Turn
 from spec_tui.session.datastore_jobs import DatastoreJob
 from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.settings import changed, sampling_words
-from spec_tui.tui.widgets.strip_panel import Row, Span, bar
+from spec_tui.tui.widgets.strip_panel import Row, Span, gauge
 from spec_tui.tui.widgets.transcript import Transcript
 
 TOO_SMALL = "Please enlarge the window to at least 60 × 16,\nor use spec-tui run for plain output.\n\nctrl+q leaves."
@@ -32,11 +32,6 @@ itself. Every token tells its fate: drafted and accepted, corrected by the model
 esc leaves the prompt; then the arrow keys go from token to token and enter tells why it is there.
 There v changes the colours; anywhere F7 measures plain decoding to compare with, F6 audits the answer, ctrl+e \
 changes the engine, F1 has all keys."""
-
-
-def welcome(session: ChatSession) -> str:
-    """What stands where the conversation will be."""
-    return WELCOME
 
 
 def model(session: ChatSession) -> str:
@@ -131,9 +126,8 @@ def _playback(client: ReplayClient) -> Row:
     else:
         state = [(" ▶ ", "good"), ("playing", "text")] if client.clock.playing else [(" ‖ ", "warn"), ("held", "text")]
         speed = f" {speed_words(client.clock.speed)}"
-    filled = bar(seconds / length if length else 1.0, 20)
     which = f" · run {client.number + 1} of {len(client.runs)}" if len(client.runs) > 1 else ""
-    return [*state, (f"{speed}  ", "text"), (filled, "bar"), ("·" * (20 - len(filled)), "track"),
+    return [*state, (f"{speed}  ", "text"), *gauge(seconds / length if length else 1.0, 20),
             (f" {seconds:.2f} of {length:.2f} s{which}", "muted")]
 
 
@@ -169,10 +163,8 @@ def _more(message: str) -> Row:
 
 def _auditing(session: ChatSession) -> Row:
     which = "the answer" if session.auditing == len(session.turns) - 1 else f"answer {session.auditing + 1}"
-    filled = bar(session.audit_done, 12)
-    return [(" ● ", "warn"), (f"auditing {which} against the target  ", "text"), (filled, "bar"),
-            ("·" * (12 - len(filled)), "track"), (f" {session.audit_done * 100:>3.0f} %", "muted"),
-            ("  esc stops", "muted")]
+    return [(" ● ", "warn"), (f"auditing {which} against the target  ", "text"), *gauge(session.audit_done, 12),
+            (f" {session.audit_done * 100:>3.0f} %", "muted"), ("  esc stops", "muted")]
 
 
 def _building(work: DatastoreJob) -> Row:
@@ -200,9 +192,7 @@ def _loading(session: ChatSession) -> Row:
         waits, width = "", 6  # bytes, rate and time left shall be read at 80 columns
     row: list[Span] = [(" ◌ ", "warn"), (waits, "muted"), (stage, "text")]
     if event is not None and event.done is not None:
-        filled = bar(event.done, width)
-        row += [("  ", "text"), (filled, "bar"), ("·" * (width - len(filled)), "track")]
-        row.append((f" {event.done * 100:>3.0f} %", "muted"))
+        row += [("  ", "text"), *gauge(event.done, width), (f" {event.done * 100:>3.0f} %", "muted")]
     if session.downloading:
         row.append(("  esc takes your prompt back" if session.queued is not None else "  esc stops", "muted"))
     return row

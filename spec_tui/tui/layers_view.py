@@ -26,7 +26,6 @@ class LayersView:
         engine: id of the engine of the next answer.
         used: the layers as the answer shown (or else the last measurement) had them; None where nothing was measured.
         planned: the same with the rules of the next answer applied to the same cosines; None where its engine has none.
-        alpha, m, n: the rules of the next answer; None where a rule is off.
         payoff: what leaving out layers did in the run shown.
         speed: of the run shown, times as fast as autoregressive decoding: measured, else implied by t(n).
         sure: whether ``speed`` was measured against the baseline, or the run keeps to t(n).
@@ -35,9 +34,6 @@ class LayersView:
     engine: str = ""
     used: Layers | None = None
     planned: Layers | None = None
-    alpha: float | None = None
-    m: int | None = None
-    n: int | None = None
     payoff: Payoff | None = None
     speed: float | None = None
     sure: bool = True
@@ -75,13 +71,13 @@ def look(
     by = used if used is not None and used.attention_cosine else last
     fits = by is not None and (used is None or len(by.attention) == len(used.attention))
     planned = plan(by, options) if fits and has_rules(engine) else None
-    rules = planned or used or Layers((), ())
     found, m = None, run.metrics
     if run.started is not None and drafts_itself(run.started.engine):
         found = payoff(m, run.rounds)
     implied = m.break_even.speed_up if found and m.break_even else None
-    return LayersView(engine, used, planned, rules.alpha, rules.m, rules.n, found, implied if ratio is None else ratio,
-                ratio is not None or not off(m.verify_scale or 1.0))
+    return LayersView(engine=engine, used=used, planned=planned, payoff=found,
+                      speed=implied if ratio is None else ratio,
+                      sure=ratio is not None or not off(m.verify_scale or 1.0))
 
 
 def plan(layers: Layers, options: Mapping[str, Any]) -> Layers:

@@ -206,5 +206,4 @@ def test_times_are_learned_only_where_the_text_cannot_depend_on_them():
 
 
 def test_break_even():
-    assert BreakEven(1.7, 2.3).pays and not BreakEven(1.7, 1.6).pays
     assert BreakEven(2.0, 3.0).speed_up == 1.5

@@ -106,7 +106,7 @@ def test_many_layers_fit_with_their_plot_and_the_verdict(count, size):
 
 
 def test_which_rule_left_it_out_and_which_layers_stay():
-    out = flat(LayersView("admg", USED, alpha=0.985, m=3, n=2), 51, 14)
+    out = flat(LayersView("admg", USED), 51, 14)
     assert rowed(out, "attn").split() == ["■■", "■■", "i·", "c·", "c·", "i·", "■■", "■■", "i·", "c·", "▣▣", "▣▣"]
     assert rowed(out, "MLP").split() == ["■■", "■■", "i·"] * 3 + ["■■", "▣▣", "▣▣"]
     assert "α 0.985  m 3  n 2" in out[0]
@@ -117,7 +117,7 @@ def test_which_rule_left_it_out_and_which_layers_stay():
 
 def test_a_preview_shows_what_goes_and_what_comes_back():
     planned = some_layers("...b..i.....", "...i..i.....", alpha=0.97, m=4, n=4)
-    look = LayersView("admg", USED, planned, 0.97, 4, 4)
+    look = LayersView("admg", USED, planned)
     assert look.changes
     out = flat(look)
     assert rowed(out, "attn").split()[2:7] == ["□□", "b·", "□□", "□□", "I·"]
@@ -170,7 +170,7 @@ def test_a_search_is_no_rule():
 
 
 def test_what_rules_left_out_is_not_called_a_fixed_set_before_one_was_used():
-    head = flat(LayersView("draft-verify", USED, alpha=0.985, m=3, n=2))[0]
+    head = flat(LayersView("draft-verify", USED))[0]
     assert head.endswith("α 0.985  m 3  n 2  next: a fixed set ")
 
 

@@ -9,7 +9,7 @@ from operator import mul
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.cost.budget import LEVELS, BudgetChoice, kind_of
-from engines.cost.curve import best_case
+from engines.cost.speedup_model import SpeedupModel
 from engines.errors import UsageProblem
 from engines.methods.draft_model import DraftNote
 from engines.methods.drafter import Drafter, Resources
@@ -47,7 +47,7 @@ class DraftModel(Drafter):
             return ""
         tree = self.shape == "tree"
         each = price.at(self.top_k if tree else 1)
-        best = best_case(budget.price, self.depth if tree else self.num_tokens, lambda n: price.at(1) + (n - 1) * each)
+        best = SpeedupModel(budget.price, price.at(1), each, most=self.depth if tree else self.num_tokens).at_best
         if best > 1:
             return ""
         share = price.at(1) / budget.price.at(1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
-from engines.cost.curve import best_case
+from engines.cost.speedup_model import SpeedupModel
 from engines.methods.drafter import Drafter, Resources
 from engines.methods.notes import Note, labelled
 from engines.methods.options import Option
@@ -127,7 +127,9 @@ class SelfDraft(Drafter):
 
     def remark(self) -> str:
         budget, each = self.resources.budget, self._pace.each
-        if budget is None or not each or (best := best_case(budget.price, self.num_tokens, lambda n: n * each)) > 1:
+        if budget is None or not each:
+            return ""
+        if (best := SpeedupModel(budget.price, each, each, most=self.num_tokens).at_best) > 1:
             return ""
         return (
             f"drafting cannot pay with what was left out so far: a draft forward took {each / budget.price.at(1):.0%}"

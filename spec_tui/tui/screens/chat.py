@@ -149,7 +149,7 @@ class ChatScreen(HasActions, Screen):
         self._draw_status()
         self._draw_legend()
         self._draw_notice()
-        self.transcript.welcome = words.welcome(self.session)
+        self.transcript.welcome = words.WELCOME
 
     def _draw_text(self, happened: set[Happening]) -> None:
         session, transcript = self.session, self.transcript

@@ -10,6 +10,7 @@ from textwrap import wrap
 
 from engines.methods import drafts_itself, known, with_rules
 from engines.methods.shared.payoff import Payoff
+from engines.report.events import Layers
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.layers_view import LayersView
 from spec_tui.tui.price_words import style_of
@@ -257,7 +258,8 @@ def counts(look: LayersView, width: int) -> str:
 
 
 def _title(look: LayersView) -> str:
-    values = (("α", look.alpha), ("m", look.m), ("n", look.n))
+    rules = look.shown or Layers((), ())
+    values = (("α", rules.alpha), ("m", rules.m), ("n", rules.n))
     words = "  ".join(f"{name} {value:g}" for name, value in values if value is not None)
     if drafts_itself(look.engine) and not known(look.engine).layer_rules:
         # the cells may still be those of an answer by rules

@@ -13,7 +13,7 @@ from spec_tui.present.token_styles import SOURCES, proposer, spans
 from spec_tui.session.chat_session import Baseline
 from spec_tui.tui.price_words import SpeedEstimate, break_even, style_of
 from spec_tui.tui.widgets.price_panel import cost_plot, cost_top, of_curve, this_round
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, title_row
+from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, gauge, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 
 DEPTHS = 5  # depths shown where there is little room
@@ -125,11 +125,8 @@ class SpeedPanel(StripPanel, can_focus=True):
         for d in range(shown):
             tried, kept = m.depth_tried[d], m.depth_accepted[d] if d < len(m.depth_accepted) else 0
             share = kept / tried if tried else None
-            filled = bar(share or 0.0, length)
-            out.append([
-                (f"  {d + 1:>2} ", "muted"), (filled, "bar"), ("·" * (length - len(filled)), "track"),
-                (f" {percent(share)}", "text"), (f" {kept:>4}/{tried:<4}", "muted"),
-            ])
+            out.append([(f"  {d + 1:>2} ", "muted"), *gauge(share or 0.0, length), (f" {percent(share)}", "text"),
+                        (f" {kept:>4}/{tried:<4}", "muted")])
         if not shown:
             out.append([("   nothing drafted", "muted")])
         elif shown < len(m.depth_tried):
@@ -151,11 +148,8 @@ class SpeedPanel(StripPanel, can_focus=True):
         for name, seconds in (("draft", m.draft_seconds), ("verify", m.verify_seconds), ("other", m.other_seconds)):
             share = seconds / total if total else 0.0
             mean = seconds / rounds * 1000 if rounds else None
-            filled = bar(share, length)
-            out.append([
-                (f"  {name:<7}", "muted"), (filled, "bar"), ("·" * (length - len(filled)), "track"),
-                (f" {number(mean, 7, 2)} ms", "text"), (f" {percent(share if total else None)}", "muted"),
-            ])
+            out.append([(f"  {name:<7}", "muted"), *gauge(share, length), (f" {number(mean, 7, 2)} ms", "text"),
+                        (f" {percent(share if total else None)}", "muted")])
         return out
 
     def _sources(self, width: int, room: int) -> list[Row]:
@@ -165,12 +159,9 @@ class SpeedPanel(StripPanel, can_focus=True):
         length = max(6, width - 24)
         for source in SOURCES:
             if count := counts.get(source, 0):
-                filled, words = bar(count / total, length), proposer(source, self._run)
-                name = "retrieval" if source == "retrieval" else source
-                out.append([
-                    ("  ", "text"), (words, f"by-{name}"), (" " * (15 - len(words)), "text"), (filled, "bar"),
-                    ("·" * (length - len(filled)), "track"), (f" {percent(count / total)}", "text"),
-                ])
+                words = proposer(source, self._run)
+                out.append([("  ", "text"), (words, f"by-{source}"), (" " * (15 - len(words)), "text"),
+                            *gauge(count / total, length), (f" {percent(count / total)}", "text")])
         return out + [[("", "text")]] * (room - len(out))
 
     def _gains(self, width: int, room: int) -> list[Row]:

@@ -103,13 +103,15 @@ class StripPanel(Inked):
 class Lines(StripPanel):
     """Rows given from outside."""
 
+    _given: Sequence[Row] = ()
+
     def show(self, *rows: Row) -> None:
         """Show these."""
-        self._given = list(rows)
+        self._given = rows
         self.update_rows()
 
     def rows(self, width: int, height: int) -> list[Row]:
-        return [clip(row, width) for row in getattr(self, "_given", [])]
+        return [clip(row, width) for row in self._given]
 
 
 class Sides(StripPanel):
@@ -119,6 +121,8 @@ class Sides(StripPanel):
     """
 
     heads = ""
+    _left: Row = ()
+    _right: Row = ()
 
     @property
     def titled_focus(self) -> bool:
@@ -131,17 +135,13 @@ class Sides(StripPanel):
         self.update_rows()
 
     def rows(self, width: int, height: int) -> list[Row]:
-        left, right = getattr(self, "_left", ()), getattr(self, "_right", ())
-        if not right:
-            return [clip(left, width)]
-        room = width - size(left) - size(right)
-        if room < 1:
+        left, right = self._left, self._right
+        if right and size(left) + size(right) >= width:
             kept = width - size(right) - 2
-            if kept < 12:
-                return [clip(right, width)]
-            left = clip(left, kept)
-            room = width - size(left) - size(right)
-        return [[*left, (" " * room, "text"), *right]]
+            left = clip(left, kept) if kept >= 12 else ()
+        if not right or not left:
+            return [clip(left or right, width)]
+        return [[*left, (" " * (width - size(left) - size(right)), "text"), *right]]
 
 
 class Divider(StripPanel):
@@ -168,12 +168,8 @@ def title_row(width: int, title: str, state: str = "") -> Row:
     room = width - cells(title) - cells(state) - (3 if state else 2)
     if room < 1 and state:
         return title_row(width, title)
-    row: list[Span] = [(title, "title"), (" ", "text"), ("─" * max(0, room), "rule")]
-    if state:
-        row += [(" ", "text"), (state, "muted"), (" ", "text")]
-    else:
-        row.append((" ", "text"))
-    return row
+    end = [(state, "muted"), (" ", "text")] if state else []
+    return [(title, "title"), (" ", "text"), ("─" * max(0, room), "rule"), (" ", "text"), *end]
 
 
 def fit(text: str, width: int, right: bool = False) -> str:
@@ -192,6 +188,12 @@ def bar(share: float, width: int) -> str:
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     full, rest = divmod(eighths, 8)
     return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+
+
+def gauge(share: float, width: int) -> list[Span]:
+    """A bar on a track of this width."""
+    filled = bar(share, width)
+    return [(filled, "bar"), ("·" * (width - len(filled)), "track")]
 
 
 def size(row: Row) -> int:
