@@ -18,12 +18,20 @@ from engines.bench.published import Figure
 from engines.bench.suite import Case
 from engines.folders import model_label
 from engines.hub.download_progress import in_bytes
-from engines.race.interval import METHOD, MedianInterval
+from engines.race.interval import MedianInterval
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun
 from engines.report import encoding
-from spec_tui.export.race_files import NO_RUNS, draft_rows, lane_object, pair_objects, run_row, speed_rows
-from spec_tui.present.race_text import MEMORY, disturbance_sentence, interval_meaning, pairs_summary, remarks
+from spec_tui.export.race_files import NO_RUNS, lane_object, outcome_object, run_row, speed_rows
+from spec_tui.present.race_text import (
+    COLUMNS,
+    MEMORY,
+    disturbance_sentence,
+    figure_rows,
+    interval_meaning,
+    pairs_summary,
+    remarks,
+)
 from spec_tui.present.tables import (
     WIDTH,
     Rows,
@@ -64,25 +72,28 @@ class Report:
 
 def table(report: Report) -> str:
     """For people: as wide as the terminal, at least 80 columns; 80 in a pipe."""
-    if not report.results.complete:
-        return ""
     width = max(WIDTH, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0)
-    parts = as_text(tables(report, number), report.labels, notes(report), width), _elsewhere(report, as_text, (), width)
-    return "\n\n".join(filter(None, parts))
+    return _document(report, number, lambda rows, said, labels=(): as_text(rows, labels, said, width))
 
 
 def markdown(report: Report) -> str:
     """The same as Markdown, with the intervals of every task."""
+    return _document(report, _with_interval, lambda rows, said, labels=(): as_markdown(rows, said))
+
+
+def _document(report: Report, cell: Callable[[MedianInterval | None, int], str], write: Callable[..., str]) -> str:
+    """Our tables with their notes, then the papers' figures with theirs; "" where no run is complete."""
     if not report.results.complete:
         return ""
-    parts = as_markdown(tables(report, _with_interval), notes(report)), _elsewhere(report, as_markdown)
-    return "\n\n".join(filter(None, parts))
+    ours = write(tables(report, cell), notes(report), report.labels)
+    rows, captions = _published(report)
+    return f"{ours}\n\n{write([rows], captions)}" if len(rows) > 1 else ours
 
 
 def tables(report: Report, cell: Callable[[MedianInterval | None, int], str]) -> list[Rows]:
     """Rows of cells, the header first: overall; drafts; by task; generate. ``cell`` writes a number of a task."""
     s = report.results
-    found = [_speed(report), draft_rows(report.named(s.own))]
+    found = [_speed(report), figure_rows(COLUMNS[4:], report.named(s.own), report.asked.baseline)]
     if len(s.tasks) > 1:
         baseline = s.started.baseline, methods.baseline().id
         found += [_rates_by_task(report, cell), _ratios_by_task(report, cell, *baseline)]
@@ -96,7 +107,7 @@ def tables(report: Report, cell: Callable[[MedianInterval | None, int], str]) ->
 def _speed(report: Report) -> Rows:
     """Our lanes overall: as in a race, and over generate."""
     s = report.results
-    rows = speed_rows(report.named(s.own), report.labels[report.asked.baseline])
+    rows = speed_rows(report.named(s.own), report.asked)
     if not s.generate_lanes:
         return rows
     more = [["x generate", "interval", "x whole run", "interval"]]
@@ -147,14 +158,8 @@ def _generate_rows(report: Report) -> Rows:
     return rows
 
 
-def _elsewhere(report: Report, write: Callable[..., str], *more: Any) -> str:
-    """The papers' figures in a table of their own, its caption below it."""
-    rows = _published(report)
-    return write([rows], *more[:1], captions(report), *more[1:]) if len(rows) > 1 else ""
-
-
-def _published(report: Report) -> Rows:
-    """The papers' figures of the engines that ran, and ours beside them."""
+def _published(report: Report) -> tuple[Rows, list[str]]:
+    """The papers' figures of the engines that ran, and ours beside them; what they are, and where they are from."""
     figures = published.of(lane.engine for lane in report.asked.lanes)
     sources = published.sources(figures)
     rows = [["published elsewhere", "there", "here", "model", "data", "source"]]
@@ -162,7 +167,8 @@ def _published(report: Report) -> Rows:
         name = f"{f.engine}, {f.variant}" if f.variant else f.engine
         here = _value(f.measure, _here(report, f))
         rows.append([name, _value(f.measure, f.value), here, f.model, f.data, f"[{sources.index(f.where) + 1}]"])
-    return rows
+    return rows, [f"published elsewhere: {published.CAPTION}; tau and MAR are those of the glossary",
+                  *(f"[{n}] {source}" for n, source in enumerate(sources, 1))]
 
 
 def _here(report: Report, figure: Figure) -> float | None:
@@ -189,7 +195,7 @@ def _value(measure: str, value: float | None) -> str:
 
 def as_object(report: Report) -> dict[str, Any]:
     """Everything, as plain JSON data."""
-    s, asked, disturbed = report.results, report.asked, report.results.disturbance()
+    s, asked = report.results, report.asked
     request = asked.request
     return {
         "schema": SCHEMA,
@@ -198,17 +204,10 @@ def as_object(report: Report) -> dict[str, Any]:
                   "questions": len(s.suite.cases)},
         "asked": {name: getattr(request, name) for name in
                   ("max_new_tokens", "temperature", "top_p", "top_k", "seed", "law", "raw")},
-        "repeats": asked.repeats,
-        "baseline": report.labels[asked.baseline],
-        "finish_reason": s.finished.reason if s.finished else "cancelled",
         "left_out": report.left_out,
         "lanes": [_lane(report, lane) for lane in s.own],
         "generate": [_lane(report, lane) for lane in s.generate_lanes],
-        "intervals": METHOD,
-        "memory": MEMORY,
-        "pairs": pair_objects(s, asked),
-        "other_cores": disturbed.other_cores,
-        "waited": disturbed.waited,
+        **outcome_object(s, asked),
         "rounds_on_fewer_threads": s.on_fewer_threads / s.rounds if s.rounds else None,
         "published": {"note": published.CAPTION, "figures": [
             encoding.plain(figure) | {"here": _here(report, figure)} for figure in
@@ -294,13 +293,6 @@ def notes(report: Report) -> list[str]:
     said += [*remarks(s, report.labels), *_texts(report)]
     said += [interval_meaning(f.rate for f in figures), f"memory: {MEMORY}"]
     return [sentence for sentence in (*said, disturbance_sentence(s.disturbance()), _fewer_threads(report)) if sentence]
-
-
-def captions(report: Report) -> list[str]:
-    """What the published figures are, and where they are from."""
-    sources = published.sources(published.of(lane.engine for lane in report.asked.lanes))
-    return [f"published elsewhere: {published.CAPTION}; tau and MAR are those of the glossary",
-            *(f"[{n}] {source}" for n, source in enumerate(sources, 1))]
 
 
 def _asked(report: Report) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,8 @@ from engines.race.result import LaneFigures, LaneRun, RaceResult
 from engines.report import encoding
 from engines.report.metrics import run_object
 from engines.report.traces import TraceWriter
-from spec_tui.present.race_text import MEMORY, notes
-from spec_tui.present.tables import (
-    Rows,
-    as_csv,
-    as_markdown,
-    as_text,
-    interval,
-    length,
-    memory,
-    milliseconds,
-    number,
-    share,
-)
+from spec_tui.present.race_text import COLUMNS, MEMORY, figure_rows, notes
+from spec_tui.present.tables import Rows, as_csv, as_markdown, as_text, share
 from spec_tui.present.text import one_line, sanitise
 from spec_tui.session.recorded_race import trace_name
 
@@ -45,27 +35,13 @@ def tables(result: RaceResult, asked: Race) -> list[Rows]:
     """Speed; drafts; acceptance by depth, where something was drafted."""
     lanes = list(zip(asked.labels, result.figures()))
     depths = depth_rows(lanes)
-    return [speed_rows(lanes, asked.labels[asked.baseline]), draft_rows(lanes)] + ([depths] if len(depths) > 1 else [])
+    return [speed_rows(lanes, asked), figure_rows(COLUMNS[4:], lanes, asked.baseline)] + [depths] * (len(depths) > 1)
 
 
-def speed_rows(lanes: Lanes, baseline: str) -> Rows:
-    """Tokens/s, and speed-ups over the lane with the label ``baseline``."""
-    rows = [["lane", "tokens/s", "interval", f"x {one_line(baseline, 14)}", "interval"]]
-    for label, figures in lanes:
-        rate, up = figures.rate, figures.speed_up
-        known = "1.00" if label == baseline and rate else number(up, 2)
-        rows.append([label, number(rate, 1), interval(rate), known, interval(up, 2)])
-    return rows
-
-
-def draft_rows(lanes: Lanes) -> Rows:
-    """What became of drafts, and what a lane takes."""
-    rows = [["lane", "accepted", "of path", "M", "TTFT", "memory"]]
-    for label, figures in lanes:
-        m = figures.metrics
-        shares = share(m.acceptance_rate), share(m.path_acceptance)
-        rows.append([label, *shares, length(m.mean_generated_length), milliseconds(figures.ttft),
-                     memory(figures.memory)])
+def speed_rows(lanes: Lanes, asked: Race) -> Rows:
+    """Tokens/s, and speed-ups over the baseline, which its heading names."""
+    rows = figure_rows(COLUMNS[:4], lanes, asked.baseline)
+    rows[0][3] = f"x {one_line(asked.labels[asked.baseline], 14)}"
     return rows
 
 
@@ -81,30 +57,31 @@ def depth_rows(lanes: Lanes) -> Rows:
 
 def as_object(result: RaceResult, asked: Race) -> dict[str, Any]:
     """Everything, as plain JSON data."""
-    disturbed = result.disturbance()
     return {
         "prompts": result.started.prompts if result.started else 0,
-        "repeats": asked.repeats,
-        "baseline": asked.labels[asked.baseline],
-        "finish_reason": result.finished.reason if result.finished else "cancelled",
         "lanes": [lane_object(figures, asked) for figures in result.figures()],
-        "intervals": METHOD,
-        "memory": MEMORY,
-        "pairs": pair_objects(result, asked),
-        "other_cores": disturbed.other_cores,
-        "waited": disturbed.waited,
+        **outcome_object(result, asked),
         "notes": notes(result, asked.labels),
         "runs": [_run(run, asked) for run in result.complete],
     }
 
 
-def pair_objects(result: RaceResult, asked: Race) -> list[dict[str, Any]]:
-    """The texts of each pair of lanes, by label."""
-    names = asked.labels
-    return [
-        {**encoding.plain(p), "first": names[p.first], "second": names[p.second], "bugs": [names[n] for n in p.bugs]}
-        for p in result.pairs
-    ]
+def outcome_object(result: RaceResult, asked: Race) -> dict[str, Any]:
+    """How a race or a benchmark ended, the texts of each pair of lanes by label, and what else the machine did."""
+    names, disturbed = asked.labels, result.disturbance()
+    return {
+        "repeats": asked.repeats,
+        "baseline": names[asked.baseline],
+        "finish_reason": result.finished.reason if result.finished else "cancelled",
+        "intervals": METHOD,
+        "memory": MEMORY,
+        "pairs": [
+            encoding.plain(p) | {"first": names[p.first], "second": names[p.second], "bugs": [names[n] for n in p.bugs]}
+            for p in result.pairs
+        ],
+        "other_cores": disturbed.other_cores,
+        "waited": disturbed.waited,
+    }
 
 
 def lane_object(figures: LaneFigures, asked: Race) -> dict[str, Any]:
@@ -131,24 +108,21 @@ def _run(run: LaneRun, asked: Race) -> dict[str, Any]:
     made = run_object(run.state.started, run.state.metrics, end.tokens, end.text, end.reason)
     if asked.audit or audited:
         made["audit"] = encoding.plain(audited) if audited else None
-    return {**_place(run, asked), **_around(run), "run": made}
+    return _around(run, asked) | {"run": made}
 
 
 def run_row(run: LaneRun, asked: Race) -> dict[str, Any]:
     """A complete run as a row."""
     stats = {k: v for k, v in run.state.metrics.stats().items() if k != "match_lengths"}
     ends = {"engine": run.state.started.engine, "finish_reason": run.state.finished.reason}
-    return {**_place(run, asked), **ends, **_around(run), **stats}
+    return _around(run, asked) | ends | stats
 
 
-def _place(run: LaneRun, asked: Race) -> dict[str, Any]:
-    return {"lane": sanitise(asked.labels[run.lane]), "repeat": run.repeat, "prompt": run.prompt}
-
-
-def _around(run: LaneRun) -> dict[str, Any]:
-    """What was measured around a run; the ``other_seconds`` in its numbers are the loop's."""
+def _around(run: LaneRun, asked: Race) -> dict[str, Any]:
+    """Which run it is, and what was measured around it; the ``other_seconds`` in its numbers are the loop's."""
     end = run.measured
     return {
+        "lane": sanitise(asked.labels[run.lane]), "repeat": run.repeat, "prompt": run.prompt,
         "ttft_seconds": run.ttft, "wall_seconds": end.seconds, "memory_bytes": end.memory,
         "other_programs_seconds": end.other_seconds, "waited_seconds": end.waited_seconds,
     }
@@ -216,11 +190,6 @@ def _folder(parent: Path | None) -> Path:
 
         parent = user_documents_path()
     name = f"spec-tui-race-{datetime.now():%Y%m%d-%H%M%S}"
-    for attempt in range(1000):
-        folder = parent / (f"{name}-{attempt}" if attempt else name)
-        try:
-            folder.mkdir(parents=True)
-            return folder
-        except FileExistsError:
-            continue
-    raise FileExistsError(f"too many folders named {name}")
+    folder = next(f for n in count() if not (f := parent / (f"{name}-{n}" if n else name)).exists())
+    folder.mkdir(parents=True)
+    return folder

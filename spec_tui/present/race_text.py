@@ -2,33 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from engines.race.events import Compared
 from engines.race.interval import WANTED, MedianInterval
-from engines.race.result import Disturbance, RaceResult
+from engines.race.result import Disturbance, LaneFigures, RaceResult
 from engines.report.events import Failed
+from spec_tui.present.tables import Rows, interval, length, memory, milliseconds, number, share
 from spec_tui.present.text import lossy
 
 NOT_COMPARABLE = "live: drawing took time from the lanes, so these numbers are not comparable"
 MEMORY = "weights and KV rows, computed; datastores not included"
 
-_BADGES = {
-    "same": ("✓ same text", "good"), "tie": ("≈ tie at {at}", "warn"), "BUG": ("✗ BUG, differs at {at}", "bad"),
-    "by design": ("≠ differs at {at}", "warn"), "unchecked": ("? differs at {at}", "warn"),
+_FOUND = {
+    "same": ("✓", "good", "same text", ""),
+    "tie": ("≈", "warn", "tie", "and both tokens are the target's choice within rounding"),
+    "BUG": ("✗", "bad", "BUG, differs", "and rounding does not explain it"),
+    "by design": ("≠", "warn", "differs", "as they may: random draws or a lossy law decide here"),
+    "unchecked": ("?", "warn", "differs", "and no audit says why"),
 }
-_MEANINGS = {
-    "tie": "and both tokens are the target's choice within rounding",
-    "BUG": "and rounding does not explain it",
-    "by design": "as they may: random draws or a lossy law decide here",
-    "unchecked": "and no audit says why",
-}
+"""By how two texts compare: a mark, its style, a few words, and what it means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: heading, width, its cell, what it sorts by (greatest first; None where it does not), and how early it
+    goes where there is no room."""
+
+    title: str
+    width: int
+    cell: Callable[[LaneFigures, int], str]
+    key: Callable[[LaneFigures], float | None] | None = None
+    needed: int = 0
+
+
+def _rate(f: LaneFigures) -> float | None:
+    return f.rate.median if f.rate else None
+
+
+def _up(f: LaneFigures, base: int) -> str:
+    return "1.00" if f.lane == base and f.rate else number(f.speed_up, 2)
+
+
+def _low(value: float | None) -> float | None:
+    """So that the least comes first."""
+    return None if value is None else -value
+
+
+COLUMNS = (
+    Column("tokens/s", 9, lambda f, _: number(f.rate, 1), _rate),
+    Column("interval", 15, lambda f, _: interval(f.rate), None, 1),
+    Column("×", 6, _up),
+    Column("interval", 11, lambda f, _: interval(f.speed_up, 2), None, 5),
+    Column("accepted", 10, lambda f, _: share(f.metrics.acceptance_rate), lambda f: f.metrics.acceptance_rate, 2),
+    Column("of path", 9, lambda f, _: share(f.metrics.path_acceptance), lambda f: f.metrics.path_acceptance, 6),
+    Column("M", 6, lambda f, _: length(f.metrics.mean_generated_length), lambda f: f.metrics.mean_generated_length),
+    Column("TTFT", 8, lambda f, _: milliseconds(f.ttft), lambda f: _low(f.ttft), 3),
+    Column("memory", 9, lambda f, _: memory(f.memory), lambda f: _low(f.memory), 4),
+)
+
+
+def figure_rows(columns: Sequence[Column], lanes: Iterable[tuple[str, LaneFigures]], base: int) -> Rows:
+    """A table of these columns, the header first; ``base``: the lane that speed-ups are measured against."""
+    return [["lane", *(column.title for column in columns)],
+            *([label, *(column.cell(f, base) for column in columns)] for label, f in lanes)]
+
+
+def pair_mark(pair: Compared) -> tuple[str, str]:
+    """How two texts compare, in a cell, and its style."""
+    mark, style = _FOUND[pair.verdict][:2]
+    return mark if pair.at is None else f"{mark} {pair.at}", style
 
 
 def pair_badge(pair: Compared) -> tuple[str, str]:
-    """How two texts compare, in a few words, and the style it is shown in."""
-    words, style = _BADGES[pair.verdict]
-    return words.format(at=pair.at), style
+    """The same in a few words."""
+    mark, style, words, _ = _FOUND[pair.verdict]
+    return f"{mark} {words}" + ("" if pair.at is None else f" at {pair.at}"), style
 
 
 def pair_sentence(pair: Compared, labels: Sequence[str]) -> str:
@@ -38,7 +88,7 @@ def pair_sentence(pair: Compared, labels: Sequence[str]) -> str:
     if pair.verdict == "same":
         return f"{first} and {second} write the same text{blamed}"
     who = f"{first} differs between its repeats" if pair.first == pair.second else f"{first} and {second} differ"
-    return f"{who}, first at token {pair.at}, {_MEANINGS[pair.verdict]}{blamed}"
+    return f"{who}, first at token {pair.at}, {_FOUND[pair.verdict][3]}{blamed}"
 
 
 def pairs_summary(pairs: Iterable[Compared], labels: Sequence[str]) -> list[str]:

@@ -66,13 +66,9 @@ class RaceState:
         if isinstance(event, Auditing):
             self.auditing = event.done
         elif isinstance(event, Failed):
-            self.fail(event)
+            self.problem = event
         else:
             self.result.add(event)
-
-    def fail(self, problem: Failed) -> None:
-        """The race ends here: the engine failed, or is gone."""
-        self.problem = problem
 
     @property
     def at(self) -> LaneStarted | None:

@@ -225,7 +225,7 @@ class RaceController:
             self.race.add(event)
         if not client.alive and (self.running or self.race.problem in arrived):
             problem = self.race.problem  # the client says how it ended, but not the way out from here
-            self.race.fail(replace(problem, hint=f"{problem.hint}: {GONE.hint}") if problem else GONE)
+            self.race.problem = replace(problem, hint=f"{problem.hint}: {GONE.hint}") if problem else GONE
         if not self.running:
             self._start_replay()
             if self.race.asked.live and self.replay is not None:

@@ -10,7 +10,7 @@ from engines.hub.download_progress import in_bytes
 from engines.laws import DEFAULT, LAWS
 from engines.race.events import Compared
 from engines.race.lanes import Lane
-from engines.race.result import LaneFigures
+from engines.report.metrics import Metrics
 from engines.report.run_state import RunState
 from spec_tui.present.playback import speed_words
 from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sentence
@@ -19,7 +19,7 @@ from spec_tui.present.token_styles import spans
 from spec_tui.session.race_state import RaceState
 from spec_tui.session.settings import changed
 from spec_tui.tui import chat_words as words
-from spec_tui.tui.race_controller import Moment, RaceController, missing
+from spec_tui.tui.race_controller import RaceController, missing
 from spec_tui.tui.widgets.race_lanes import LaneView, filled
 from spec_tui.tui.widgets.strip_panel import Row
 
@@ -46,7 +46,13 @@ def _view(controller: RaceController, number: int, lane: Lane, label: str) -> La
     started = moment.whole.started
     lossy = lossy or (started is not None and not started.lossless)
     over = controller.replay is not None and controller.replay.clock.over
-    numbers = _medians(race.figures()[number], number == race.asked.baseline) if over else _so_far(moment)
+    if over:
+        f = race.figures()[number]
+        up = 1.0 if number == race.asked.baseline and f.rate else f.speed_up.median if f.speed_up else None
+        numbers = _numbers(f.metrics, f.ttft, f.rate.median if f.rate else None, up, f.memory)
+    else:
+        m, prefilled = moment.now.metrics, moment.now.prefilled
+        numbers = _numbers(m, prefilled.seconds if prefilled is not None else None, m.tokens_per_second)
     failed = race.progress(number) == "failed"
     pair = controller.differing
     marked = pair.at if pair is not None and number in (pair.first, pair.second) else None
@@ -74,25 +80,13 @@ def _about(controller: RaceController, lane: Lane, number: int) -> tuple[str, ..
     return tuple(filter(None, [f"✗ {reason}" if reason else "", *parts]))
 
 
-def _so_far(moment: Moment) -> tuple[str, ...]:
-    """The numbers of a run up to a moment, by its own clock."""
-    m, run = moment.now.metrics, moment.now
-    ttft = run.prefilled.seconds if run.prefilled is not None else None
-    return _numbers(m.tokens_per_second, None, m.acceptance_rate, m.mean_generated_length, ttft, None)
-
-
-def _medians(f: LaneFigures, baseline: bool) -> tuple[str, ...]:
-    """A lane's numbers over all its runs."""
-    up = 1.0 if baseline and f.rate else f.speed_up.median if f.speed_up else None
-    m = f.metrics
-    return _numbers(f.rate.median if f.rate else None, up, m.acceptance_rate, m.mean_generated_length, f.ttft, f.memory)
-
-
-def _numbers(rate: float | None, up: float | None, accepted: float | None, length: float | None, ttft: float | None,
-             memory: int | None) -> tuple[str, ...]:
+def _numbers(m: Metrics, ttft: float | None, rate: float | None, up: float | None = None, memory: int | None = None,
+             ) -> tuple[str, ...]:
+    """A lane's numbers in a few words each, "" for what is not known."""
     return (
         "" if rate is None else f"{rate:.1f} tokens/s", "" if up is None else f"×{up:.2f}",
-        "" if accepted is None else f"{accepted:.0%} accepted", "" if length is None else f"M {length:.2f}",
+        "" if m.acceptance_rate is None else f"{m.acceptance_rate:.0%} accepted",
+        "" if m.mean_generated_length is None else f"M {m.mean_generated_length:.2f}",
         "" if ttft is None else f"TTFT {ttft * 1e3:.0f} ms", "" if memory is None else in_bytes(memory),
     )
 

@@ -21,7 +21,7 @@ from spec_tui.session.race_state import RaceReplay, timeline
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.race_controller import MOST, RaceSetup, missing, usual_lanes
 from spec_tui.tui.widgets.race_lanes import LaneText
-from spec_tui.tui.widgets.race_table import COLUMNS, SORTS, ranked
+from spec_tui.tui.widgets.race_numbers import COLUMNS, SORTS, ranked
 from spec_tui.tui.widgets.strip_plot import lines
 from spec_tui.tui.widgets.wrap import cells
 from tests.tui.fakes import ANSWER, READY, RETRIEVING, script

@@ -26,8 +26,7 @@ from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.race_controller import REPEATS, RaceController
 from spec_tui.tui.widgets.prompt_box import PromptBox
 from spec_tui.tui.widgets.race_lanes import RaceLanes
-from spec_tui.tui.widgets.race_plot import RacePlot
-from spec_tui.tui.widgets.race_table import SORTS, RaceTable, ranked
+from spec_tui.tui.widgets.race_numbers import SORTS, RacePlot, RaceTable, ranked
 from spec_tui.tui.widgets.strip_panel import Divider, Lines, Pane, Sides
 
 _RUNNING, _IDLE, _FINISHED, _CAN_RACE, _BEFORE, _AGAIN = (

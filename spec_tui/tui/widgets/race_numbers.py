@@ -1,64 +1,26 @@
-"""What a race comes to: a table that sorts, whether texts are the same, acceptance by depth, notes."""
+"""What a race comes to: tokens over time; a table that sorts, same texts, acceptance by depth, notes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import zip_longest
 from textwrap import wrap
 
-from engines.race.events import Compared
 from engines.race.result import LaneFigures
-from spec_tui.present.tables import interval, length, memory, milliseconds, number, share
+from spec_tui.present.race_text import COLUMNS, pair_mark
+from spec_tui.present.tables import share
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import spans
-from spec_tui.session.race_state import RaceState
+from spec_tui.session.race_state import Point, RaceState
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, size, title_row
-from spec_tui.tui.widgets.strip_plot import columns
+from spec_tui.tui.widgets.strip_plot import Cell, columns, lines, nice_top
 
-MARKS = {"same": "✓", "tie": "≈", "BUG": "✗", "by design": "≠", "unchecked": "?"}
-_STYLES = {"same": "good", "tie": "warn", "BUG": "bad", "by design": "warn", "unchecked": "warn"}
 _LABEL = (17, 26)  # columns of a lane's name, at least and at most
 _CELL = 6  # columns of a pair, and of a depth
+_LOWEST = 4  # rows of the plot: heading, two of it, axis
 BLANK: Row = [("", "text")]
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column: heading, width, its cell, what it sorts by (greatest first; None where it does not), and how early it
-    goes where there is no room."""
-
-    title: str
-    width: int
-    cell: Callable[[LaneFigures, int], str]
-    key: Callable[[LaneFigures], float | None] | None = None
-    needed: int = 0
-
-
-def _rate(f: LaneFigures) -> float | None:
-    return f.rate.median if f.rate else None
-
-
-def _up(f: LaneFigures, base: int) -> str:
-    return "1.00" if f.lane == base and f.rate else number(f.speed_up, 2)
-
-
-def _low(value: float | None) -> float | None:
-    """So that the least comes first."""
-    return None if value is None else -value
-
-
-COLUMNS = (
-    Column("tokens/s", 9, lambda f, _: number(f.rate, 1), _rate),
-    Column("interval", 15, lambda f, _: interval(f.rate), None, 1),
-    Column("×", 6, _up),
-    Column("interval", 11, lambda f, _: interval(f.speed_up, 2), None, 5),
-    Column("accepted", 10, lambda f, _: share(f.metrics.acceptance_rate), lambda f: f.metrics.acceptance_rate, 2),
-    Column("of path", 9, lambda f, _: share(f.metrics.path_acceptance), lambda f: f.metrics.path_acceptance, 6),
-    Column("M", 6, lambda f, _: length(f.metrics.mean_generated_length), lambda f: f.metrics.mean_generated_length),
-    Column("TTFT", 8, lambda f, _: milliseconds(f.ttft), lambda f: _low(f.ttft), 3),
-    Column("memory", 9, lambda f, _: memory(f.memory), lambda f: _low(f.memory), 4),
-)
 SORTS = (None, *(column for column in COLUMNS if column.key is not None))
 """What o goes through: the order of the lanes, then by each column that can be sorted by."""
 
@@ -70,6 +32,55 @@ def ranked(figures: Sequence[LaneFigures], sort: int) -> list[LaneFigures]:
         return list(figures)
     values = {f.lane: column.key(f) for f in figures}
     return sorted(figures, key=lambda f: (values[f.lane] is None, -(values[f.lane] or 0.0), f.lane))
+
+
+class RacePlot(StripPanel):
+    """Draws lanes' points, each lane with its number."""
+
+    def __init__(self, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.series: tuple[tuple[str, list[Point]], ...] = ()
+        self.right = self.most = 0.0
+        self.state = ""
+
+    def show(self, series: Sequence[tuple[str, list[Point]]], right: float, most: float, state: str = "") -> None:
+        """Draw these (mark, points) up to ``right`` seconds and ``most`` tokens."""
+        self.series, self.right, self.most, self.state = tuple(series), right, most, state
+        self.update_rows()
+
+    @property
+    def titled_focus(self) -> bool:
+        return False
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        if height < _LOWEST or width < 24:
+            return []
+        head = title_row(width - 1, "tokens over time", self.state)
+        if not any(points for _, points in self.series):
+            return [head, [("no run to draw yet", "muted")]]
+        top = nice_top(self.most)
+        gutter = len(f"{top:g}") + 2
+        room, tall = width - gutter - 2, height - 2
+        cells = lines(self.series, self.right, top, room, tall)
+        rows: list[Row] = [head]
+        for y, row in enumerate(cells):
+            label = f"{top:g} ┤" if y == 0 else "0 ┤" if y == tall - 1 else "│"
+            rows.append([(label.rjust(gutter), "muted"), *_spans(row)])
+        end = f"{self.right:.3g} s"
+        rows.append([("└".rjust(gutter), "muted"), ("─" * (room - len(end) - 1), "rule"), (f" {end}", "muted")])
+        return rows
+
+
+def _spans(cells: Sequence[Cell]) -> list[Span]:
+    """One span for each stretch of one lane."""
+    out: list[Span] = []
+    for char, number in cells:
+        style = f"lane-{number + 1}" if number >= 0 else "text"
+        if out and out[-1][1] == style:
+            out[-1] = (out[-1][0] + char, style)
+        else:
+            out.append((char, style))
+    return out
 
 
 class RaceTable(StripPanel):
@@ -144,16 +155,11 @@ def same_text(race: RaceState) -> list[Row]:
         row: list[Span] = [(f" {y + 1}  ", f"lane-{y + 1}")]
         for x in range(y + ((y, y) in found)):  # a lane beside itself: its repeats differ
             pair = found.get((x, y))
-            row.append((fit(_mark(pair), _CELL), _STYLES[pair.verdict] if pair else "muted"))
+            mark, style = pair_mark(pair) if pair is not None else ("·", "muted")
+            row.append((fit(mark, _CELL), style))
         if len(row) > 1:
             rows.append(row)
     return rows
-
-
-def _mark(pair: Compared | None) -> str:
-    if pair is None:
-        return "·"
-    return MARKS[pair.verdict] + ("" if pair.at is None else f" {pair.at}")
 
 
 def by_depth(race: RaceState, width: int) -> list[Row]:
