@@ -140,14 +140,9 @@ def _lane(name: str, started: Started) -> Lane:
 
 
 def _whole(race: RaceState) -> list[LaneRun]:
-    """The runs that nobody stopped, and of which no round is missing."""
-    return [run for run in race.result.complete
-            if run.state.finished.reason != "cancelled" and not _rounds_missing(run)]
-
-
-def _rounds_missing(run: LaneRun) -> bool:
-    """Whether the end of a run has more tokens than its rounds brought."""
-    return len(run.state.tokens) != len(run.state.finished.tokens)
+    """The runs that nobody stopped, and whose ends have as many tokens as their rounds brought."""
+    return [run for run in race.result.complete if run.state.finished.reason != "cancelled"
+            and len(run.state.tokens) == len(run.state.finished.tokens)]
 
 
 def _pairs(race: RaceState) -> Iterator[Any]:
@@ -203,7 +198,7 @@ def _apart(race: RaceState, starts: Sequence[Started]) -> Iterator[str]:
             yield f"{names[lane]} is cut off: the end of its run is missing"
         elif end is not None and end.reason == "cancelled":
             yield f"{names[lane]} was stopped by hand, so its text is compared with no other"
-        elif end is not None and _rounds_missing(run):
+        elif end is not None and len(run.state.tokens) != len(end.tokens):
             yield f"of {names[lane]} rounds are missing, so its text is compared with no other"
         differing = _differing(started, starts[base])
         if differing:

@@ -11,7 +11,6 @@ from engines.laws import DEFAULT, LAWS
 from engines.race.events import Compared
 from engines.race.lanes import Lane
 from engines.report.metrics import Metrics
-from engines.report.run_state import RunState
 from spec_tui.present.playback import speed_words
 from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sentence
 from spec_tui.present.text import one_line, visible
@@ -110,8 +109,12 @@ def plot_state(controller: RaceController) -> str:
 
 def difference(controller: RaceController, pair: Compared) -> str:
     """Which tokens differ first, and what that means."""
-    tokens = f"{_token(controller, pair, True)} and {_token(controller, pair, False)}"
-    return f"{tokens}: {pair_sentence(pair, controller.race.labels)}"
+    differing = []
+    for lane, repeat in ((pair.first, pair.first_repeat), (pair.second, pair.second_repeat)):
+        run = controller.race.run(lane, repeat)
+        tokens = run.state.tokens if run is not None else ()
+        differing.append(f"“{visible(tokens[pair.at].piece)}”" if pair.at < len(tokens) else "the end")
+    return f"{' and '.join(differing)}: {pair_sentence(pair, controller.race.labels)}"
 
 
 def no_difference(race: RaceState) -> str:
@@ -127,13 +130,6 @@ def no_difference(race: RaceState) -> str:
     if len(lanes) < 2:
         return "No two lanes are complete."
     return "The texts were not compared: the race did not come to its end."
-
-
-def _token(controller: RaceController, pair: Compared, first: bool) -> str:
-    lane, repeat = (pair.first, pair.first_repeat) if first else (pair.second, pair.second_repeat)
-    run = controller.race.run(lane, repeat)
-    tokens = run.state.tokens if run is not None else RunState().tokens
-    return f"“{visible(tokens[pair.at].piece)}”" if pair.at < len(tokens) else "the end"
 
 
 def top(controller: RaceController) -> tuple[Row, Row]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from textwrap import wrap
 
 from textual.events import Click
@@ -97,11 +100,13 @@ class LaneText:
             if style in token_styles.INKED_BLANKS and len(printed) < len(text):  # no line below the blank before a word
                 row.append((text[: len(text) - len(printed)], "text"))
                 text = printed
-            if row and row[-1][1] == style:
-                row[-1] = (row[-1][0] + text, style)
-            elif text:
-                row.append((text, style))
-        return row
+            row.append((text, style))
+        return merged(row)
+
+
+def merged(spans: Iterable[Span]) -> Row:
+    """The same text with one span for each stretch of a style."""
+    return [("".join(text for text, _ in run), style) for style, run in groupby(spans, key=itemgetter(1))]
 
 
 class RaceLanes(StripPanel):

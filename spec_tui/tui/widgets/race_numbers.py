@@ -12,8 +12,9 @@ from spec_tui.present.tables import share
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import spans
 from spec_tui.session.race_state import Point, RaceState
+from spec_tui.tui.widgets.race_lanes import merged
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, size, title_row
-from spec_tui.tui.widgets.strip_plot import Cell, columns, lines, nice_top
+from spec_tui.tui.widgets.strip_plot import columns, lines, nice_top
 
 _LABEL = (17, 26)  # columns of a lane's name, at least and at most
 _CELL = 6  # columns of a pair, and of a depth
@@ -65,22 +66,11 @@ class RacePlot(StripPanel):
         rows: list[Row] = [head]
         for y, row in enumerate(cells):
             label = f"{top:g} ┤" if y == 0 else "0 ┤" if y == tall - 1 else "│"
-            rows.append([(label.rjust(gutter), "muted"), *_spans(row)])
+            spans = merged((char, f"lane-{number + 1}" if number >= 0 else "text") for char, number in row)
+            rows.append([(label.rjust(gutter), "muted"), *spans])
         end = f"{self.right:.3g} s"
         rows.append([("└".rjust(gutter), "muted"), ("─" * (room - len(end) - 1), "rule"), (f" {end}", "muted")])
         return rows
-
-
-def _spans(cells: Sequence[Cell]) -> list[Span]:
-    """One span for each stretch of one lane."""
-    out: list[Span] = []
-    for char, number in cells:
-        style = f"lane-{number + 1}" if number >= 0 else "text"
-        if out and out[-1][1] == style:
-            out[-1] = (out[-1][0] + char, style)
-        else:
-            out.append((char, style))
-    return out
 
 
 class RaceTable(StripPanel):
@@ -168,9 +158,9 @@ def by_depth(race: RaceState, width: int) -> list[Row]:
     if not shares:
         return []
     deepest = max(len(found) for _, found in shares)
-    shown = max(1, min(deepest, (width - 6 - min(deepest, 16)) // 5))
-    rows: list[Row] = [title_row(width - 1, "accepted at depth", "")]
     plot = min(deepest, 16)
+    shown = max(1, min(deepest, (width - 6 - plot) // 5))
+    rows: list[Row] = [title_row(width - 1, "accepted at depth", "")]
     head = "".join(fit(str(depth + 1), 5, right=True) for depth in range(shown))
     rows.append([(" " * 3 + " " * plot + " ", "text"), (head, "muted")])
     for lane, found in shares:
