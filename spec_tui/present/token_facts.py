@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from engines.core.tree import children
 from engines.laws import trying
 from engines.report.events import BudgetChoice, Layers, Origin, Round
-from engines.report.run_state import RunState, TokenState, origin_of
+from engines.report.run_state import RunState, TokenState
+from spec_tui.present.step.nodes import origins_of
 from spec_tui.present.text import LOSSY, one_line, visible
 from spec_tui.present.token_styles import SOURCES
 
@@ -66,13 +67,6 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
         if event.bias is not None:
             law = f", law {one_line(run.started.law, 20)}" if run.started is not None else ""
             yield "bias", f"{event.bias:.3f} in this round: {LOSSY}{law}"
-
-
-def origins_of(event: Round, node: int) -> list[Origin]:
-    """Who proposed a node: of a fused tree it may be two."""
-    draft = event.draft
-    second = [draft.origins[draft.also[node]]] if draft.also and draft.also[node] >= 0 else []
-    return [origin_of(draft, node), *second]
 
 
 def _part(layers: Layers) -> str:

@@ -17,7 +17,7 @@ from spec_tui.present.step.explain import explain
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of
 from spec_tui.present.text import LOSSY, sanitise
 from spec_tui.session.sample_traces import trace_path
-from spec_tui.tui.widgets import step_rows
+from spec_tui.tui.widgets import step_panels
 
 TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
 ENGINES = [spec.id for spec in specs()]
@@ -148,7 +148,7 @@ def test_a_draft_that_nobody_drew_is_a_point_mass():
     dice = fold_all(read_trace(trace_path("draft-dice")).events)
     number = drafting(dice)
     assert "q = 1" in said(dice, number, "accept")
-    rows = step_rows.body(dice, StepPosition(number, "accept"), 80, 12)
+    rows = step_panels.phase_rows(dice, StepPosition(number, "accept"), 80, 12)
     assert "draw < p/q, q = 1" in "".join(text for text, _ in rows[0])
 
 

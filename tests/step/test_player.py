@@ -31,7 +31,7 @@ def drafting(run: RunState, start: int = 1) -> int:
 def test_no_keys_lead_out_of_the_run(keys, guessing, data):
     player = StepPlayer(fold_all(script(REQUEST, ANSWER)))
     player.guessing = guessing
-    player.playing = True
+    player.clock.playing = True
     for key in keys:
         if key == "jump":
             player.jump(data.draw(st.integers(-5, 200)))
@@ -72,28 +72,28 @@ def test_passing_without_a_guess(run):
 
 def test_playing_waits_for_a_guess_and_goes_on_after_it(run):
     player = StepPlayer(run, StepPosition(drafting(run), "draft"))
-    player.guessing = player.playing = True
+    player.guessing = player.clock.playing = True
     for _ in range(100):
         player.tick(PACE)
-    assert player.place.phase == "tree" and player.playing
+    assert player.place.phase == "tree" and player.clock.playing
     player.guess(0)
     assert player.tick(PACE) and player.place.phase == "accept"
 
 
 def test_playing_takes_its_time_and_ends(run):
     player = StepPlayer(run)
-    player.playing = True
+    player.clock.playing = True
     assert not player.tick(PACE * 0.9) and player.tick(PACE * 0.2)
-    player.faster(1)
+    player.clock.faster(1, SPEEDS)
     player.tick(0)
-    assert player.tick(PACE / SPEEDS[player.speed] * 1.01)
+    assert player.tick(PACE / player.clock.speed * 1.01)
     for _ in range(len(run.rounds) * 7):
         player.tick(PACE)
     assert player.place == StepPosition(len(run.rounds), "keep")
     player.tick(PACE)
-    assert not player.playing
-    player.faster(99)
-    assert SPEEDS[player.speed] == max(SPEEDS)
+    assert not player.clock.playing
+    player.clock.faster(99, SPEEDS)
+    assert player.clock.speed == max(SPEEDS)
 
 
 def test_rounds_are_gone_to_in_the_same_phase_or_at_their_beginning(run):
@@ -146,7 +146,7 @@ def test_a_growing_run_can_be_gone_through():
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30))
 def test_the_score_counts_what_came_true(pairs):
-    found = score(Guess(n, said, came) for n, (said, came) in enumerate(pairs))
+    found = score([Guess(n, said, came) for n, (said, came) in enumerate(pairs)])
     assert found.count == len(pairs) and found.exact == sum(s == c for s, c in pairs)
     assert found.off == pytest.approx(sum(abs(s - c) for s, c in pairs) / len(pairs))
     came = [c for _, c in pairs]
@@ -157,4 +157,4 @@ def test_the_score_counts_what_came_true(pairs):
 
 
 def test_no_guesses_no_score():
-    assert score([]).count == 0
+    assert score([]) is None

@@ -22,7 +22,7 @@ from spec_tui.tui import layers_view as layers
 from spec_tui.tui import price_words as price
 from spec_tui.tui.layers_view import LayersView, plan, removed, stepped
 from spec_tui.tui.screens.inspector import explain
-from spec_tui.tui.widgets import layers_panel, step_rows
+from spec_tui.tui.widgets import layers_panel, step_panels
 from spec_tui.tui.widgets.layers_panel import AGAIN, RULES, RUNS, STAYS
 from spec_tui.tui.widgets.speed_panel import SpeedPanel
 from spec_tui.tui.widgets.wrap import cells
@@ -276,7 +276,7 @@ def test_who_drafted_is_said_where_drafts_are_counted_and_listed(engine, who, no
     speed = SpeedPanel()
     speed.show_run(run, None, None)
     number = next(n for n, event in enumerate(run.rounds, 1) if event.draft.tokens)
-    listed = step_rows.body(run, StepPosition(number, "draft"), 80, 24)
+    listed = step_panels.phase_rows(run, StepPosition(number, "draft"), 80, 24)
     for rows in (speed.rows(80, 60), listed):
         text = "\n".join("".join(part for part, _ in row) for row in rows)
         assert who in text and not_so not in text

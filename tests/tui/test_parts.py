@@ -273,9 +273,9 @@ def test_every_binding_has_an_id_and_a_help_text():
     from spec_tui.tui.screens.showcase import ShowcaseScreen
     from spec_tui.tui.screens.step import StepScreen
     from spec_tui.tui.widgets.prompt_box import PromptBox
-    from spec_tui.tui.widgets.token_cursor import TokenCursor
+    from spec_tui.tui.widgets.transcript import Transcript
 
-    owners = (SpecTui, ChatScreen, PromptBox, TokenCursor, TreePanel, EngineScreen, HelpScreen, Inspector, SpecModal,
+    owners = (SpecTui, ChatScreen, PromptBox, Transcript, TreePanel, EngineScreen, HelpScreen, Inspector, SpecModal,
               ShowcaseScreen, PriceScreen, DataScreen, StepScreen, LessonScreen, BranchScreen, RaceScreen)
     ids = []
     for owner in owners:

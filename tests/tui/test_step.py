@@ -157,9 +157,9 @@ async def test_playing_goes_on_by_itself_and_its_speed_changes(session):
         screen = await stepping(s, "plus", "plus", "plus", "space")
         begin = screen.player.place
         await s.pilot.pause(0.8)
-        assert screen.player.playing and screen.player.place != begin
+        assert screen.player.clock.playing and screen.player.place != begin
         await s.pilot.press("space")
-        assert not screen.player.playing
+        assert not screen.player.clock.playing
 
 
 async def test_presenting_is_light_and_without_chrome_and_shows_the_keys(session):

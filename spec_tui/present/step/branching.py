@@ -2,54 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engines.laws import LAWS
 from engines.methods import find
-from engines.report.run_state import RunState, TokenState
+from engines.report.metrics import measure
+from engines.report.run_state import Log, RunState, first_difference
 from engines.request import Request
 from spec_tui.present.text import LOSSY, one_line
 
 
-@dataclass(frozen=True, slots=True)
-class Future:
-    """What came after the root of a round.
-
-    Attributes:
-        tokens: those written since, the root not among them.
-        gained: for each round the tokens that it made.
-        seconds: of decoding, by the engine's clock.
-        over: the answer has ended.
-    """
-
-    tokens: Sequence[TokenState]
-    gained: tuple[int, ...]
-    drafted: int
-    accepted: int
-    seconds: float
-    over: bool
-
-    @property
-    def rate(self) -> float | None:
-        """Tokens a second."""
-        return len(self.tokens) / self.seconds if self.seconds > 0 and self.tokens else None
-
-    @property
-    def mean(self) -> float | None:
-        """Tokens a forward."""
-        return len(self.tokens) / len(self.gained) if self.gained else None
-
-
-def future(run: RunState, number: int) -> Future:
-    """The future of a run from its round ``number`` (1 is the first) on."""
+def future(run: RunState, number: int) -> RunState:
+    """What came after the root of a round (1 is the first): the run without what was before, and with its own metrics.
+    The root is not among the tokens."""
     rounds = run.rounds[number - 1 :]
     start = run.starts[number - 1] if number <= len(run.starts) else len(run.tokens)
-    return Future(
-        run.tokens[start:], tuple(len(event.emitted) for event in rounds),
-        sum(len(event.draft.tokens) for event in rounds), sum(len(event.path) for event in rounds),
-        sum(event.draft_seconds + event.verify_seconds + event.other_seconds for event in rounds),
-        run.finished is not None or run.failed is not None,
+    return RunState(
+        started=run.started, rounds=Log(rounds), tokens=Log(run.tokens[start:]), metrics=measure(rounds),
+        finished=run.finished, failed=run.failed,
     )
 
 
@@ -66,15 +36,7 @@ def going_on(asked: Request, run: RunState, number: int, changed: Request) -> Re
     )
 
 
-def first_difference(a: Future, b: Future) -> int | None:
-    """Index of the first token in which two futures differ; None where one is the beginning of the other."""
-    for index, (x, y) in enumerate(zip(a.tokens, b.tokens)):
-        if x.emitted.token != y.emitted.token:
-            return index
-    return None
-
-
-def verdict(asked: Request, changed: Request, a: Future, b: Future) -> tuple[str, bool | None]:
+def verdict(asked: Request, changed: Request, a: RunState, b: RunState) -> tuple[str, bool | None]:
     """What the two texts say about each other, in a sentence; True: alike as they must be, False: a BUG or a tie, None:
     nothing to expect."""
     at = first_difference(a, b)
@@ -91,15 +53,15 @@ def verdict(asked: Request, changed: Request, a: Future, b: Future) -> tuple[str
     if at is not None:
         return f"The texts part at token {at + 1}, by a tie within rounding or a BUG: an audit tells.", False
     short = min(len(a.tokens), len(b.tokens))
-    if not (a.over and b.over and len(a.tokens) == len(b.tokens)):
+    if a.running or b.running or len(a.tokens) != len(b.tokens):
         return f"The same text as far as both go, {short} tokens: what is drafted never changes what is written.", True
     return f"The same text, all {short} tokens: what is drafted changes how fast, never what is written.", True
 
 
 def _sampling(request: Request) -> tuple:
-    drawn = request.temperature > 0
-    filters = (request.top_p, request.top_k, request.seed, request.law) if drawn else ()
-    return (request.temperature, *filters)
+    if request.temperature == 0:
+        return ()
+    return request.temperature, request.top_p, request.top_k, request.seed, request.law
 
 
 def differences(asked: Request, changed: Request) -> list[str]:

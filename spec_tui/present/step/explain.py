@@ -15,13 +15,8 @@ from engines.report.events import Round
 from engines.report.plain_text import LOSSY, one_line
 from engines.report.run_state import RunState
 from engines.report.wording import chosen, counted, fed, ms, p3, prompt_length, quoted, rows_before, seconds_of, tokens
-from spec_tui.present.step.nodes import TreeNode, nodes_of, unrecorded
-from spec_tui.present.step.phases import StepPosition, event_of, mask, title_of
-
-_LEVIATHAN = "Leviathan et al. 2023, section 2.3 and algorithm 1"
-_TREES = "REST (He et al. 2024), section 3.2; SpecInfer (Miao et al. 2024)"
-_CACHE = "docs/architecture.md, KV rows"
-_ROUND_SOURCE = "docs/glossary.md, round; Leviathan et al. 2023, section 2.1"
+from spec_tui.present.step.nodes import nodes_of, unrecorded
+from spec_tui.present.step.phases import Phase, StepPosition, event_of, mask, title_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,70 +32,58 @@ def explain(run: RunState, place: StepPosition, deep: bool = False) -> Explanati
     """The explanation of a phase of a run. It uses the numbers of this round and of those before it, and of a phase
     nothing that only a later one decides."""
     event = event_of(run, place.round)
-    makers = _PREFILL if event is None else _ROUND
-    paragraphs = makers[place.phase](run, place.round, event, deep)
-    return Explanation(title_of(run, place), tuple(p for p in paragraphs if p), _reference(run, place, event))
+    if event is None:
+        paragraphs = _prefill(run, place.phase, deep)
+    else:
+        paragraphs = _ROUND[place.phase](run, place.round, event, deep)
+    return Explanation(title_of(run, place), tuple(filter(None, paragraphs)), _reference(run, place, event))
 
 
 def _reference(run: RunState, place: StepPosition, event: Round | None) -> str:
     started = run.started
     law = LAWS[started.law].reference(started.temperature) if started is not None and started.law in LAWS else ""
     spec = known(started.engine) if started is not None else None
+    cache = "docs/architecture.md, KV rows"
     return {
-        "context": _CACHE if event is None else _ROUND_SOURCE,
-        "draft": (spec.reference or spec.source) if spec is not None else "", "tree": _TREES,
-        "verify": _LEVIATHAN, "accept": law, "correct": law, "keep": _CACHE,
+        "context": cache if event is None else "docs/glossary.md, round; Leviathan et al. 2023, section 2.1",
+        "draft": (spec.reference or spec.source) if spec is not None else "",
+        "tree": "REST (He et al. 2024), section 3.2; SpecInfer (Miao et al. 2024)",
+        "verify": "Leviathan et al. 2023, section 2.3 and algorithm 1", "accept": law, "correct": law, "keep": cache,
     }[place.phase]
 
 
-# -- the prefill ----------------------------------------------------------------------------------
-def _prompt(run: RunState, number: int, event: None, deep: bool) -> list[str]:
-    made = run.prefilled
+def _prefill(run: RunState, phase: Phase, deep: bool) -> list[str]:
+    """The phases before the first round."""
+    made, begun = run.prefilled, run.started.continued if run.started is not None else ()
     if made is None:
-        return ["The beginning of this run is missing."]
-    words = [f"The prompt has {tokens(made.prompt_tokens)}."]
-    if made.reused:
-        words.append(f"{made.reused} of them stand in the KV cache from before; to be read: {fed(made)}.")
-    started = run.started
-    if deep and started is not None and started.continued:
-        words.append(f"Its last {tokens(started.continued)} are an answer that was begun before.")
-    return words
-
-
-def _prefill(run: RunState, number: int, event: None, deep: bool) -> list[str]:
-    made = run.prefilled
-    if made is None:
-        return []
-    words = [f"The prefill reads {tokens(fed(made))} in {ms(made.seconds)}: all rows of the prompt together, so it is "
-             "fast for its length. Its last row says what the answer begins with."]
-    if deep:
-        words.append(f"The time includes the first token and the drafter's own start; it is not part of the decoding "
-                     f"time. A row of the cache holds keys and values of one token; {made.cache_length} are there now.")
-    return words
-
-
-def _first(run: RunState, number: int, event: None, deep: bool) -> list[str]:
-    made, started = run.prefilled, run.started
-    if made is None:
-        return []
-    if started is not None and started.continued:
-        return [f"The token {quoted(made.first.piece)} is given: the run goes on from an answer that was begun. The "
-                f"target gives it {p3(made.first.prob)}."]
-    favourites = ", ".join(f"{quoted(c.piece)} {p3(c.prob)}" for c in made.first.top)
-    return [f"The first token is {quoted(made.first.piece)}, to which the target gives {p3(made.first.prob)}. Nothing "
-            "was drafted yet.", *([f"Its likeliest tokens: {favourites}."] if deep and favourites else [])]
-
-
-def _filled(run: RunState, number: int, event: None, deep: bool) -> list[str]:
-    made = run.prefilled
-    if made is None:
-        return []
-    ended = run.finished is not None and len(run.tokens) == 1
-    goes = "the answer ends with it" if ended else "it is the root of the first round"
-    words = [f"The KV cache holds {counted(made.cache_length, 'row')}, one for every token of the prompt. The first "
-             f"token {quoted(made.first.piece)} is not read yet: {goes}."]
-    return words + ["Rows are never computed again while the text before them stays: a round feeds only what the "
-                    "cache lacks."] * deep
+        return ["The beginning of this run is missing."] if phase == "context" else []
+    first = quoted(made.first.piece)
+    if phase == "context":
+        words = [f"The prompt has {tokens(made.prompt_tokens)}."]
+        if made.reused:
+            words.append(f"{made.reused} of them stand in the KV cache from before; to be read: {fed(made)}.")
+        more = f"Its last {tokens(begun)} are an answer that was begun before." if begun else ""
+    elif phase == "verify":
+        words = [f"The prefill reads {tokens(fed(made))} in {ms(made.seconds)}: all rows of the prompt together, so it "
+                 "is fast for its length. Its last row says what the answer begins with."]
+        more = ("The time includes the first token and the drafter's own start; it is not part of the decoding time. A "
+                f"row of the cache holds keys and values of one token; {made.cache_length} are there now.")
+    elif phase == "correct" and begun:
+        words, more = [f"The token {first} is given: the run goes on from an answer that was begun. The target gives "
+                       f"it {p3(made.first.prob)}."], ""
+    elif phase == "correct":
+        likeliest = ", ".join(f"{quoted(c.piece)} {p3(c.prob)}" for c in made.first.top)
+        words = [f"The first token is {first}, to which the target gives {p3(made.first.prob)}. Nothing was drafted "
+                 "yet."]
+        more = f"Its likeliest tokens: {likeliest}." if likeliest else ""
+    else:
+        ended = run.finished is not None and len(run.tokens) == 1
+        goes = "the answer ends with it" if ended else "it is the root of the first round"
+        words = [f"The KV cache holds {counted(made.cache_length, 'row')}, one for every token of the prompt. The "
+                 f"first token {first} is not read yet: {goes}."]
+        more = ("Rows are never computed again while the text before them stays: a round feeds only what the cache "
+                "lacks.")
+    return [*words, more] if deep else words
 
 
 def _law(run: RunState) -> LawSpec:
@@ -108,7 +91,6 @@ def _law(run: RunState) -> LawSpec:
     return spec_of(started.law if started is not None else "", started.temperature if started is not None else 0.0)
 
 
-# -- a round --------------------------------------------------------------------------------------
 def _context(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     made = event.position - prompt_length(run)
     root = run.root_of(number - 1)
@@ -127,7 +109,7 @@ def _tree(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     parents, size = event.draft.parents, len(event.draft.tokens)
     deepest = max(depths(parents))
     shape = f"a chain of {size}" if deepest == size else (
-        f"a tree of {size}, {counted(deepest, 'level')} deep, with {counted(_leaves(parents), 'path')}")
+        f"a tree of {size}, {counted(deepest, 'level')} deep, with {counted(size - len(set(parents) - {-1}), 'path')}")
     words = [f"The drafted tokens are {shape}. The target reads them in one forward, each as if only its own path had "
              f"been written: a row sees the {counted(event.position - 1, 'token')} before the root, the root, its own "
              "ancestors and itself. That is the attention mask."]
@@ -167,7 +149,9 @@ def _rows(run: RunState, event: Round) -> list[str]:
     words, missing = [], unrecorded(event)
     size = len(event.draft.tokens)
     if size:
-        known = [n for n in nodes_of(event) if n.p is not None and n.q is not None and not _shared_noise(run, n)]
+        shared = _law(run).shares_noise  # then a drafter's q is a belief that includes the noise
+        known = [n for n in nodes_of(event) if n.p is not None and n.q is not None and not (
+            shared and n.origins[0].source == "draft")]
         if known:
             apart = sum(abs(n.p - n.q) for n in known) / len(known)
             words.append(f"Over {counted(len(known), 'node')} with both, draft and target differ by {apart:.3f} in the "
@@ -180,27 +164,17 @@ def _rows(run: RunState, event: Round) -> list[str]:
     return words
 
 
-def _shared_noise(run: RunState, node: TreeNode) -> bool:
-    """Whether a node's q is a belief that includes the noise, and so not to be compared with p."""
-    return _law(run).shares_noise and node.origins[0].source == "draft"
-
-
 def _accept(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     """The walk down the tree."""
     kept, deepest = len(event.path), max(depths(event.draft.parents), default=0)
     head = f"{kept} of {counted(len(event.draft.tokens), 'drafted node')} accepted"
     head += f", {kept} of {counted(deepest, 'level')} deep." if deepest != len(event.draft.tokens) else "."
     law = _law(run)
-    return [f"{head} {law.walk(event)}", *(law.more(event) if deep else ()), *_lossy_above(run)]
-
-
-def _lossy_above(run: RunState) -> list[str]:
-    """Of a lossy law at temperature 0: what it comes to there."""
-    started = run.started
-    if started is None or started.lossless or started.temperature > 0:
-        return []
-    return [f"At temperature 0 the law {one_line(started.law, 20)} keeps the likeliest token only, as greedy decoding "
-            f"does; above it, it is {LOSSY}."]
+    words = [f"{head} {law.walk(event)}", *(law.more(event) if deep else ())]
+    if (started := run.started) is not None and not started.lossless and started.temperature == 0:
+        words.append(f"At temperature 0 the law {one_line(started.law, 20)} keeps the likeliest token only, as greedy "
+                     f"decoding does; above it, it is {LOSSY}.")
+    return words
 
 
 def _correct(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
@@ -247,13 +221,7 @@ def _keep(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     return words
 
 
-def _leaves(parents: tuple[int, ...]) -> int:
-    return len(set(range(len(parents))) - set(parents))
-
-
-_Maker = Callable[[RunState, int, Round, bool], list[str]]
-_PREFILL: dict[str, Callable] = {"context": _prompt, "verify": _prefill, "correct": _first, "keep": _filled}
-_ROUND: dict[str, _Maker] = {
+_ROUND: dict[Phase, Callable[[RunState, int, Round, bool], list[str]]] = {
     "context": _context, "draft": lambda run, number, event, deep: drafting(run, event, deep), "tree": _tree,
     "verify": _verify, "accept": _accept, "correct": _correct, "keep": _keep,
 }

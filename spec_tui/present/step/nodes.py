@@ -49,32 +49,36 @@ def order(parents: tuple[int, ...], first: frozenset[int] = frozenset()) -> list
 
 def nodes_of(event: Round) -> list[TreeNode]:
     """The nodes of a round in the order drafted."""
-    visited = dict(zip([-1, *event.path], event.emitted))
-    depth = depths(event.draft.parents)
-    return [_node(event, index, depth[index], visited) for index in range(len(event.draft.tokens))]
+    draft, visited, depth = event.draft, dict(zip([-1, *event.path], event.emitted)), depths(event.draft.parents)
+    nodes = []
+    for index, parent in enumerate(draft.parents):
+        above = visited.get(parent)
+        fate: Fate = "accepted" if index in event.path else "rejected" if above is not None else "unreached"
+        choice, noise = _here(event, index, visited.get(index))
+        nodes.append(TreeNode(
+            index=index, depth=depth[index], piece=draft.pieces[index], fate=fate, q=draft.probs[index],
+            p=_target(event, index, above), trials=tuple(t for t in above.trials if t.node == index) if above else (),
+            choice=choice, noise=noise, origins=tuple(origins_of(event, index)),
+        ))
+    return nodes
 
 
 def root_of(event: Round, piece: str) -> TreeNode:
     """The row of the root."""
-    return TreeNode(-1, 0, piece, "accepted", choice=_choice(event, -1, event.emitted[0] if event.emitted else None),
-                noise=_noise(event, -1, event.emitted[0] if event.emitted else None))
+    choice, noise = _here(event, -1, event.emitted[0] if event.emitted else None)
+    return TreeNode(-1, 0, piece, "accepted", choice=choice, noise=noise)
+
+
+def origins_of(event: Round, node: int) -> list[Origin]:
+    """Who proposed a node: of a fused tree it may be two."""
+    draft = event.draft
+    second = [draft.origins[draft.also[node]]] if draft.also and draft.also[node] >= 0 else []
+    return [origin_of(draft, node), *second]
 
 
 def unrecorded(event: Round) -> int:
     """At how many nodes it was not recorded what the target has there."""
     return 0 if event.verified else len(event.draft.tokens) - max(0, len(event.emitted) - 1)
-
-
-def _node(event: Round, index: int, depth: int, visited: dict[int, Emitted]) -> TreeNode:
-    draft, parent = event.draft, event.draft.parents[index]
-    fate: Fate = "accepted" if index in event.path else "rejected" if parent in visited else "unreached"
-    trials = tuple(t for t in visited[parent].trials if t.node == index) if parent in visited else ()
-    second = (draft.origins[draft.also[index]],) if draft.also and draft.also[index] >= 0 else ()
-    return TreeNode(
-        index, depth, draft.pieces[index], fate, draft.probs[index], _target(event, index, visited.get(parent)), trials,
-        _choice(event, index, visited.get(index)), _noise(event, index, visited.get(index)),
-        (origin_of(draft, index), *second),
-    )
 
 
 def _row(event: Round, index: int) -> Verified | None:
@@ -83,26 +87,18 @@ def _row(event: Round, index: int) -> Verified | None:
 
 def _target(event: Round, index: int, above: Emitted | None) -> float | None:
     """The target's probability of a node's token: recorded for all rows, or told where the walk came by."""
-    row = _row(event, index)
-    if row is not None:
-        return row.drafted
-    if above is None:
-        return None
+    if (row := _row(event, index)) is not None or above is None:
+        return row.drafted if row is not None else None
     token = event.draft.tokens[index]
-    if above.token == token:
-        return above.prob
-    return next((choice.prob for choice in above.top if choice.token == token), None)
+    return next((choice.prob for choice in (above, *above.top) if choice.token == token), None)
 
 
-def _choice(event: Round, index: int, here: Emitted | None) -> Choice | None:
+def _here(event: Round, index: int, here: Emitted | None) -> tuple[Choice | None, float | None]:
+    """What the target has at a row, and the noise of it; ``here`` is what was emitted there."""
     row = _row(event, index)
+    noise = here.noise if here is not None else row.noise if row is not None else None
     if here is not None and not here.trials:
-        return Choice(here.token, here.piece, here.prob)
+        return Choice(here.token, here.piece, here.prob), noise
     if row is not None:
-        return row.choice
-    return here.top[0] if here is not None and here.top else None
-
-
-def _noise(event: Round, index: int, here: Emitted | None) -> float | None:
-    row = _row(event, index)
-    return here.noise if here is not None else row.noise if row is not None else None
+        return row.choice, noise
+    return here.top[0] if here is not None and here.top else None, noise

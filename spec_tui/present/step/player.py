@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean
 
 from engines.core.tree import depths
 from engines.report.run_state import RunState
+from spec_tui.present.playback import PlaybackClock
 from spec_tui.present.step.phases import StepPosition, event_of, following, in_round, phases_of, preceding
 
-SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+SPEEDS = (1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
 PACE = 1.6  # seconds that a phase stays at speed 1
 MOST = 9  # the largest guess, a digit
 
@@ -27,7 +30,7 @@ class StepPlayer:
     """A place in a run, and how it moves.
 
     Attributes:
-        speed: index into ``SPEEDS``.
+        clock: of the present phase; where it is over, the next one comes.
         deep: explanations for those who ask on.
         guessing: a guess is asked for before a draft is verified.
         bookmarks: numbers of rounds.
@@ -37,12 +40,11 @@ class StepPlayer:
 
     def __init__(self, run: RunState, place: StepPosition | None = None) -> None:
         self.run, self.place = run, place or StepPosition()
-        self.playing = self.deep = self.guessing = False
-        self.speed = SPEEDS.index(1.0)
+        self.clock = PlaybackClock(PACE)
+        self.deep = self.guessing = False
         self.bookmarks: list[int] = []
         self.guesses: list[Guess] = []
         self.skipped = -1
-        self._waited = 0.0
 
     @property
     def rounds(self) -> int:
@@ -81,7 +83,7 @@ class StepPlayer:
         """The next phase. False where there is none, or where a guess is asked for first: once a round."""
         nxt = following(self.run, self.place)
         if nxt is None:
-            self.playing = False
+            self.clock.playing = False
             return False
         if self.asks and nxt.phase == "verify" and self.skipped != self.place.round:
             self.skipped = self.place.round
@@ -110,10 +112,10 @@ class StepPlayer:
 
     def guess(self, said: int) -> bool:
         """Say how many will be accepted, and see. False where it is too late, or more than can be."""
-        event = event_of(self.run, self.place.round)
-        if not self.asks or said > min(MOST, max(depths(event.draft.parents))):
+        if not self.asks or said > self.most():
             return False
-        self.guesses.append(Guess(self.place.round, said, min(MOST, len(event.path))))
+        came = len(event_of(self.run, self.place.round).path)
+        self.guesses.append(Guess(self.place.round, said, min(MOST, came)))
         self._go(StepPosition(self.place.round, "verify"))
         return True
 
@@ -125,12 +127,8 @@ class StepPlayer:
     # -- bookmarks --------------------------------------------------------------------------------
     def mark(self) -> bool:
         """Set or take away the bookmark of this round; whether it is there now."""
-        number = self.place.round
-        if number in self.bookmarks:
-            self.bookmarks.remove(number)
-        else:
-            self.bookmarks = sorted([*self.bookmarks, number])
-        return number in self.bookmarks
+        self.bookmarks = sorted({*self.bookmarks} ^ {self.place.round})
+        return self.place.round in self.bookmarks
 
     def next_mark(self, step: int) -> bool:
         """To the next bookmark, or the one before, around the ends. False without any."""
@@ -142,24 +140,18 @@ class StepPlayer:
         return True
 
     # -- time -------------------------------------------------------------------------------------
-    def faster(self, step: int) -> None:
-        self.speed = max(0, min(len(SPEEDS) - 1, self.speed + step))
-
     def tick(self, seconds: float) -> bool:
         """Time passes; whether the place changed. Where a guess is asked for, playing waits for it."""
-        if not self.playing:
+        if not self.clock.tick(seconds) or not self.clock.over:
             return False
-        self._waited += seconds * SPEEDS[self.speed]
-        if self._waited < PACE:
-            return False
-        self._waited = 0.0
+        self.clock.rewind()
         nxt = following(self.run, self.place)
         if self.asks and nxt is not None and nxt.phase == "verify":
             return False
         return self.forward()
 
     def _go(self, place: StepPosition) -> None:
-        self.place, self._waited = place, 0.0
+        self.place, self.clock.position = place, 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,25 +164,22 @@ class Score:
         table: for each number said: how often, and what came on average.
     """
 
-    count: int = 0
-    exact: int = 0
-    off: float = 0.0
-    constant: float = 0.0
-    table: dict[int, tuple[int, float]] = field(default_factory=dict)
+    count: int
+    exact: int
+    off: float
+    constant: float
+    table: dict[int, tuple[int, float]]
 
 
-def score(guesses: Iterable[Guess]) -> Score:
-    """The score of these guesses."""
-    guesses = list(guesses)
+def score(guesses: Sequence[Guess]) -> Score | None:
+    """The score of these guesses; None without any."""
     if not guesses:
-        return Score()
-    came = [guess.came for guess in guesses]
-    table = {}
-    for said in sorted({guess.said for guess in guesses}):
-        those = [guess.came for guess in guesses if guess.said == said]
-        table[said] = (len(those), sum(those) / len(those))
+        return None
+    by_said = {said: [guess.came for guess in guesses if guess.said == said]
+               for said in sorted({guess.said for guess in guesses})}
+    _, hits = Counter(guess.came for guess in guesses).most_common(1)[0]
     return Score(
-        len(guesses), sum(guess.said == guess.came for guess in guesses),
-        sum(abs(guess.said - guess.came) for guess in guesses) / len(guesses),
-        max(came.count(number) for number in set(came)) / len(came), table,
+        count=len(guesses), exact=sum(guess.said == guess.came for guess in guesses),
+        off=mean(abs(guess.said - guess.came) for guess in guesses), constant=hits / len(guesses),
+        table={said: (len(came), mean(came)) for said, came in by_said.items()},
     )

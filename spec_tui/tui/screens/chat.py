@@ -332,11 +332,11 @@ class ChatScreen(HasActions, Screen):
             self._message = ""
         self._draw_status()
 
-    def on_token_cursor_selected(self, event: Transcript.Selected) -> None:
+    def on_transcript_selected(self, event: Transcript.Selected) -> None:
         self._draw_tree()
         self._draw_numbers()
 
-    def on_token_cursor_inspect(self, event: Transcript.Inspect) -> None:
+    def on_transcript_inspect(self, event: Transcript.Inspect) -> None:
         from spec_tui.tui.screens.inspector import Inspector
 
         self.app.push_screen(Inspector(self.session, event.cursor), self._inspected)

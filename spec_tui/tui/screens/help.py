@@ -85,13 +85,13 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     from spec_tui.tui.screens.step import StepScreen
     from spec_tui.tui.widgets.layers_panel import LayersPanel
     from spec_tui.tui.widgets.prompt_box import PromptBox
-    from spec_tui.tui.widgets.token_cursor import TokenCursor
+    from spec_tui.tui.widgets.transcript import Transcript
 
     anywhere = [action for action in CHAT if action.anywhere or action.keys == "escape"]
     palette = ("ctrl+p", "Command palette: every action by name, themes")
     yield "anywhere", [*_keys(APPLICATION), palette, *_keys(anywhere)]
     yield "prompt", _keys(PromptBox.ACTIONS)
-    yield "text and panels", _keys([*TokenCursor.ACTIONS, *(action for action in CHAT if action not in anywhere)])
+    yield "text and panels", _keys([*Transcript.ACTIONS, *(action for action in CHAT if action not in anywhere)])
     yield "datastores", _keys_of_bindings(DataScreen)
     yield "layers", _keys(LayersPanel.ACTIONS)
     yield "race", _keys(RaceScreen.ACTIONS)

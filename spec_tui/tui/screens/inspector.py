@@ -8,21 +8,22 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
 
-from engines.laws import trying
-from engines.report.events import Choice, Round
+from engines.laws import LawSpec, trying
+from engines.report.events import Choice, Round, Trial
 from engines.report.run_state import RunState, TokenState
 from spec_tui.present import audit_words as verdict
+from spec_tui.present.step.nodes import origins_of
 from spec_tui.present.text import sanitise, visible
-from spec_tui.present.token_facts import facts, fate, origins_of
+from spec_tui.present.token_facts import facts, fate
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.tui.actions import Action
-from spec_tui.tui.screens import trials
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.strip_panel import bar, fit
 from spec_tui.tui.widgets.styled_widget import marked
 
 NAME = 14
 PASSAGE = 6  # lines of a datastore's text that are shown
+TRIALS = 12  # of a law that are listed
 
 
 class Inspector(SpecModal[tuple[int, int]]):
@@ -85,7 +86,7 @@ def explain(run: RunState, index: int) -> Content:
         if all(c.token != token.emitted.token for c in token.emitted.top[:6]):
             lines.append(_choice(Choice(token.emitted.token, token.piece, token.emitted.prob), token))
     if token.emitted.trials:
-        lines += [Content(""), *trials.lines(trying(law), token.emitted.trials, event)]
+        lines += [Content(""), *_trials(trying(law), token.emitted.trials, event)]
     return Content("\n").join(lines)
 
 
@@ -109,3 +110,18 @@ def _choice(choice: Choice, token: TokenState) -> Content:
         ("  ▸ " if chosen else "    ", "$primary"), (fit(visible(choice.piece), 16), "bold" if chosen else ""),
         f" {choice.prob:.3f} ", (bar(choice.prob, 24), "$primary"),
     )
+
+
+def _trials(law: LawSpec, trials: tuple[Trial, ...], event: Round | None) -> list[Content]:
+    """What a law tried where the token is, one by one, under a heading."""
+    out = [marked(law.trials_title)]
+    for number, trial in enumerate(trials[:TRIALS]):
+        known = event is not None and 0 <= trial.node < len(event.draft.pieces)
+        piece = visible(event.draft.pieces[trial.node]) if known else "?"
+        style = "$tok-accept" if trial.accepted else "strike $tok-ghost"
+        out.append(Content.assemble("    ", (fit(piece, 16), style), f" {law.trial(trial, trials[:number])}"))
+    if len(trials) > TRIALS:
+        out.append(Content(f"    … {len(trials) - TRIALS} more"))
+    if note := law.trials_note(trials):
+        out.append(Content(f"    {note}"))
+    return out

@@ -9,14 +9,12 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.events import Key
-from textual.geometry import Region
-from textual.screen import Screen
-from textual.strip import Strip
 from textual.widgets import Digits, Footer, Static
 
 from engines.report.run_state import RunState, fold_all
 from engines.request import Request
 from engines.wire import Event
+from spec_tui.present.playback import speed_words
 from spec_tui.present.step.branching import going_on
 from spec_tui.present.step.phases import StepPosition, event_of
 from spec_tui.present.step.player import SPEEDS, StepPlayer, score
@@ -35,7 +33,7 @@ from spec_tui.tui.widgets.step_panels import (
     StepTree,
     Timeline,
 )
-from spec_tui.tui.widgets.strip_panel import Divider, Pane, Sides
+from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Pane, Sides
 
 TICKS = 10  # a second, of the clock while playing
 _FIGURES = ("round", "drafted", "accepted", "gained")
@@ -43,7 +41,7 @@ LIGHT = "spec-light"
 _NAMES = {"full_stop": ".", "comma": ",", "plus": "+", "minus": "-", "escape": "esc", "left": "←", "right": "→"}
 
 
-class StepScreen(HasActions, Screen):
+class StepScreen(HasActions, Backdrop):
     """Goes through a run.
 
     Args:
@@ -148,22 +146,17 @@ class StepScreen(HasActions, Screen):
     def on_mount(self) -> None:
         if self.begins_presenting:
             self.action_present()
-        self.call_after_refresh(self.draw)
         self.set_interval(1 / TICKS, self._tick)
 
     def on_unmount(self) -> None:
         if self._theme_before:
             self.app.theme = self._theme_before
 
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """The background, without the detour over a style cache."""
-        return [Strip.blank(crop.width, self.rich_style)] * crop.height
-
     # -- time -------------------------------------------------------------------------------------
     def _tick(self) -> None:
         changed = self.refresh_run()
-        was = self.player.playing
-        if self.player.tick(1 / TICKS) or changed or was != self.player.playing:
+        was = self.player.clock.playing
+        if self.player.tick(1 / TICKS) or changed or was != self.player.clock.playing:
             self.draw()
         if self._awaited and self.rerun is not self.session.measuring:
             self._awaited = False
@@ -213,8 +206,8 @@ class StepScreen(HasActions, Screen):
     def _draw_top(self) -> None:
         player = self.player
         here = "prefill" if not player.place.round else f"round {player.place.round} of {player.rounds}"
-        playing = "▶" if player.playing else "▮▮"
-        right = f"{here} · {playing} {SPEEDS[player.speed]:g}× · {'deeper' if player.deep else 'student'} "
+        playing = "▶" if player.clock.playing else "▮▮"
+        right = f"{here} · {playing} {speed_words(player.clock.speed)} · {'deeper' if player.deep else 'student'} "
         started = player.run.started
         engine = f"  {started.engine}" if started is not None else ""
         lossy = " LOSSY" if started is not None and not started.lossless else ""
@@ -250,12 +243,6 @@ class StepScreen(HasActions, Screen):
         self.player.jump(event.number)
         self.moved()
 
-    def on_resize(self) -> None:
-        self.call_after_refresh(self.draw)
-
-    def on_screen_resume(self) -> None:
-        self.call_after_refresh(self.draw)
-
     # -- keys -------------------------------------------------------------------------------------
     def moved(self) -> None:
         """The place changed by hand: forget what was said, and draw."""
@@ -270,11 +257,11 @@ class StepScreen(HasActions, Screen):
             self._draw_said()
 
     def action_play(self) -> None:
-        self.player.playing = not self.player.playing
+        self.player.clock.playing = not self.player.clock.playing
         self.moved()
 
     def action_phase(self, step: int) -> None:
-        self.player.playing = False
+        self.player.clock.playing = False
         moved = self.player.forward() if step > 0 else self.player.back()
         self.moved()
         if not moved:
@@ -296,12 +283,12 @@ class StepScreen(HasActions, Screen):
                 f"{found.constant:.0%}")
 
     def action_round(self, step: int) -> None:
-        self.player.playing = False
+        self.player.clock.playing = False
         self.player.jump(self.player.place.round + step)
         self.moved()
 
     def action_ends(self, which: int) -> None:
-        self.player.playing = False
+        self.player.clock.playing = False
         if which > 0:
             self.player.end()
         else:
@@ -311,9 +298,9 @@ class StepScreen(HasActions, Screen):
             self.say(f"{self._scored()}.")
 
     def action_speed(self, step: int) -> None:
-        self.player.faster(step)
+        self.player.clock.faster(step, SPEEDS)
         self.draw()
-        self.say(f"speed {SPEEDS[self.player.speed]:g}×")
+        self.say(f"speed {speed_words(self.player.clock.speed)}")
 
     def action_deeper(self, deep: bool) -> None:
         self.player.deep = deep
@@ -364,7 +351,7 @@ class StepScreen(HasActions, Screen):
 
     def action_enter(self) -> None:
         if self.typed:
-            self.player.playing = False
+            self.player.clock.playing = False
             self.player.jump(int(self.typed))
         self.typed = None
         self.moved()
@@ -423,7 +410,7 @@ class StepScreen(HasActions, Screen):
             return
         from spec_tui.tui.screens.lane import ChangeScreen
 
-        self.player.playing = False
+        self.player.clock.playing = False
         settings = ChatSettings.from_request(self.request())
         self.app.push_screen(ChangeScreen(settings, self.session.ready), self._branch)
 

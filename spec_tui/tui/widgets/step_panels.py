@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from textwrap import wrap
 
 from textual.events import Click
 from textual.message import Message
 
-from engines.report.wording import counted
+from engines.laws import trying
+from engines.report.events import Choice, Emitted, Round
+from engines.report.run_state import RunState
+from engines.report.wording import counted, prompt_length, rows_before, seconds_of
 from spec_tui.present.step.explain import explain
-from spec_tui.present.step.phases import StepPosition, event_of, phases_of, title_of
+from spec_tui.present.step.nodes import TreeNode, nodes_of, order, root_of
+from spec_tui.present.step.phases import Phase, StepPosition, emits, event_of, mask, phases_of, title_of, written
 from spec_tui.present.step.player import MOST, StepPlayer, score
-from spec_tui.present.token_styles import spans
-from spec_tui.tui.widgets import step_rows
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, size, title_row
+from spec_tui.present.text import one_line, visible
+from spec_tui.present.token_styles import LETTERS, proposer, spans
+from spec_tui.tui.widgets import retrieval_rows
+from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns
-from spec_tui.tui.widgets.tree_panel import tree_rows
+from spec_tui.tui.widgets.tree_panel import by_weight, tree_rows
+from spec_tui.tui.widgets.wrap import Tok, cells, wrapped
 
 BLANK: Row = [("", "text")]
+_WIDE = 72  # columns from which on there is room for long labels
+_FATES = {"accepted": ("✓", "accepted"), "rejected": ("✗", "ghost"), "unreached": ("·", "muted")}
 _TEXT_ROWS = ((26, 12), (16, 5), (0, 2))  # from so many rows on, rows of the text above what happens
+
+
+def named(name: str, value: str, style: str = "text") -> Row:
+    """A row with its name in front."""
+    return [(fit(name, 12), "muted"), (value, style)]
 
 
 class StepPanel(StripPanel):
@@ -40,11 +54,6 @@ class StepPanel(StripPanel):
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         """The rows."""
         raise NotImplementedError
-
-    @property
-    def titled_focus(self) -> bool:
-        return False
-
 
 class PhaseBar(StepPanel):
     """The phases of this round, the present one marked."""
@@ -74,10 +83,10 @@ class Doing(StepPanel):
         high = height >= 16
         head = [] if self.airy else [title_row(width, "what the machine is doing", self._state(player))]
         lines = next(lines for rows, lines in _TEXT_ROWS if height >= rows)
-        text = step_rows.text(run, place, width, lines)
+        text = text_so_far(run, place, width, lines)
         gap = [BLANK] if high else []
         room = height - len(head) - len(text) - len(gap)
-        return [*head, *text, *gap, *step_rows.body(run, place, width, max(1, room))]
+        return [*head, *text, *gap, *phase_rows(run, place, width, max(1, room))]
 
     @staticmethod
     def _state(player: StepPlayer) -> str:
@@ -147,29 +156,24 @@ class SoFar(StepPanel):
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         number = player.place.round
         m = player.run.until(number if player.place.phase == "keep" else number - 1).metrics
-        rows: list[Row] = [title_row(width, "so far", f"after {counted(m.target_forwards, 'round')}")]
-        rows.append([(fit("tokens", 12), "muted"), (f"{m.new_tokens}", "text")])
         accepted = "—" if m.acceptance_rate is None else f"{m.accepted} of {m.drafted}, {m.acceptance_rate:.0%}"
-        rows.append([(fit("accepted", 12), "muted"), (accepted, "text")])
         made = "—" if m.mean_generated_length is None else f"{m.mean_generated_length:.2f} tokens a forward"
-        rows.append([(fit("M", 12), "muted"), (made, "text")])
         rate = "—" if m.tokens_per_second is None else f"{m.tokens_per_second:.1f}"
-        rows.append([(fit("tokens/s", 12), "muted"), (rate, "text")])
-        return [*rows, *(calibration(player, width) if height >= 8 else [])]
+        return [title_row(width, "so far", f"after {counted(m.target_forwards, 'round')}"),
+                named("tokens", f"{m.new_tokens}"), named("accepted", accepted), named("M", made),
+                named("tokens/s", rate), *(calibration(player) if height >= 8 else [])]
 
 
-def calibration(player: StepPlayer, width: int) -> list[Row]:
+def calibration(player: StepPlayer) -> list[Row]:
     """How the guesses came true: for each number said what came on average."""
     found = score(player.guesses)
-    if not found.count:
-        return [[(fit("guesses", 12), "muted"), ("p asks for them", "muted")]] if not player.guessing else []
-    rows: list[Row] = [[(fit("guesses", 12), "muted"), (f"{found.exact} of {found.count} right", "strong"),
-                        (f", {found.off:.1f} off on average", "text")],
-                       [(fit("", 12), "text"), (f"always the same number: {found.constant:.0%} at best", "muted")]]
-    for said, (count, came) in found.table.items():
-        rows.append([(fit(f"said {said}", 12), "muted"), (f"×{count}", "muted"), (f"  came {came:.1f} ", "text"),
-                     ("▪" * round(came), "bar")])
-    return rows
+    if found is None:
+        return [] if player.guessing else [named("guesses", "p asks for them", "muted")]
+    return [[*named("guesses", f"{found.exact} of {found.count} right", "strong"),
+             (f", {found.off:.1f} off on average", "text")],
+            named("", f"always the same number: {found.constant:.0%} at best", "muted"),
+            *([*named(f"said {said}", f"×{count}", "muted"), (f"  came {came:.1f} ", "text"),
+               ("▪" * round(came), "bar")] for said, (count, came) in found.table.items())]
 
 
 class Timeline(StepPanel):
@@ -227,3 +231,252 @@ class Timeline(StepPanel):
             number = self.first(self.player, self.size.width) + event.x
             if 1 <= number <= self.player.rounds:
                 self.post_message(self.Picked(number))
+
+
+# -- what the machine is doing --------------------------------------------------------------------
+def text_so_far(run: RunState, place: StepPosition, width: int, height: int) -> list[Row]:
+    """The end of the text as it stands after a phase; what the phase added stands out, else the root does."""
+    count, fresh = written(run, place), len(emits(run, place))
+    tail = max(60, width * height // 2)  # tokens looked at: long texts cost no more than short ones
+    toks = []
+    if count < tail and run.started is not None and (pieces := run.started.prompt_pieces[count - tail :]):
+        toks = [*(Tok(visible_text(piece), "muted") for piece in pieces), Tok("\n", "muted")]
+    for index in range(max(0, count - tail), count):
+        token = run.tokens[index]
+        style = token.kind if index >= count - fresh else "strong" if index == count - 1 and not fresh else "text"
+        toks.append(Tok(visible_text(token.text or ("" if index < count - 1 else token.piece)), style))
+    rows = wrapped(toks, width)
+    while rows and not rows[-1]:
+        rows.pop()
+    shown = rows[-height:]
+    while len(shown) > 1 and not any(text.strip() for text, _ in shown[0]):
+        shown.pop(0)
+    return shown
+
+
+def label_width(width: int) -> int:
+    """Columns of a node's label."""
+    return 20 if width >= _WIDE else 14
+
+
+def visible_text(piece: str) -> str:
+    """A token inside running text: line breaks stay, what could steer is shown."""
+    return "\n".join(one_line(part) for part in piece.split("\n"))
+
+
+def phase_rows(run: RunState, place: StepPosition, width: int, height: int) -> list[Row]:
+    """The rows of a phase, at most ``height``."""
+    event = event_of(run, place.round)
+    if event is None:
+        return _prefill(run, place.phase, width)[:height]
+    return _ROUND[place.phase](run, place, event, width, height)[:height]
+
+
+def _draft(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
+    if not event.draft.tokens:
+        return [[("nothing was drafted: the target's forward has one row", "muted")]]
+    label = label_width(width)
+    head: Row = [(fit("drafted", label), "muted"), ("   q    ", "muted"), ("proposed by", "muted")]
+    below = min(height // 2, 9) if event.retrieval is not None and height >= 9 else 0
+    shown = _window(nodes_of(event), event, height - 1 - below, judged=False)
+    room = width - label - 8
+    rows = [[*_label(node, label, "text"), (f" {_p(node.q)}  ", "text"), (_origin(run, node, room), "muted")]
+            for node in shown]
+    rows += _left_out(event, len(shown), width)
+    rows += _layers(run, width) if len(rows) + 5 < height - below else []
+    found = retrieval_rows.rows(run, place.round - 1, width, below, judged=False) if below else []
+    return [head, *rows, *[BLANK] * (height - 1 - len(rows) - below), *found]
+
+
+def _tree(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
+    """The attention mask: a row for each token that is verified, a column for each that it may see."""
+    table, wide = mask(event.draft.parents), label_width(width)
+    nodes = [_root(run, place, event), *_window(nodes_of(event), event, height - 2, judged=False)]
+    step = 2 if wide + 10 + 2 * len(nodes) <= width else 1
+    columns = nodes[: max(1, (width - wide - 10) // step)]
+    rows: list[Row] = [[(fit("row \\ sees", wide), "muted"), ("context   ", "muted"),
+                        ("itself and its ancestors", "muted")]]
+    for node in nodes:
+        sees = [table[node.index + 1][column.index + 1] for column in columns]
+        rows.append([*_label(node, wide, "text"), (f"{event.position - 1:>5} + ", "muted"),
+                     *((("█" if seen else "·") + " " * (step - 1), "accepted" if seen else "rule") for seen in sees)])
+    return rows + _left_out(event, len(nodes) - 1, width)
+
+
+def _verify(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
+    noise = any(row.noise is not None for row in event.verified) or any(e.noise is not None for e in event.emitted)
+    wide, room = label_width(width), 18 if width >= _WIDE else 11
+    head: Row = [(fit("row", wide), "muted"), (" draft q  target p  ", "muted"),
+                 (fit("target has next", room + 7), "muted"), ("noise" if noise else "", "muted")]
+    nodes = [_root(run, place, event), *_window(nodes_of(event), event, height - 2, judged=False)]
+    rows = [[*_label(node, wide, "text"), (f"   {_p(node.q)}     {_p(node.p)}  ", "text"), *_choice(node, noise, room)]
+            for node in nodes]
+    return [head, *rows, *_left_out(event, len(nodes) - 1, width)]
+
+
+def _accept(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
+    law = trying(run.started.law if run.started is not None else "")
+    tried = any(e.trials for e in event.emitted)
+    told = f"  {law.trials_column(event)}" if tried else "  the target had"
+    wide = label_width(width)
+    rows: list[Row] = [[(fit("drafted", wide), "muted"), (" draft q  target p", "muted"), (told, "muted")]]
+    shown = _window(nodes_of(event), event, height - 1, judged=True)
+    visited = dict(zip([-1, *event.path], event.emitted))
+    for node in shown:
+        mark, style = _FATES[node.fate]
+        row: list[Span] = [*_label(node, wide, style, mark), (f"   {_p(node.q)}     {_p(node.p)}  ", "text")]
+        above = visited.get(event.draft.parents[node.index])
+        if node.trials:
+            trial, count = node.trials[-1], len(node.trials)
+            row += [(law.compared(trial), "accepted" if trial.accepted else "ghost"),
+                    (f"  ({count} draws)" if count > 1 else "", "muted")]
+        elif node.fate == "unreached":
+            row.append(("not reached", "muted"))
+        elif not tried and above is not None:
+            style = "accepted" if node.fate == "accepted" else {"accepted": "muted"}.get(above.kind, above.kind)
+            row.append((_quoted(above.piece), style))
+        rows.append(row)
+    return rows + _left_out(event, len(shown), width)
+
+
+def _correct(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
+    return _distribution(event.emitted[-1], event.emitted[-1].kind, width)
+
+
+def _distribution(own: Emitted, style: str, width: int) -> list[Row]:
+    """The target's likeliest tokens, its own marked."""
+    choices, label = list(own.top), label_width(width)
+    if all(choice.token != own.token for choice in choices):
+        choices.append(Choice(own.token, own.piece, own.prob))
+    rows: list[Row] = [[("the target's distribution here", "muted")]]
+    for choice in choices:
+        mine = choice.token == own.token
+        rows.append([("▸ " if mine else "  ", "accent"), (fit(_quoted(choice.piece), label), style if mine else "text"),
+                     (f" {choice.prob:.3f} ", "text"), (bar(choice.prob, max(4, min(40, width - label - 10))), "bar")])
+    return rows
+
+
+def _keep(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
+    kept, nodes = {-1, *event.path}, [-1, *range(len(event.draft.tokens))]
+    marks: Row = [("■", "accepted") if node in kept else ("×", "ghost") for node in nodes[: width - 12]]
+    forgotten = len(nodes) - len(kept)
+    rows: list[Row] = [
+        named("before", f"{rows_before(run, place.round)} KV rows"), [*named("new rows", ""), *marks],
+        named("after", f"{event.cache_length} KV rows: {len(kept)} kept, {forgotten} forgotten"),
+    ]
+    total, gained = seconds_of(event), len(event.emitted)
+    times = (("draft", event.draft_seconds), ("verify", event.verify_seconds), ("other", event.other_seconds))
+    if height < len(rows) + len(times) + 2:
+        rows.append(named("time", " · ".join(f"{name} {seconds * 1000:.2f}" for name, seconds in times) + " ms"))
+    else:
+        rows.append(BLANK)
+        for name, seconds in times:
+            share = bar(seconds / total if total > 0 else 0.0, max(4, min(40, width - 24)))
+            rows.append([*named(name, f"{seconds * 1000:>8.2f} ms "), (share, "bar")])
+    each = f", {total * 1000 / gained:.2f} ms each" if gained else ""
+    return [*rows, named("gained", f"{counted(gained, 'token')}{each}", "strong")]
+
+
+def _prefill(run: RunState, phase: Phase, width: int) -> list[Row]:
+    made = run.prefilled
+    if made is None:
+        return [[("the beginning of this run is missing", "muted")]]
+    if phase == "correct":
+        return _distribution(made.first, "target", width)
+    if phase == "keep":
+        return [named("KV cache", f"{made.cache_length} rows, one a token of the prompt")]
+    return [named("prompt", f"{made.prompt_tokens} tokens"), named("in cache", f"{made.reused} from before"),
+            named("prefill", f"{made.seconds * 1000:.1f} ms"), *_layers(run, width)]
+
+
+def _layers(run: RunState, width: int) -> list[Row]:
+    """Which sublayers drafting leaves out: a column a layer."""
+    layers = run.prefilled.layers if run.prefilled is not None else None
+    if layers is None:
+        return []
+    rows: list[Row] = [BLANK]
+    for name, rules in (("attention", layers.attention), ("MLP", layers.mlp)):
+        marks = [("□", "ghost") if rule else ("■", "accepted") for rule in rules[: max(1, width - 24)]]
+        rows.append([*named(name, ""), *marks, (f"  {sum(map(bool, rules))} left out", "muted")])
+    return rows
+
+
+def _context(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
+    prompt = prompt_length(run)
+    return [named("context", f"{event.position} tokens: {prompt} prompt, {event.position - prompt} answer"),
+            [*named("root", _quoted(_root_piece(run, place)), "strong"), ("  the last token, not read yet", "muted")],
+            named("KV cache", f"{rows_before(run, place.round)} rows")]
+
+
+def _window(nodes: list[TreeNode], event: Round, room: int, judged: bool) -> list[TreeNode]:
+    """The nodes that fit, in reading order: once they are judged the path and what it was tried against come first,
+    before that what the drafter holds likeliest."""
+    reading = order(event.draft.parents, frozenset(event.path) if judged else frozenset())
+    if len(nodes) > room:
+        rank = {"accepted": 0, "rejected": 1, "unreached": 2}
+        best = by_weight(event.draft, frozenset()) if not judged else sorted(
+            reading, key=lambda n: (rank[nodes[n].fate], reading.index(n)))
+        kept = set(best[: max(0, room - 1)])
+        reading = [n for n in reading if n in kept]
+    return [nodes[n] for n in reading]
+
+
+def _left_out(event: Round, shown: int, width: int) -> list[Row]:
+    more = len(event.draft.tokens) - shown
+    return [[(fit(f"… {more} more", width).rstrip(), "muted")]] if more > 0 else []
+
+
+def _label(node: TreeNode, width: int, style: str, mark: str = "") -> Row:
+    """A node below its depth, or the root, in so many columns."""
+    if node.index < 0:
+        return [(fit(f"◌ {visible(node.piece)}", width), "strong")]
+    indent = " " * (min(node.depth - 1, 6) + bool(mark))
+    room = width - len(indent) - cells(mark)
+    word = fit(visible(node.piece), room).rstrip()
+    sign = "muted" if style == "ghost" else style  # a line through a mark and blanks would hide the mark
+    return [(mark, sign), (indent, "text"), (word, style), (" " * max(0, room - cells(word)), "text")]
+
+
+def _root(run: RunState, place: StepPosition, event: Round) -> TreeNode:
+    return root_of(event, _root_piece(run, place))
+
+
+def _root_piece(run: RunState, place: StepPosition) -> str:
+    root = run.root_of(place.round - 1)
+    return root.piece if root is not None else "start"
+
+
+def _choice(node: TreeNode, noise: bool, width: int) -> Row:
+    if node.choice is None:
+        return [("not recorded", "muted")]
+    shown = fit(_quoted(node.choice.piece), width)
+    extra = f"  {node.noise:+.2f}" if noise and node.noise is not None else ""
+    return [(shown, "text"), (f" {node.choice.prob:.3f}", "text"), (extra, "muted")]
+
+
+def _origin(run: RunState, node: TreeNode, width: int) -> str:
+    words = []
+    for origin in node.origins:
+        word = LETTERS.get(origin.source, "?") + " "
+        if origin.document:
+            word += retrieval_rows.place_words(origin.datastore, origin.document, origin.line)
+        elif origin.source in ("prompt", "output"):
+            word += f"{'prompt' if origin.source == 'prompt' else 'answer'} at {origin.place}, match {origin.match}"
+        else:
+            word += one_line(proposer(origin.source, run) if origin.source == "draft" else origin.source)
+        words.append(word)
+    return fit(" + ".join(words), max(4, width)).rstrip()
+
+
+def _quoted(piece: str) -> str:
+    return f"‹{visible(piece)}›"
+
+
+def _p(value: float | None) -> str:
+    return "  —  " if value is None else f"{value:.3f}"
+
+
+_ROUND: dict[Phase, Callable[[RunState, StepPosition, Round, int, int], list[Row]]] = {
+    "context": _context, "draft": _draft, "tree": _tree, "verify": _verify, "accept": _accept, "correct": _correct,
+    "keep": _keep,
+}

@@ -8,6 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.containers import Container
 from textual.geometry import Region
+from textual.screen import Screen
 from textual.strip import Strip
 
 from spec_tui.tui.widgets.styled_widget import Inked
@@ -142,6 +143,24 @@ class Sides(StripPanel):
         if not right or not left:
             return [clip(left or right, width)]
         return [[*left, (" " * (width - size(left) - size(right)), "text"), *right]]
+
+
+class Backdrop(Screen):
+    """A screen that paints its background without the detour over a style cache, as it lies under everything, and draws
+    itself again (``draw``) when it comes to the top and when the size of the terminal changes."""
+
+    def draw(self) -> None:
+        """Fill the panels."""
+        raise NotImplementedError
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        return [Strip.blank(crop.width, self.rich_style)] * crop.height
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.draw)
+
+    def on_screen_resume(self) -> None:
+        self.call_after_refresh(self.draw)
 
 
 class Divider(StripPanel):

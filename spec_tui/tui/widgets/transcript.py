@@ -5,20 +5,25 @@ Wrapped lines are kept as data, a finished strip is kept for each, and ``render_
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.events import Click
 from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
 from engines.report.run_state import RunState, ghosts
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import LOSSY, one_line, sanitise
+from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets.cached_scrollbar import CachedScrollbar
 from spec_tui.tui.widgets.styled_widget import Inked
-from spec_tui.tui.widgets.token_cursor import TokenCursor
 from spec_tui.tui.widgets.wrap import GUTTER, Line, Tok, Wrapper, cells
 
 
@@ -37,10 +42,25 @@ class Block:
     closed: bool = False
 
 
-class Transcript(Inked, TokenCursor, can_focus=True):
+class Transcript(HasActions, Inked, ScrollView, can_focus=True):
     """The scrolling text with a token cursor."""
 
     HELP = "The conversation. Arrows move over tokens, enter tells why a token is there, v changes the colours."
+    ACTIONS = (
+        Action(id="token.left", run="move(-1)", keys="left", label="Token", help="Select the token before"),
+        Action(id="token.right", run="move(1)", keys="right", label="Token", help="Select the next token"),
+        Action(id="token.up", run="line(-1)", keys="up", label="Line", help="A line up"),
+        Action(id="token.down", run="line(1)", keys="down", label="Line", help="A line down"),
+        Action(id="round.back", run="round(-1)", keys="left_square_bracket", label="Round",
+               help="Select the round before"),
+        Action(id="round.next", run="round(1)", keys="right_square_bracket", label="Round",
+               help="Select the next round"),
+        Action(id="token.home", run="jump(False)", keys="home", label="Start", help="Go to the first token"),
+        Action(id="token.end", run="jump(True)", keys="end", label="Follow",
+               help="Go to the end and follow the text"),
+        Action(id="token.inspect", run="inspect", keys="enter", label="Why", footer=True,
+               help="Why this token: who proposed it, what the target chose"),
+    )
     DEFAULT_CSS = """
     Transcript {
         overflow-x: hidden; overflow-y: scroll; height: 1fr; scrollbar-size-vertical: 1;
@@ -48,6 +68,20 @@ class Transcript(Inked, TokenCursor, can_focus=True):
     }
     """
     JUMP = 4  # lines scrolled at a time while following: fewer full repaints
+
+    class Selected(Message):
+        """The token cursor moved (None: there is no cursor any more)."""
+
+        def __init__(self, cursor: tuple[int, int] | None) -> None:
+            super().__init__()
+            self.cursor = cursor
+
+    class Inspect(Message):
+        """A token is to be explained."""
+
+        def __init__(self, cursor: tuple[int, int]) -> None:
+            super().__init__()
+            self.cursor = cursor
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
@@ -252,8 +286,9 @@ class Transcript(Inked, TokenCursor, can_focus=True):
 
     def _segments(self, line: Line) -> list[Segment]:
         """One segment for each run of equal style; the gutter first. Never a style None: NO_COLOR cannot draw it."""
-        chosen = self._chosen_round()
-        here = any(t.style is None and (t.turn, self._round(t)) == chosen for t in line.toks) if chosen else False
+        here = self.cursor is not None and any(
+            t.style is None and t.turn == self.cursor[0] and self._round(t.turn, t.index) == self._round(*self.cursor)
+            for t in line.toks)
         out = [self._gutter(line, here)]
         name, run = "", []
         for tok in line.toks:
@@ -283,6 +318,9 @@ class Transcript(Inked, TokenCursor, can_focus=True):
             out.append(Segment("".join(run), self.ink(name)))
         return out
 
+    def _round(self, turn: int, index: int) -> int:
+        return self.blocks[turn].run.tokens[index].round
+
     def _style_name(self, tok: Tok) -> str:
         return tok.style or marks.style_of(self.blocks[tok.turn].run.tokens[tok.index], self.view)
 
@@ -297,6 +335,129 @@ class Transcript(Inked, TokenCursor, can_focus=True):
         right = strip.cell_length if end == -1 else cells(text[:end])
         parts = [strip.crop(0, left), strip.crop(left, right), strip.crop(right)]
         return Strip.join([parts[0], parts[1].apply_style(self.selection_style), parts[2]])
+
+    # -- the token cursor --------------------------------------------------------------
+    def select(self, cursor: tuple[int, int] | None) -> None:
+        """Put the token cursor here, and scroll to it."""
+        self.cursor = cursor
+        self._strips.clear()
+        if cursor is not None:
+            self.following = False
+            self._scroll_to_line(self._line_of(cursor))
+        self.refresh()
+        self.post_message(self.Selected(cursor))
+
+    def _line_of(self, cursor: tuple[int, int]) -> int:
+        lines = self._wrap.lines
+        return max(0, bisect_right(lines, cursor, key=lambda line: line.at) - 1)
+
+    def _scroll_to_line(self, y: int) -> None:
+        top, height = self.scroll_offset.y, self.size.height
+        if y < top:
+            self.scroll_to(y=max(0, y - 1), animate=False)
+        elif y >= top + height:
+            self.scroll_to(y=y - height + 2, animate=False)
+
+    def _last(self) -> tuple[int, int] | None:
+        for turn in range(len(self.blocks) - 1, -1, -1):
+            if count := len(self.blocks[turn].run.tokens):
+                return self._seen(turn, count - 1, -1)
+        return None
+
+    def _seen(self, turn: int, index: int, step: int) -> tuple[int, int] | None:
+        """The next token from here that has text, over the turns."""
+        while 0 <= turn < len(self.blocks):
+            tokens = self.blocks[turn].run.tokens
+            while 0 <= index < len(tokens):
+                if tokens[index].text:
+                    return turn, index
+                index += step
+            turn += step
+            index = 0 if step > 0 else (len(self.blocks[turn].run.tokens) - 1 if turn >= 0 else 0)
+        return None
+
+    def action_move(self, step: int) -> None:
+        if self.cursor is None:
+            target = self._last()
+        else:
+            turn, index = self.cursor
+            target = self._seen(turn, index + step, step)
+            if target is None:
+                return
+        self.select(target)
+
+    def action_round(self, step: int) -> None:
+        if self.cursor is None:
+            self.select(self._last())
+            return
+        turn, index = self.cursor
+        run = self.blocks[turn].run
+        target = run.tokens[index].round + step
+        if 0 <= target < len(run.rounds):
+            index = run.starts[target]
+        elif target < 0:
+            index = 0
+        else:
+            return
+        if found := self._seen(turn, index, 1):
+            self.select(found)
+
+    def action_line(self, step: int) -> None:
+        """With a cursor, to the token above or below it; else scroll."""
+        if self.cursor is None:
+            self.scroll_relative(y=step, animate=False)
+            self.following = step > 0 and self.scroll_offset.y >= self.max_scroll_y
+            return
+        y = self._line_of(self.cursor)
+        column = 0
+        for tok in self._wrap.lines[y].toks:
+            if (tok.turn, tok.index) == self.cursor:
+                break
+            column += cells(tok.text)
+        y += step
+        while 0 <= y < len(self._wrap.lines):
+            if target := self._token_in(self._wrap.lines[y], column):
+                self.select(target)
+                return
+            y += step
+
+    def action_jump(self, end: bool) -> None:
+        if end:
+            self.following = True
+            self.select(None)
+            self.scroll_end(animate=False, immediate=True, x_axis=False, force=True)
+        elif self.blocks and (found := self._seen(0, 0, 1)):
+            self.select(found)
+            self.scroll_home(animate=False)
+
+    def action_inspect(self) -> None:
+        if self.cursor is None:
+            self.action_move(-1)
+        if self.cursor is not None:
+            self.post_message(self.Inspect(self.cursor))
+
+    def _token_in(self, line: Line, column: int) -> tuple[int, int] | None:
+        found = None
+        for tok in line.toks:
+            if tok.style is None:
+                found = (tok.turn, tok.index)
+                if column < cells(tok.text):
+                    return found
+            column -= cells(tok.text)
+        return found
+
+    def on_click(self, event: Click) -> None:
+        y = event.y + self.scroll_offset.y
+        if self.text_selection is not None or not 0 <= y < len(self._wrap.lines):
+            return
+        column = event.x - GUTTER
+        for tok in self._wrap.lines[y].toks:
+            width = cells(tok.text)
+            if 0 <= column < width and tok.style is None:
+                self.select((tok.turn, tok.index))
+                self.post_message(self.Inspect((tok.turn, tok.index)))
+                return
+            column -= width
 
     # -- selection ------------------------------------------------------------------------------
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
@@ -331,15 +492,4 @@ def _line(text: str, style: str, number: int) -> list[Tok]:
 
 def _words(text: str) -> list[str]:
     """Text in pieces a wrap can use: each word with the blanks before it, line breaks alone."""
-    out: list[str] = []
-    for number, paragraph in enumerate(text.split("\n")):
-        if number:
-            out.append("\n")
-        start = 0
-        for at in range(1, len(paragraph)):
-            if paragraph[at] == " " and paragraph[at - 1] != " ":
-                out.append(paragraph[start:at])
-                start = at
-        if paragraph[start:]:
-            out.append(paragraph[start:])
-    return out
+    return re.findall(r"\n| *[^ \n]+| +", text)

@@ -60,9 +60,8 @@ class Wrapper:
 
     def start_line(self, gutter: str = "", at: tuple[int, int] = (-1, -1), copied: bool = True) -> Line:
         """Open a new paragraph."""
-        line = Line(gutter=gutter, at=at, copied=copied)
-        self.lines.append(line)
-        return line
+        self.lines.append(Line(gutter=gutter, at=at, copied=copied))
+        return self.lines[-1]
 
     def push(self, toks: Iterable[Tok]) -> None:
         """Place these at the end."""
@@ -73,7 +72,7 @@ class Wrapper:
                 continue
             for n, part in enumerate(text.split("\n")):
                 if n:
-                    self._break(tok)
+                    self._next_line(tok)
                 if part:
                     self._place(tok._replace(text=part.replace("\t", "    ")))
 
@@ -98,9 +97,11 @@ class Wrapper:
             line.toks.append(tok)
             line.cells += width
 
-    def _break(self, tok: Tok) -> None:
+    def _next_line(self, tok: Tok, soft: str | None = None) -> Line:
+        """Open a line like the last one; ``tok`` is the first that may stand on it."""
         last = self.lines[-1]
-        self.lines.append(Line(gutter=last.gutter, at=(tok.turn, tok.index), copied=last.copied))
+        self.lines.append(Line(soft=soft, gutter=last.gutter, at=(tok.turn, tok.index), copied=last.copied))
+        return self.lines[-1]
 
     def _place(self, tok: Tok) -> None:
         line, width = self.lines[-1], cells(tok.text)
@@ -113,7 +114,7 @@ class Wrapper:
         head = carry[0].text
         soft = head[: len(head) - len(head.lstrip(" "))]
         carry[0] = carry[0]._replace(text=head[len(soft) :])
-        self._fill(carry, self._continue(line, soft, carry[0]))
+        self._fill(carry, self._next_line(carry[0], soft))
 
     def _carried(self, line: Line, tok: Tok) -> list[Tok]:
         """The unfinished word at the end of the line, taken off it, with the token that didn't fit."""
@@ -128,18 +129,13 @@ class Wrapper:
         del line.toks[cut:]
         return [*carry, tok]
 
-    def _continue(self, line: Line, soft: str, tok: Tok) -> Line:
-        new = Line(soft=soft, gutter=line.gutter, at=(tok.turn, tok.index), copied=line.copied)
-        self.lines.append(new)
-        return new
-
     def _fill(self, toks: list[Tok], line: Line) -> None:
         for tok in toks:
             text = tok.text
             while text:
                 piece = _take(text, self.width - line.cells)
                 if not piece:
-                    line = self._continue(line, "", tok)
+                    line = self._next_line(tok, "")
                     piece = _take(text, self.width) or text[0]
                 line.toks.append(tok._replace(text=piece))
                 line.cells += cells(piece)
@@ -156,3 +152,11 @@ def _take(text: str, room: int) -> str:
         if used > room:
             return text[:n]
     return text
+
+
+def wrapped(toks: Iterable[Tok], width: int) -> list[list[tuple[str, str]]]:
+    """A text that no longer grows, as rows of (text, style name)."""
+    wrapper = Wrapper(width - GUTTER)
+    wrapper.start_line()
+    wrapper.push(toks)
+    return [[(tok.text, tok.style or "text") for tok in line.toks] for line in wrapper.lines]
