@@ -1,31 +1,35 @@
-"""``spec-tui datastore``: the stores that drafts are retrieved from. List, look into, check, remove."""
+"""``spec-tui datastore``: what drafts are retrieved from. Build, list, look into, check, probe, remove."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 from typer import Argument, Context, Option, Typer
 
-from engines.errors import DatastoreProblem, UsageProblem
+from engines.errors import DatastoreProblem, SpecError, UsageProblem
 from engines.hub.download_progress import in_bytes
-from spec_tui.cli.datastore_build import build, summary
-from spec_tui.cli.datastore_probe import probe
-from spec_tui.cli.failures import narrate
-from spec_tui.cli.options import Format, OutputFormat, command, complete_datastore
+from spec_tui.cli.failures import INTERRUPTED, narrate
+from spec_tui.cli.options import Format, ModelOptions, OutputFormat, TargetOptions, command, complete_datastore
 from spec_tui.cli.output import console, table
 from spec_tui.cli.stage_progress import StageProgress
-from spec_tui.present.text import one_line
+from spec_tui.present.progress import estimate_parts, skipped_files
+from spec_tui.present.text import one_line, visible
+from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
+    from engines.datastores.building.build_spec import BuildSpec
+    from engines.datastores.events import BuildEstimate, ProbeDraft
+    from engines.datastores.search.open_datastores import OpenDatastores
     from engines.datastores.storage.datastore import Store
+    from engines.tokenization import Detokenizer
 
 _STANDARD_LIBRARY = "python-stdlib"  # offered, though not there until it is used
 
-
 Name = Annotated[str, Argument(metavar="NAME", help="Of the datastore.", autocompletion=complete_datastore)]
-_CHOSEN = "Which; none checks all."
 
 group = Typer(rich_markup_mode=None)
 
@@ -39,7 +43,71 @@ def datastore(context: Context) -> None:
         )
 
 
-group.command(short_help="Build one from files, folders, the hub or the model's answers.")(command(build))
+@group.command(short_help="Build one from files, folders, the hub or the model's answers.")
+@command
+def build(
+    name: Annotated[str, Argument(metavar="NAME", help="What it will be called.")],
+    more: Annotated[list[str] | None, Argument(
+        metavar="[SOURCE]...", help="More sources, so that --from *.py works."
+    )] = None,
+    from_: Annotated[list[str] | None, Option(
+        "--from", metavar="SOURCE",
+        help="Files, folders, python-stdlib, hf:DATASET[:SPLIT][:COLUMN] or model-answers; repeatable."
+    )] = None,
+    kind: Annotated[str, Option(
+        metavar="sparse|dense|both", help="sparse: exact matches; dense: hidden states of the model; both."
+    )] = "sparse",
+    prompts: Annotated[str | None, Option(
+        metavar="FILE", help="For model-answers: prompts, one a line, or lines of JSON with a prompt."
+    )] = None,
+    answers: Annotated[int, Option(metavar="N", help="Answers to each prompt; with a temperature.")] = 1,
+    temperature: Annotated[float, Option(metavar="T", help="Of the answers; 0 is greedy.")] = 0.0,
+    max_new_tokens: Annotated[int, Option(metavar="N", help="Longest answer, in tokens.")] = 256,
+    system: Annotated[str, Option(metavar="TEXT", help="System prompt of the answers. Default: none.")] = "",
+    engine: Annotated[str, Option(metavar="ID", help="How answers are decoded; changes only the time.")] = "",
+    limit: Annotated[int | None, Option(metavar="TOKENS", help="Stop after so many tokens.")] = None,
+    dims: Annotated[int, Option(metavar="D", help="Dense: principal components of a key, 0 for no PCA.")] = 64,
+    z_norm: Annotated[bool, Option("--z-norm/--no-z-norm", help="Dense: dimensions to mean 0, deviation 1.")] = True,
+    unit_norm: Annotated[bool, Option("--unit-norm/--no-unit-norm", help="Dense: keys of length 1.")] = True,
+    index: Annotated[str, Option(metavar="INDEX", help="Dense: scann, faiss, exact, or auto.")] = "auto",
+    sample: Annotated[int, Option(
+        metavar="N", help="Dense: hidden states that mean, deviation and PCA are fitted on."
+    )] = 1_000_000,
+    window: Annotated[int | None, Option(
+        metavar="N", help="Dense: tokens of a document read together. Default: 2048."
+    )] = None,
+    fresh: Annotated[bool, Option("--fresh", help="Start over, whatever an interrupted build left.")] = False,
+    replace: Annotated[bool, Option(
+        "--replace", help="Let one of this name give way when the new one is complete."
+    )] = False,
+    format: OutputFormat = Format.text,
+    *,
+    models: ModelOptions,
+) -> int:
+    """Build a datastore. What it will take is said first; ctrl+c keeps what is done, and the same command goes on.
+
+    It is for the tokenizer of the model, a dense one for the model itself. Links and hidden files in folders, binary
+    files and files of more than 4 MB are left out and counted.
+    """
+    from engines.datastores.building.build_spec import BuildSpec
+    from engines.datastores.search.reduction import Recipe
+
+    sources = (*(from_ or ()), *(more or ()))
+    spec = BuildSpec(
+        name=name, sources=sources, kind=kind, prompts=prompts, answers=answers, temperature=temperature,
+        max_new_tokens=max_new_tokens, engine=engine, system=system, limit=limit,
+        recipe=Recipe(dims, z_norm, unit_norm), index=index, sample=sample, window=window,
+    )
+    spec.check()
+    if not fresh and not replace:
+        _check_free(name)
+    try:
+        store = _build(spec, models.load, fresh, replace)
+    except KeyboardInterrupt:
+        narrate(f"\nspec-tui: interrupted; {_what_is_left(name)}")
+        return INTERRUPTED
+    _print_store(store, format)
+    return 0
 
 
 @group.command(name="list", short_help="The datastores at hand.")
@@ -66,7 +134,7 @@ def info(name: Name, format: OutputFormat = Format.text) -> int:
 @group.command(short_help="Compare checksums; measure how good an index is.")
 @command
 def verify(
-    names: Annotated[list[str] | None, Argument(metavar="[NAME]...", help=_CHOSEN)] = None,
+    names: Annotated[list[str] | None, Argument(metavar="[NAME]...", help="Which; none checks all.")] = None,
     recall: Annotated[bool, Option("--recall", help="Of held-out keys: recall@10 against exact search.")] = False,
     mrr: Annotated[bool, Option("--mrr", help="Of stored keys: mean reciprocal rank of themselves.")] = False,
     sample: Annotated[int, Option(metavar="N", help="Keys that --mrr asks for.", min=1)] = 1000,
@@ -90,7 +158,37 @@ def verify(
     return DatastoreProblem.exit_code if any(r["problem"] for r in results) else 0
 
 
-group.command(short_help="What would be drafted after a text, and from where.")(command(probe))
+@group.command(short_help="What would be drafted after a text, and from where.")
+@command
+def probe(
+    text: Annotated[str, Argument(metavar="TEXT", help="What the draft would follow: the end of a context.")],
+    prompt: Annotated[str | None, Option(
+        metavar="TEXT", help="Take TEXT as the beginning of the answer to this."
+    )] = None,
+    datastore: Annotated[list[str] | None, Option(
+        metavar="NAME", help="Look up in this one; repeatable. Default: all that fit the model."
+    )] = None,
+    kind: Annotated[str, Option(
+        metavar="sparse|dense|both", help="Look only there; dense needs the model. Default: both."
+    )] = "both",
+    nodes: Annotated[int, Option(metavar="N", help="Sparse: heaviest nodes of the trie.", min=1, max=512)] = 24,
+    drafts: Annotated[int, Option(metavar="N", help="Dense: neighbours.", min=1, max=512)] = 10,
+    length: Annotated[int, Option(metavar="N", help="Tokens of a continuation.", min=1, max=64)] = 10,
+    format: OutputFormat = Format.text,
+    *,
+    models: TargetOptions,
+) -> int:
+    """Show what would be drafted after a text: the matched suffix, the tree with its counts, the places; for dense
+    parts the similarities of the nearest neighbours."""
+    if kind not in ("sparse", "dense", "both"):
+        raise UsageProblem(f"there is no kind {kind!r}", "look into sparse, dense or both")
+    sizes = {"c": nodes, "drafts": drafts, "length": length}
+    facts = _probe(text, prompt, datastore or [], kind, sizes, models.load)
+    if format is Format.json:
+        print(json.dumps(msgspec.to_builtins(facts), indent=2))
+    else:
+        print("\n".join(line for found in facts["datastores"] for line in _lines(found)))
+    return 0
 
 
 @group.command(short_help="Delete one, and what an interrupted build of it left.")
@@ -112,6 +210,84 @@ def remove(
     catalog.remove(name)
     narrate(f"removed {name}")
     return 0
+
+
+def _check_free(name: str) -> None:
+    """Say that the name is taken before anything is loaded. Raises UsageProblem."""
+    from engines.datastores.storage import catalog
+
+    if any(e.name == name and not e.unfinished for e in catalog.listing()):
+        raise UsageProblem(f"there is a datastore {name}", "choose another name, remove it first, or use --replace")
+
+
+def _build(spec: BuildSpec, load: LoadRequest, fresh: bool, replace: bool) -> Store:
+    from spec_tui.cli.run import load_decoder
+
+    runtime = load_decoder(load) if spec.needs_model else None
+    tokenizer = runtime.tokenizer if runtime is not None else tokenizer_of(load)
+    from engines.datastores.building.build_spec import build, estimate_build, open_corpus
+
+    with StageProgress() as progress:
+        corpus = open_corpus(spec, runtime, progress.show)
+    if words := skipped_files(getattr(corpus, "skipped", {})):
+        narrate(words)
+    _print_estimate(estimate_build(spec, corpus, tokenizer, runtime))
+    with StageProgress() as progress:
+        return build(spec, corpus, tokenizer, runtime, progress.show, fresh, replace)
+
+
+def tokenizer_of(load: LoadRequest) -> Any:
+    """The tokenizer of a model, without its weights. Raises ModelUnavailable."""
+    from spec_tui.cli.output import Status
+    from spec_tui.session.environment import prepare_this_process
+
+    prepare_this_process()
+    with Status() as status:
+        from engines.datastores.building.build_spec import load_tokenizer_of
+        from engines.hub.model_source import TrustPolicy
+
+        terms = TrustPolicy(load.allow_pickle, load.trust_remote_code)
+        return load_tokenizer_of(load.model, load.revision, terms, status.show)
+
+
+def _print_estimate(estimate: BuildEstimate) -> None:
+    """The estimate, and a note if the disk has too little space for it."""
+    from engines.datastores.storage.catalog import free_bytes
+
+    narrate(", ".join(estimate_parts(estimate)))
+    free = free_bytes()
+    if estimate.building and estimate.building > free:
+        narrate(f"note: the disk has {in_bytes(free)} left; SPEC_TUI_DATA_DIR chooses another place for datastores")
+
+
+def _what_is_left(name: str) -> str:
+    from engines.datastores.storage import catalog
+
+    if any(e.name == name and e.unfinished for e in catalog.listing()):
+        return "what is done stays: the same command goes on from there"
+    return "nothing had been done yet"
+
+
+def _print_store(store: Store, format: Format) -> None:
+    facts = summary(store)
+    if format is Format.json:
+        print(json.dumps(facts, indent=2))
+        return
+    keys = f", {facts['keys']:,} keys" if facts["keys"] else ""
+    print(f"{facts['name']}: {facts['kind']}, {facts['tokens']:,} tokens in {facts['documents']:,} documents{keys}, "
+          f"{in_bytes(facts['bytes'])}")  # fmt: skip
+
+
+def summary(store: Store) -> dict[str, Any]:
+    """A datastore in plain data, as ``build``, ``info`` and ``list`` print it."""
+    facts = store.manifest
+    model = facts.model
+    return {
+        "name": store.name, "kind": facts.kind, "tokens": facts.tokens, "documents": facts.documents,
+        "keys": facts.keys, "bytes": facts.size, "created": facts.created, "vocab_size": facts.vocab_size,
+        "tokenizer": facts.tokenizer, "model": model.name if model else None,
+        "revision": model.revision if model else None,
+    }
 
 
 def _confirmed(name: str, size: int) -> bool:
@@ -219,3 +395,118 @@ def _sound(result: dict[str, Any]) -> str:
 
 def _print(rows: list[tuple[str, str]]) -> None:
     console().print(table(rows) if rows else "there are none")
+
+
+def _probe(
+    text: str, prompt: str | None, names: list[str], kind: str, sizes: dict[str, int], load: LoadRequest
+) -> dict[str, Any]:
+    """The context's tokens, and the drafts of each datastore. Raises UsageProblem, DatastoreProblem."""
+    from engines.datastores.search.open_datastores import OpenDatastores
+    from engines.datastores.storage.manifest import tokenizer_fingerprint, vocabulary_size
+    from engines.methods.shared import probe as probes
+    from engines.tokenization import Detokenizer
+
+    tokenizer = tokenizer_of(load)
+    datastores = OpenDatastores(tokenizer_fingerprint(tokenizer), offered=_offered(tokenizer))
+    parts = _parts(datastores, names, kind)
+    model = None
+    if any("dense" in kinds for kinds in parts.values()):
+        from spec_tui.cli.run import load_decoder
+
+        model = load_decoder(load)
+        datastores.model = model.identity
+    vocab_size = vocabulary_size(tokenizer) if model is None else model.target.vocab_size
+    context = probes.context_of(tokenizer, text, prompt, vocab_size)
+    detokenizer = Detokenizer(tokenizer)
+    results, state = [], None
+    for name, kinds in parts.items():
+        result: dict[str, Any] = {"name": name, "sparse": None, "dense": None, "problem": ""}
+        if "sparse" in kinds:
+            draft = probes.probe_part("sparse", name, context, datastores, detokenizer, vocab_size, sizes=sizes)
+            result["sparse"] = _with_suffix(draft, context, detokenizer)
+        if "dense" in kinds:
+            try:
+                datastores.open(name).check_model(model.identity)
+                state = state or probes.last_hidden_state(model, context, None if text else prompt)
+                draft = probes.probe_part("dense", name, state[0], datastores, detokenizer, vocab_size, state[1], sizes)
+                result["dense"] = _with_suffix(draft, context, detokenizer)
+            except SpecError as error:
+                if names:
+                    raise
+                result["problem"] = error.message
+        results.append(result)
+    return {"tokens": context, "datastores": results}
+
+
+def _with_suffix(draft: ProbeDraft, context: list[int], detokenizer: Detokenizer) -> dict[str, Any]:
+    """A draft with the text of the suffix that matched."""
+    matched = context[len(context) - (draft.retrieval.match or 0) :]
+    return {"suffix": "".join(map(detokenizer.piece, matched)), "probe": draft}
+
+
+def _offered(tokenizer: Any) -> dict[str, Callable]:
+    """The datastore that is built when it is used, with a progress bar."""
+    from engines.datastores.building.build_spec import STANDARD_LIBRARY, open_standard_library
+
+    def open_with_progress() -> Any:
+        with StageProgress() as progress:
+            return open_standard_library(tokenizer, progress.show)
+
+    return {STANDARD_LIBRARY: open_with_progress}
+
+
+def _parts(datastores: OpenDatastores, names: list[str], kind: str) -> dict[str, tuple[str, ...]]:
+    """The parts to search, by datastore: those named, or all that fit this tokenizer. Raises UsageProblem,
+    DatastoreProblem."""
+    from engines.datastores.storage import catalog
+
+    wanted = ("sparse", "dense") if kind == "both" else (kind,)
+    fitting = [e.name for e in catalog.listing() if e.manifest and e.manifest.tokenizer == datastores.tokenizer]
+    parts = {}
+    for name in names or fitting:
+        present = datastores.open(name).manifest.kind
+        parts[name] = tuple(part for part in wanted if present in (part, "both"))
+        if names and not parts[name]:
+            raise UsageProblem(f"datastore {name} has no {kind} part", "leave out --kind")
+    if not any(parts.values()):
+        raise UsageProblem(
+            "no datastore fits this model", "spec-tui datastore build makes one; --datastore python-stdlib too"
+        )
+    return {name: kinds for name, kinds in parts.items() if kinds}
+
+
+def _lines(result: dict[str, Any]) -> Iterator[str]:
+    for part in ("sparse", "dense"):
+        if result[part] is not None:
+            yield _head(f"{result['name']}, {part}", **result[part])
+            yield from _tree_lines(result[part]["probe"])
+    if result["problem"]:
+        narrate(f"note: {result['problem']}")
+
+
+def _head(title: str, suffix: str, probe: ProbeDraft) -> str:
+    found = probe.retrieval
+    time = f"({found.seconds * 1000:.2f} ms)"
+    if found.match is None:
+        cosines = " ".join(f"{score:.3f}" for score in found.scores) or "none"
+        remark = f"; {one_line(probe.remark)}" if probe.remark else ""
+        return f"{title}: {found.hits:,} neighbours begin as the text ends {time}; cosines {cosines}{remark}"
+    if not found.match:
+        return f"{title}: no suffix of the text with two or more tokens occurs {time}"
+    plural = "occurrence" if found.hits == 1 else "occurrences"
+    return f"{title}: {found.match} tokens match, {found.hits:,} {plural}: {one_line(suffix)} {time}"
+
+
+def _tree_lines(probe: ProbeDraft) -> Iterator[str]:
+    """A line a node: how often it follows (dense: its share), its text, and its place where that changes."""
+    draft, depths, shares, shown = probe.draft, [], [], None
+    for node, parent in enumerate(draft.parents):
+        depths.append(0 if parent < 0 else depths[parent] + 1)
+        shares.append((draft.probs[node] or 0.0) * (shares[parent] if parent >= 0 else 1.0))
+        exact = probe.retrieval.match is not None
+        weight = f"{shares[node] * probe.retrieval.used:,.0f}" if exact else f"{shares[node]:.2f}"
+        words = f"  {weight:>6}  {'  ' * depths[-1]}{visible(draft.pieces[node])}"
+        origin = draft.origins[draft.origin[node]]
+        place = f"{one_line(origin.document or '?', 60)}{f':{origin.line}' if origin.line else ''}"
+        yield words if origin == shown else f"{words:<46}  {place}"
+        shown = origin

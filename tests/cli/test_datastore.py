@@ -13,7 +13,7 @@ from engines.datastores.building import build_journal
 from engines.datastores.building import dense_build as hidden
 from engines.datastores.building import model_answers as answers
 from engines.datastores.storage import catalog
-from spec_tui.cli import datastore_build
+from spec_tui.cli import datastore as commands
 from tests.conftest import make_llama, make_tokenizer
 
 TEXTS = {
@@ -45,7 +45,7 @@ def texts(tmp_path):
 def model(cli, tiny, monkeypatch):
     """Commands that need a model get the tiny one; its weights and its tokenizer are its own."""
     monkeypatch.setattr(engines, "load", lambda **_: tiny)
-    monkeypatch.setattr(datastore_build, "tokenizer_of", lambda load: tiny.tokenizer)
+    monkeypatch.setattr(commands, "tokenizer_of", lambda load: tiny.tokenizer)
     return tiny
 
 
@@ -222,7 +222,7 @@ def test_a_store_of_another_tokenizer_or_model_is_refused(model, cli, texts, tmp
 
 def test_a_store_of_the_shipped_tokenizer_is_not_for_the_tiny_one(cli, texts, tiny, monkeypatch):
     cli("datastore", "build", "mine", "--from", str(texts))
-    monkeypatch.setattr(datastore_build, "tokenizer_of", lambda load: tiny.tokenizer)
+    monkeypatch.setattr(commands, "tokenizer_of", lambda load: tiny.tokenizer)
     refused = cli("datastore", "probe", "The fox", "--datastore", "mine")
     assert refused.code == 3 and "another tokenizer" in refused.err
     assert cli("datastore", "probe", "The fox").code == 2  # none fits

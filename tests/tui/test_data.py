@@ -34,7 +34,7 @@ from spec_tui.session import shell_lines as command
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.commands import BuildDatastore, EstimateDatastore
 from spec_tui.session.datastore_jobs import DatastoreJobs
-from spec_tui.tui.datastore_rows import DatastoreRow, about, source_words
+from spec_tui.tui.screens.data import DatastoreRow, row_facts, source_words
 from spec_tui.tui.screens.probe import ProbePanel
 from spec_tui.tui.widgets.wrap import cells
 from tests.session.inprocess import InProcessClient
@@ -408,7 +408,7 @@ def test_a_hostile_manifest_is_told_in_one_line_each():
         stock = DatastoreJobs(lambda _: None)
 
     order = BuildSpec("n", (HOSTILE,), prompts=HOSTILE)
-    shown = str(about(DatastoreRow("n", None, True, order), replace_stock(Sitting, order), 40))
+    shown = str(row_facts(DatastoreRow("n", None, True, order), replace_stock(Sitting, order), 40))
     assert not any(c in shown for c in "\x1b\x07\x9b\u202e") and "\u241b" in shown
 
 
@@ -424,7 +424,7 @@ def test_a_copied_command_line_orders_the_same(monkeypatch):
     import shlex
 
     from engines.datastores.search.reduction import Recipe
-    from spec_tui.cli import call, datastore_build
+    from spec_tui.cli import call, datastore
 
     orders = []
 
@@ -432,7 +432,7 @@ def test_a_copied_command_line_orders_the_same(monkeypatch):
         orders.append((order, load))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(datastore_build, "_build", note)
+    monkeypatch.setattr(datastore, "_build", note)
     load = LoadRequest(model="some/model", dtype="bfloat16")
     for order in (
         BuildSpec("a", ("/x y/z", "python-stdlib"), "both", limit=5, recipe=Recipe(32, False, False), window=64),
