@@ -58,7 +58,7 @@ def search_layers(
     display = SearchDisplay()
     try:
         with display:
-            found = run_search(spec, runtime, display.show)
+            found = run_search(spec, runtime, display.show_search)
     except KeyboardInterrupt:
         narrate(f"\nspec-tui: interrupted; {display.what_is_left(fresh)}")
         return INTERRUPTED
@@ -77,31 +77,27 @@ def _prompts(file: Path | None) -> tuple[str, ...]:
     return tuple(read_prompts(file))
 
 
-class SearchDisplay:
+class SearchDisplay(StageProgress):
     """Shows a search while it is entered: a bar on a terminal, in a pipe one line for each better set."""
 
-    def __init__(self) -> None:
-        self._stages = StageProgress()
-        self._best: SearchTrial | None = None
-        self._trials = 0
+    _best: SearchTrial | None = None
+    _trials = 0
 
     def __enter__(self) -> SearchDisplay:
-        self._stages.__enter__()
-        self._stages.show(BuildProgress("measuring autoregressive decoding", 0, None, "trials"))
+        super().__enter__()
+        self.show(BuildProgress("measuring autoregressive decoding", 0, None, "trials"))
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self._stages.__exit__(*error)
-
-    def show(self, progress: SearchProgress) -> None:
+    def show_search(self, progress: SearchProgress) -> None:
         """The next step."""
         if progress.step.unit == "trials":
             self._trials = progress.step.done
         best = progress.best
-        if best != self._best and not self._stages.terminal:
-            narrate(f"{self._trials} trials: best x{best.speed_up:.2f} without {best.skipped}")
+        words = f"best x{best.speed_up:.2f} without {best.skipped}" if best else ""
+        if best != self._best and not self.terminal:
+            narrate(f"{self._trials} trials: {words}")
         self._best = best
-        self._stages.show(progress.step, f"; best x{best.speed_up:.2f} without {best.skipped}" if best else "")
+        self.show(progress.step, f"; {words}" if words else "")
 
     def what_is_left(self, fresh: bool = False) -> str:
         """What an interruption leaves; ``fresh``: the command begins anew."""

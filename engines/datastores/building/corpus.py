@@ -85,7 +85,6 @@ class JoinedCorpus:
         self.unit = parts[0].unit if same_unit else "documents"
 
     def documents(self, resume: Any = None) -> Iterator[tuple[Document, Any]]:
-        """See ``Corpus``."""
         first, inner = resume or (0, None)
         for i in range(first, len(self._parts)):
             for document, state in self._parts[i].documents(inner if i == first else None):

@@ -80,7 +80,6 @@ class ExactIndex(Index):
         return largest(self._all(query), count)
 
     def search(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """See ``Index``."""
         ids = self.candidates(query, k)
         return best(ids, self.scores(query, ids), k)
 

@@ -179,12 +179,10 @@ class MergedStores:
         self.stores = list(stores)
 
     def longest(self, context: Sequence[int], n_max: int = 16, n_min: int = 2) -> Match | None:
-        """See ``Lookup``."""
         matches = [(i, store.longest(context, n_max, n_min)) for i, store in enumerate(self.stores)]
         return _joined({i: match for i, match in matches if match})
 
     def falling(self, context: Sequence[int], n_max: int = 16, n_min: int = 2) -> Iterator[Match]:
-        """See ``Lookup``."""
         searches = [store.falling(context, n_max, n_min) for store in self.stores]
         heads = {i: next(search, None) for i, search in enumerate(searches)}
         while match := _joined({i: head for i, head in heads.items() if head}):

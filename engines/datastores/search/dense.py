@@ -17,6 +17,7 @@ from engines.datastores.search.reduction import Recipe, Reduction
 from engines.datastores.search.sparse import token_dtype
 from engines.datastores.storage.datastore import Documents, Store
 from engines.datastores.storage.manifest import damaged
+from engines.errors import UsageProblem
 from engines.progress import Progress, ProgressReporter, no_progress
 from engines.report import encoding
 
@@ -152,11 +153,8 @@ def _parameters(store: Store) -> tuple[Recipe, IndexDescription]:
     """How the dense part was made. Raises DatastoreProblem."""
     try:
         record = store.manifest.parameters["dense"]
-        dims, z_norm, unit_norm = (record[name] for name in ("dims", "z_norm", "unit_norm"))
-        if type(dims) is not int or not 0 <= dims < 1 << 20 or {type(z_norm), type(unit_norm)} != {bool}:
-            raise ValueError("options that are none")
-        return Recipe(dims, z_norm, unit_norm), encoding.build(IndexDescription, record["index"])
-    except (KeyError, TypeError, ValueError):
+        return encoding.build(Recipe, record), encoding.build(IndexDescription, record["index"])
+    except (KeyError, TypeError, ValueError, UsageProblem):
         raise damaged(store.name, "its manifest does not say how its dense part was made") from None
 
 

@@ -46,11 +46,9 @@ class DynamicStore:
             self._after.setdefault(int(self._tokens[at - 1]), array("i")).append(at)
 
     def longest(self, context: Sequence[int], n_max: int = 16, n_min: int = 2) -> Match | None:
-        """See ``Lookup``."""
         return next(self.falling(context, n_max, n_min), None)
 
     def falling(self, context: Sequence[int], n_max: int = 16, n_min: int = 2) -> Iterator[Match]:
-        """See ``Lookup``."""
         if not len(context) or n_max < 1 or context[-1] not in self._after:
             return
         levels = [np.array(self._after[context[-1]], np.int64)]

@@ -82,7 +82,6 @@ class SparseStore:
             yield self._match(size, suffix, begin)
 
     def continuations(self, match: Match, length: int = 10, limit: int = 5000) -> Continuations:
-        """See ``Lookup``."""
         begin = int(match.where)
         positions = self._suffixes[begin + spread(match.count, limit)].astype(np.int64) + match.length
         where = positions + np.arange(length)[:, None]  # column by column: the trie reads them so
