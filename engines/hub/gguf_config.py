@@ -1,0 +1,197 @@
+"""A transformers configuration from a GGUF file's metadata, for the families that are read here.
+
+A GGUF file states a model's sizes under llama.cpp's names. What the defaults of a configuration would get wrong, and
+what cannot be carried over, is refused: a model that is read almost right answers almost right.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from engines.hub.gguf_file import GgufFile, GgufTensor
+
+Config = dict[str, Any]
+
+_SIZES = {
+    "hidden_size": "embedding_length", "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count", "num_attention_heads": "attention.head_count",
+    "max_position_embeddings": "context_length",
+}  # fmt: skip
+
+
+class Unsupported(ValueError):
+    """A model that transformers or this reader cannot carry over; the message says what of it."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one of llama.cpp's architectures is called in transformers, and what it has beyond the usual sizes.
+
+    Attributes:
+        more: the part of the configuration that only this family has, from a ``Keys``.
+        rotated: llama.cpp's converter interleaves the two halves of each head's rows in Q and K; undo it.
+        norm_offset: norms are stored with this added.
+    """
+
+    model_type: str
+    class_name: str
+    more: Callable[[Keys], Config] = field(default=lambda keys: {})
+    rotated: bool = False
+    norm_offset: float = 0.0
+
+
+class Keys:
+    """Values of a file by llama.cpp's names, without the architecture that they begin with."""
+
+    def __init__(self, file: GgufFile) -> None:
+        self.file = file
+        self.tensors = {tensor.name: tensor for tensor in file.tensors}
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A number or text; ``default`` where there is none. Raises Unsupported for a list."""
+        value = self.file.metadata.get(f"{self.file.architecture}.{name}", default)
+        if isinstance(value, list):
+            raise Unsupported(f"its layers differ in {name}")
+        return value
+
+    def need(self, name: str) -> int:
+        """A positive number. Raises Unsupported where there is none."""
+        value = self.get(name)
+        if type(value) not in (int, float) or not value > 0:
+            raise Unsupported(f"it does not state {name}")
+        return value
+
+    def tensor(self, name: str) -> GgufTensor:
+        """A tensor by name. Raises Unsupported where there is none."""
+        if name not in self.tensors:
+            raise Unsupported(f"it has no tensor {name}")
+        return self.tensors[name]
+
+    def numbers(self, tensor: GgufTensor) -> tuple[float, ...]:
+        """The numbers of a small float32 tensor."""
+        with open(self.file.path, "rb") as stream:
+            stream.seek(tensor.begin)
+            return struct.unpack(f"<{tensor.count}f", stream.read(tensor.size))
+
+    @property
+    def head_dim(self) -> int:
+        """Numbers in a head."""
+        return self.get("attention.key_length") or self.need("embedding_length") // self.need("attention.head_count")
+
+
+def _llama(keys: Keys) -> Config:
+    found = {"attention_bias": "blk.0.attn_q.bias" in keys.tensors, "mlp_bias": "blk.0.ffn_gate.bias" in keys.tensors}
+    if keys.get("rope.dimension_count", keys.head_dim) != keys.head_dim:
+        raise Unsupported("it rotates a part of each head")
+    if window := keys.get("attention.sliding_window"):
+        found |= {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": window}
+    return found
+
+
+def _phi3(keys: Keys) -> Config:
+    if any(name.startswith("rope_factors") for name in keys.tensors):
+        raise Unsupported("its positions are scaled by factors for long and short contexts")
+    rotated = keys.get("rope.dimension_count", keys.head_dim)
+    return {
+        "sliding_window": keys.get("attention.sliding_window") or None,
+        "partial_rotary_factor": rotated / keys.head_dim,
+    }
+
+
+def _gemma(keys: Keys, largest: int) -> Config:
+    """``largest``: the layers of the one size whose attention is not scaled by the head's size."""
+    per_head = keys.need("embedding_length") // keys.need("attention.head_count")
+    return {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": keys.need("attention.sliding_window"),
+        "query_pre_attn_scalar": per_head if keys.need("block_count") == largest else keys.head_dim,
+        "attn_logit_softcapping": keys.get("attn_logit_softcapping"),
+        "final_logit_softcapping": keys.get("final_logit_softcapping"),
+    }
+
+
+def _gemma3(keys: Keys) -> Config:
+    near = {"rope_type": "default", "rope_theta": keys.get("rope.freq_base_swa", 10_000.0)}
+    return _gemma(keys, 62) | {"rope_parameters": {"full_attention": _rope(keys), "sliding_attention": near}}
+
+
+FAMILIES = {
+    "llama": Family("llama", "LlamaForCausalLM", _llama, rotated=True),
+    "qwen2": Family("qwen2", "Qwen2ForCausalLM"),
+    "qwen3": Family("qwen3", "Qwen3ForCausalLM"),
+    "gemma2": Family("gemma2", "Gemma2ForCausalLM", lambda keys: _gemma(keys, 46), norm_offset=1.0),
+    "gemma3": Family("gemma3_text", "Gemma3ForCausalLM", _gemma3, norm_offset=1.0),
+    "phi3": Family("phi3", "Phi3ForCausalLM", _phi3),
+}
+
+
+def family(file: GgufFile) -> Family:
+    """The family of a file. Raises Unsupported."""
+    if file.architecture not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        raise Unsupported(f"its architecture is {file.architecture or 'not stated'}; these are read: {known}")
+    return FAMILIES[file.architecture]
+
+
+def config_of(file: GgufFile) -> Config:
+    """The content of config.json for a file. Raises Unsupported."""
+    kind, keys = family(file), Keys(file)
+    heads = keys.need("attention.head_count")
+    found: Config = {
+        "model_type": kind.model_type,
+        "architectures": [kind.class_name],
+        **{ours: keys.need(theirs) for ours, theirs in _SIZES.items()},
+        "num_key_value_heads": keys.get("attention.head_count_kv", heads),
+        "head_dim": keys.head_dim,
+        "vocab_size": keys.tensor("token_embd.weight").shape[0],
+        "rms_norm_eps": keys.need("attention.layer_norm_rms_epsilon"),
+        "rope_parameters": _rope(keys),
+        "tie_word_embeddings": "output.weight" not in keys.tensors,
+        **{f"{name}_token_id": token_id(file, ggml) for name, ggml in _IDS.items()},
+    }
+    return found | kind.more(keys)
+
+
+_IDS = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
+
+
+def token_id(file: GgufFile, name: str) -> int | None:
+    """A special token by ggml's name for it ("bos", "eot"); None where the file states none, or none of its own."""
+    value = file.metadata.get(f"tokenizer.ggml.{name}_token_id")
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    return value if type(value) is int and isinstance(tokens, list) and 0 <= value < len(tokens) else None
+
+
+def _rope(keys: Keys) -> Config:
+    """The rotation of positions. Raises Unsupported for a scaling that transformers would not compute in the same way."""
+    theta = keys.get("rope.freq_base", 10_000.0)
+    if "rope_freqs.weight" in keys.tensors:
+        return _llama3_rope(theta, keys)
+    scaling, factor = keys.get("rope.scaling.type", "none"), keys.get("rope.scaling.factor", 1.0)
+    if scaling == "none" or factor == 1.0:
+        return {"rope_type": "default", "rope_theta": theta}
+    if scaling == "linear":
+        return {"rope_type": "linear", "rope_theta": theta, "factor": factor}
+    if scaling == "yarn":
+        original = keys.need("rope.scaling.original_context_length")
+        scaled = {"factor": factor, "original_max_position_embeddings": original}
+        return {"rope_type": "yarn", "rope_theta": theta, **scaled}
+    raise Unsupported(f"its positions are scaled by {str(scaling)[:40]!r}")
+
+
+def _llama3_rope(theta: float, keys: Keys) -> Config:
+    """Llama 3.1's scaling. The file has only the factors that it leads to, one for each frequency: they tell the
+    largest factor, the other three numbers are the same in all of these models; held against the file's factors."""
+    stored = keys.numbers(keys.tensor("rope_freqs.weight"))
+    factor, low, high, original = max(stored), 1.0, 4.0, 8192
+    for i, wanted in enumerate(stored):
+        turns = original / (2 * math.pi * theta ** (2 * i / keys.head_dim))
+        smooth = min(1.0, max(0.0, (turns - low) / (high - low)))
+        if not math.isclose(1 / ((1 - smooth) / factor + smooth), wanted, rel_tol=1e-3):
+            raise Unsupported("its positions are scaled by factors of its own")
+    scaling = {"low_freq_factor": low, "high_freq_factor": high, "original_max_position_embeddings": original}
+    return {"rope_type": "llama3", "rope_theta": theta, "factor": factor, **scaling}

@@ -1,0 +1,195 @@
+"""The header of a GGUF file: its metadata and where its tensors lie, checked before anything is made of them.
+
+Format: ggml's docs/gguf.md, versions 2 and 3, little endian. The ``gguf`` package reads these files too, but trusts
+them: counts of 10^18, strings and tensors beyond the end of the file, and names of any form pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import re
+import struct
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+MAGIC = b"GGUF"
+_MOST = {"tensors": 100_000, "entries": 20_000, "items": 10_000_000}  # the largest models have a tenth of each
+_LONGEST_NAME = 200
+_LONGEST_STRING = 1 << 24
+_NAME = re.compile(r"[A-Za-z0-9_.\-]+")
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """One tensor as it is stored.
+
+    Attributes:
+        shape: in torch's order, the last dimension is contiguous.
+        kind: its type in ggml's words, such as "Q4_1".
+        begin, size: bytes from the start of the file, and how many.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    begin: int
+    size: int
+
+    @property
+    def count(self) -> int:
+        """How many numbers it has."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFile:
+    """A checked header. ``digest``: 32 hexadecimal digits over the header and the size of the file."""
+
+    path: Path
+    metadata: dict[str, Any]
+    tensors: tuple[GgufTensor, ...]
+    digest: str
+
+    @property
+    def architecture(self) -> str:
+        """In llama.cpp's words, such as "llama" or "qwen2"; empty where the file does not say."""
+        value = self.metadata.get("general.architecture")
+        return value if isinstance(value, str) else ""
+
+    def stored(self) -> dict[str, int]:
+        """How many numbers are stored in each type."""
+        counts: dict[str, int] = {}
+        for tensor in self.tensors:
+            counts[tensor.kind] = counts.get(tensor.kind, 0) + tensor.count
+        return counts
+
+
+def read(path: Path) -> GgufFile:
+    """Read and check a file's header.
+
+    Raises:
+        OSError: unreadable.
+        ValueError: no GGUF file, damaged, cut off, or of a version or tensor type that is not known; the message names
+            the file.
+    """
+    with open(path, "rb") as stream:
+        if stream.read(len(MAGIC)) != MAGIC:
+            raise ValueError(f"{path.name} is not a GGUF file")
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            try:
+                return _Header(content, path).read()
+            except (struct.error, IndexError):
+                raise ValueError(f"{path.name} is cut off") from None
+
+
+@cache
+def kinds() -> dict[int, tuple[str, int, int]]:
+    """Tensor types by number: name, numbers in a block, bytes of a block."""
+    from gguf.constants import GGML_QUANT_SIZES
+
+    return {int(kind): (kind.name, *sizes) for kind, sizes in GGML_QUANT_SIZES.items()}
+
+
+class _Header:
+    """Reads one file from its start; ``at`` is how far it has come, in bytes."""
+
+    def __init__(self, content: mmap.mmap, path: Path) -> None:
+        self.content, self.path, self.at = content, path, len(MAGIC)
+
+    def read(self) -> GgufFile:
+        version = self._scalar("I")
+        if version not in (2, 3):
+            raise ValueError(f"{self.path.name} is GGUF version {version}; 2 and 3 can be read")
+        tensors, entries = self._count("tensors"), self._count("entries")
+        metadata: dict[str, Any] = {}
+        for _ in range(entries):
+            key = self._name()
+            if key in metadata:
+                raise self._damaged(f"it has {key} twice")
+            metadata[key] = self._value(self._scalar("I"))
+        table = [self._entry() for _ in range(tensors)]
+        alignment = metadata.get("general.alignment", 32)
+        if type(alignment) is not int or not 0 < alignment <= 1 << 16:
+            raise self._damaged("its alignment is no alignment")
+        data = -(-self.at // alignment) * alignment
+        digest = hashlib.sha256(self.content[: self.at] + str(len(self.content)).encode()).hexdigest()[:32]
+        return GgufFile(self.path, metadata, self._placed(table, data), digest)
+
+    def _placed(self, table: list[tuple[str, tuple[int, ...], int, int]], data: int) -> tuple[GgufTensor, ...]:
+        found, names, last = [], set(), 0
+        for name, shape, number, offset in sorted(table, key=lambda row: row[3]):
+            if number not in kinds():
+                raise ValueError(f"{self.path.name} stores {name} in a type that is not known here ({number})")
+            kind, block, size = kinds()[number]
+            if shape[-1] % block:
+                raise self._damaged(f"{name} has rows that are no whole blocks of {kind}")
+            length = prod(shape) // block * size
+            if name in names or offset < last:
+                raise self._damaged(f"{name} overlaps another tensor")
+            if data + offset + length > len(self.content):
+                raise ValueError(f"{self.path.name} is cut off: {name} lies beyond its end")
+            names.add(name)
+            last = offset + length
+            found.append(GgufTensor(name=name, shape=shape, kind=kind, begin=data + offset, size=length))
+        return tuple(found)
+
+    def _entry(self) -> tuple[str, tuple[int, ...], int, int]:
+        """Name, shape, type and offset of a tensor."""
+        name, dimensions = self._name(), self._scalar("I")
+        if not 1 <= dimensions <= 4:
+            raise self._damaged(f"{name} has {dimensions} dimensions")
+        sizes = struct.unpack_from(f"<{dimensions}Q", self.content, self.at)
+        self.at += 8 * dimensions
+        if not all(sizes) or prod(sizes) > 8 * len(self.content):  # no type has less than a bit a number
+            raise self._damaged(f"{name} is larger than the file")
+        return name, sizes[::-1], self._scalar("I"), self._scalar("Q")
+
+    def _value(self, kind: int) -> Any:
+        if kind in _SCALARS:
+            return self._scalar(_SCALARS[kind])
+        if kind == _STRING:
+            return self._string(_LONGEST_STRING)
+        if kind != _ARRAY:
+            raise self._damaged(f"it has a value of type {kind}")
+        kind, count = self._scalar("I"), self._count("items")
+        if kind == _STRING:
+            return [self._string(_LONGEST_STRING) for _ in range(count)]
+        if kind not in _SCALARS:
+            raise self._damaged(f"it has an array of type {kind}")
+        values = struct.unpack_from(f"<{count}{_SCALARS[kind]}", self.content, self.at)
+        self.at += struct.calcsize(f"<{count}{_SCALARS[kind]}")
+        return list(values)
+
+    def _scalar(self, letter: str) -> Any:
+        value = struct.unpack_from("<" + letter, self.content, self.at)[0]
+        self.at += struct.calcsize("<" + letter)
+        return value
+
+    def _count(self, what: str) -> int:
+        count = self._scalar("Q")
+        if count > _MOST[what]:
+            raise self._damaged(f"it counts {count} {what}")
+        return count
+
+    def _string(self, longest: int) -> str:
+        length = self._scalar("Q")
+        if length > longest or self.at + length > len(self.content):
+            raise self._damaged("a string in it is longer than the file or than any should be")
+        self.at += length
+        return self.content[self.at - length : self.at].decode("utf-8", "replace")
+
+    def _name(self) -> str:
+        """A key or the name of a tensor: letters, digits, dots; never a path, and nothing a terminal would act on."""
+        name = self._string(_LONGEST_NAME)
+        if not _NAME.fullmatch(name):
+            raise self._damaged("a name in it has characters that no name has")
+        return name
+
+    def _damaged(self, reason: str) -> ValueError:
+        return ValueError(f"{self.path.name} is damaged: {reason}")

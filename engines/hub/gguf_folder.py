@@ -1,0 +1,138 @@
+"""What transformers reads of a model beside its weights, made once from a GGUF file and kept in the cache.
+
+Configuration, tokenizer and chat template are written as transformers' own files, so that everything after this reads
+a folder; the weights stay where they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from engines import folders
+from engines.errors import first_line
+from engines.hub.gguf_config import Unsupported, config_of, token_id
+from engines.hub.gguf_file import GgufFile
+
+_FORM = 1  # of what is written; a new number makes the folders again
+_END_OF_ANSWER = {
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>",
+    "[EOT]", "[EOS]", "</s>", "<eos>",
+}  # fmt: skip
+_CONTROL = 3  # ggml's type of a token that is no text
+# How text is cut before merges are applied, by llama.cpp's names (its src/llama-vocab.cpp).
+_EACH_DIGIT = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
+_GPT2 = ("gpt-2", "gpt2", "mpt", "olmo", "jais", "phi-2", "roberta-bpe")
+
+
+def prepared(file: GgufFile) -> Path:
+    """The folder of config.json, tokenizer and generation_config.json for a file, written where it is not there yet.
+
+    Raises:
+        ValueError: the model is none of the families that are read, or its tokenizer none that is known.
+        OSError: the folder cannot be written.
+    """
+    folder = folders.cache() / "gguf" / f"{file.digest}-{_FORM}"
+    if (folder / "config.json").is_file():
+        return folder
+    config = config_of(file)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        _write(file, config, temporary)
+        try:
+            os.rename(temporary, folder)
+        except OSError:  # another process was faster
+            if not (folder / "config.json").is_file():
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def _write(file: GgufFile, config: dict[str, Any], folder: Path) -> None:
+    tokenizer(file, config["max_position_embeddings"]).save_pretrained(folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    for noise in ("is_local", "local_files_only", "gguf_file"):
+        settings.pop(noise, None)
+    generation = {"eos_token_id": ends_of_answer(file), "bos_token_id": config["bos_token_id"]}
+    generation["pad_token_id"] = config["pad_token_id"]
+    written = {"tokenizer_config": settings, "generation_config": generation, "config": config}
+    for name, content in written.items():
+        (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def ends_of_answer(file: GgufFile) -> list[int]:
+    """The tokens that end an answer: those the file names, and its control tokens that end one by their name, as
+    llama.cpp takes them."""
+    tokens, types = _vocabulary(file)
+    named = {token_id(file, name) for name in ("eos", "eot", "eom")} - {None}
+    by_name = {i for i, text in enumerate(tokens) if text in _END_OF_ANSWER and types[i] == _CONTROL}
+    return sorted(named | by_name)
+
+
+def tokenizer(file: GgufFile, context: int) -> Any:
+    """The file's tokenizer as a transformers one, with its chat template; ``context`` in tokens.
+
+    Raises:
+        ValueError: a kind of tokenizer, or a way to cut text, that is not known here.
+    """
+    from tokenizers import pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+    from transformers.integrations.gguf import GGUF_TOKENIZER_MAPPING, convert_gguf_tokenizer
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+    _vocabulary(file)
+    parts = {name: file.metadata.get(f"tokenizer.{key}") for key, name in GGUF_TOKENIZER_MAPPING["tokenizer"].items()}
+    parts = {name: value for name, value in parts.items() if value is not None}
+    kind, cut = parts.get("tokenizer_type"), parts.get("pre_tokenizer_type", "default")
+    if kind == "gpt2" and cut not in (*GGUF_PRE_TOKENIZER_SPLITS, *_EACH_DIGIT, *_GPT2):
+        raise Unsupported(f"its tokenizer cuts text in a way that is not known here ({str(cut)[:40]!r})")
+    if kind not in ("gpt2", "llama"):
+        raise Unsupported(f"its tokenizer is of a kind that is not known here ({str(kind)[:40]!r})")
+    try:
+        backend, _ = convert_gguf_tokenizer(file.architecture, parts)
+    except Exception as error:  # of the Rust library, which has no class for it
+        raise Unsupported(f"its tokenizer is damaged: {first_line(error)}") from None
+    if kind == "gpt2" and cut in _EACH_DIGIT:
+        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
+    backend = _within(backend, len(parts["tokens"]))
+    tokens, names = parts["tokens"], {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+    special = {f"{ours}_token": token_id(file, theirs) for ours, theirs in names.items()}
+    add_bos = file.metadata.get("tokenizer.ggml.add_bos_token", kind == "llama")
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        **{name: tokens[number] for name, number in special.items() if number is not None},
+        model_max_length=context, clean_up_tokenization_spaces=False,
+        add_bos_token=bool(add_bos), add_eos_token=bool(file.metadata.get("tokenizer.ggml.add_eos_token", False)),
+    )
+    template = file.metadata.get("tokenizer.chat_template")
+    if isinstance(template, str):
+        made.chat_template = template
+    return made
+
+
+def _within(backend: Any, size: int) -> Any:
+    """The tokenizer without the tokens that the class it was made with adds beyond the model's vocabulary."""
+    if backend.get_vocab_size(with_added_tokens=True) == size:
+        return backend
+    content = json.loads(backend.to_str())
+    content["added_tokens"] = [token for token in content["added_tokens"] if token["id"] < size]
+    return type(backend).from_str(json.dumps(content))
+
+
+def _vocabulary(file: GgufFile) -> tuple[list[str], list[int]]:
+    """Texts and types of all tokens. Raises ValueError where there are none, or where a text is there twice."""
+    tokens, types = (file.metadata.get(f"tokenizer.ggml.{key}") for key in ("tokens", "token_type"))
+    if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
+        raise Unsupported("it has no tokenizer")
+    if not isinstance(types, list) or len(types) != len(tokens):
+        types = [1] * len(tokens)
+    if len(set(tokens)) != len(tokens):
+        raise Unsupported("its vocabulary has a token twice")
+    return tokens, types

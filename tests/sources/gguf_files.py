@@ -1,0 +1,139 @@
+"""Tiny GGUF files with random weights, of every family that is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+HIDDEN, LAYERS, HEADS, KV_HEADS, CONTEXT = 256, 2, 4, 2, 256
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen2": {"bias": True},
+    "qwen3": {"head": 32, "qk_norm": True},
+    "gemma2": {
+        "head": 32, "post_norms": True, "window": 4,
+        "floats": {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+    },
+    "gemma3": {"head": 32, "qk_norm": True, "post_norms": True, "window": 4},
+    "phi3": {"fused": True},
+}  # fmt: skip
+# What makes random blocks numbers of the usual size, and the bytes where it stands.
+SCALES = {"Q2_K": (5e-3, 80, 82), "Q3_K": (2e-3, 108), "Q4_K": (2e-4, 0, 2), "Q5_K": (1e-4, 0, 2), "Q6_K": (5e-5, 208)}
+SPECIAL = ("<|end|>", "<|user|>", "<|im_end|>")
+
+
+def alphabet() -> list[str]:
+    """The 256 bytes as byte-level tokenizers write them."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    other = [b for b in range(256) if b not in plain]
+    spelled = {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(other)}
+    return [spelled[b] for b in range(256)]
+
+
+def vocabulary() -> tuple[list[str], list[str]]:
+    """Tokens and merges: bytes, some words and numbers that would be merged, and control tokens."""
+    tokens, merges = alphabet(), []
+    for word in ("th", "the", "Ġt", "Ġth", "Ġthe", "er", "in", "an", "12", "123", "Ġ1", "Ġ12", "'s", "ĠĠ", "ĊĊ", "!!", "ll"):
+        tokens.append(word)
+        head = max((t for t in tokens[:-1] if word.startswith(t)), key=len)
+        merges.append(f"{head} {word[len(head):]}")
+    return [*tokens, *SPECIAL], merges
+
+
+class Tiny:
+    """Writes one model; ``change`` may alter the writer before the file is written."""
+
+    def __init__(self, architecture: str, kind: str = "F32", seed: int = 0, pre: str = "gpt-2", **more: Any) -> None:
+        self.family = FAMILIES[architecture] | more
+        self.architecture, self.kind, self.pre = architecture, gguf.GGMLQuantizationType[kind], pre
+        self.rng = np.random.default_rng(seed)
+        self.head = self.family.get("head", HIDDEN // HEADS)
+        self.tokens, self.merges = vocabulary()
+
+    def write(self, path: Path, change=lambda writer: None) -> Path:
+        writer = gguf.GGUFWriter(path, self.architecture)
+        self._sizes(writer)
+        self._tokenizer(writer)
+        self._tensors(writer)
+        change(writer)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return path
+
+    def _sizes(self, writer: gguf.GGUFWriter) -> None:
+        writer.add_context_length(CONTEXT)
+        writer.add_embedding_length(HIDDEN)
+        writer.add_feed_forward_length(HIDDEN)
+        writer.add_block_count(LAYERS)
+        writer.add_head_count(HEADS)
+        writer.add_head_count_kv(KV_HEADS)
+        writer.add_rope_freq_base(10_000.0)
+        writer.add_layer_norm_rms_eps(1e-5)
+        writer.add_rope_dimension_count(self.head)
+        writer.add_vocab_size(len(self.tokens))
+        writer.add_key_length(self.head)
+        writer.add_value_length(self.head)
+        if window := self.family.get("window"):
+            writer.add_sliding_window(window)
+        for name, value in self.family.get("floats", {}).items():
+            writer.add_float32(f"{self.architecture}.{name}", value)
+
+    def _tokenizer(self, writer: gguf.GGUFWriter) -> None:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(self.pre)
+        writer.add_token_list(self.tokens)
+        writer.add_token_merges(self.merges)
+        writer.add_token_types([3 if t in SPECIAL else 1 for t in self.tokens])
+        writer.add_bos_token_id(self.tokens.index("<|user|>"))
+        writer.add_eos_token_id(self.tokens.index("<|end|>"))
+        writer.add_add_bos_token(False)
+        writer.add_chat_template("{% for m in messages %}<|user|>{{ m.content }}{% endfor %}")
+
+    def _tensors(self, writer: gguf.GGUFWriter) -> None:
+        wide, narrow = HEADS * self.head, KV_HEADS * self.head
+        self._add(writer, "token_embd.weight", len(self.tokens), HIDDEN)
+        self._norm(writer, "output_norm.weight", HIDDEN)
+        for block in (f"blk.{i}." for i in range(LAYERS)):
+            self._norm(writer, block + "attn_norm.weight", HIDDEN)
+            self._norm(writer, block + "ffn_norm.weight", HIDDEN)
+            if self.family.get("post_norms"):
+                self._norm(writer, block + "post_attention_norm.weight", HIDDEN)
+                self._norm(writer, block + "post_ffw_norm.weight", HIDDEN)
+            if self.family.get("qk_norm"):
+                self._norm(writer, block + "attn_q_norm.weight", self.head)
+                self._norm(writer, block + "attn_k_norm.weight", self.head)
+            if self.family.get("fused"):
+                self._add(writer, block + "attn_qkv.weight", wide + 2 * narrow, HIDDEN)
+                self._add(writer, block + "ffn_up.weight", 2 * HIDDEN, HIDDEN)
+            else:
+                for name, rows in (("q", wide), ("k", narrow), ("v", narrow)):
+                    self._add(writer, f"{block}attn_{name}.weight", rows, HIDDEN)
+                    if self.family.get("bias"):
+                        bias = self.rng.normal(0, 0.1, rows).astype(np.float32)
+                        writer.add_tensor(f"{block}attn_{name}.bias", bias)
+                self._add(writer, block + "ffn_gate.weight", HIDDEN, HIDDEN)
+                self._add(writer, block + "ffn_up.weight", HIDDEN, HIDDEN)
+            self._add(writer, block + "attn_output.weight", HIDDEN, wide)
+            self._add(writer, block + "ffn_down.weight", HIDDEN, HIDDEN)
+
+    def _norm(self, writer: gguf.GGUFWriter, name: str, size: int) -> None:
+        writer.add_tensor(name, (1 + self.rng.normal(0, 0.1, size)).astype(np.float32))
+
+    def _add(self, writer: gguf.GGUFWriter, name: str, rows: int, columns: int) -> None:
+        weight = self.rng.normal(0, 0.08, (rows, columns)).astype(np.float32)
+        kind = self.kind
+        try:
+            stored = gguf.quants.quantize(weight, kind)
+        except NotImplementedError:  # K-quants: blocks of random bytes with small scales
+            block, size = gguf.GGML_QUANT_SIZES[kind]
+            stored = self.rng.integers(0, 256, (rows, columns // block, size), dtype=np.uint8)
+            scale, *places = SCALES[kind.name]
+            for at in places:
+                stored[:, :, at : at + 2] = np.array([scale], np.float16).view(np.uint8)
+            stored = stored.reshape(rows, -1)
+        writer.add_tensor(name, stored, raw_dtype=kind)

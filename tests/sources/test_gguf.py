@@ -1,0 +1,187 @@
+"""GGUF files: read as llama.cpp reads them, or refused with a sentence."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from engines.hub import gguf_file, gguf_folder
+from engines.hub.gguf_config import Unsupported
+from engines.model import gguf_weights
+from tests.sources.gguf_files import FAMILIES, SPECIAL, Tiny
+from tests.sources.llama_cpp import LlamaCpp
+
+PROMPT = [5, 80, 81, 90, 7, 100, 101, 33, 44, 60]
+HARD = (
+    "Hello 12345 world  3.14", "café naïve 🙂 x=12", "def f(x):\n    return x**2\n\n", "  tab\tnew  ", "½ ٣ Ⅷ 一二三 x²",
+    "don't I'LL we'd", "\r\n\r\n a", "<|im_end|> a", "a" * 50 + " 1 000 000", "the thin then !!!", "\u200b\u0301e\ufeff",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def model_of(path: Path):
+    """The model as it will be loaded, float32, and its configuration."""
+    file = gguf_file.read(path)
+    config = AutoConfig.from_pretrained(gguf_folder.prepared(file))
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(config)
+    weights = gguf_weights.unpacked(file, empty, torch.float32)
+    model, report = type(empty).from_pretrained(
+        None, config=config, state_dict=weights, dtype=torch.float32, output_loading_info=True
+    )
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    return model.eval()
+
+
+@torch.no_grad()
+def difference(path: Path) -> float:
+    """The largest difference of a log-probability from llama.cpp's, over the 200 likeliest tokens."""
+    ours = model_of(path)(torch.tensor([PROMPT])).logits[0, -1].log_softmax(-1)
+    theirs = LlamaCpp(path).logprobs(PROMPT, 200, ord("a"))
+    assert len(theirs) == 200 and max(theirs.values()) - min(theirs.values()) > 1
+    return max(abs(ours[token].item() - value) for token, value in theirs.items())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_computes_what_llama_cpp_computes(family, tmp_path):
+    assert difference(Tiny(family).write(tmp_path / "m.gguf")) < 0.01
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q3_K", "Q4_K", "Q5_K", "Q6_K"])
+def test_every_type_is_unpacked_as_llama_cpp_reads_it(kind, tmp_path):
+    # llama.cpp rounds activations to 8 bits where weights are quantised: logits over a range of 4 to 9 move by so much
+    assert difference(Tiny("llama", kind).write(tmp_path / "m.gguf")) < 0.25
+
+
+@pytest.mark.parametrize(
+    "family, pre", [("llama", "gpt-2"), ("llama", "smollm"), ("llama", "llama-bpe"), ("qwen2", "qwen2"), ("qwen3", "qwen2")]
+)
+def test_text_is_cut_as_llama_cpp_cuts_it(family, pre, tmp_path):
+    path = Tiny(family, pre=pre).write(tmp_path / "m.gguf")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(gguf_folder.prepared(gguf_file.read(path)))
+    oracle = LlamaCpp(path)
+    assert {text: tokenizer(text).input_ids for text in HARD} == {text: oracle.tokens(text) for text in HARD}
+
+
+def test_what_the_file_says_of_answers_is_kept(tmp_path):
+    path = Tiny("qwen2").write(tmp_path / "m.gguf")
+    file = gguf_file.read(path)
+    folder = gguf_folder.prepared(file)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    ends = file.metadata["tokenizer.ggml.tokens"].index("<|end|>"), len(tokenizer) - 1
+    assert gguf_folder.ends_of_answer(file) == list(ends)  # the one it names, and <|im_end|>
+    assert tokenizer.apply_chat_template([{"content": "hi"}], tokenize=False) == "<|user|>hi"
+    assert tokenizer.model_max_length == 256 and tokenizer.eos_token == SPECIAL[0]
+    assert gguf_folder.prepared(file) == folder and not list(folder.parent.glob("tmp*"))
+
+
+def llama3_factors(theta: float = 10_000.0) -> np.ndarray:
+    turns = 8192 / (2 * np.pi * theta ** (np.arange(0, 64, 2) / 64))
+    smooth = np.clip((turns - 1) / 3, 0, 1)
+    return (1 / ((1 - smooth) / 8 + smooth)).astype(np.float32)
+
+
+def test_the_scaled_positions_of_llama_3_are_recognised(tmp_path):
+    path = Tiny("llama").write(tmp_path / "m.gguf", lambda w: w.add_tensor("rope_freqs.weight", llama3_factors()))
+    assert model_of(path).config.rope_parameters["rope_type"] == "llama3"
+    assert difference(path) < 0.01
+
+
+def refused(tmp_path, change, family="llama", **more) -> str:
+    path = Tiny(family, **more).write(tmp_path / "bad.gguf", change)
+    with pytest.raises(ValueError) as caught:
+        gguf_folder.prepared(gguf_file.read(path))
+    assert not (tmp_path / "cache" / "gguf").exists() or not list((tmp_path / "cache" / "gguf").iterdir())
+    return str(caught.value)
+
+
+def test_what_would_be_read_almost_right_is_refused(tmp_path):
+    own = (llama3_factors() * 1.5).astype(np.float32)
+    assert "factors of its own" in refused(tmp_path, lambda w: w.add_tensor("rope_freqs.weight", own))
+    assert "longrope" in refused(tmp_path, lambda w: (
+        w.add_string("llama.rope.scaling.type", "longrope"), w.add_float32("llama.rope.scaling.factor", 4.0),
+    ))
+    assert "mystery" in refused(tmp_path, lambda w: None, pre="mystery")
+    part = Tiny("llama")
+    part.tokens[3] = part.tokens[4]
+    path = part.write(tmp_path / "twice.gguf")
+    with pytest.raises(Unsupported, match="twice"):
+        gguf_folder.prepared(gguf_file.read(path))
+
+
+def test_another_architecture_is_named_with_those_that_are_read(tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "mamba")
+    writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
+    writer.write_header_to_file(), writer.write_kv_data_to_file(), writer.write_tensors_to_file(), writer.close()
+    with pytest.raises(Unsupported, match="mamba; these are read: llama, qwen2"):
+        gguf_folder.prepared(gguf_file.read(tmp_path / "m.gguf"))
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def header(tensors: int = 0, entries: int = 0, version: int = 3) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", version, tensors, entries)
+
+
+def tensor(name: str, *sizes: int, kind: int = 0, offset: int = 0) -> bytes:
+    return text(name) + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, kind, offset)
+
+
+BAD = {
+    "not a GGUF file": b"GGML" + bytes(100),
+    "version 1": header(version=1),
+    "cut off": b"GGUF\x03\x00",
+    "tensors": header(tensors=10**18),
+    "entries": header(entries=10**18),
+    "items": header(entries=1) + text("a.b") + struct.pack("<IIQ", 9, 8, 10**18),
+    "longer than": header(entries=1) + text("a.b") + struct.pack("<IQ", 8, 1 << 62),
+    "characters that no name has": header(tensors=1) + tensor("../../etc/passwd", 32),
+    "of type 77": header(entries=1) + text("a.b") + struct.pack("<I", 77),
+    "array of type 9": header(entries=1) + text("a.b") + struct.pack("<IIQ", 9, 9, 1),
+    "twice": header(entries=2) + (text("a.b") + struct.pack("<II", 4, 1)) * 2,
+    "9 dimensions": header(tensors=1) + tensor("a", *[1] * 9),
+    "larger than the file": header(tensors=1) + tensor("a", 1 << 40, 1 << 40),
+    "beyond its end": header(tensors=1) + tensor("a", 64, offset=1 << 40),
+    "overlaps": header(tensors=2) + tensor("a", 64) + tensor("b", 64, offset=32) + bytes(2000),
+    "not known here": header(tensors=1) + tensor("a", 64, kind=99) + bytes(2000),
+    "no whole blocks": header(tensors=1) + tensor("a", 33, kind=8) + bytes(2000),
+    "no alignment": header(entries=1) + text("general.alignment") + struct.pack("<II", 4, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_a_damaged_file_is_refused_with_the_reason(reason, tmp_path):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(BAD[reason])
+    with pytest.raises(ValueError, match=reason) as caught:
+        gguf_file.read(path)
+    assert str(caught.value).startswith("m.gguf ")
+
+
+def test_a_file_cut_anywhere_or_with_any_byte_changed_is_read_or_refused(tmp_path):
+    whole = Tiny("llama").write(tmp_path / "whole.gguf").read_bytes()
+    end = gguf_file.read(tmp_path / "whole.gguf").tensors[0].begin
+    path, rng = tmp_path / "m.gguf", np.random.default_rng(0)
+    for at in rng.integers(0, end, 150):
+        path.write_bytes(whole[:at])
+        with pytest.raises(ValueError):
+            gguf_file.read(path)
+        changed = bytearray(whole)
+        changed[at] ^= int(rng.integers(1, 256))
+        path.write_bytes(changed)
+        try:
+            gguf_file.read(path)
+        except ValueError as error:
+            assert str(error).startswith("m.gguf ")
