@@ -167,7 +167,7 @@ def token_id(file: GgufFile, name: str) -> int | None:
 
 
 def _rope(keys: Keys) -> Config:
-    """The rotation of positions. Raises Unsupported for a scaling that transformers would not compute in the same way."""
+    """The rotation of positions. Raises Unsupported for a scaling that transformers would not compute as llama.cpp."""
     theta = keys.get("rope.freq_base", 10_000.0)
     if "rope_freqs.weight" in keys.tensors:
         return _llama3_rope(theta, keys)

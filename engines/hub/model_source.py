@@ -12,9 +12,13 @@ from typing import Any, Literal
 
 from engines.errors import ModelUnavailable, UsageProblem, first_line
 from engines.hub import download as transfer
+from engines.hub import gguf_file, gguf_folder
 from engines.hub import hub_api as hub
 from engines.hub import hub_cache as cache
 from engines.hub.download import Download, Progress
+from engines.hub.gguf_config import Unsupported
+from engines.hub.gguf_file import GgufFile
+from engines.hub.known_models import resolve
 from engines.hub.untrusted_json import object_in, read_object
 from engines.progress import Loading
 
@@ -30,6 +34,7 @@ _TOKENIZER = (
     "*.model", "*.tiktoken", "tekken.json",
 )
 _MOST = 10_000  # the deepest models have some hundred layers, the widest some hundred heads and experts
+_GGUF_ON_HUB = re.compile(r"[\w.\-]+/[\w.\-]+:[\w.\-]+(/[\w.\-]+)*\.gguf")
 _COUNTED = re.compile(r"(layers?|heads?|experts?|blocks|labels|depth)$")
 
 
@@ -67,10 +72,12 @@ class ModelSource:
 
     Attributes:
         name: as the user gave it.
-        folder: holds configuration and tokenizer; the weights too, once ``fetch_weights`` has returned.
+        folder: holds configuration and tokenizer; the weights too, once ``fetch_weights`` has returned, unless they
+            are in a GGUF file.
         choice: the files it is made of.
         listing: what the hub says about it; None for a folder and for a model that is cached completely.
         download: what was missing when it was found, None where nothing was.
+        gguf: the header of the file that the weights are in; None for safetensors and pickled ones.
     """
 
     name: str
@@ -79,6 +86,11 @@ class ModelSource:
     choice: FileChoice
     listing: hub.Listing | None = None
     download: Download | None = None
+    gguf: GgufFile | None = None
+
+    def path(self, name: str) -> Path:
+        """Where a file of the model lies."""
+        return self.gguf.path if self.gguf is not None and name == self.gguf.path.name else self.folder / name
 
     def fetch_weights(self, progress: Progress = _quiet) -> None:
         """Download the weights, unless they are here. Raises ModelUnavailable, and whatever ``progress`` raises."""
@@ -107,7 +119,7 @@ def locate(
     A folder, and a model that the hub's cache holds completely, are taken as they are: the hub is not asked.
 
     Args:
-        name: a folder or a hub id.
+        name: a folder, a GGUF file, a hub id, a file of the hub as ``owner/name:FILE.gguf``, or a known model's name.
         revision: branch, tag or commit of a hub id; None is "main".
         role: what the model is for, for messages.
         progress: told of the download; what it raises leaves this function, and what was fetched stays.
@@ -120,6 +132,10 @@ def locate(
     """
     terms = terms or TrustPolicy()
     _check_revision(name, revision, role)
+    place = resolve(name)
+    if (path := Path(place).expanduser()).suffix.lower() == ".gguf" and path.is_file():
+        return _in_gguf(name, path, terms)
+    name, _, file = place.partition(":") if _GGUF_ON_HUB.fullmatch(place) else (place, "", "")
     folder = _folder(name)
     if folder is not None:
         if revision is not None:
@@ -128,7 +144,10 @@ def locate(
     problem = None
     try:
         if (folder := _snapshot(name, revision)) is not None:
-            return _complete(name, folder, terms)
+            if file and (folder / file).is_file():
+                return _in_gguf(place, folder / file, terms)
+            if not file:
+                return _complete(name, folder, terms)
     except ModelUnavailable as error:
         problem = error
     if hub.offline():
@@ -136,15 +155,41 @@ def locate(
     asking = Loading(f"asking the hub for {name}")
     progress(asking)
     listing = hub.ask(name, revision, lambda: progress(asking))
-    choice = choose(name, listing.files.keys(), terms)
+    choice = FileChoice((), (_listed(file, listing),), False) if file else choose(name, listing.files.keys(), terms)
     ahead = beside.download if beside is not None else None
     download = Download(listing, (*choice.small, *choice.weights), _WORDS[role], ahead)
     if announce:
         download.announce(progress)
+    if file:  # its configuration is in it
+        return _in_gguf(place, download.fetch((file,), progress) / file, terms)
     folder = download.fetch(choice.small, progress)
     source = ModelSource(name=name, folder=folder, terms=terms, choice=choice, listing=listing, download=download)
     _check_index(source)
     return source
+
+
+def _in_gguf(name: str, path: Path, terms: TrustPolicy) -> ModelSource:
+    """A model in a GGUF file. Raises ModelUnavailable."""
+    try:
+        file = gguf_file.read(path)
+        folder = gguf_folder.prepared(file)
+        small = tuple(sorted(found.name for found in folder.iterdir()))
+    except Unsupported as error:
+        raise ModelUnavailable(f"{name} cannot be decoded with here: {error}", "choose another model") from None
+    except ValueError as error:
+        raise ModelUnavailable(first_line(error), "its download is incomplete, or it is damaged") from None
+    except OSError as error:
+        raise ModelUnavailable(f"{name} cannot be read: {error.strerror or error}", "check the file") from None
+    return ModelSource(name=name, folder=folder, terms=terms, choice=FileChoice(small, (path.name,), False), gguf=file)
+
+
+def _listed(file: str, listing: hub.Listing) -> str:
+    """A file that the hub has. Raises ModelUnavailable."""
+    if file not in listing.files:
+        others = [n for n in sorted(listing.files) if n.endswith(".gguf")]
+        hint = f"it has {', '.join(others[:8])}" if others else "it has no GGUF files"
+        raise ModelUnavailable(f"{listing.name} has no file {file}", hint)
+    return file
 
 
 def check_room(*sources: ModelSource | None) -> None:
@@ -169,10 +214,13 @@ def _folder(name: str) -> Path | None:
     looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or "\\" in name
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ModelUnavailable(f"{name} is a folder without config.json", "give a folder saved by transformers")
+            files = ", ".join(sorted(found.name for found in path.glob("*.gguf")))
+            hint = f"give one of its GGUF files: {files}"[:300] if files else "give a folder saved by transformers"
+            raise ModelUnavailable(f"{name} is a folder without config.json", hint)
         return path
     if path.exists():
-        raise ModelUnavailable(f"{name} is a file, not a model folder", "give the folder that holds config.json")
+        hint = "give a GGUF file, or the folder that holds config.json"
+        raise ModelUnavailable(f"{name} is a file, not a model", hint)
     if looks_local:
         raise ModelUnavailable(f"there is no model folder {name}", "check it, or give a hub id such as owner/name")
     return None
@@ -225,6 +273,8 @@ def choose(name: str, names: Collection[str], terms: TrustPolicy) -> FileChoice:
     """Choose among the file names of a model: what transformers would read of it, and nothing for other programs.
     Raises ModelUnavailable: no configuration, or no weights that may be read; says which flag would allow them."""
     if "config.json" not in names:
+        if any(n.endswith(".gguf") for n in names):
+            raise _unreadable(name, names)
         raise ModelUnavailable(f"{name} has no config.json", "choose a model saved by transformers")
     index, weights, pickled = _weights(names, terms.allow_pickle)
     if not weights:
@@ -257,6 +307,9 @@ def _unreadable(name: str, names: Collection[str]) -> ModelUnavailable:
             hint = f"--allow-pickle reads {readable[0]} without running what is pickled in it; or {hint}"
         return ModelUnavailable(f"{name} has no weights in safetensors, only pickled ones", hint)
     other = next((what for what in ("gguf", "onnx", "h5", "msgpack") if what in endings), None)
+    if other == "gguf":
+        files = ", ".join(n for n in sorted(names) if n.endswith(".gguf"))
+        return ModelUnavailable(f"{name} has its weights in GGUF files", f"name one, {name}:FILE: {files}"[:300])
     if other:
         return ModelUnavailable(
             f"{name} has its weights in {other}, not in safetensors", "choose the model they were made from"

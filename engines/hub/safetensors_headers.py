@@ -39,6 +39,8 @@ def stored_in(source: ModelSource) -> dict[str, int]:
     give them, or a file is damaged."""
     if source.choice.pickled:
         return {}
+    if source.gguf is not None:
+        return source.gguf.stored()
     if source.download is not None:
         return _on_hub(source.listing, source.choice.weights)
     counts: Counter[str] = Counter()

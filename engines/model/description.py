@@ -65,7 +65,7 @@ class ModelDescription:
     """All that is known of a model without loading it.
 
     Attributes:
-        where: "folder", "cache" or "hub".
+        where: "folder", "file" (GGUF), "cache" or "hub".
         problem: why it will be refused, None if nothing is known against it; hint: what to do about that.
         drafts: "trees", "chains" or None if it is refused; the test at loading has the last word.
         parameters: numbers stored, None for pickled weights.
@@ -123,15 +123,16 @@ def describe(
         hint = hint or "choose another model"
     listing, stored, room = source.listing, stored_in(source), _machine()
     where = "hub" if listing else "cache" if source.folder.parent.name == "snapshots" else "folder"
+    where = "file" if source.gguf else where
     parameters = sum(stored.values()) or None
     names = (*source.choice.small, *source.choice.weights)
     return ModelDescription(
         name=name, where=where, folder=str(source.folder), revision=revision,
-        commit=None if where == "folder" else source.folder.name, problem=problem, hint=hint,
+        commit=None if where in ("folder", "file") else source.folder.name, problem=problem, hint=hint,
         drafts=verified if problem is None else None, remarks=(*remarks, *_warnings(source, config, shape)),
         shape=shape, parameters=parameters, stored=stored,
-        weights="pickled" if source.choice.pickled else "safetensors",
-        files={n: listing.files[n].size if listing else (source.folder / n).stat().st_size for n in names},
+        weights="GGUF" if source.gguf else "pickled" if source.choice.pickled else "safetensors",
+        files={n: listing.files[n].size if listing else source.path(n).stat().st_size for n in names},
         to_download=source.download.bytes - source.download.fetched if source.download else 0,
         licence=listing.licence if listing else _licence(source.folder), gated=listing.gated if listing else None,
         chat_template=_has_template(source.folder), memory=memory(shape, parameters, room), machine=room,

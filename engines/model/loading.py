@@ -5,19 +5,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as transformers_logging
 
 from engines.errors import ModelUnavailable, UsageProblem, first_line
 from engines.folders import sample_model
+from engines.hub.known_models import default_model
 from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, check_room, locate, read_config
 from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import CudaGraphForward
 from engines.model.forward import GenericForward
+from engines.model.gguf_weights import unpacked
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.selftest import selftest, unfit
@@ -69,7 +79,7 @@ def load_models(
         ModelUnavailable: a model is missing or unusable.
         UsageProblem: a named draft model with another vocabulary; a revision of what has none.
     """
-    source = locate(shipped_target() if model is None else model, revision, terms, "target", progress)
+    source = locate(default_model() if model is None else model, revision, terms, "target", progress)
     progress(Loading("loading the tokenizer", 0.1))
     load_config(source)
     tokenizer = load_tokenizer(source)
@@ -111,20 +121,14 @@ def _find_draft(
     return None, (problem + ": give --draft-model to use the draft engine",)
 
 
-def shipped_target() -> str:
-    """The folder of the target that ships. Raises ModelUnavailable."""
-    folder = sample_model("target")
-    if folder is None:
-        raise ModelUnavailable("the sample models are missing", "reinstall spec-tui, or give --model")
-    return str(folder)
-
-
 def load_tokenizer(source: ModelSource | str) -> Tokenizer:
     """The tokenizer of a model. Raises ModelUnavailable."""
     source = _located(source)
+    # AutoTokenizer would take the family's own class, which cuts text in its own way, not in the file's
+    kind = PreTrainedTokenizerFast if source.gguf is not None else AutoTokenizer
     return _guarded(
         source, "tokenizer",
-        lambda: AutoTokenizer.from_pretrained(source.folder, trust_remote_code=source.terms.trust_remote_code),
+        lambda: kind.from_pretrained(source.folder, trust_remote_code=source.terms.trust_remote_code),
     )
 
 
@@ -169,16 +173,10 @@ def load_model(
 
 def read_model(source: ModelSource, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     """A causal language model as transformers loads it, with nothing of ours done to it. Raises ModelUnavailable."""
-    load_config(source)
+    config = load_config(source)
     source.fetch_weights()
     transformers_logging.disable_progress_bar()
-    model, report = _guarded(
-        source, "weights",
-        lambda: AutoModelForCausalLM.from_pretrained(
-            source.folder, dtype=dtype, use_safetensors=not source.choice.pickled, weights_only=True,
-            trust_remote_code=source.terms.trust_remote_code, output_loading_info=True,
-        ),
-    )
+    model, report = _guarded(source, "weights", lambda: _with_weights(source, config, dtype))
     lacking = sorted([*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])])
     if lacking:  # transformers would draw them at random
         raise ModelUnavailable(
@@ -186,6 +184,21 @@ def read_model(source: ModelSource, dtype: torch.dtype, device: torch.device) ->
             "it is not a language model, or its download is incomplete",
         )
     return _guarded(source, "weights", lambda: model.to(device))
+
+
+def _with_weights(
+    source: ModelSource, config: PreTrainedConfig, dtype: torch.dtype
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """The model on the CPU, and what transformers reports of its weights."""
+    if source.gguf is None:
+        return AutoModelForCausalLM.from_pretrained(
+            source.folder, dtype=dtype, use_safetensors=not source.choice.pickled, weights_only=True,
+            trust_remote_code=source.terms.trust_remote_code, output_loading_info=True,
+        )
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(config)
+    weights = unpacked(source.gguf, empty, dtype)
+    return type(empty).from_pretrained(None, config=config, state_dict=weights, dtype=dtype, output_loading_info=True)
 
 
 def wrap(model: PreTrainedModel, name: str, threads: int | None = None, strict: bool = False) -> CausalModel:

@@ -72,12 +72,12 @@ def _describe(load: LoadRequest) -> ModelDescription:
 
     prepare_this_process()
     with Status() as status:
+        from engines.hub.known_models import default_model
         from engines.hub.model_source import TrustPolicy
         from engines.model.description import describe
-        from engines.model.loading import shipped_target
 
         trust = TrustPolicy(load.allow_pickle, load.trust_remote_code)
-        name = load.model or shipped_target()
+        name = load.model or default_model()
         return describe(name, load.revision, trust, load.draft_model, load.draft_revision, status.show)
 
 

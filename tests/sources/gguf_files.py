@@ -36,7 +36,8 @@ def alphabet() -> list[str]:
 def vocabulary() -> tuple[list[str], list[str]]:
     """Tokens and merges: bytes, some words and numbers that would be merged, and control tokens."""
     tokens, merges = alphabet(), []
-    for word in ("th", "the", "Ġt", "Ġth", "Ġthe", "er", "in", "an", "12", "123", "Ġ1", "Ġ12", "'s", "ĠĠ", "ĊĊ", "!!", "ll"):
+    words = ("th", "the", "Ġt", "Ġth", "Ġthe", "er", "in", "an", "12", "123", "Ġ1", "Ġ12", "'s", "ĠĠ", "ĊĊ", "!!", "ll")
+    for word in words:
         tokens.append(word)
         head = max((t for t in tokens[:-1] if word.startswith(t)), key=len)
         merges.append(f"{head} {word[len(head):]}")

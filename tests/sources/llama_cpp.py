@@ -6,7 +6,9 @@ import json
 import urllib.request
 from pathlib import Path
 
-import xllamacpp
+import pytest
+
+xllamacpp = pytest.importorskip("xllamacpp", reason="llama.cpp is not here to compare with")
 
 
 class LlamaCpp:
@@ -28,7 +30,8 @@ class LlamaCpp:
     def logprobs(self, tokens: list[int], count: int, written: int) -> dict[int, float]:
         """Log-probabilities of the ``count`` likeliest next tokens. ``written``: a token that is a whole character, the
         only ones that it reports of; it is what will be sampled, which changes no probability."""
-        plain = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "cache_prompt": False, "logit_bias": [[written, 1e6]]}
+        plain = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "cache_prompt": False}
+        plain["logit_bias"] = [[written, 1e6]]
         answer = self._post("/completion", {"prompt": tokens, "n_predict": 1, "n_probs": count, **plain})
         return {row["id"]: row["logprob"] for row in answer["completion_probabilities"][0]["top_logprobs"]}
 

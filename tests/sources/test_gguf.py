@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from engines.errors import ModelUnavailable
 from engines.hub import gguf_file, gguf_folder
 from engines.hub.gguf_config import Unsupported
-from engines.model import gguf_weights
+from engines.hub.known_models import KNOWN, default_model
+from engines.hub.model_source import TrustPolicy, locate
+from engines.model import loading
+from engines.model.description import describe
 from tests.sources.gguf_files import FAMILIES, SPECIAL, Tiny
 from tests.sources.llama_cpp import LlamaCpp
 
 PROMPT = [5, 80, 81, 90, 7, 100, 101, 33, 44, 60]
 HARD = (
-    "Hello 12345 world  3.14", "café naïve 🙂 x=12", "def f(x):\n    return x**2\n\n", "  tab\tnew  ", "½ ٣ Ⅷ 一二三 x²",
-    "don't I'LL we'd", "\r\n\r\n a", "<|im_end|> a", "a" * 50 + " 1 000 000", "the thin then !!!", "\u200b\u0301e\ufeff",
+    "Hello 12345 world  3.14", "café naïve 🙂 x=12", "def f(x):\n    return x**2\n\n", "  tab\tnew  ",
+    "½ ٣ Ⅷ 一二三 x²", "don't I'LL we'd", "\r\n\r\n a", "<|im_end|> a", "a" * 50 + " 1 000 000", "the thin then !!!",
+    "\u200b\u0301e\ufeff",
 )  # fmt: skip
 
 
@@ -30,17 +35,8 @@ def cache(tmp_path, monkeypatch):
 
 
 def model_of(path: Path):
-    """The model as it will be loaded, float32, and its configuration."""
-    file = gguf_file.read(path)
-    config = AutoConfig.from_pretrained(gguf_folder.prepared(file))
-    with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(config)
-    weights = gguf_weights.unpacked(file, empty, torch.float32)
-    model, report = type(empty).from_pretrained(
-        None, config=config, state_dict=weights, dtype=torch.float32, output_loading_info=True
-    )
-    assert not report["missing_keys"] and not report["unexpected_keys"]
-    return model.eval()
+    """The model in float32 as transformers computes it."""
+    return loading.read_model(locate(str(path)), torch.float32, torch.device("cpu")).eval()
 
 
 @torch.no_grad()
@@ -63,12 +59,13 @@ def test_every_type_is_unpacked_as_llama_cpp_reads_it(kind, tmp_path):
     assert difference(Tiny("llama", kind).write(tmp_path / "m.gguf")) < 0.25
 
 
-@pytest.mark.parametrize(
-    "family, pre", [("llama", "gpt-2"), ("llama", "smollm"), ("llama", "llama-bpe"), ("qwen2", "qwen2"), ("qwen3", "qwen2")]
-)
+CUTS = [("llama", "gpt-2"), ("llama", "smollm"), ("llama", "llama-bpe"), ("qwen2", "qwen2"), ("qwen3", "qwen2")]
+
+
+@pytest.mark.parametrize("family, pre", CUTS)
 def test_text_is_cut_as_llama_cpp_cuts_it(family, pre, tmp_path):
     path = Tiny(family, pre=pre).write(tmp_path / "m.gguf")
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(gguf_folder.prepared(gguf_file.read(path)))
+    tokenizer = loading.load_tokenizer(str(path))
     oracle = LlamaCpp(path)
     assert {text: tokenizer(text).input_ids for text in HARD} == {text: oracle.tokens(text) for text in HARD}
 
@@ -77,7 +74,7 @@ def test_what_the_file_says_of_answers_is_kept(tmp_path):
     path = Tiny("qwen2").write(tmp_path / "m.gguf")
     file = gguf_file.read(path)
     folder = gguf_folder.prepared(file)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer = loading.load_tokenizer(str(path))
     ends = file.metadata["tokenizer.ggml.tokens"].index("<|end|>"), len(tokenizer) - 1
     assert gguf_folder.ends_of_answer(file) == list(ends)  # the one it names, and <|im_end|>
     assert tokenizer.apply_chat_template([{"content": "hi"}], tokenize=False) == "<|user|>hi"
@@ -125,6 +122,64 @@ def test_another_architecture_is_named_with_those_that_are_read(tmp_path):
     writer.write_header_to_file(), writer.write_kv_data_to_file(), writer.write_tensors_to_file(), writer.close()
     with pytest.raises(Unsupported, match="mamba; these are read: llama, qwen2"):
         gguf_folder.prepared(gguf_file.read(tmp_path / "m.gguf"))
+
+
+def test_a_file_is_a_model_like_any_other(tmp_path):
+    path = Tiny("llama", "Q8_0").write(tmp_path / "m.gguf")
+    target, tokenizer, draft, _ = loading.load_models(
+        str(path), str(path), TrustPolicy(), torch.bfloat16, torch.device("cpu")
+    )
+    assert target.name == draft.name == str(path) and target.trees and tokenizer.vocab_size == 276
+    assert target.fingerprint == loading.load_model(str(path), torch.float32, torch.device("cpu")).fingerprint
+    found = describe(str(path))
+    assert (found.where, found.weights, found.problem, found.shape.layers) == ("file", "GGUF", None, 2)
+    assert set(found.stored) == {"F32", "Q8_0"} and found.files["m.gguf"] == path.stat().st_size
+    assert found.chat_template and not found.to_download
+
+
+def unavailable(name: str) -> str:
+    with pytest.raises(ModelUnavailable) as caught:
+        locate(name)
+    assert caught.value.hint
+    return f"{caught.value.message} | {caught.value.hint}"
+
+
+def test_what_is_no_model_is_refused_in_a_sentence(tmp_path):
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    (tmp_path / "n.gguf").write_bytes(b"hello")
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "empty.gguf").touch()
+    assert "m.gguf is cut off" in unavailable(str(tmp_path / "m.gguf"))
+    assert "n.gguf is not a GGUF file" in unavailable(str(tmp_path / "n.gguf"))
+    assert "empty.gguf is not a GGUF file" in unavailable(str(tmp_path / "empty.gguf"))
+    assert "is a file, not a model" in unavailable(str(tmp_path / "notes.txt"))
+    assert "no model folder" in unavailable(str(tmp_path / "missing.gguf"))
+
+
+def test_a_known_model_that_is_not_here_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    assert "spec-tui model get smollm2" in unavailable("smollm2")
+    assert default_model() == str(locate("sample").folder)
+    monkeypatch.setitem(KNOWN, "smollm2", replace(KNOWN["smollm2"], size=(path := tmp_path / "tiny.gguf").write_bytes(
+        Tiny("llama").write(tmp_path / "source.gguf").read_bytes()
+    )))
+    known = KNOWN["smollm2"]
+    assert not known.present
+    known.path.parent.mkdir(parents=True)
+    path.rename(known.path)
+    assert known.present and default_model() == "smollm2" and locate("smollm2").gguf.path == known.path
+
+
+def test_one_file_of_a_repository_is_fetched(tmp_path, hub):
+    content = Tiny("llama", "Q8_0").write(tmp_path / "m.gguf").read_bytes()
+    hub.publish("someone/files", {"a.gguf": content, "b.gguf": b"never asked for", "README.md": b"-"})
+    source = locate("someone/files:a.gguf")
+    assert source.gguf.path.read_bytes() == content and source.name == "someone/files:a.gguf"
+    before = len(hub.asked)
+    assert locate("someone/files:a.gguf").folder == source.folder and len(hub.asked) == before
+    assert not any("b.gguf" in asked.path for asked in hub.asked)
+    assert "it has a.gguf, b.gguf" in unavailable("someone/files:c.gguf")
+    assert "someone/files:FILE: a.gguf, b.gguf" in unavailable("someone/files")
 
 
 def text(value: str) -> bytes:

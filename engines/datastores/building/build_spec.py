@@ -269,7 +269,8 @@ def load_tokenizer_of(
     model: str | None, revision: str | None, terms: TrustPolicy, progress: Callable[[Loading], None] = lambda _: None
 ) -> Any:
     """The tokenizer of a model (None: the shipped one), without its weights. Raises ModelUnavailable."""
+    from engines.hub.known_models import default_model
     from engines.hub.model_source import locate
-    from engines.model.loading import load_tokenizer, shipped_target
+    from engines.model.loading import load_tokenizer
 
-    return load_tokenizer(locate(model or str(shipped_target()), revision, terms, "target", progress))
+    return load_tokenizer(locate(model or default_model(), revision, terms, "target", progress))
