@@ -17,7 +17,7 @@ from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.process import ProcessClient
 from spec_tui.tui.app import SpecTui
-from spec_tui.tui.copying import offline
+from spec_tui.tui.screens.export import offline
 
 _PATIENCE = 120.0  # seconds for loading and for the answer
 

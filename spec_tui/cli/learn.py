@@ -68,7 +68,7 @@ def _list() -> int:
 
 
 def _tell(walk: Walk) -> int:
-    from spec_tui.learn.lesson_text import told
+    from spec_tui.learn.walk import told
 
     sys.stdout.reconfigure(errors="replace")
     for line in told(walk, _ask if sys.stdin.isatty() and sys.stdout.isatty() else None):

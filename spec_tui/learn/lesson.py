@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -15,7 +14,6 @@ from engines.wire import read_trace
 from spec_tui.session.sample_traces import trace_path
 
 FOLDER = Path(__file__).parent / "lessons"
-_TERMS = "terms.toml"
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,7 +21,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Attributes:
         text: paragraphs with places for facts (``templates``).
-        round: which round, by a name of ``round_selectors.PICKS``; ``phase`` is a phase of it.
+        round: which round, by a name of ``lesson_facts.PICKS``; ``phase`` is a phase of it.
         trace: the run, one of the lesson's; "" is its first.
         terms: words of it that ``terms`` explains.
         see: where to read on.
@@ -81,40 +79,37 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 @cache
+def _files() -> dict[str, Path]:
+    """The lessons by name, in their order."""
+    return {path.stem.partition("-")[2]: path for path in sorted(FOLDER.glob("*-*.toml"))}
+
+
 def names() -> tuple[str, ...]:
     """The lessons in their order."""
-    return tuple(path.stem.partition("-")[2] for path in _files())
+    return tuple(_files())
 
 
 def find(name: str) -> Lesson:
     """The lesson of this name. Raises UsageProblem where there is none."""
-    for path in _files():
-        if path.stem.partition("-")[2] == name:
-            return _lesson(name, msgspec.toml.decode(path.read_bytes()))
-    raise UsageProblem(f"there is no lesson {name!r}", "the lessons are: " + ", ".join(names()))
-
-
-@cache
-def terms() -> Mapping[str, str]:
-    """Words that are explained, each in a sentence."""
-    return msgspec.toml.decode((FOLDER / _TERMS).read_bytes())
-
-
-def recorded(lesson: Lesson) -> dict[str, RunState]:
-    """The shipped runs of a lesson, by name."""
-    return {name: fold_all(read_trace(trace_path(name)).events) for name in lesson.traces}
-
-
-def _files() -> list[Path]:
-    return sorted(path for path in FOLDER.glob("*.toml") if path.name != _TERMS)
-
-
-def _lesson(name: str, record: dict[str, Any]) -> Lesson:
-    """The lesson of a file. The place of a question is written beside its answers, and what the run says stands at
-    the same place unless it names another."""
+    if name not in _files():
+        raise UsageProblem(f"there is no lesson {name!r}", "the lessons are: " + ", ".join(names()))
+    record = msgspec.toml.decode(_files()[name].read_bytes())
+    # The place of a question is written beside its answers, and what the run says stands at the same place unless it
+    # names another.
     question = record["question"]
     place = {key: question.pop(key) for key in ("round", "phase", "trace") if key in question}
     page = {key: question.pop(key) for key in ("title", "text", "terms", "see") if key in question}
     question["page"] = {"title": "Your guess", **place, **page}
     question["reveal"] = {"title": "What the run says", **place, **question["reveal"]}
     return msgspec.convert(record | {"name": name}, Lesson)
+
+
+@cache
+def terms() -> Mapping[str, str]:
+    """Words that are explained, each in a sentence."""
+    return msgspec.toml.decode((FOLDER / "terms.toml").read_bytes())
+
+
+def recorded(lesson: Lesson) -> dict[str, RunState]:
+    """The shipped runs of a lesson, by name."""
+    return {name: fold_all(read_trace(trace_path(name)).events) for name in lesson.traces}

@@ -1,16 +1,18 @@
-"""What lessons may say of a run and of a round, by name. Everything is computed from the events."""
+"""What lessons may say of a run and of a round, by name, and the rounds that pages point at: by what is in them, so
+that a page finds its round in a run recorded anew. Everything is computed from the events."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from itertools import takewhile
 from statistics import median
 
 from engines.core.tree import children, depths
 from engines.cost.curve import CostCurve
-from engines.report.events import Round
+from engines.report.events import Round, Trial
 from engines.report.run_state import RunState, best_path, origin_of
 from engines.report.wording import context_tail, joined, listed, quoted, seconds_of
-from spec_tui.learn.round_selectors import closest, most_thrown, on_favourite, ratio
 from spec_tui.present.narration import question
 from spec_tui.present.step.phases import event_of
 from spec_tui.present.text import one_line
@@ -99,6 +101,7 @@ def of_round(run: RunState, number: int) -> dict[str, Fact]:
         return {"number": number}
     draft, path = event.draft, best_path(event.draft)
     root, last = run.root_of(number - 1), event.emitted[-1] if event.emitted else None
+    gamma = event.note.get("exit_threshold")
     facts: dict[str, Fact | None] = {
         "number": number, "rows": 1 + len(draft.tokens), "drafted": len(draft.tokens), "accepted": len(event.path),
         "gained": len(event.emitted), "wrong": len(draft.tokens) - len(event.path), "before": event.position,
@@ -109,14 +112,16 @@ def of_round(run: RunState, number: int) -> dict[str, Fact]:
         "paths": len(set(range(len(draft.parents))) - set(draft.parents)),
         "draft": listed(draft.pieces[node] for node in path) if path else None,
         "path": listed(draft.pieces[node] for node in event.path) if event.path else None,
-        "favourite": on_favourite(event),
+        "favourite": on_favourite(event), "forwards": event.draft_forwards,
+        "gamma": gamma if isinstance(gamma, int | float) else None,
+        "stopped": one_line(str(event.note["stopped"]), 40) if "stopped" in event.note else None,
     }
     if path:
         facts |= {"first": quoted(draft.pieces[path[0]]), "first_q": draft.probs[path[0]],
                   "last_q": draft.probs[path[-1]]}
     if last is not None and last.node < 0:
         facts |= {"own": quoted(last.piece), "own_p": last.prob, "rival": _rival(event)}
-    facts |= _sought(run, event) | _trials(event) | _noted(event)
+    facts |= _sought(run, event) | _trials(event)
     return {name: value for name, value in facts.items() if value is not None}
 
 
@@ -168,9 +173,81 @@ def _trials(event: Round) -> dict[str, Fact | None]:
     return facts
 
 
-def _noted(event: Round) -> dict[str, Fact | None]:
-    """The drafter's own remarks that lessons use."""
-    forwards, gamma = event.draft_forwards, event.note.get("exit_threshold")
-    return {"forwards": forwards,
-            "gamma": gamma if isinstance(gamma, int | float) else None,
-            "stopped": one_line(str(event.note["stopped"]), 40) if "stopped" in event.note else None}
+# -- which round -----------------------------------------------------------------------------------
+Score = Callable[[RunState, Round], float | None]
+"""How well a round fits, the more the better; None where it does not."""
+
+
+def pick(run: RunState, name: str) -> int | None:
+    """The number of the round that fits a name best, the first of equals; 0 is the prefill. None where none fits.
+
+    Raises:
+        KeyError: there is no such name.
+    """
+    if name == "prefill":
+        return 0 if run.prefilled is not None else None
+    score = PICKS[name]
+    found = [(value, -event.index) for event in run.rounds if (value := score(run, event)) is not None]
+    return -max(found)[1] if found else None
+
+
+def on_favourite(event: Round) -> int:
+    """How many tokens would have been accepted if only the drafter's favourite path had been drafted."""
+    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(best_path(event.draft), event.path))])
+
+
+def ratio(trial: Trial) -> float:
+    """What the random draw must be below: p/q, at most 1."""
+    return min(1.0, trial.target_prob / trial.draft_prob) if trial.draft_prob > 0 else 0.0
+
+
+def most_thrown(event: Round) -> tuple[Trial, ...]:
+    """The trials of the token for which a round needed most of them."""
+    return max((emitted.trials for emitted in event.emitted), key=len, default=())
+
+
+def closest(event: Round) -> Trial | None:
+    """The trial whose draw was nearest to its bound, of those that could have gone either way."""
+    open_ = [trial for one in event.emitted for trial in one.trials if 0.1 <= ratio(trial) <= 0.95]
+    return min(open_, key=lambda trial: abs(ratio(trial) - trial.dice), default=None)
+
+
+def _judged(event: Round) -> bool:
+    return bool(event.draft.tokens) and any(emitted.node < 0 for emitted in event.emitted)
+
+
+def _several(run: RunState, event: Round) -> float | None:
+    trials = most_thrown(event)
+    return len(trials) if len(trials) > 1 and trials[-1].accepted else None
+
+
+def _close(run: RunState, event: Round) -> float | None:
+    found = closest(event)
+    if found is None or event is event_of(run, pick(run, "several dice") or 0):
+        return None
+    return -abs(ratio(found) - found.dice)
+
+
+def _off(run: RunState, event: Round) -> float | None:
+    gain = len(event.path) - on_favourite(event)
+    return gain if gain > 0 and _judged(event) else None
+
+
+PICKS: dict[str, Score] = {
+    "first": lambda run, event: -event.index,
+    "last": lambda run, event: event.index,
+    "middle": lambda run, event: -abs(event.index - (len(run.rounds) + 1) // 2),
+    "first drafted": lambda run, event: -event.index if _judged(event) else None,
+    "most drafted": lambda run, event: len(event.draft.tokens) if _judged(event) else None,
+    "most accepted": lambda run, event: len(event.path) if event.path and _judged(event) else None,
+    "nothing drafted": lambda run, event: None if event.draft.tokens else 1,
+    "corrected": lambda run, event: 1 if event.path and event.emitted[-1].kind == "corrected" else None,
+    "all wrong": lambda run, event: len(event.draft.tokens) if _judged(event) and not event.path else None,
+    "off the favourite": _off,
+    "longest copy": lambda run, event: max((o.match or 0 for o in event.draft.origins), default=None),
+    "longest match": lambda run, event: event.retrieval.match if event.retrieval and event.draft.tokens else None,
+    "pruned": lambda run, event: sum(n for _, n in event.retrieval.pruned) or None if event.retrieval else None,
+    "fused": lambda run, event: sum(origin >= 0 for origin in event.draft.also) or None,
+    "several dice": _several,
+    "close dice": _close,
+}

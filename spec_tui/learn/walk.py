@@ -1,16 +1,17 @@
-"""Going through a lesson: page by page, a guess, what the run says. Screen and command line only draw it."""
+"""Going through a lesson: page by page, a guess, what the run says. The screen only draws it; ``told`` is for screen
+readers, and for where there is no screen."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from engines.report.run_state import RunState
-from spec_tui.learn.lesson import Lesson, Page
-from spec_tui.learn.lesson_facts import Fact, of_round, of_run
-from spec_tui.learn.round_selectors import pick
+from spec_tui.learn.lesson import Lesson, Page, names, terms
+from spec_tui.learn.lesson_facts import Fact, of_round, of_run, pick
 from spec_tui.learn.templates import Missing, fill, holds, paragraphs
-from spec_tui.present.step.phases import StepPosition, phases_of
+from spec_tui.present.narration import round_words
+from spec_tui.present.step.phases import StepPosition, event_of, phases_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +158,45 @@ class Walk:
 
     def _run(self, page: Page) -> RunState:
         return self.runs[self._name(page)]
+
+
+# -- without a screen -------------------------------------------------------------------------------
+def told(walk: Walk, asks: Callable[[str], str] | None = None) -> Iterator[str]:
+    """The whole lesson. With ``asks`` the learner is asked; without, the question is followed by its answer."""
+    yield f"Lesson {names().index(walk.lesson.name) + 1}: {walk.lesson.title}"
+    while True:
+        view = walk.view()
+        yield ""
+        yield f"{walk.at + 1} of {walk.length}: {view.title}"
+        yield _where(view)
+        yield from view.paragraphs
+        known = [f"{term}: {terms()[term]}" for term in view.terms]
+        yield from (["Words: " + " ".join(known)] if known else [])
+        yield from ([f"Read on: {view.see}"] if view.see else [])
+        if view.asks:
+            yield from _question(walk, view, asks)
+        elif not walk.forward():
+            return
+
+
+def _where(view: View) -> str:
+    """What stands beside the text: the run, and its round in words; of a question only what is drafted."""
+    event = event_of(view.run, view.place.round)
+    if event is None:
+        return f"Shown: {view.name}, the prefill"
+    if view.asks:
+        return f"Shown: {view.name}, round {event.index}: drafted {len(event.draft.tokens)}"
+    return f"Shown: {view.name}, {round_words(event)}; phase {view.place.phase}"
+
+
+def _question(walk: Walk, view: View, asks: Callable[[str], str] | None) -> Iterator[str]:
+    """The choices, then the guess; behind it the walk stands where the run tells."""
+    yield from (f"{number}: {words}" for number, words in enumerate(view.options, 1))
+    least, most = (1, len(view.options)) if view.options else (0, view.most)
+    line = asks(f"Your guess, {least} to {most}: ").strip() if asks is not None else ""
+    while line and not (line.isdecimal() and len(line) < 9 and walk.guess(int(line))):
+        line = asks(f"A number from {least} to {most}, please: ").strip()
+    if not line:
+        right = walk.right()
+        yield f"Answer: {view.options[right - 1] if view.options else right}"
+        walk.tell()

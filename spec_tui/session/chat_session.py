@@ -24,8 +24,6 @@ from spec_tui.session.settings import ChatSettings
 Phase = Literal["loading", "ready", "failed", "dead"]
 Happening = Literal["loading", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline",
                     "auditing", "audited", "unaudited", "building", "stocked", "layers"]
-
-
 Purpose = Literal["baseline", "layers", "every row", "branch"]
 """What a run beside the conversation is for: the rate to compare with, the layers' cosines, an answer recorded with
 every row, another future from a round on."""
@@ -33,8 +31,6 @@ PURPOSES: dict[Purpose, str] = {
     "baseline": "the baseline", "layers": "the layers", "every row": "every row of the answer",
     "branch": "another future",
 }
-
-
 REFUSED = "This is a replay: no model is loaded."
 
 
@@ -162,29 +158,28 @@ class ChatSession:
 
     def again(self) -> str:
         """Ask the last prompt again with the present settings (and the same seed)."""
-        if self.busy or not self.turns or self.phase != "ready":
-            return "Nothing to ask again." if not self.turns else "Not now: the engine is busy or not ready."
+        if refused := self._not_now() if self.turns else "Nothing to ask again.":
+            return refused
         turn = self.turns.pop()
         self.same_text.pop(len(self.turns), None)
-        refused = self.send(turn.prompt)
-        if refused:
+        if refused := self.send(turn.prompt):
             self.turns.append(turn)
         return refused
 
     def measure_baseline(self) -> str:
         """Run the last prompt autoregressively, beside the conversation. Returns "" or why not."""
-        if self.busy:
-            return self.still
-        if self.phase != "ready":
-            return "The engine is not ready."
-        if not self.turns or not self.turns[-1].kept:
+        if refused := self._not_now():
+            return refused
+        if self.last is None or not self.last.kept:
             return "Ask something first: the baseline repeats the last prompt."
-        asked = self.turns[-1].request
-        request = replace(
-            asked, engine=methods.baseline().id, options={}, datastores=(), continued=(), detail=False
-        )
-        self.measure(self.turns[-1].prompt, request, "baseline")
+        engine = methods.baseline().id
+        request = replace(self.last.request, engine=engine, options={}, datastores=(), continued=(), detail=False)
+        self.measure(self.last.prompt, request, "baseline")
         return ""
+
+    def _not_now(self) -> str:
+        """Why nothing new can begin; "" where it can."""
+        return self.still if self.busy else "" if self.phase == "ready" else "The engine is not ready."
 
     def measure(self, prompt: str, request: Request, purpose: Purpose) -> None:
         """Run this beside the conversation; the engine must be free."""
@@ -198,10 +193,8 @@ class ChatSession:
 
     def audit(self, number: int | None = None) -> str:
         """Check the answer of a turn, the last one by default, against the target. Returns "" or why not."""
-        if self.busy:
-            return self.still
-        if self.phase != "ready":
-            return "The engine is not ready."
+        if refused := self._not_now():
+            return refused
         number = len(self.turns) - 1 if number is None else number
         answer = self.turns[number].run.answer if self.turns else None
         if answer is None:
@@ -222,7 +215,7 @@ class ChatSession:
     def cancel(self) -> bool:
         """Stop what runs or waits; False if nothing did."""
         if self.queued is not None:
-            self.restored, self.queued = self.queued, None
+            self._give_back_queue()
             return True
         if self.busy or self.downloading:
             self.client.cancel()
@@ -266,9 +259,7 @@ class ChatSession:
     # -- what the engine says -----------------------------------------------------------------------
     def pump(self) -> set[Happening]:
         """Fold what has arrived; what happened since the last call."""
-        happened: set[Happening] = set()
-        for event in self.client.events():
-            happened.add(self._take(event))
+        happened = {self._take(event) for event in self.client.events()}
         if not self.client.alive and self.phase != "dead":
             happened.add(self._died())
         return happened

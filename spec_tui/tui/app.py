@@ -5,15 +5,17 @@ from __future__ import annotations
 import gc
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from functools import partial
 from typing import ClassVar
 
 from textual.app import App, SystemCommand
 from textual.screen import Screen
+from textual.theme import Theme
 
 from engines.errors import UsageProblem
 from engines.request import Request
-from spec_tui.present.styles import DARK_TOKENS, LIGHT_TOKENS
+from spec_tui.present.styles import CONTRAST, DARK, DARK_TOKENS, LIGHT, LIGHT_TOKENS
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.session.settings import ChatSettings
@@ -21,7 +23,16 @@ from spec_tui.tui.actions import HasActions
 from spec_tui.tui.chat_actions import APPLICATION
 from spec_tui.tui.own_terminal import leave_on_signals
 from spec_tui.tui.screens.chat import ChatScreen
-from spec_tui.tui.theme import THEMES
+
+
+def _theme(name: str, colours: dict[str, str], dark: bool = True) -> Theme:
+    """A theme of ours; colours that Textual's themes don't have are variables."""
+    own = {field.name for field in fields(Theme)} & colours.keys()
+    variables = {key: colour for key, colour in colours.items() if key not in own}
+    return Theme(name=name, dark=dark, variables=variables, **{key: colours[key] for key in own})
+
+
+THEMES = (_theme("spec-dark", DARK), _theme("spec-light", LIGHT, dark=False), _theme("spec-contrast", CONTRAST))
 
 
 class SpecTui(HasActions, App[int]):
@@ -87,8 +98,6 @@ class SpecTui(HasActions, App[int]):
         """Everything a key does, by name."""
         if isinstance(screen, HasActions):
             yield from screen.palette()
-        elif hasattr(screen, "commands"):
-            yield from screen.commands()
         yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
         yield from self.palette()
 
@@ -122,9 +131,8 @@ def run_app(
     check_theme(theme)
     _take_any_byte()
     client = ProcessClient()
+    app = SpecTui(client, load, theme=theme, initial_request_options=initial_request_options, presenter=presenter)
     try:
-        app = SpecTui(
-            client, load, theme=theme, initial_request_options=initial_request_options, presenter=presenter)
         app.run()
         return app.return_code or 0
     finally:

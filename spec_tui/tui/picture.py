@@ -7,7 +7,7 @@ import asyncio
 from engines.errors import RunFailed
 from engines.report.traces import Trace
 from spec_tui.session.replay_client import ReplayClient
-from spec_tui.tui.copying import offline
+from spec_tui.tui.screens.export import offline
 
 _FRAMES = 200
 

@@ -11,15 +11,14 @@ from engines.errors import UsageProblem
 from engines.report.events import Audited, Round
 from engines.report.run_state import RunState, fold_all
 from engines.wire import read_trace
-from spec_tui.learn import round_selectors as picks
+from spec_tui.learn import lesson_facts as picks
 from spec_tui.learn.lesson import find, names, recorded, terms
 from spec_tui.learn.lesson_facts import of_round, of_run
-from spec_tui.learn.lesson_text import told
 from spec_tui.learn.templates import PLACE, Missing, fill, holds, paragraphs
-from spec_tui.learn.walk import Walk
+from spec_tui.learn.walk import Walk, told
 from spec_tui.present.step.phases import phases_of
 from spec_tui.session.sample_traces import trace_path
-from spec_tui.tui.widgets.lesson_panel import body
+from spec_tui.tui.screens.lessons import body
 
 WIDTH, ROOM = 76, 11  # of the text at 80x24, in presenter mode too; its title apart
 

@@ -531,7 +531,7 @@ async def test_export_that_cannot_be_written(session, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("spec_tui.tui.copying.save", full)
+    monkeypatch.setattr("spec_tui.tui.screens.export.save", full)
     async with session() as s:
         await s.ask("one")
         await s.pilot.press("escape", "e", "enter")
@@ -543,7 +543,7 @@ async def test_without_an_answer_the_screen_is_what_there_is(session, tmp_path, 
     monkeypatch.chdir(tmp_path)
     async with session() as s:
         await s.pilot.press("escape", "e")
-        assert s.app.screen.query_one("#forms").option_count == 1
+        assert s.app.screen.query_one("#list").option_count == 1
         await s.pilot.press("escape")
         assert not list(tmp_path.iterdir())
 

@@ -9,9 +9,7 @@ import pytest
 from spec_tui.learn.lesson import find, names, recorded
 from spec_tui.learn.walk import Walk
 from spec_tui.tui.recorded import lessons
-from spec_tui.tui.screens.lesson import LessonScreen
-from spec_tui.tui.screens.lessons import LessonsScreen
-from spec_tui.tui.widgets.lesson_panel import LessonText
+from spec_tui.tui.screens.lessons import LessonScreen, LessonsScreen, LessonText
 
 SIZES = [(80, 24), (120, 40), (200, 60)]
 

@@ -23,7 +23,7 @@ from spec_tui.present.token_facts import fate, marked_text
 from spec_tui.session.settings import ChatSettings, changed, unavailable
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import slash
-from spec_tui.tui.copying import offline, save_svg
+from spec_tui.tui.screens.export import offline, save
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, number, percent, telemetry
 from spec_tui.tui.widgets.strip_panel import bar, clip, fit, size, title_row
@@ -231,7 +231,7 @@ def test_marked_text_strips_to_the_answer():
 def test_pictures_are_private_and_never_overwrite(tmp_path):
     svg = '<svg><!-- by --><style>@font-face { src: url("https://cdnjs.x/y") } a{font-family: Fira Code}</style></svg>'
     assert "http" not in offline(svg) and "<!--" not in offline(svg)
-    first, second = save_svg(svg, tmp_path), save_svg(svg, tmp_path)
+    first, second = save(b"x", "svg", tmp_path), save(b"x", "svg", tmp_path)
     assert first != second and first.exists() and second.exists()
 
 
@@ -266,7 +266,7 @@ def test_every_binding_has_an_id_and_a_help_text():
     from spec_tui.tui.screens.engine import EngineScreen
     from spec_tui.tui.screens.help import HelpScreen
     from spec_tui.tui.screens.inspector import Inspector
-    from spec_tui.tui.screens.lesson import LessonScreen
+    from spec_tui.tui.screens.lessons import LessonScreen
     from spec_tui.tui.screens.modal import SpecModal
     from spec_tui.tui.screens.price import PriceScreen
     from spec_tui.tui.screens.race import RaceScreen

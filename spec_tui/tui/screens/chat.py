@@ -13,12 +13,12 @@ from textual.widgets import Footer, Static, TextArea
 from engines.cost.curve import CostCurve
 from engines.errors import SpecError, UsageProblem
 from engines.methods import drafts_itself, find
-from engines.report.events import Started
 from engines.report.run_state import RunState
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening, Turn
+from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import layers_view as layers
 from spec_tui.tui import price_words as price
@@ -59,8 +59,7 @@ class ChatScreen(HasActions, Screen):
         self._long = False  # the message does not fit on the status line
         self._noticed: tuple = ()
         self._frame = 0
-        self._keys_of: bool | None = None  # whether there was something to stop when keys were last looked up
-        self._downloading = False
+        self._keys_of: tuple = ()  # what keys depended on when they were last looked up
         self._tree_due = self._numbers_due = False
 
     # -- building -------------------------------------------------------------------------------
@@ -82,7 +81,9 @@ class ChatScreen(HasActions, Screen):
         yield Static("", id="notice", markup=False)
         with Horizontal(id="ask"):
             yield Static("›", id="mark", markup=False)
-            yield PromptBox(self._complete, id="prompt", placeholder="Ask something, or press ctrl+o for a showcase")
+            yield PromptBox(
+                lambda text: slash.complete(text, self.session.settings, self.session.ready),
+                id="prompt", placeholder="Ask something, or press ctrl+o for a showcase")
         yield Sides(id="status")
         yield Footer()
         yield Static(words.TOO_SMALL, id="enlarge", markup=False)
@@ -118,7 +119,7 @@ class ChatScreen(HasActions, Screen):
         self._frame += 1
         if happened:
             self._tree_due = self._numbers_due = True
-            self._draw_text(happened)
+            self._draw_text()
         final = bool(happened - {"text", "loading", "auditing", "building"})
         if final:
             self._settle(happened)
@@ -130,9 +131,6 @@ class ChatScreen(HasActions, Screen):
             self._draw_numbers()
         if happened & {"loading", "auditing", "building"}:
             self._draw_status()
-        if self.session.downloading != self._downloading:
-            self._downloading = self.session.downloading
-            self.refresh_bindings()
         if self._step_first and self.session.turns:
             self._step_first = False
             self.action_rest()
@@ -151,7 +149,7 @@ class ChatScreen(HasActions, Screen):
         self._draw_notice()
         self.transcript.welcome = words.WELCOME
 
-    def _draw_text(self, happened: set[Happening]) -> None:
+    def _draw_text(self) -> None:
         session, transcript = self.session, self.transcript
         while len(transcript.blocks) > len(session.turns):
             transcript.drop_last()
@@ -168,10 +166,11 @@ class ChatScreen(HasActions, Screen):
         """Something began or ended: put everything right once."""
         if "baseline" in happened and self.transcript.blocks and self.session.turns:
             self._message = words.same_text(self.session)
-            self._put_foot(len(self.session.turns) - 1)
+            self._close(len(self.session.turns) - 1)
         if "began" in happened:
             self._message = ""  # what was said while the model loaded
-        for event, here in ((self.session.ready, "ready" in happened), (self._started(), "began" in happened)):
+        started = self.session.last.run.started if self.session.last else None
+        for event, here in ((self.session.ready, "ready" in happened), (started, "began" in happened)):
             if here and event is not None and event.warnings:
                 self._message = "; ".join(event.warnings)
         text = self.session.take_restored()
@@ -180,36 +179,24 @@ class ChatScreen(HasActions, Screen):
         if happened & {"dead", "failed", "broke", "finished"}:
             self._message = ""
         if "audited" in happened:
-            self._show_verdict(self.session.audited)
+            self._close(self.session.audited)
+            run = self.session.turns[self.session.audited].run
+            self._message = verdict.sentence(run.audited, run.metrics.bias)
+            if run.audited.verdict == "BUG":
+                self.transcript.select((self.session.audited, run.audited.at))
         if "stocked" in happened:
             self._message = words.stocked(self.session.stock.news()) or self._message
         if "layers" in happened:
-            self._message = self.layers_measured()
+            found = None if self.session.problem else self.session.layers
+            self._message = (found and (
+                f"measured the cosines over {found.positions} tokens; nothing was added to the conversation")) or ""
         if "unaudited" in happened:
             self._message = "" if self.session.problem else "the audit was stopped"
         self.draw_all()
-        if self.session.stoppable != self._keys_of:
-            self.refresh_bindings()
 
-    def refresh_bindings(self) -> None:
-        """Ask anew which keys there are: the footer is built again, in the time of several frames."""
-        self._keys_of = self.session.stoppable  # all that ``check_action`` asks
-        super().refresh_bindings()
-
-    def _put_foot(self, number: int) -> None:
+    def _close(self, number: int) -> None:
         """What was measured and found goes below a closed answer."""
         self.transcript.set_foot(number, *words.closing(self.session, number))
-
-    def _show_verdict(self, number: int) -> None:
-        """Badge, sentence, and on a BUG the cursor on its token."""
-        found = self.session.turns[number].run.audited
-        self._put_foot(number)
-        self._message = verdict.sentence(found, self.session.turns[number].run.metrics.bias)
-        if found.verdict == "BUG":
-            self.transcript.select((number, found.at))
-
-    def _started(self) -> Started | None:
-        return self.session.last.run.started if self.session.last else None
 
     def shown_run(self) -> tuple[RunState, int]:
         """The run and round the panels show: those of the token cursor, else the last."""
@@ -256,6 +243,11 @@ class ChatScreen(HasActions, Screen):
             title_row(width, "answer", f"{self.transcript.view} · {where}") if width else [])
 
     def _draw_status(self) -> None:
+        """The status line; and the footer, which takes the time of several frames, only when other keys apply."""
+        keys_of = (self.session.stoppable, self.session.phase, self.session.client.capabilities)
+        if keys_of != self._keys_of:
+            self._keys_of = keys_of
+            self.refresh_bindings()
         text = self.prompt.text
         if slash.is_command(text) and not self._message:
             row = [("   ", "text"), *marks.spans(one_line(slash.describe(text)), "muted")]
@@ -304,10 +296,7 @@ class ChatScreen(HasActions, Screen):
             self.say(refused)
             return False
         self.prompt.taken(typed or text)
-        self._message = ""
-        self._draw_text(set())
-        self.draw_all()
-        self.refresh_bindings()
+        self._started()
         return True
 
     async def _command(self, text: str) -> None:
@@ -317,15 +306,9 @@ class ChatScreen(HasActions, Screen):
             self.say(f"{error.message}: {error.hint}")
             return
         self.prompt.taken(text)
-        self.session.settings = outcome.settings
-        self.say(outcome.message)
-        self._draw_top()
-        self._draw_numbers()
+        self._chosen(outcome.settings, outcome.message)
         if outcome.action:
             await self.run_action(outcome.action)
-
-    def _complete(self, text: str) -> list[str]:
-        return slash.complete(text, self.session.settings, self.session.ready)
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         if event.text_area.text:
@@ -372,7 +355,6 @@ class ChatScreen(HasActions, Screen):
             at_work = "" if self.session.stock.busy else at_work  # the status line says so itself
             self._message = at_work if self.session.busy else "stopping the download"
         self._draw_status()
-        self.refresh_bindings()
 
     def action_back(self) -> None:
         """Undo one thing: a notice, an enlarged panel, the cursor, the focus."""
@@ -418,30 +400,22 @@ class ChatScreen(HasActions, Screen):
         if self.session.phase in ("dead", "failed"):
             self.action_restart()
             return
-        if self.session.busy:
-            self.say(self.session.still)
-            return
-        before = len(self.session.turns)
-        refused = self.session.again()
-        if refused:
-            self.say(refused)
-            return
-        if before:
+        if not (refused := self.session.again()):
             self.transcript.drop_last()
-        self._message = ""
-        self._draw_text(set())
-        self.draw_all()
+        self._started(refused)
 
     def action_baseline(self) -> None:
-        self.say(self.session.measure_baseline())
-        self.draw_all()
-        self.refresh_bindings()
+        self._started(self.session.measure_baseline())
 
     def action_audit(self) -> None:
         cursor = self.transcript.cursor
-        self.say(self.session.audit(cursor[0] if cursor else None))
+        self._started(self.session.audit(cursor[0] if cursor else None))
+
+    def _started(self, message: str = "") -> None:
+        """Something began, or the message says why not."""
+        self._message = message
+        self._draw_text()
         self.draw_all()
-        self.refresh_bindings()
 
     def action_ask_new(self) -> None:
         """The key: a letter meant for the prompt must not cost the conversation."""
@@ -508,14 +482,15 @@ class ChatScreen(HasActions, Screen):
             self.call_after_refresh(self._save, form)  # the dialog shall not be in the picture
 
     def _save(self, form: str) -> None:
-        from spec_tui.tui.copying import save, save_svg
-        from spec_tui.tui.screens.export import PICTURE, document
+        from spec_tui.tui.screens import export
 
         try:
-            if form == PICTURE:
-                self.say(f"saved the screen as {save_svg(self.app.export_screenshot(title='spec-tui'))}")
+            if form == export.PICTURE:
+                picture = export.offline(self.app.export_screenshot(title="spec-tui"))
+                what, data, ending = "screen", picture.encode(), form
             else:
-                self.say(f"saved the answer as {save(*document(self.turn.run, form))}")
+                what, (data, ending) = "answer", export.document(self.turn.run, form)
+            self.say(f"saved the {what} as {export.save(data, ending)}")
         except OSError as error:
             self.say(f"could not save it: {error.strerror or error}")
 
@@ -524,11 +499,9 @@ class ChatScreen(HasActions, Screen):
 
         self.app.push_screen(EngineScreen(self.session.settings, self.session.ready), self._engine_chosen)
 
-    def _engine_chosen(self, settings) -> None:
+    def _engine_chosen(self, settings: ChatSettings | None) -> None:
         if settings is not None:
-            self.session.settings = settings
-            self.say(f"next answer: {find(settings.resolved(self.session.ready)).title}")
-            self._draw_top()
+            self._chosen(settings, f"next answer: {find(settings.resolved(self.session.ready)).title}")
 
     def action_price(self) -> None:
         from spec_tui.tui.screens.price import PriceScreen
@@ -558,9 +531,9 @@ class ChatScreen(HasActions, Screen):
         self.ticking.pause()  # a race takes in what the engine says, and nothing is drawn beside it
         self.app.push_screen(RaceScreen(self.session), self._raced)
 
-    def _raced(self, happened) -> None:
+    def _raced(self, happened: set[Happening]) -> None:
         self.ticking.resume()
-        self._draw_text(happened)
+        self._draw_text()
         self._settle(happened)
 
     def action_data(self) -> None:
@@ -568,11 +541,17 @@ class ChatScreen(HasActions, Screen):
 
         self.app.push_screen(DataScreen(self.session), self._data_chosen)
 
-    def _data_chosen(self, settings) -> None:
+    def _data_chosen(self, settings: ChatSettings | None) -> None:
         if settings is not None:
-            self.session.settings = settings
-            self.say(f"next answers search {', '.join(settings.datastores) or 'the datastores that ship'}")
-            self._draw_top()
+            names = ", ".join(settings.datastores) or "the datastores that ship"
+            self._chosen(settings, f"next answers search {names}")
+
+    def _chosen(self, settings: ChatSettings, message: str) -> None:
+        """Other settings for the next answer."""
+        self.session.settings = settings
+        self.say(message)
+        self._draw_top()
+        self._draw_numbers()
 
     def action_showcase(self) -> None:
         from spec_tui.tui.screens.showcase import ShowcaseScreen
@@ -664,26 +643,14 @@ class ChatScreen(HasActions, Screen):
         value = settings.options(engine)[name]
         value = layers.stepped(value, step) if name == "alpha" else value + step
         try:
-            self.session.settings = settings.with_option(engine, name, value)
+            new = settings.with_option(engine, name, value)
         except UsageProblem as error:
             self.say(f"{error.message}: {error.hint}")
             return
         off = {"alpha": "cosine", "m": "interval"}.get(name, "")
         rule_off = off and not settings.options(engine)[off]
-        self.say(f"{name} is of a rule that is off: /set {off}=true" if rule_off else "")
-        self._draw_top()
-        self._draw_layers()
+        self._chosen(new, f"{name} is of a rule that is off: /set {off}=true" if rule_off else "")
 
     def action_measure_layers(self) -> None:
         """The cosines of a prompt, without an answer."""
-        self.say(layers.measure(self.session, self.prompt.text))
-        self.draw_all()
-        self.refresh_bindings()
-
-    def layers_measured(self) -> str:
-        """How a measurement ended, in words."""
-        found = self.session.layers
-        if self.session.problem is not None or found is None:
-            return ""
-        return f"measured the cosines over {found.positions} tokens; nothing was added to the conversation"
-
+        self._started(layers.measure(self.session, self.prompt.text))

@@ -1,18 +1,18 @@
-"""Choose what a file is made of: the answer as trace, document or recording, or the screen as a picture."""
+"""Save the answer as trace, document or recording, or the screen as a picture: the dialog, and the files."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import os
+import re
+from datetime import datetime
+from pathlib import Path
 
-from textual.app import ComposeResult
 from textual.content import Content
-from textual.widgets import OptionList
-from textual.widgets.option_list import Option
 
 from engines.report.run_state import RunState
 from engines.report.traces import Trace, written
 from spec_tui.export.formats import FORMATS, ExportOptions
-from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.screens.modal import ListScreen
 
 PICTURE = "svg"
 _ENDINGS = {"trace": "jsonl"}
@@ -24,32 +24,20 @@ CHOICES = {
 """What there is to choose: name and words."""
 
 
-class ExportScreen(SpecModal[str]):
+class ExportScreen(ListScreen[str]):
     """Gives back a name of ``CHOICES``, None if closed.
 
     Args:
         answer: there is an answer to be saved.
     """
 
-    CSS_PATH: ClassVar = ["modal.tcss", "export.tcss"]
-
     def __init__(self, answer: bool) -> None:
-        super().__init__()
         self._names = list(CHOICES) if answer else [PICTURE]
+        lines = [Content.assemble((f"{n:<7}", "bold"), (CHOICES[n], "$tok-prompt")) for n in self._names]
+        super().__init__("export", "enter saves in a file of its own · esc closes", lines)
 
-    def compose(self) -> ComposeResult:
-        with Box("export", "enter saves in a file of its own · esc closes"):
-            yield OptionList(*[Option(_label(name)) for name in self._names], id="forms")
-
-    def on_mount(self) -> None:
-        self.query_one(OptionList).focus()
-
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self._names[event.option_index])
-
-
-def _label(name: str) -> Content:
-    return Content.assemble((f"{name:<7}", "bold"), (CHOICES[name], "$tok-prompt"))
+    def chosen(self, number: int) -> None:
+        self.dismiss(self._names[number])
 
 
 def document(run: RunState, name: str) -> tuple[bytes, str]:
@@ -58,3 +46,34 @@ def document(run: RunState, name: str) -> tuple[bytes, str]:
     if name == "trace":
         return written(events), _ENDINGS[name]
     return FORMATS[name].make(Trace(events), "answer", ExportOptions()).encode("utf-8", "backslashreplace"), name
+
+
+def offline(svg: str) -> str:
+    """The picture without links to fonts or sites: it shows the same with no network, and tells nobody."""
+    svg = re.sub(r"@font-face\s*\{[^}]*\}", "", svg)
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
+    return svg.replace("Fira Code", "ui-monospace, Menlo, Consolas, DejaVu Sans Mono")
+
+
+def save(data: bytes, ending: str, folder: Path | None = None) -> Path:
+    """Write a file where there is none yet: in the current folder, else the documents folder. Returns its path.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    folder = folder or Path.cwd()
+    if not os.access(folder, os.W_OK):
+        from platformdirs import user_documents_path
+
+        folder = user_documents_path()
+        folder.mkdir(parents=True, exist_ok=True)
+    name = f"spec-tui-{datetime.now():%Y%m%d-%H%M%S}"
+    for number in range(1000):
+        path = folder / (f"{name}.{ending}" if not number else f"{name}-{number}.{ending}")
+        try:
+            with path.open("xb") as file:
+                file.write(data)
+            return path
+        except FileExistsError:
+            continue
+    raise FileExistsError(f"too many files named {name}")

@@ -42,9 +42,7 @@ class HelpScreen(SpecModal[None]):
     """All keys, commands and marks."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "help.tcss"]
-    ACTIONS = (
-        Action(id="help.close", run="close", keys="f1,question_mark,q", label="Close", help="Close"),
-    )
+    ACTIONS = (Action(id="help.close", run="close", keys="f1,question_mark,q", label="Close", help="Close"),)
 
     def compose(self) -> ComposeResult:
         with Box("help", "esc closes"), VerticalScroll(id="scroll"):
@@ -64,13 +62,10 @@ class HelpScreen(SpecModal[None]):
 def help_text(width: int) -> Content:
     """The whole page, wrapped to a width."""
     _row = partial(row, total=width)
-    lines = [_head("marks")]
-    lines += [_row(name, words, style) for name, style, words in MARKS]
+    lines = [_head("marks"), *(_row(name, words, style) for name, style, words in MARKS)]
     lines += [_row("in the tree", GLYPHS), _row("in the layers", LAYERS), _row("proposed by", LETTERS), Content("")]
-    lines += [_head("numbers"), *[_row(name, words) for name, words in NUMBERS], Content("")]
-    for title, keys in _sections():
-        lines += [_head(title), *[_row(*line) for line in keys]]
-        lines.append(Content(""))
+    for title, rows in (("numbers", NUMBERS), *_sections()):
+        lines += [_head(title), *(_row(*line) for line in rows), Content("")]
     lines.append(_head("commands in the prompt"))
     lines += [_row(f"/{name} {argument}", words, width=34) for name, (argument, words) in slash.COMMANDS.items()]
     lines += [Content(""), Content("Nothing you type and nothing a model writes leaves this machine. No telemetry.")]
@@ -80,7 +75,7 @@ def help_text(width: int) -> Content:
 def _sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """The keys of each screen, as (keys, what they do)."""
     from spec_tui.tui.screens.data import DataScreen
-    from spec_tui.tui.screens.lesson import LessonScreen
+    from spec_tui.tui.screens.lessons import LessonScreen
     from spec_tui.tui.screens.race import RaceScreen
     from spec_tui.tui.screens.step import StepScreen
     from spec_tui.tui.widgets.layers_panel import LayersPanel
@@ -92,21 +87,13 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     yield "anywhere", [*_keys(APPLICATION), palette, *_keys(anywhere)]
     yield "prompt", _keys(PromptBox.ACTIONS)
     yield "text and panels", _keys([*Transcript.ACTIONS, *(action for action in CHAT if action not in anywhere)])
-    yield "datastores", _keys_of_bindings(DataScreen)
-    yield "layers", _keys(LayersPanel.ACTIONS)
-    yield "race", _keys(RaceScreen.ACTIONS)
-    yield "step", _keys(StepScreen.ACTIONS)
-    yield "lessons", _keys(LessonScreen.ACTIONS)
+    for title, screen in (("datastores", DataScreen), ("layers", LayersPanel), ("race", RaceScreen),
+                          ("step", StepScreen), ("lessons", LessonScreen)):
+        yield title, _keys(screen.ACTIONS)
 
 
 def _keys(actions: Iterable[Action]) -> list[tuple[str, str]]:
     return [(action.key_words, action.help) for action in actions if action.key_words]
-
-
-def _keys_of_bindings(screen) -> list[tuple[str, str]]:
-    if "ACTIONS" in screen.__dict__:
-        return _keys(screen.ACTIONS)
-    return [(b.key_display or b.key, b.tooltip) for b in screen.BINDINGS if not b.key.isdigit()]
 
 
 def _head(text: str) -> Content:
