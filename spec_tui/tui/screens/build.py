@@ -6,7 +6,6 @@ import shlex
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input, Static
@@ -18,6 +17,7 @@ from engines.methods.options import Option
 from spec_tui.present.progress import estimate_parts, progress_line, skipped_files
 from spec_tui.present.text import one_line
 from spec_tui.session import shell_lines as command
+from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.field import Field
 
@@ -51,10 +51,12 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
     """
 
     CSS_PATH: ClassVar = ["modal.tcss", "build.tcss"]
-    BINDINGS: ClassVar = [
-        Binding("escape", "close", "Close", id="build.close", tooltip="Stop the estimate; close without building"),
-        Binding("ctrl+y", "copy", "Copy", id="build.copy", priority=True, tooltip="Copy the command line of this form"),
-    ]
+    PALETTE = "Build: "
+    ACTIONS = (
+        Action(id="build.close", run="close", keys="escape", label="Close", palette="",
+               help="Stop the estimate; close without building"),
+        Action(id="build.copy", run="copy", anywhere="ctrl+y", label="Copy", help="Copy the command line of this form"),
+    )
 
     def __init__(self, sitting: ChatSession, offered: str = "") -> None:
         super().__init__()

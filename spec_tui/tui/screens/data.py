@@ -7,7 +7,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.events import Key
@@ -22,6 +21,7 @@ from spec_tui.present.progress import amount, amount_done, rate_and_time_left
 from spec_tui.present.text import one_line
 from spec_tui.session import shell_lines as command
 from spec_tui.session.settings import ChatSettings, stores
+from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.strip_panel import bar
 
@@ -225,16 +225,20 @@ class DataScreen(SpecModal[ChatSettings]):
     """Gives back the settings with the datastores chosen, None if closed."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "data.tcss"]
-    BINDINGS: ClassVar = [
-        Binding("escape", "leave", "Close", id="data.leave", tooltip="Stop a build and keep what is done; else close"),
-        Binding("space", "choose", "Choose", id="data.choose", tooltip="Search this one, or not"),
-        Binding("n", "new", "Build", id="data.new", tooltip="Build a datastore"),
-        Binding("r", "resume", "Go on", id="data.resume", tooltip="Go on with an unfinished build"),
-        Binding("p", "probe", "Probe", id="data.probe", tooltip="What would be drafted after a text, and from where"),
-        Binding("x", "remove", "Remove", id="data.remove", tooltip="Delete it (press twice); stop a build"),
-        Binding("c", "copy", "Copy", id="data.copy", tooltip="Copy the command line that does the same"),
-        Binding("d,q", "close", "Close", id="data.close", show=False, tooltip="Back to the chat; a build goes on"),
-    ]
+    PALETTE = "Datastore: "
+    ACTIONS = (
+        Action(id="data.leave", run="leave", keys="escape", label="Close",
+               help="Stop a build and keep what is done; else close"),
+        Action(id="data.choose", run="choose", keys="space", label="Choose", help="Search this one, or not"),
+        Action(id="data.new", run="new", keys="n", label="Build", help="Build a datastore"),
+        Action(id="data.resume", run="resume", keys="r", label="Go on", help="Go on with an unfinished build"),
+        Action(id="data.probe", run="probe", keys="p", label="Probe",
+               help="What would be drafted after a text, and from where"),
+        Action(id="data.remove", run="remove", keys="x", label="Remove", help="Delete it (press twice); stop a build"),
+        Action(id="data.copy", run="copy", keys="c", label="Copy", help="Copy the command line that does the same"),
+        Action(id="data.close", run="close", keys="d,q", label="Close", palette="",
+               help="Back to the chat; a build goes on"),
+    )
 
     def __init__(self, sitting: ChatSession) -> None:
         super().__init__()

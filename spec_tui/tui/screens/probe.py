@@ -6,7 +6,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import Input, Static
 
@@ -16,6 +15,7 @@ from engines.report.events import Emitted, Round
 from engines.report.run_state import Log, RunState, TokenState
 from spec_tui.present.text import one_line
 from spec_tui.session import shell_lines as command
+from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.field import Field
@@ -85,11 +85,12 @@ class ProbeScreen(SpecModal[None]):
     """Probes one datastore."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "probe.tcss"]
-    BINDINGS: ClassVar = [
-        Binding("ctrl+y", "copy", "Copy", id="probe.copy", priority=True, tooltip="Copy the command line of this"),
-        Binding("up", "scroll(-1)", "Up", id="probe.up", show=False, tooltip="Scroll"),
-        Binding("down", "scroll(1)", "Down", id="probe.down", show=False, tooltip="Scroll"),
-    ]
+    PALETTE = "Probe: "
+    ACTIONS = (
+        Action(id="probe.copy", run="copy", anywhere="ctrl+y", label="Copy", help="Copy the command line of this"),
+        Action(id="probe.up", run="scroll(-1)", keys="up", label="Up", palette="", help="Scroll"),
+        Action(id="probe.down", run="scroll(1)", keys="down", label="Down", palette="", help="Scroll"),
+    )
 
     def __init__(self, session: ChatSession, name: str) -> None:
         super().__init__()
