@@ -97,15 +97,25 @@ def _curve(points: tuple[tuple[int, float], ...]) -> bool:
 
 
 def _broken(event: Round) -> str:
-    return (
+    """What is wrong with a round in itself."""
+    found = (
         _seconds([event.draft_seconds, event.verify_seconds, event.other_seconds])
         or _counts([event.index, event.position, event.cache_length])
         or _tree(event.draft, event.path)
         or _emitted(event.emitted, len(event.draft.tokens))
-        or _share(event.bias)
-        or ("" if len(event.verified) in (0, len(event.draft.tokens) + 1) else "is a round of other rows than verified")
-        or _retrieved(event)
     )
+    if found:
+        return found
+    if event.bias is not None and not 0 <= event.bias <= 1.001:
+        return "has a bias that cannot be"
+    if len(event.verified) not in (0, len(event.draft.tokens) + 1):
+        return "is a round of other rows than verified"
+    lookup = event.retrieval
+    if lookup is not None and (_counts([lookup.hits, lookup.used]) or not 0 <= (lookup.match or 0) < _LONGEST_MATCH):
+        return "has a lookup that cannot be"
+    passages = (None, *range(len(lookup.passages) if lookup else 0))
+    lost = any(origin.passage not in passages for origin in event.draft.origins)
+    return "has a passage that is not there" if lost else ""
 
 
 def _seconds(values: Iterable[float]) -> str:
@@ -114,10 +124,6 @@ def _seconds(values: Iterable[float]) -> str:
 
 def _counts(values: Iterable[int]) -> str:
     return "" if all(0 <= value < _LARGEST for value in values) else "has a number that cannot be"
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None or 0 <= value <= 1.001 else "has a bias that cannot be"
 
 
 def _tree(draft: Draft, path: tuple[int, ...]) -> str:
@@ -143,15 +149,6 @@ def _emitted(emitted: Iterable[Emitted], nodes: int) -> str:
         if not (math.isnan(token.prob) or 0 <= token.prob <= 1.001):
             return "has a probability that cannot be"
     return ""
-
-
-def _retrieved(event: Round) -> str:
-    found = event.retrieval
-    if found is not None and (_counts([found.hits, found.used]) or not 0 <= (found.match or 0) < _LONGEST_MATCH):
-        return "has a lookup that cannot be"
-    passages = range(len(found.passages) if found else 0)
-    lost = any(origin.passage is not None and origin.passage not in passages for origin in event.draft.origins)
-    return "has a passage that is not there" if lost else ""
 
 
 def _layers(layers: Layers | None) -> str:

@@ -7,7 +7,7 @@ import gc
 import queue
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
@@ -53,13 +53,9 @@ Loader = Callable[..., Decoder]
 """Takes the fields of ``LoadRequest`` and ``progress`` by name, as ``engines.load`` does."""
 
 
-class _LoadingStopped(BaseException):
-    """Leaves a loader by way of its progress report; not an Exception, so that no loader mistakes it for its
+class _Stopped(BaseException):
+    """Leaves a loader or a build by way of its progress report; not an Exception, so that neither takes it for its
     own."""
-
-
-class _BuildStopped(BaseException):
-    """Leaves a build by way of its progress report; not an Exception for the same reason."""
 
 
 _AT_ONCE = ListDatastores | ProbeDatastore | RemoveDatastore
@@ -113,7 +109,7 @@ class Service:
                 self._execute(job)
             except SpecError as error:
                 self._emit(Failed(error.message, error.hint, error.kind))
-            except _LoadingStopped:
+            except _Stopped:
                 self._emit(Failed("loading was stopped", "what was downloaded stays", "cancelled"))
             except Exception as error:  # whatever a model's code raises must reach the screen as an event
                 traceback.print_exc()
@@ -133,22 +129,20 @@ class Service:
             case Load(request):
                 self._load(request, job.stop)
             case Run(request):
-                self._emit_all(self._loaded().run(request, cancelled=job.stop.is_set))
+                for event in self._loaded().run(request, cancelled=job.stop.is_set):
+                    self._emit(event)
             case StartRace(asked):
-                self._emit_all(defer_events(race(self._loaded(), asked, job.stop.is_set)))
+                for event in defer_events(race(self._loaded(), asked, job.stop.is_set)):
+                    self._emit(event)
             case Audit(answer):
                 self._audit(answer, job.stop)
             case command:
                 self._execute_on_datastores(command, job.stop.is_set)
 
-    def _emit_all(self, events: Iterable[Event]) -> None:
-        for event in events:
-            self._emit(event)
-
     def _load(self, request: LoadRequest, stop: threading.Event) -> None:
         def progress(event: Loading) -> None:
             if stop.is_set():
-                raise _LoadingStopped
+                raise _Stopped
             self._emit(event)
 
         self._decoder = None  # before the next one: two large models rarely fit side by side
@@ -184,7 +178,7 @@ class Service:
                 self._emit(found)
         except SpecError as error:
             self._emit(Refused(do, name, error.message, error.hint, error.kind))
-        except _BuildStopped:
+        except _Stopped:
             built = isinstance(command, BuildDatastore)
             what, hint = (name, "what is done stays, and can be gone on with") if built else ("the estimate", "")
             self._emit(Refused(do, name, f"{what} was stopped", hint, "cancelled"))
@@ -204,7 +198,7 @@ class _ProgressEvents:
 
     def __call__(self, step: BuildProgress) -> None:
         if self._stopped():
-            raise _BuildStopped
+            raise _Stopped
         if step.stage != self._stage or monotonic() - self._at >= _EVERY or step.done == step.total:
             self._stage, self._at = step.stage, monotonic()
             self._emit(Building(self._name, step))

@@ -19,7 +19,7 @@ from engines.errors import RunFailed
 from engines.laws.lossy_laws import Redraw, Typical
 from engines.methods.drafter import Drafter, Resources
 from engines.randomness import GumbelNoise, SeededRng
-from engines.report.row_summary import summarise
+from engines.report.recorder import summarise
 from tests.engines.toys import (
     Scripted,
     ToyModel,
