@@ -19,7 +19,8 @@ class Request:
         engine: id of an engine (``engines.methods``); "" takes the default for the models at hand.
         options: values of the engine's options by name; those left out take their defaults.
         law: one of ``engines.laws.LAWS``.
-        temperature, top_p, top_k: sampling; temperature 0 is greedy, top_k 0 is no filter.
+        temperature, top_p, top_k, min_p: sampling; temperature 0 is greedy, top_k 0 and min_p 0 are no filters.
+        repetition_penalty, no_repeat_ngram_size: as in ``transformers``, over prompt and answer; 1 and 0 are off.
         seed: repeats a run; under a law that shares noise the text depends on prompt, sampling and seed only.
         datastores: names of those to search; none takes the ones that ship and fit the model.
         continued: token ids of an answer to this prompt that was begun: the run goes on from there, with the noise of
@@ -40,6 +41,9 @@ class Request:
     datastores: tuple[str, ...] = ()
     continued: tuple[int, ...] = ()
     detail: bool = False
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
 
     def check(self) -> None:
         """Raises UsageProblem, naming the range, where a value is outside of it."""
@@ -49,6 +53,10 @@ class Request:
             _within("temperature", self.temperature, 1e-6, 100, also="0, or ")
         _within("top-p", self.top_p, 0, 1, open_low=True)
         _within("top-k", self.top_k, 0, None)
+        _within("min-p", self.min_p, 0, 1)
+        _within("repetition-penalty", self.repetition_penalty, 0.01, 100)
+        if self.no_repeat_ngram_size != 0:  # 1 would forbid every token that was ever written
+            _within("no-repeat-ngram-size", self.no_repeat_ngram_size, 2, None, also="0, or ")
         _within("seed", self.seed, 0, 2**63 - 1)
         _within("max-new-tokens", self.max_new_tokens, 1, None)
         laws.find(self.law)

@@ -37,7 +37,7 @@ from engines.model.causal_model import CausalModel
 from engines.model.loading import load_models, resolve_device, resolve_dtype
 from engines.model.tuning import ThreadGovernor
 from engines.report.answer import Answer
-from engines.report.events import Audited, Loading, Ready, Round, RunEvent, Started
+from engines.report.events import SAMPLING, Audited, Loading, Ready, Round, RunEvent, Started
 from engines.report.recorder import record
 from engines.request import Request
 from engines.tokenization import Detokenizer, encode
@@ -141,12 +141,14 @@ class Runtime:
         request.check()
         spec = methods.find(request.engine or self.default_engine)
         options = spec.parse(request.options, self.target.name)
-        sampling = Sampling(request.temperature, request.top_p, request.top_k)
+        sampling = Sampling(request.temperature, request.top_p, request.top_k, request.min_p)
+        penalties = Penalties(request.repetition_penalty, request.no_repeat_ngram_size)
+        target, draft = penalties.on(self.target), self.draft and penalties.on(self.draft)
         begun = len(request.continued)
         law = make_law(request.law, sampling, request.seed, self.target.vocab_size, begun)
         budget, draft_price = self._budget(request, f"{spec.id} {options}")
         drafter = spec.load_drafter()(Resources(
-            law=law, vocab_size=self.target.vocab_size, target=self.target, draft_model=self.draft,
+            law=law, vocab_size=self.target.vocab_size, target=target, draft_model=draft,
             draft_price=draft_price, end_tokens=self.end_tokens, branches=self.target.trees, budget=budget,
             shelf=self.shelf, datastores=request.datastores, words=self.words, cancelled=cancelled,
             memory={} if request.text_depends_on_draft else self._memory,
@@ -160,7 +162,7 @@ class Runtime:
         stop = Stop(self.end_tokens, limit)
         try:
             with self.target.features.requested(drafter.features), closing(record(
-                self.target, drafter, law, prompt, stop, self.words, cancelled, begun, request.detail
+                target, drafter, law, prompt, stop, self.words, cancelled, begun, request.detail
             )) as events:
                 yield from self._paced(events)
         except SpecError:
@@ -287,8 +289,8 @@ class Runtime:
         turns = tuple(("raw" if raw else role, content) for role, content in request.conversation)
         ready = self.ready
         return Started(
-            engine=spec.id, options=options, law=request.law, temperature=request.temperature, top_p=request.top_p,
-            top_k=request.top_k, seed=request.seed, max_new_tokens=request.max_new_tokens, model=ready.model,
+            engine=spec.id, options=options, law=request.law, **{name: getattr(request, name) for name in SAMPLING},
+            seed=request.seed, max_new_tokens=request.max_new_tokens, model=ready.model,
             dtype=ready.dtype, device=ready.device, prompt=tuple(prompt),
             prompt_pieces=tuple(self.words.piece(t) for t in prompt), conversation=turns,
             draft_model=ready.draft_model, lossless=lossless and spec.lossless, versions=_versions(),

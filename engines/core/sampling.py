@@ -1,4 +1,4 @@
-"""How logits become a distribution: temperature, top-k, top-p."""
+"""How logits become a distribution: temperature, top-k, top-p, min-p."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Sampling:
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
 
     @property
     def greedy(self) -> bool:
@@ -26,10 +27,12 @@ class Sampling:
 
     @cached_property
     def _filters(self):
-        from transformers import TopKLogitsWarper, TopPLogitsWarper
+        from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-        filters = [TopKLogitsWarper(self.top_k)] if self.top_k and not self.greedy else []
-        return [*filters, TopPLogitsWarper(self.top_p)] if self.top_p < 1 and not self.greedy else filters
+        filters = [TopKLogitsWarper(self.top_k)] if self.top_k else []
+        filters += [TopPLogitsWarper(self.top_p)] if self.top_p < 1 else []
+        filters += [MinPLogitsWarper(self.min_p)] if self.min_p else []
+        return [] if self.greedy else filters
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
         """Logits [rows, vocabulary] after temperature and filters, float32; -inf where filtered out."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engines.errors import UsageProblem
-from engines.report.events import Emitted, Prefilled, Round, RunEvent, Started
+from engines.report.events import SAMPLING, Emitted, Prefilled, Round, RunEvent, Started
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Answer:
     Attributes:
         model, dtype: what wrote it, as in ``Ready``.
         prompt, tokens: token ids of the context and of the answer.
-        law, temperature, top_p, top_k, seed, lossless: as in ``Started``.
+        law, seed, lossless, and what is in ``SAMPLING``: as in ``Started``.
         probs: the probabilities recorded for the tokens (``Emitted.prob``); empty where unknown.
     """
 
@@ -31,12 +31,15 @@ class Answer:
     seed: int = 0
     lossless: bool = True
     probs: tuple[float, ...] = ()
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
 
     @classmethod
     def of(cls, started: Started, emitted: Iterable[Emitted]) -> Answer:
         """The answer of a run from its start and its tokens."""
         emitted = tuple(emitted)
-        settings = ("model", "dtype", "prompt", "law", "temperature", "top_p", "top_k", "seed", "lossless")
+        settings = ("model", "dtype", "prompt", "law", "seed", "lossless", *SAMPLING)
         return cls(
             **{name: getattr(started, name) for name in settings},
             tokens=tuple(e.token for e in emitted), probs=tuple(e.prob for e in emitted),

@@ -19,6 +19,8 @@ from engines.cost.budget import BudgetChoice
 from engines.progress import Loading
 
 SCHEMA = 2
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "no_repeat_ngram_size")
+"""The fields of ``Started`` and of a request that make a distribution of logits (``engines.core.sampling``)."""
 
 Kind = Literal["accepted", "corrected", "bonus", "target"]
 """Fate of an emitted token. accepted: drafted, and the target agrees. corrected: the target's token after a mismatch.
@@ -339,6 +341,9 @@ class Started:
     draft_price: tuple[tuple[int, float], ...] = ()
     datastores: tuple[str, ...] = ()
     continued: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

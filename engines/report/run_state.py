@@ -95,6 +95,9 @@ class BaselineKey(NamedTuple):
     temperature: float
     top_p: float
     top_k: int
+    min_p: float
+    repetition_penalty: float
+    no_repeat_ngram_size: int
 
 
 @dataclass(frozen=True, slots=True)
