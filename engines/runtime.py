@@ -35,6 +35,7 @@ from engines.methods.shared.probe import probe
 from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
 from engines.model.loading import load_models, resolve_device, resolve_dtype
+from engines.model.penalties import Penalties
 from engines.model.tuning import ThreadGovernor
 from engines.report.answer import Answer
 from engines.report.events import SAMPLING, Audited, Loading, Ready, Round, RunEvent, Started
@@ -143,7 +144,7 @@ class Runtime:
         options = spec.parse(request.options, self.target.name)
         sampling = Sampling(request.temperature, request.top_p, request.top_k, request.min_p)
         penalties = Penalties(request.repetition_penalty, request.no_repeat_ngram_size)
-        target, draft = penalties.on(self.target), self.draft and penalties.on(self.draft)
+        target, draft = penalties.of(self.target), self.draft and penalties.of(self.draft)
         begun = len(request.continued)
         law = make_law(request.law, sampling, request.seed, self.target.vocab_size, begun)
         budget, draft_price = self._budget(request, f"{spec.id} {options}")

@@ -7,7 +7,7 @@ that is measured, and faults do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -20,6 +20,7 @@ from engines.core.sampling import Sampling, softmax
 from engines.errors import RunFailed, UsageProblem
 from engines.laws import spec_of
 from engines.model.causal_model import CausalModel
+from engines.model.penalties import Penalties
 from engines.randomness import GumbelNoise
 from engines.report.answer import Answer
 from engines.report.events import Audited, Choice, Finding
@@ -59,13 +60,10 @@ def audit(
     judge = _Judge(answer, target.vocab_size)
     work_done = AuditProgress(work(target, len(read), rows) + rows, cancelled, progress)
     try:
-        position = -more
-        for table in without_cache(target, read, rows, work_done):
-            for row in table:
-                judge.add(position, row)
-                work_done.add(1)  # a row of a large vocabulary takes as long as reading a token
-                position += 1
-        again = (row for table in stepwise(target, read, rows, work_done) for row in table)
+        for position, row in enumerate(_penalised(answer, read, rows, without_cache(target, read, rows, work_done))):
+            judge.add(position - more, row)
+            work_done.add(1)  # a row of a large vocabulary takes as long as reading a token
+        again = _penalised(answer, read, rows, stepwise(target, read, rows, work_done))
         noise = max(judge.change(seen, row) for seen, row in zip(judge.rows, again, strict=True))
     except AuditStopped:
         return None
@@ -80,6 +78,13 @@ def audit(
         choices=tuple(Choice(s.choice, label(s.choice), s.prob) for s in seen), gaps=tuple(s.gap for s in seen),
         leads=tuple(s.lead for s in seen), seconds=perf_counter() - clock,
     )
+
+
+def _penalised(answer: Answer, read: Sequence[int], rows: int, tables: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """The rows [vocabulary] of a reading one by one, repetitions in the text before each penalised as in the run."""
+    penalties = Penalties(answer.repetition_penalty, answer.no_repeat_ngram_size)
+    for end, row in enumerate((row for table in tables for row in table), len(read) - rows + 1):
+        yield penalties.apply(torch.from_numpy(row)[None], [read[:end]])[0].numpy() if penalties.on else row
 
 
 def _check(target: CausalModel, answer: Answer) -> None:
@@ -122,7 +127,7 @@ class _Judge:
 
     def __init__(self, answer: Answer, vocab_size: int) -> None:
         self.answer = answer
-        self.sampling = Sampling(answer.temperature, answer.top_p, answer.top_k)
+        self.sampling = Sampling(answer.temperature, answer.top_p, answer.top_k, answer.min_p)
         # else random draws decide, those of drafts too
         self.chooses = self.sampling.greedy or spec_of(answer.law).shares_noise
         self.heat = answer.temperature or 1.0
@@ -145,12 +150,13 @@ class _Judge:
             self._decide(seen, position, token, logits, heated, noise)
             ids = np.union1d(ids, [token, seen.choice])
         seen.contenders, seen.logits = ids, heated[ids]
-        self.largest = max(self.largest, float(np.abs(seen.logits).max()))
+        self.largest = max(self.largest, float(np.abs(seen.logits[np.isfinite(seen.logits)]).max()))
         self.rows.append(seen)
 
     def change(self, row: _JudgedRow, logits: np.ndarray) -> float:
         """The largest change of a difference between two contenders in another reading, logits [vocabulary]."""
-        moved = logits[row.contenders] / np.float32(self.heat) - row.logits
+        allowed = np.isfinite(row.logits)  # what would repeat an n-gram is out, whatever it moved
+        moved = logits[row.contenders[allowed]] / np.float32(self.heat) - row.logits[allowed]
         return float(moved.max() - moved.min())
 
     def _decide(

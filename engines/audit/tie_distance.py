@@ -23,16 +23,20 @@ class ScoredRow:
     Args:
         logits: float32 [vocabulary], divided by the temperature, before the filters.
         kept: bool [vocabulary], what the filters keep.
-        sampling: the filters, top-k before top-p.
+        sampling: the filters, top-k before top-p before min-p.
     """
 
     def __init__(self, logits: np.ndarray, kept: np.ndarray, sampling: Sampling) -> None:
         self._logits, self._kept = logits.astype(np.float64), kept
-        filtered = not sampling.greedy and (sampling.top_p < 1 or 0 < sampling.top_k < len(logits))
+        filtered = not sampling.greedy and (
+            sampling.top_p < 1 or 0 < sampling.top_k < len(logits) or sampling.min_p > 0
+        )
         self._edges = _Edges(self._logits, kept, sampling) if filtered else None
 
     def to_choose(self, token: int, noise: np.ndarray | None) -> float:
         """The least d that makes ``token`` the kept one of largest logit + noise."""
+        if not np.isfinite(self._logits[token]):  # it would repeat an n-gram
+            return _FARTHEST
         scores = self._logits if noise is None else self._logits + noise
         leads = scores - scores[token]
         rivals = np.flatnonzero(self._kept & (leads > 0))
@@ -50,6 +54,8 @@ class ScoredRow:
     def to_keep(self, token: int) -> float:
         """The least d that makes the filters keep ``token``."""
         edges, mine = self._edges, self._logits[token]
+        if not np.isfinite(mine):
+            return _FARTHEST
         return 0.0 if edges is None or self._kept[token] else _least(lambda d: mine > edges.entry(d), 1.0)
 
     def to_rate(self, token: int, prob: float) -> float:
@@ -82,15 +88,20 @@ class _Edges:
         self._k = sampling.top_k if 0 < sampling.top_k < len(logits) else len(logits)
         p = sampling.top_p  # keeps a token where what is likelier has less than this of the mass
         self._limit = float(np.log(p) - np.log1p(-p)) if p < 1 else np.inf
+        self._span = -float(np.log(sampling.min_p)) if sampling.min_p > 0 else np.inf  # from the best to the last kept
 
     def fewest(self, d: float) -> int:
         """Ranks that are kept whatever noise d does."""
-        return min(self._kept, self._ranks(self._k, self._limit - d))
+        return min(self._kept, self._ranks(self._k, self._limit - d), self._within(self._span - d))
 
     def most(self, d: float) -> int:
         """Ranks that noise d can make the filters keep."""
         tied = int(np.searchsorted(self._depths, self._depths[self._k - 1] + d, side="right"))
-        return max(self._kept, self._ranks(tied, self._limit + d))
+        return max(self._kept, min(self._ranks(tied, self._limit + d), self._within(self._span + d)))
+
+    def _within(self, span: float) -> int:
+        """How many of the best have logits at most this far from the very best."""
+        return max(1, int(np.searchsorted(self._depths[:-1], self._depths[0] + span, side="right")))
 
     def _ranks(self, k: int, limit: float) -> int:
         """How many of the best k top-p keeps, where its share has these log odds."""

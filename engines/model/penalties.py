@@ -45,9 +45,14 @@ class Penalties:
             rows.append(reduce(lambda scores, processor: processor(ids, scores), self._processors, row))
         return torch.cat(rows)
 
-    def on(self, model: CausalModel) -> CausalModel:
+    @property
+    def on(self) -> bool:
+        """Whether anything is penalised."""
+        return self != Penalties()
+
+    def of(self, model: CausalModel) -> CausalModel:
         """The model with these penalties; itself where they are off."""
-        return PenalisedModel(model, self) if self != Penalties() else model
+        return PenalisedModel(model, self) if self.on else model
 
 
 class PenalisedModel:

@@ -410,13 +410,13 @@ def test_progress_rises_to_the_end(tiny, monkeypatch):
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from([(1.0, 0), (1.0, 3), (0.7, 0), (0.9, 5), (0.999, 0)]))
+@given(st.integers(0, 10**6), st.sampled_from([
+    (1.0, 0, 0), (1.0, 3, 0), (0.7, 0, 0), (0.9, 5, 0), (0.999, 0, 0), (1.0, 0, 0.2), (0.9, 6, 0.1), (1.0, 5, 0.05)]))
 def test_less_noise_than_the_gap_explains_nothing(seed, filters):
     """Whatever moves scores by less than the gap (a difference of two by less), the token stays unchosen, ruled out,
     or otherwise rated."""
     rng = np.random.default_rng(seed)
-    top_p, top_k = filters
-    sampling, logits = Sampling(1.0, top_p, top_k), rng.normal(0, 2, 12).astype(np.float32)
+    sampling, logits = Sampling(1.0, *filters), rng.normal(0, 2, 12).astype(np.float32)
     gumbel = rng.gumbel(size=12).astype(np.float32)
 
     def view(values):
@@ -430,7 +430,7 @@ def test_less_noise_than_the_gap_explains_nothing(seed, filters):
     kept = np.array([near.to_keep(token) for token in range(12)])
     rated = np.array([near.to_rate(token, float(claimed[token])) for token in range(12)])
     assert chosen.argmin() == choice and chosen[choice] == 0 and ((kept == 0) == np.isfinite(row)).all()
-    if filters == (1.0, 0):
+    if filters == (1.0, 0, 0):
         assert chosen == pytest.approx((row + gumbel).max() - (row + gumbel), abs=1e-5)
     for token in range(12):
         for _ in range(8):
@@ -449,12 +449,12 @@ SPREAD = np.ptp(EVERY_NOISE, axis=1)
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 10**6), st.sampled_from([0, 2, 3, 4]), st.sampled_from([0.5, 0.7, 0.8, 0.9, 0.95, 1.0]),
-    st.booleans(),
+    st.booleans(), st.sampled_from([0, 0, 0.1, 0.3]),
 )
-def test_the_gap_is_the_least_noise_that_any_search_finds(seed, top_k, top_p, tied):
+def test_the_gap_is_the_least_noise_that_any_search_finds(seed, top_k, top_p, tied, min_p):
     """All noise of four steps on six logits, tied or not: none gets there with less than the gap. Where no sort of ties
     decides, some makes the filters keep a token with about twice the gap: what is far stays far."""
-    rng, sampling = np.random.default_rng(seed), Sampling(1.0, top_p, top_k)
+    rng, sampling = np.random.default_rng(seed), Sampling(1.0, top_p, top_k, min_p)
     logits = rng.normal(0, 1.2, 6).astype(np.float32)
     logits = GRID * np.round(logits / GRID) if tied else logits
     gumbel = rng.gumbel(size=6).astype(np.float32)
