@@ -81,22 +81,6 @@ def missing(lane: Lane, ready: Ready | None) -> str:
     return unavailable(spec, ready, spec.parse(lane.options))
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A lane's run at the moment that is shown.
-
-    Attributes:
-        whole, now: its run to the end (as far as it is known), and as it was then.
-        seconds: of its clock.
-        place: in which it arrived, None before.
-    """
-
-    whole: RunState
-    now: RunState
-    seconds: float
-    place: int | None = None
-
-
 class RaceController:
     """Races one after another over a session's engine, or a recorded one.
 
@@ -246,24 +230,16 @@ class RaceController:
             return self.race.run(lane, pair.second_repeat if lane == pair.second else pair.first_repeat)
         return self.race.shown(lane)
 
-    def moment(self, lane: int) -> Moment | None:
-        """A lane as it is shown now; None where there is nothing of it."""
-        replay = self.replay
-        if replay is not None:
-            if lane not in replay.runs:
-                return None
-            points = replay.points(lane)
-            seconds = replay.clock.position if not replay.arrived(lane) else points[-1][0] if points else 0.0
-            return Moment(replay.runs[lane], replay.at(lane), seconds,
-                          replay.place(lane) if self.race.comparable else None)
-        if self.race is None or not self.race.asked.live or (run := self.race.shown(lane)) is None:
-            return None
-        points = timeline(run.state)
-        return Moment(run.state, run.state, points[-1][0] if points else 0.0)
+    def shown(self, lane: int) -> RunState | None:
+        """A lane's run as far as it is shown now; None where there is nothing of it."""
+        if self.replay is not None:
+            return self.replay.at(lane) if lane in self.replay.runs else None
+        run = self.race.shown(lane) if self.race is not None and self.race.asked.live else None
+        return run.state if run is not None else None
 
     def series(self) -> list[tuple[str, list[Point]]]:
         """A mark and the points of each lane up to this moment."""
         lanes = range(len(self.race.labels)) if self.race is not None else ()
         if self.replay is not None:
             return [(str(n + 1), self.replay.points(n)) for n in lanes]
-        return [(str(n + 1), timeline(m.whole) if (m := self.moment(n)) is not None else []) for n in lanes]
+        return [(str(n + 1), timeline(run) if (run := self.shown(n)) is not None else []) for n in lanes]

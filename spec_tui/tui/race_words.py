@@ -15,7 +15,7 @@ from spec_tui.present.playback import speed_words
 from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sentence
 from spec_tui.present.text import one_line, visible
 from spec_tui.present.token_styles import spans
-from spec_tui.session.race_state import RaceState
+from spec_tui.session.race_state import RaceState, timeline
 from spec_tui.session.settings import changed
 from spec_tui.tui import chat_words as words
 from spec_tui.tui.race_controller import RaceController, missing
@@ -37,31 +37,33 @@ def lane_views(controller: RaceController) -> tuple[LaneView, ...]:
 
 
 def _view(controller: RaceController, number: int, lane: Lane, label: str) -> LaneView:
-    race, moment = controller.race, controller.moment(number)
+    race, replay, run = controller.race, controller.replay, controller.shown(number)
     law = race.asked.request.law if race is not None else controller.session.settings.law
     lossy = not (LAWS[law].lossless and methods.find(lane.engine).lossless)
-    if moment is None:
+    if run is None:
         return LaneView(label, _about(controller, lane, number), lossy=lossy)
-    started = moment.whole.started
-    lossy = lossy or (started is not None and not started.lossless)
-    over = controller.replay is not None and controller.replay.clock.over
-    if over:
+    if replay is not None and replay.clock.over:
         f = race.figures()[number]
         up = 1.0 if number == race.asked.baseline and f.rate else f.speed_up.median if f.speed_up else None
         numbers = _numbers(f.metrics, f.ttft, f.rate.median if f.rate else None, up, f.memory)
     else:
-        m, prefilled = moment.now.metrics, moment.now.prefilled
-        numbers = _numbers(m, prefilled.seconds if prefilled is not None else None, m.tokens_per_second)
-    failed = race.progress(number) == "failed"
+        ttft = run.prefilled.seconds if run.prefilled is not None else None
+        numbers = _numbers(run.metrics, ttft, run.metrics.tokens_per_second)
+    whole = replay.runs[number] if replay is not None else run
+    points = replay.points(number) if replay is not None else timeline(run)
+    seconds = points[-1][0] if points else 0.0
+    if replay is not None and not replay.arrived(number):
+        seconds = replay.clock.position
+    place = replay.place(number) if replay is not None and race.comparable else None
     pair = controller.differing
-    marked = pair.at if pair is not None and number in (pair.first, pair.second) else None
-    known = controller.replay is not None or moment.whole.finished is not None
-    total = len(moment.whole.tokens) if known else None
-    state = "failed" if failed else _PLACES[moment.place or 0]
-    if controller.running and race.progress(number) == "running":
-        state = "●"
-    return LaneView(label, (), moment.now, total, moment.seconds, numbers, _badge(controller, number), state, lossy,
-                    marked)
+    return LaneView(
+        label=label, run=run, seconds=seconds, numbers=numbers, badge=_badge(controller, number),
+        total=len(whole.tokens) if replay is not None or whole.finished is not None else None,
+        state={"failed": "failed", "running": "●" if controller.running else ""}.get(
+            race.progress(number), _PLACES[place or 0]),
+        lossy=lossy or (whole.started is not None and not whole.started.lossless),
+        at=pair.at if pair is not None and number in (pair.first, pair.second) else None,
+    )
 
 
 def _about(controller: RaceController, lane: Lane, number: int) -> tuple[str, ...]:
