@@ -56,7 +56,7 @@ def race(racer: Racer, asked: Race, cancelled: Callable[[], bool] = lambda: Fals
 
     Raises:
         UsageProblem: before anything, for a race that cannot be run.
-        SpecError: a lane fails in its warm-up; the message begins with its label.
+        SpecError: every lane fails in its warm-up; that of the first, with its label.
     """
     asked.check()
     yield from _Runner(racer, asked, cancelled).events()
@@ -112,17 +112,26 @@ class _Runner:
         yield RaceFinished("cancelled" if self.cancelled() else "done")
 
     def _warm_up(self) -> Iterator[RunEvent | RaceEvent]:
+        """Run each lane shortly. One that fails is out, and says so; where all do, the first error is raised."""
+        errors: dict[int, SpecError] = {}
         for lane in order(len(self.asked.lanes), 0, self.asked.request.seed):
             if self.cancelled():
                 return
             request = self._request(lane, 0)
             request = replace(request, max_new_tokens=min(WARM_UP, request.max_new_tokens))
             yield self._next(lane, 0, 0, warm_up=True)
+            watch = LoadWatch()
             try:
                 for _ in self.racer.run(request, self.cancelled):
                     pass
             except SpecError as error:
-                raise type(error)(f"{self.asked.labels[lane]}: {error.message}", error.hint) from error
+                errors[lane] = error
+                self.steps -= self.asked.repeats * len(self.turns)
+                failed = Failed(error.message, error.hint, error.kind)
+                yield self._finished(LaneEvents(lane, 0, 0), [], failed, *watch.stop())
+        if len(errors) == len(self.asked.lanes):
+            lane, error = min(errors.items())
+            raise type(error)(f"{self.asked.labels[lane]}: {error.message}", error.hint) from error
 
     def _run(self, lane: int, repeat: int, prompt: int) -> Iterator[RunEvent | RaceEvent]:
         whose, request = LaneEvents(lane, repeat, prompt), self._request(lane, prompt)

@@ -238,8 +238,20 @@ def test_a_lane_that_breaks_is_out_and_the_others_go_on():
     assert [(run.lane, run.failed.message, run.failed.hint) for run in broke] == [(1, "it broke", "mend it")]
     assert result.figures()[1].rate.samples == 1 and result.finished.reason == "done"
     assert {(p.first, p.second) for p in result.pairs} == {(0, 1), (0, 2), (1, 2)}
-    racer.breaks["pld"] = racer.ran.count("pld")
-    with pytest.raises(RunFailed, match="pld: it broke"):
+
+
+def test_a_lane_that_fails_in_its_warm_up_leaves_the_others_running():
+    racer = VirtualRacer()
+    racer.breaks["pld"] = 0
+    events = list(race(racer, ask(repeats=3)))
+    result = fold(events)
+    assert [len(result.of(lane)) for lane in range(3)] == [3, 0, 3]
+    assert result.runs[1, 0, 0].failed.message == "it broke"
+    assert result.finished.reason == "done" and {(p.first, p.second) for p in result.pairs} == {(0, 2)}
+    last = [event for event in events if isinstance(event, LaneStarted)][-1]
+    assert last.step == last.steps  # the bar ends where the race does
+    racer.breaks = {lane.engine: racer.ran.count(lane.engine) for lane in ask().lanes}
+    with pytest.raises(RunFailed, match="autoregressive: it broke"):
         list(race(racer, ask()))
 
 
