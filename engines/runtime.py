@@ -38,7 +38,7 @@ from engines.model.loading import load_models, resolve_device, resolve_dtype
 from engines.model.penalties import Penalties
 from engines.model.tuning import ThreadGovernor
 from engines.report.answer import Answer
-from engines.report.events import SAMPLING, Audited, Loading, Ready, Round, RunEvent, Started
+from engines.report.events import SAMPLING, Audited, Loading, Ready, Round, RunEvent, Started, Unprepared
 from engines.report.recorder import record
 from engines.request import Request
 from engines.tokenization import Detokenizer, encode
@@ -81,7 +81,7 @@ class Runtime:
             chat_template=bool(tokenizer.chat_template), draft_model=draft.name if draft else None,
             draft_parameters=draft.parameters if draft else None, seconds=seconds, backend=target.backend,
             threads=torch.get_num_threads(), warnings=warnings, price=price, draft_price=draft_price,
-            datastores=self.shelf.searchable(),
+            datastores=self.shelf.searchable(), unprepared=self._unprepared(),
         )
 
     @classmethod
@@ -121,6 +121,11 @@ class Runtime:
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))
         return runtime
+
+    def _unprepared(self) -> dict[str, Unprepared]:
+        """By method what was not made yet for this model."""
+        found = {spec.id: spec.load_drafter().unprepared(self.target) for spec in methods.specs() if spec.prepared}
+        return {method: missing for method, missing in found.items() if missing is not None}
 
     @property
     def default_engine(self) -> str:

@@ -10,7 +10,7 @@ from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.errors import UsageProblem
 from engines.model.feature_request import FeatureRequest
-from engines.report.events import Layers
+from engines.report.events import Layers, Unprepared
 
 if TYPE_CHECKING:
     from engines.core.lossless_laws import Law
@@ -75,6 +75,12 @@ class Drafter:
     def __init__(self, resources: Resources, budget: str = "paper") -> None:
         self.resources = resources
         self.budget = resources.budget if budget == "auto" else None
+
+    @classmethod
+    def unprepared(cls, target: CausalModel) -> Unprepared | None:
+        """What must be made before it can draft for this target, and is not there; None where nothing is missing. Asked
+        of methods whose spec has ``prepared``."""
+        return None
 
     def remark(self) -> str:
         """Why this drafter cannot pay with these models, in a sentence; "" where it may."""

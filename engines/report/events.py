@@ -281,10 +281,20 @@ lossy: law or engine changes the target's distribution by design."""
 
 
 @dataclass(frozen=True, slots=True)
+class Unprepared:
+    """What a method needs and nobody has made yet for the loaded model: why it cannot run and what to do, and the file
+    that is there once it has been made."""
+
+    reason: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """A model is loaded; its sizes are None where they are not known. ``draft_model`` is None where there is none that
     fits; ``warnings`` says why. ``price`` is t(n) of the target as (rows, seconds), ``draft_price`` that of the draft
     model (``engines.cost.curve.CostCurve``).
+    ``unprepared``, by method: what it needs that was not made yet.
     ``datastores`` are those at hand that fit the model; ``capabilities`` says what the engine can do."""
 
     model: str
@@ -304,6 +314,7 @@ class Ready:
     draft_price: tuple[tuple[int, float], ...] = ()
     datastores: tuple[DatastoreInfo, ...] = ()
     capabilities: Capabilities = LOCAL
+    unprepared: dict[str, Unprepared] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -164,17 +165,35 @@ def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def unavailable(spec: methods.MethodSpec, ready: Ready | None, options: Mapping[str, Any] | None = None) -> str:
-    """Why an engine cannot run with the loaded models and these options (None: with any); "" if it can, or if nothing
-    is loaded yet."""
+def unavailable(
+    spec: methods.MethodSpec, ready: Ready | None, options: Mapping[str, Any] | None = None, names: Sequence[str] = (),
+) -> str:
+    """Why an engine cannot run with the loaded models, these options (None: with any) and the datastores of these names
+    (none: the default ones), and what to do; "" if it can, or if nothing is loaded yet."""
     if ready is None:
         return ""
+    if options is not None and spec.prepared is not None and options.get(spec.prepared[0]) == spec.prepared[1]:
+        missing = ready.unprepared.get(spec.id)
+        if missing is not None and not Path(missing.file).is_file():  # made since the model was loaded
+            return missing.reason
     needs = spec.least() if options is None else spec.needed(options)
     if "draft model" in needs and not ready.draft_model:
         return "; ".join(ready.warnings) or "no draft model is loaded: start with --draft-model PATH"
     for need, kind in (("datastore", "sparse"), ("dense datastore", "dense")):
-        if need in needs and not any(getattr(info, kind) for info in ready.datastores):
-            other = ", or set {}={}".format(*spec.storeless) if spec.storeless else ""
-            return (f"no {kind} datastore fits the model: build one (d, then n, or "
-                    f"spec-tui datastore build --kind {kind}){other}")  # fmt: skip
+        if need in needs and (reason := _no_datastore(kind, ready, names if options is not None else None)):
+            return reason + (", or set {}={}".format(*spec.storeless) if spec.storeless else "")
     return ""
+
+
+def _no_datastore(kind: str, ready: Ready, names: Sequence[str] | None) -> str:
+    """Why there is no datastore of a kind to search among those of these names (none: those that are built; None: any
+    at hand); "" where there is one, or where one of the names is not known here."""
+    known = {info.name: getattr(info, kind) for info in ready.datastores}
+    offered = [info.name for info in ready.datastores if not info.built and known[info.name]]
+    if names and all(known.get(name, True) for name in names):
+        return ""
+    if not names and any(there and (names is None or name not in offered) for name, there in known.items()):
+        return ""
+    choose = f"choose {' or '.join(offered)} as its datastore (built when it is first searched), or " if offered else ""
+    return (f"no {kind} datastore fits the model: {choose}build one (d, then n, or "
+            f"spec-tui datastore build --kind {kind})")  # fmt: skip

@@ -49,7 +49,7 @@ class RaceSetup:
         if not self.prompt.strip():
             raise UsageProblem("there is no prompt", "i goes to the prompt, ctrl+o has some that show something")
         for lane, label in zip(self.lanes, self.labels):
-            if reason := missing(lane, ready):
+            if reason := missing(lane, ready, settings):
                 raise UsageProblem(f"{label} cannot run: {reason}", "- takes the lane away")
         request = settings.request((("user", self.prompt),), ready)
         asked = Race(self.lanes, replace(request, engine="", options={}), repeats=self.repeats, live=self.live)
@@ -67,18 +67,18 @@ def _check_count(lanes: Sequence[Lane]) -> None:
 def usual_lanes(settings: ChatSettings, ready: Ready | None) -> tuple[Lane, ...]:
     """Lanes to begin with: the usual engines that can run, and the chat's own where it is another one."""
     usual = sorted((spec for spec in methods.specs() if spec.race_place is not None), key=lambda s: s.race_place)
-    chosen = [lane for lane in (Lane(spec.id) for spec in usual) if not missing(lane, ready)]
+    chosen = [lane for lane in (Lane(spec.id) for spec in usual) if not missing(lane, ready, settings)]
     engine = settings.resolved(ready)
     own = Lane(engine, dict(settings.given.get(engine, {})))
-    if not missing(own, ready) and all(own.label != lane.label for lane in chosen):
+    if not missing(own, ready, settings) and all(own.label != lane.label for lane in chosen):
         chosen.append(own)
     return tuple(chosen)
 
 
-def missing(lane: Lane, ready: Ready | None) -> str:
-    """Why a lane cannot run with the loaded models; "" where it can."""
+def missing(lane: Lane, ready: Ready | None, settings: ChatSettings) -> str:
+    """Why a lane cannot run with the loaded models and the datastores that it searches; "" where it can."""
     spec = methods.find(lane.engine)
-    return unavailable(spec, ready, spec.parse(lane.options))
+    return unavailable(spec, ready, spec.parse(lane.options), lane.datastores or settings.datastores)
 
 
 class RaceController:

@@ -74,7 +74,7 @@ def _about(controller: RaceController, lane: Lane, number: int) -> tuple[str, ..
         return tuple(f"✗ {one_line(failure_sentences(f))}" for f in failed[:1])
     if race is not None and not race.running and race.result.complete:
         return ("nothing of it is complete",)
-    reason = missing(lane, controller.session.ready)
+    reason = missing(lane, controller.session.ready, controller.session.settings)
     parts = [spec.title, *([" · ".join(changed(lane.engine, spec.parse(lane.options)))]), spec.summary]
     if lane.datastores:
         parts.append("from " + ", ".join(lane.datastores))

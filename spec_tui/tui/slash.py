@@ -117,7 +117,7 @@ def _action_string(action: Action, argument: str) -> str:
 
 def _engine(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandResult:
     new = settings.with_engine(argument, ready)
-    missing = unavailable(methods.find(argument), ready, new.options(argument))
+    missing = unavailable(methods.find(argument), ready, new.options(argument), new.datastores)
     return CommandResult(new, "engine: " + new.summary(ready) + (f"; {missing}" if missing else ""))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engines.errors import UsageProblem
 from engines.folders import sample_model
 from engines.methods import find, specs
-from engines.report.events import DatastoreInfo, Draft, Emitted, Origin, Prefilled, Round, Trial
+from engines.report.events import DatastoreInfo, Draft, Emitted, Origin, Prefilled, Round, Trial, Unprepared
 from engines.report.run_state import RunState, TokenState, fold_all
 from engines.request import Request
 from spec_tui.learn.showcase_prompts import SHOWCASES
@@ -23,6 +23,7 @@ from spec_tui.present.token_facts import fate, marked_text
 from spec_tui.session.settings import ChatSettings, changed, unavailable
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import slash
+from spec_tui.tui.race_controller import usual_lanes
 from spec_tui.tui.screens.export import offline, save
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, number, percent, telemetry
@@ -393,6 +394,31 @@ def test_an_engine_without_its_datastore_says_what_to_build():
     with pytest.raises(UsageProblem, match="DReSD is not available") as refused:
         ChatSettings().with_engine("dresd", READY)
     assert "--kind dense" in refused.value.hint
+
+
+def test_what_was_not_made_yet_is_named_and_made_is_offered_at_once(tmp_path):
+    made = tmp_path / "search.json"
+    ready = replace(READY, unprepared={"draft-verify": Unprepared("not searched: search with it", str(made))})
+    spec, usual = find("draft-verify"), ChatSettings().options("draft-verify")
+    assert unavailable(spec, ready, usual) == "not searched: search with it" and not unavailable(spec, ready)
+    assert not unavailable(spec, ready, usual | {"layers": "a3"}) and not unavailable(spec, READY, usual)
+    made.touch()
+    assert not unavailable(spec, ready, usual)
+
+
+def test_a_datastore_that_is_built_when_searched_is_offered_by_name_and_not_taken_for_one_that_fits():
+    """With a model of another tokenizer there is only the one that can be built: the engine does not search it unasked,
+    and the default race held it all the same."""
+    offered = replace(READY, datastores=(DatastoreInfo("python-stdlib", sparse=True, built=False),))
+    spec, usual = find("rest"), ChatSettings().options("rest")
+    reason = unavailable(spec, offered, usual)
+    assert "choose python-stdlib as its datastore" in reason and "datastore build --kind sparse" in reason
+    assert not unavailable(spec, offered) and not unavailable(spec, offered, usual, ["python-stdlib"])
+    assert not unavailable(spec, offered, usual, ["built since"])
+    assert "fits" in unavailable(find("dresd"), offered, ChatSettings().options("dresd"), ["python-stdlib"])
+    assert "rest" not in [lane.engine for lane in usual_lanes(ChatSettings(), offered)]
+    named = ChatSettings(datastores=("python-stdlib",))
+    assert "rest" in [lane.engine for lane in usual_lanes(named, offered)]
 
 
 def test_what_is_needed_and_searched_follows_the_options():

@@ -162,7 +162,7 @@ def test_the_usual_lanes_are_those_that_can_run():
     alone = replace(READY, draft_model=None, datastores=())
     lanes = usual_lanes(ChatSettings(), alone)
     assert [lane.engine for lane in lanes] == ["autoregressive", "pld"]
-    assert not any(missing(lane, alone) for lane in lanes)
+    assert not any(missing(lane, alone, ChatSettings()) for lane in lanes)
     own = ChatSettings().with_option("pld", "num_tokens", 3).with_engine("pld")
     assert usual_lanes(own, RETRIEVING)[-1] == Lane("pld", {"num_tokens": 3})
 

@@ -12,7 +12,7 @@ from engines.methods.draft_verify.layer_search import search_store
 from engines.methods.drafter import Resources
 from engines.methods.shared.self_draft import SelfDraft
 from engines.model.skipped_layers import FORM, SkippedLayers
-from engines.report.events import Layers, Rule
+from engines.report.events import Layers, Rule, Unprepared
 
 if TYPE_CHECKING:
     from engines.methods.draft_verify.layer_search.search_store import Search
@@ -35,6 +35,15 @@ class DraftVerify(SelfDraft):
             words = SkippedLayers(*(tuple(sorted(layers)) for layers in stuck))
             raise UsageProblem(f"{self.model.name} cannot do without {words}", "leave that out of layers=")
         self.layers = replace(whole, attention=_rules(removed.attention, whole), mlp=_rules(removed.mlp, whole))
+
+    @classmethod
+    def unprepared(cls, target: CausalModel) -> Unprepared | None:
+        try:
+            _found(target)
+        except UsageProblem as error:
+            file = search_store.file_of(search_store.identify(target))
+            return Unprepared(f"{error.message}: {error.hint}", str(file))
+        return None
 
     def remark(self) -> str:
         search, remark = self._search, super().remark()

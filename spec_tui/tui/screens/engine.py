@@ -75,15 +75,22 @@ class EngineScreen(SpecModal[ChatSettings]):
         engines.focus()
 
     def _label(self, spec: MethodSpec) -> Content:
-        missing = bool(unavailable(spec, self.ready))
-        mark = (" not available" if missing else " lossless", "$tok-prompt") if missing or spec.lossless else (
-            f" {LOSSY} ", STAND_OUT)
-        return Content.assemble((spec.title, "$tok-prompt strike" if missing else "bold"), mark)
+        """Its name; greyed where it cannot run as it is set now, crossed out where no option helps."""
+        never = bool(unavailable(spec, self.ready))
+        if never or self._reason(spec):
+            return Content.assemble((spec.title, "$tok-prompt strike" if never else "$tok-prompt"),
+                                    (" not available" if never else " not as it is set", "$tok-prompt"))
+        mark = (" lossless", "$tok-prompt") if spec.lossless else (f" {LOSSY} ", STAND_OUT)
+        return Content.assemble((spec.title, "bold"), mark)
+
+    def _reason(self, spec: MethodSpec) -> str:
+        """Why an engine cannot run as it is set now; "" where it can."""
+        return unavailable(spec, self.ready, self.settings.options(spec.id), self.settings.datastores)
 
     async def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         spec = find(event.option.id)
         self.chosen = spec.id
-        reason = unavailable(spec, self.ready, self.settings.options(spec.id))
+        reason = self._reason(spec)
         never = "Not available" if unavailable(spec, self.ready) else "Not with these options"
         missing = f"{never}: {one_line(reason)}" if reason else price.hopeless(self.ready, spec, self.settings)
         self.query_one("#about", Static).update("\n\n".join(filter(None, (spec.summary, missing, spec.source))))
@@ -141,7 +148,7 @@ class EngineScreen(SpecModal[ChatSettings]):
                 field.complain(error.hint)
                 field.query_one(Input).focus()
                 return
-        if reason := unavailable(find(self.chosen), self.ready, settings.options(self.chosen)):
+        if reason := unavailable(find(self.chosen), self.ready, settings.options(self.chosen), settings.datastores):
             self.on_field_explained(Field.Explained(reason, True))
             return
         self.choose(settings)

@@ -160,6 +160,11 @@ def find(identity: Identity) -> Search | None:
     return _read(file) if file.is_file() else None
 
 
+def file_of(identity: Identity) -> Path:
+    """Where the search of a model on a machine is, or would be."""
+    return _file(identity.id)
+
+
 def listing() -> list[StoredSearch]:
     """Every search on disk; damaged ones are listed with their problem."""
     try:
