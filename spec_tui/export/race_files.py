@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import count
@@ -17,8 +18,9 @@ from engines.race.result import LaneFigures, LaneRun, RaceResult
 from engines.report import encoding
 from engines.report.metrics import run_object
 from engines.report.traces import TraceWriter
+from spec_tui.export.about import origin
 from spec_tui.present.race_text import COLUMNS, MEMORY, figure_rows, notes
-from spec_tui.present.tables import Rows, as_csv, as_markdown, as_text, share
+from spec_tui.present.tables import Rows, as_csv, as_markdown, as_text, escaped, share
 from spec_tui.present.text import one_line, sanitise
 from spec_tui.session.recorded_race import trace_name
 
@@ -55,10 +57,38 @@ def depth_rows(lanes: Lanes) -> Rows:
     return rows
 
 
+def markdown(result: RaceResult, asked: Race) -> str:
+    """What was asked of which model, and the tables; "" where no run is complete."""
+    if not result.complete:
+        return ""
+    prompts = asked.prompts or (tuple(text for role, text in asked.request.conversation if role in ("user", "raw")),)
+    shown = sanitise(prompts[0][-1] if prompts[0] else "")
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", shown)), default=0))
+    more = f", the first of {len(prompts)}" if len(prompts) > 1 else ""
+    head = f"# Race on {escaped(_setting(result, asked)[0][1])}\n\nPrompt{more}:\n\n{fence}text\n{shown}\n{fence}"
+    settings = [["setting", "value"], *map(list, _setting(result, asked))]
+    return f"{head}\n\n{as_markdown([settings, *tables(result, asked)], notes(result, asked.labels))}"
+
+
+def _setting(result: RaceResult, asked: Race) -> list[tuple[str, str]]:
+    """Name and value of what all lanes share, the model first."""
+    started, request = result.complete[0].state.started, asked.request
+    sampling = [f"temperature {request.temperature:g}", f"seed {request.seed}"] if request.temperature else ["greedy"]
+    sampling += [f"top-p {request.top_p:g}"] * (request.top_p < 1) + [f"top-k {request.top_k}"] * bool(request.top_k)
+    own = ("engine", "filters", "datastores", "notes")
+    shared = [(name, value) for name, value in origin(started) if name not in own]
+    how = "live: drawn while it ran, so not comparable" if asked.live else "fair: one lane after another, nothing drawn"
+    return [*shared, ("verification law", request.law), ("sampling", ", ".join(sampling)),
+            ("datastores", ", ".join(request.datastores) or "the default ones"), ("repeats", str(asked.repeats)),
+            ("mode", how)]
+
+
 def as_object(result: RaceResult, asked: Race) -> dict[str, Any]:
     """Everything, as plain JSON data."""
     return {
         "prompts": result.started.prompts if result.started else 0,
+        "setting": dict(_setting(result, asked)) if result.complete else {},
+        "asked": [list(turns) for turns in asked.prompts] or [list(turn) for turn in asked.request.conversation],
         "lanes": [lane_object(figures, asked) for figures in result.figures()],
         **outcome_object(result, asked),
         "notes": notes(result, asked.labels),
@@ -131,13 +161,12 @@ def _around(run: LaneRun, asked: Race) -> dict[str, Any]:
 WRITERS: dict[str, Callable[[RaceResult, Race], str]] = {
     "table": lambda result, asked: as_text(tables(result, asked), asked.labels, notes(result, asked.labels))
     if result.complete else "",
-    "md": lambda result, asked: as_markdown(tables(result, asked), notes(result, asked.labels))
-    if result.complete else "",
+    "md": markdown,
     "json": lambda result, asked: json.dumps(as_object(result, asked)),  # escaped: nothing in it steers a terminal
     "csv": lambda result, asked: as_csv([run_row(run, asked) for run in result.complete], NO_RUNS),
 }
-"""By format. table: for people, at most 80 columns; md: the same as Markdown; both are "" where no run is complete.
-json: one object; csv: a row for each complete run."""
+"""By format. table: for people, at most 80 columns; md: the same as Markdown, with what was asked; both are "" where no
+run is complete. json: one object; csv: a row for each complete run."""
 
 
 # -- folders ----------------------------------------------------------------------------------------

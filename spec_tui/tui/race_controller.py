@@ -113,6 +113,16 @@ class RaceController:
         if speed == math.inf:
             self.replay.clock.skip()
 
+    def resume(self) -> None:
+        """The screen opens, perhaps again: the race that was left is still there, if its model is still loaded."""
+        self.happened = set()
+        if self.can_race and self.race is not None:
+            runs, ready = self.race.result.complete, self.session.ready
+            if not runs or ready is None or runs[0].state.started.model != ready.model:
+                self.race = self.replay = self.differing = None
+        if self.race is None and self.can_race and self.session.last is not None:
+            self.setup = replace(self.setup, prompt=self.session.last.prompt)
+
     @property
     def can_race(self) -> bool:
         """Whether there is an engine to race with; a recorded race is only looked at."""

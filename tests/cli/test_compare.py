@@ -91,7 +91,19 @@ def test_csv_has_every_run_and_markdown_the_table(cli):
     text = cli("compare", "hello", *LANES, "--repeats", "2", "--format", "md").out
     assert "| pld | 500.0 | 500.0..500.0 | 1.00 | 1.00..1.00 |" in text.splitlines()
     tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
-    assert len(tables) == 3 and all(len({line.count("|") for line in table}) == 1 for table in tables)
+    assert len(tables) == 4 and all(len({line.count("|") for line in table}) == 1 for table in tables)
+
+
+def test_a_race_as_a_document_says_what_was_asked_of_whom(cli):
+    ask = ("compare", "one\n```\n| two", *LANES, "--repeats", "2", "--temperature", "0.5", "--seed", "9")
+    text = cli(*ask, "--format", "md").out
+    head, _, tables = text.partition("| lane |")
+    assert head.startswith("# Race on ") and "````text\none\n```\n| two\n````" in head and tables
+    settings = dict(re.findall(r"^\| (.+?) \| (.+) \|$", head, re.MULTILINE))
+    assert settings["sampling"] == "temperature 0.5, seed 9" and settings["repeats"] == "2"
+    assert settings["model"] and settings["verification law"] and settings["tokens at most"]
+    found = json.loads(cli(*ask, "--format", "json").out)
+    assert found["asked"] == [["user", "one\n```\n| two"]] and found["setting"]["model"] == settings["model"]
 
 
 def test_lanes_that_differ_at_the_end_of_long_names_are_told_apart(cli):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 from textual.widget import Widget
@@ -107,6 +108,32 @@ async def test_cancel_keeps_what_is_complete():
             assert r.controller.replay.at(lane) == fold_all(r.controller.race.shown(lane).state.events)
         await r.press("R")
         assert len(r.client.races) == 2 and r.controller.running
+
+
+async def test_a_result_survives_leaving_the_screen():
+    async with racing(repeats=2) as r:
+        await r.whole()
+        rows, race = r.rows("#race-table"), r.controller.race
+        await r.press("escape")
+        assert not isinstance(r.app.screen, RaceScreen)
+        r.app.screen.transcript.focus()
+        await r.pilot.press("r")
+        await r.pilot.pause()
+        again = r.app.screen
+        assert again is not r.screen and again.controller.race is race
+        again.pump()
+        await r.pilot.pause()
+        assert again.query_one("#race-table").text_rows() == rows
+        await r.pilot.press("R")
+        assert len(r.client.races) == 2
+        r.client.cancel()
+        r.client.race_on()
+        again.pump()
+        await r.pilot.press("escape")
+        r.app.session.ready = replace(r.app.session.ready, model="another")
+        await r.pilot.press("r")
+        await r.pilot.pause()
+        assert r.app.screen.controller.race is None
 
 
 async def test_a_race_stopped_before_any_lane_ran_has_nothing_to_show():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.events import Key
@@ -33,6 +35,9 @@ from spec_tui.tui.widgets.styled_widget import marked
 from spec_tui.tui.widgets.transcript import Block, Transcript
 from spec_tui.tui.widgets.tree_panel import TreePanel
 
+if TYPE_CHECKING:
+    from spec_tui.tui.race_controller import RaceController
+
 FRAMES = 20  # text, a second: a frame costs what it draws around the text, and the engine may need the core
 TREE_EVERY, NUMBERS_EVERY = 2, 5  # frames: the tree 10 times a second, numbers 4 times
 NOTHING_TO_ASK = "A replay cannot be asked anything. space pauses, + and - change its speed"
@@ -61,6 +66,7 @@ class ChatScreen(HasActions, Screen):
         self._frame = 0
         self._keys_of: tuple = ()  # what keys depended on when they were last looked up
         self._tree_due = self._numbers_due = False
+        self._race: RaceController | None = None  # of the race that was looked at last
 
     # -- building -------------------------------------------------------------------------------
     def compose(self) -> ComposeResult:
@@ -529,7 +535,9 @@ class ChatScreen(HasActions, Screen):
         from spec_tui.tui.screens.race import RaceScreen
 
         self.ticking.pause()  # a race takes in what the engine says, and nothing is drawn beside it
-        self.app.push_screen(RaceScreen(self.session), self._raced)
+        screen = RaceScreen(self.session, before=self._race)
+        self._race = screen.controller  # its result outlives the screen
+        self.app.push_screen(screen, self._raced)
 
     def _raced(self, happened: set[Happening]) -> None:
         self.ticking.resume()

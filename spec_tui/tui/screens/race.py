@@ -41,6 +41,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
     Args:
         session: that of the chat.
         recorded, speed: as in ``RaceController``.
+        before: the controller of the screen that was left, whose race is shown again.
     """
 
     CSS_PATH: ClassVar = ["race.tcss"]
@@ -103,9 +104,13 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
                help="The lane of this number"),
     )
 
-    def __init__(self, session: ChatSession, recorded: RaceState | None = None, speed: float | None = None) -> None:
+    def __init__(
+        self, session: ChatSession, recorded: RaceState | None = None, speed: float | None = None,
+        before: RaceController | None = None,
+    ) -> None:
         super().__init__()
-        self.controller = RaceController(session, recorded, speed)
+        self.controller = before or RaceController(session, recorded, speed)
+        self.controller.resume()
         self.message = ""
         self.lane = 0  # that has the focus
         self.sort = 0
