@@ -205,6 +205,13 @@ class RaceResult:
         found = {r: self._rate(runs) for r, runs in by_repeat.items() if len(runs) == len(prompts)}
         return {repeat: rate for repeat, rate in found.items() if rate}
 
+    def over(self, lane: int, other: int) -> MedianInterval | None:
+        """Tokens/s of one lane over another's in the same repeats, all prompts together; None where no repeat has
+        both."""
+        wanted = range(self.started.prompts) if self.started else ()
+        mine, theirs = self.rates(lane, wanted), self.rates(other, wanted)
+        return MedianInterval.of([rate / theirs[repeat] for repeat, rate in mine.items() if repeat in theirs])
+
     def _rate(self, runs: Sequence[LaneRun]) -> float | None:
         """Tokens/s of several runs together."""
         return together(run.state.metrics for run in runs).tokens_per_second

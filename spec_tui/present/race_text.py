@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from engines.race.events import Compared
 from engines.race.interval import WANTED, MedianInterval
 from engines.race.result import Disturbance, LaneFigures, RaceResult
 from engines.report.events import Failed
+from spec_tui.present.speed_verdict import LEAST_NOISE, Speed, SpeedVerdict, of_interval
 from spec_tui.present.tables import Rows, interval, length, memory, milliseconds, number, share
 from spec_tui.present.text import lossy
 
@@ -41,8 +43,56 @@ def _rate(f: LaneFigures) -> float | None:
     return f.rate.median if f.rate else None
 
 
-def _up(f: LaneFigures, base: int) -> str:
-    return "1.00" if f.lane == base and f.rate else number(f.speed_up, 2)
+def verdict(f: LaneFigures, base: int) -> SpeedVerdict:
+    """How fast a lane is beside the baseline's lane ``base`` of the same race."""
+    if f.lane == base and f.rate:
+        return SpeedVerdict(Speed.BASELINE)
+    return of_interval(f.speed_up, f.metrics.mean_generated_length)
+
+
+def speed_up(f: LaneFigures, base: int) -> str:
+    """The verdict for a table's cell."""
+    return "baseline" if f.lane == base and f.rate else verdict(f, base).brief
+
+
+def ranks(result: RaceResult) -> dict[int, tuple[int, bool]]:
+    """By lane its rank by tokens/s, from 1, and whether it shares it: a lane ties with those before it until one of
+    them is judged to be faster, so that no rank contradicts a verdict. Lanes without a rate have none."""
+    lanes = [f for f in result.figures() if f.rate]
+    groups: list[list[int]] = []
+    for f in sorted(lanes, key=lambda f: -f.rate.median):
+        if groups and all(_ties(result.over(other, f.lane)) for other in groups[-1]):
+            groups[-1].append(f.lane)
+        else:
+            groups.append([f.lane])
+    before = accumulate((len(group) for group in groups), initial=1)
+    return {lane: (rank, len(group) > 1) for rank, group in zip(before, groups) for lane in group}
+
+
+def _ties(ratio: MedianInterval | None) -> bool:
+    """Whether a lane that is so many times as fast as another is not told from it; single runs, of which no noise is
+    known, repeat no better than ``LEAST_NOISE``."""
+    found = of_interval(ratio)
+    if found.speed is Speed.UNMEASURED:
+        return found.ratio is not None and found.ratio - 1 <= LEAST_NOISE
+    return found.speed is not Speed.FASTER
+
+
+def verdict_sentences(result: RaceResult, labels: Sequence[str]) -> Iterator[str]:
+    """How fast each lane is beside the baseline, in sentences without a full stop."""
+    figures = result.figures()
+    base = result.started.baseline if result.started else 0
+    if any(f.rate for f in figures) and not figures[base].rate:
+        yield f"{labels[base]} has no speed, so no speed-up over it is known"
+        return
+    for f in figures:
+        if f.rate and f.lane != base and f.lane not in result.incomparable:
+            found = verdict(f, base)
+            if found.speed is Speed.UNMEASURED:  # that one repeat is not enough is said of the intervals
+                continue
+            why = f": {found.reason}" if found.reason else ""
+            again = "; race again" if found.speed is Speed.IMPOSSIBLE else ""
+            yield f"{labels[f.lane]} against {labels[base]}: {found.words}{why}{again}"
 
 
 def _low(value: float | None) -> float | None:
@@ -53,12 +103,13 @@ def _low(value: float | None) -> float | None:
 COLUMNS = (
     Column("tokens/s", 9, lambda f, _: number(f.rate, 1), _rate),
     Column("interval", 15, lambda f, _: interval(f.rate), None, 1),
-    Column("×", 6, _up),
+    Column("speed-up", 10, speed_up),
     Column("interval", 11, lambda f, _: interval(f.speed_up, 2), None, 5),
     Column("accepted", 10, lambda f, _: share(f.metrics.acceptance_rate), lambda f: f.metrics.acceptance_rate, 2),
     Column("of path", 9, lambda f, _: share(f.metrics.path_acceptance), lambda f: f.metrics.path_acceptance, 6),
-    Column("M", 6, lambda f, _: length(f.metrics.mean_generated_length), lambda f: f.metrics.mean_generated_length),
-    Column("TTFT", 8, lambda f, _: milliseconds(f.ttft), lambda f: _low(f.ttft), 3),
+    Column("tokens/step", 13, lambda f, _: length(f.metrics.mean_generated_length),
+           lambda f: f.metrics.mean_generated_length),
+    Column("1st token", 11, lambda f, _: milliseconds(f.ttft), lambda f: _low(f.ttft), 3),
     Column("memory", 9, lambda f, _: memory(f.memory), lambda f: _low(f.memory), 4),
 )
 
@@ -160,7 +211,7 @@ def notes(result: RaceResult, labels: Sequence[str], before: Sequence[str] = (),
     how the texts compare, where ``pairs_summary`` is not all that there is to say."""
     figures = result.figures()
     texts = pairs_summary(result.pairs, labels) if pairs is None else pairs
-    said = [*before, *remarks(result, labels), *texts]
+    said = [*before, *remarks(result, labels), *verdict_sentences(result, labels), *texts]
     if any(f.rate for f in figures):
         said.append(interval_meaning(f.rate for f in figures))
     if any(f.memory is not None for f in figures):

@@ -17,7 +17,7 @@ from engines.report.metrics import measure
 from engines.report.run_state import RunState
 from engines.wire import Event
 from spec_tui.present.playback import SPEEDS, PlaybackClock
-from spec_tui.present.race_text import NOT_COMPARABLE, failure_sentences, notes, pair_sentence
+from spec_tui.present.race_text import NOT_COMPARABLE, failure_sentences, notes, pair_sentence, ranks
 
 WATCHABLE = 6.0  # seconds that a replay takes at least, at the speed it begins with
 
@@ -37,7 +37,7 @@ class RaceState:
         problem: why the whole race went no further, None where it did.
         auditing: share of the audits that is done, None outside of them.
         stopping: it was cancelled and has not ended yet.
-        comparable: every lane was asked the same of the same model, on the same machine; else there are no places.
+        comparable: every lane was asked the same of the same model, on the same machine; else there are no ranks.
         uncompared: why some texts are compared with no other, "" where all are.
     """
 
@@ -49,7 +49,7 @@ class RaceState:
         self.stopping = False
         self.comparable = True
         self.uncompared = ""
-        self._figures: tuple[int, list[LaneFigures]] = (-1, [])
+        self._figures: tuple[int, list[LaneFigures], dict[int, tuple[int, bool]]] = (-1, [], {})
 
     @property
     def running(self) -> bool:
@@ -78,10 +78,18 @@ class RaceState:
     # -- lanes --------------------------------------------------------------------------------------
     def figures(self) -> list[LaneFigures]:
         """The lanes' numbers, worked out again only where another run is complete."""
+        self._fold()
+        return self._figures[1]
+
+    def rank(self, lane: int) -> tuple[int, bool] | None:
+        """A lane's rank by speed, and whether it shares it; None where lanes cannot be compared."""
+        self._fold()
+        return self._figures[2].get(lane) if self.comparable and not self.asked.live else None
+
+    def _fold(self) -> None:
         count = len(self.result.complete)
         if self._figures[0] != count:
-            self._figures = count, self.result.figures()
-        return self._figures[1]
+            self._figures = count, self.result.figures(), ranks(self.result)
 
     def shown(self, lane: int) -> LaneRun | None:
         """The run that stands for a lane: of a live race the one under way; of the complete ones the one in the middle
@@ -156,13 +164,6 @@ class RaceReplay:
     def arrived(self, lane: int) -> bool:
         """Whether a lane has come to its end at this moment."""
         return not self._times[lane] or self.clock.position >= self._times[lane][-1]
-
-    def place(self, lane: int) -> int | None:
-        """The place in which a lane arrived, from 1; None before. Lanes that end in the same moment share a place."""
-        if not self.arrived(lane) or not self._times[lane]:
-            return None
-        ends = [times[-1] for times in self._times.values() if times]
-        return 1 + sum(end < self._times[lane][-1] for end in ends)
 
     def points(self, lane: int) -> list[Point]:
         """(seconds, tokens) of a lane up to this moment; none of a lane that has no run."""

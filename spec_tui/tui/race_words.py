@@ -12,7 +12,7 @@ from engines.race.events import Compared
 from engines.race.lanes import Lane
 from engines.report.metrics import Metrics
 from spec_tui.present.playback import speed_words
-from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sentence
+from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sentence, speed_up, verdict
 from spec_tui.present.text import one_line, visible
 from spec_tui.present.token_styles import spans
 from spec_tui.session.race_state import RaceState, timeline
@@ -42,10 +42,13 @@ def _view(controller: RaceController, number: int, lane: Lane, label: str) -> La
     lossy = not (LAWS[law].lossless and methods.find(lane.engine).lossless)
     if run is None:
         return LaneView(label, _about(controller, lane, number), lossy=lossy)
+    speed = ""
     if replay is not None and replay.clock.over:
         f = race.figures()[number]
-        up = 1.0 if number == race.asked.baseline and f.rate else f.speed_up.median if f.speed_up else None
-        numbers = _numbers(f.metrics, f.ttft, f.rate.median if f.rate else None, up, f.memory)
+        judged = ""
+        if number != race.asked.baseline:
+            judged, speed = verdict(f, race.asked.baseline).words, speed_up(f, race.asked.baseline)
+        numbers = _numbers(f.metrics, f.ttft, f.rate.median if f.rate else None, judged, f.memory)
     else:
         ttft = run.prefilled.seconds if run.prefilled is not None else None
         numbers = _numbers(run.metrics, ttft, run.metrics.tokens_per_second)
@@ -54,13 +57,12 @@ def _view(controller: RaceController, number: int, lane: Lane, label: str) -> La
     seconds = points[-1][0] if points else 0.0
     if replay is not None and not replay.arrived(number):
         seconds = replay.clock.position
-    place = replay.place(number) if replay is not None and race.comparable else None
     pair = controller.differing
     return LaneView(
-        label=label, run=run, seconds=seconds, numbers=numbers, badge=_badge(controller, number),
+        label=label, run=run, seconds=seconds, numbers=numbers, speed=speed, badge=_badge(controller, number),
         total=len(whole.tokens) if replay is not None or whole.finished is not None else None,
         state={"failed": "failed", "running": "●" if controller.running else ""}.get(
-            race.progress(number), _PLACES[place or 0]),
+            race.progress(number), _rank(race.rank(number)) if replay is not None and replay.arrived(number) else ""),
         lossy=lossy or (whole.started is not None and not whole.started.lossless),
         at=pair.at if pair is not None and number in (pair.first, pair.second) else None,
     )
@@ -81,15 +83,20 @@ def _about(controller: RaceController, lane: Lane, number: int) -> tuple[str, ..
     return tuple(filter(None, [f"✗ {reason}" if reason else "", *parts]))
 
 
-def _numbers(m: Metrics, ttft: float | None, rate: float | None, up: float | None = None, memory: int | None = None,
+def _numbers(m: Metrics, ttft: float | None, rate: float | None, speed: str = "", memory: int | None = None,
              ) -> tuple[str, ...]:
     """A lane's numbers in a few words each, "" for what is not known."""
     return (
-        "" if rate is None else f"{rate:.1f} tokens/s", "" if up is None else f"×{up:.2f}",
+        "" if rate is None else f"{rate:.1f} tokens/s", speed,
         "" if m.acceptance_rate is None else f"{m.acceptance_rate:.0%} accepted",
-        "" if m.mean_generated_length is None else f"M {m.mean_generated_length:.2f}",
-        "" if ttft is None else f"TTFT {ttft * 1e3:.0f} ms", "" if memory is None else in_bytes(memory),
+        "" if m.mean_generated_length is None else f"{m.mean_generated_length:.2f} tokens/step",
+        "" if ttft is None else f"1st token {ttft * 1e3:.0f} ms", "" if memory is None else in_bytes(memory),
     )
+
+
+def _rank(rank: tuple[int, bool] | None) -> str:
+    """1st; tied 2nd."""
+    return f"{'tied ' if rank[1] else ''}{_PLACES[rank[0]]}" if rank else ""
 
 
 def _badge(controller: RaceController, number: int) -> tuple[str, str] | None:
@@ -106,7 +113,7 @@ def plot_state(controller: RaceController) -> str:
         return ""
     if not controller.can_race:
         return "as recorded"
-    return "the runs that differ" if controller.differing else "each lane's middle run"
+    return "the runs that differ" if controller.differing else "the median run of each lane"
 
 
 def difference(controller: RaceController, pair: Compared) -> str:

@@ -82,7 +82,9 @@ def _run(kind: Lane, lane: int, repeat: int, prompt: int, made: TokenTimes, fail
     draft = Draft((9, 4), (-1, 0), ("x", "y"), (None, None), (0, 0), (Origin("prompt"),)) if drafts else Draft()
     for index in range(1, made.rounds + 1):
         path = (0,) if drafts else ()
-        yield Round(index, 2 + index, draft, path, (Emitted(8, "b", "b", "target"),), 0.0, 1.0, 0.0, 2 + index)
+        share = made.later * index // made.rounds - made.later * (index - 1) // made.rounds
+        emitted = (Emitted(8, "b", "b", "target"),) * share
+        yield Round(index, 2 + index, draft, path, emitted, 0.0, 1.0, 0.0, 2 + index)
     yield Finished("length", (7,) * tokens, "a" * tokens)
 
 

@@ -49,11 +49,11 @@ def test_a_table_for_people(cli):
     assert done.code == 0
     assert done.out.splitlines()[:4] == [
         "lane            tokens/s      interval  x autoregressive    interval",
-        "autoregressive     500.0  500.0..500.0              1.00           -",
-        "pld                500.0  500.0..500.0              1.00  1.00..1.00",
-        "rest:c=16          500.0  500.0..500.0              1.00  1.00..1.00",
+        "autoregressive     500.0  500.0..500.0          baseline           -",
+        "pld                500.0  500.0..500.0           ≈ 1.00x  1.00..1.00",
+        "rest:c=16          500.0  500.0..500.0           ≈ 1.00x  1.00..1.00",
     ]
-    assert "autoregressive       50%      50%  2.00  10 ms  1.01 kB" in done.out
+    assert "autoregressive       50%      50%         2.00      10 ms  1.01 kB" in done.out
     assert "all lanes write the same text" in done.out and "95 % or more (6 repeats)" in done.out
     assert max(map(len, done.out.splitlines())) <= 80
     assert done.err.count(" tokens, 500.0 tokens/s") == 18 and "21 of 21: " in done.err
@@ -89,7 +89,7 @@ def test_csv_has_every_run_and_markdown_the_table(cli):
     assert {row["lane"] for row in rows} == {"autoregressive", "pld", "rest:c=16"}
     assert all(float(row["tokens_per_second"]) == pytest.approx(500) for row in rows)
     text = cli("compare", "hello", *LANES, "--repeats", "2", "--format", "md").out
-    assert "| pld | 500.0 | 500.0..500.0 | 1.00 | 1.00..1.00 |" in text.splitlines()
+    assert "| pld | 500.0 | 500.0..500.0 | ≈ 1.00x | 1.00..1.00 |" in text.splitlines()
     tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
     assert len(tables) == 4 and all(len({line.count("|") for line in table}) == 1 for table in tables)
 

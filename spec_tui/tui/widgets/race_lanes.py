@@ -32,7 +32,8 @@ class LaneView:
         run: what it has written at this moment, None for nothing to show.
         total: tokens that it writes in the end, None while that is not known.
         seconds: of its clock, at this moment.
-        numbers: in a few words each, "" for what there is not; drawn in pairs, the most important first.
+        numbers: in a few words each, "" for what there is not; the most important first.
+        speed: against the baseline, for a narrow column.
         badge: how its text compares, with a style.
         state: in a word: waiting, running, "1st".
         at: a token that stands out.
@@ -44,6 +45,7 @@ class LaneView:
     total: int | None = None
     seconds: float = 0.0
     numbers: tuple[str, ...] = ()
+    speed: str = ""
     badge: tuple[str, str] | None = None
     state: str = ""
     lossy: bool = False
@@ -179,8 +181,9 @@ class RaceLanes(StripPanel):
         rows = [self._title(number, width)]
         if lane.run is not None:
             rows.append(_progress(lane, width))
-            pairs = ["   ".join(filter(None, lane.numbers[n : n + 2])) for n in range(0, len(lane.numbers), 2)]
-            rows += [[(pair, "strong" if not n else "text")] for n, pair in enumerate(pairs)][: height // 4]
+            numbers = [[(row, "text" if n else "strong")] for n, row in enumerate(_packed(lane.numbers, width))]
+            most = max(len(_packed(other.numbers, width)) for other in self.lanes)  # so that all texts begin in one row
+            rows += [*numbers, *[BLANK] * most][: min(most, height // 4)]
             rows.append([(one_line(lane.badge[0]), lane.badge[1])] if lane.badge else BLANK)
             rows.append(BLANK)
             rows += self._text(number, width, max(1, height - len(rows)))
@@ -230,7 +233,7 @@ class RaceLanes(StripPanel):
         wide = max(6, width - size(row) - 40)
         row += filled(_share(lane), wide) if lane.total else [(fit(f"{len(lane.run.tokens)} tokens", wide), "text")]
         row.append((" " + fit(lane.numbers[0] if lane.numbers else "", 16, right=True), "text"))
-        row.append((" " + fit(lane.numbers[1] if len(lane.numbers) > 1 else "", 6), "text"))
+        row.append((" " + fit(lane.speed, 8), "text"))
         row.append((" " + lane.state if lane.badge is None else " " + lane.badge[0],
                     "text" if lane.badge is None else lane.badge[1]))
         return clip(row, width)
@@ -247,6 +250,17 @@ class RaceLanes(StripPanel):
                     return
         elif 1 <= event.y <= len(self.order):
             self.post_message(self.Picked(self.order[event.y - 1]))
+
+
+def _packed(parts: Iterable[str], width: int) -> list[str]:
+    """Parts in as few rows of this width as their order allows."""
+    rows: list[str] = []
+    for part in filter(None, parts):
+        if rows and len(rows[-1]) + 3 + len(part) <= width:
+            rows[-1] += f"   {part}"
+        else:
+            rows.append(part)
+    return rows
 
 
 def _share(lane: LaneView) -> float:

@@ -1,0 +1,169 @@
+"""How fast a run or a lane is beside autoregressive decoding: one judgement and its words for every screen
+and command.
+
+``of_runs`` judges a run against a baseline run, ``of_interval`` a lane of a race against the lane it is compared with.
+Both give a ``SpeedVerdict``, whose ``words`` ("1.42x faster (±0.05)"), ``mark`` and ``style`` say it. ``ranks`` orders
+lanes and says which of them tie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean, stdev
+
+from engines.methods import drafts_nothing
+from engines.race.interval import MedianInterval
+from engines.report.run_state import RunState
+
+LEAST_NOISE = 0.03  # of the ratio: two single runs on one machine repeat no better
+_BLOCKS, _FEWEST = 8, 4  # parts of a run whose times are compared
+
+
+class Speed(StrEnum):
+    """What can be said of a speed."""
+
+    FASTER = "faster"
+    SAME = "no difference"
+    SLOWER = "slower"
+    BASELINE = "the baseline"
+    UNMEASURED = "not measured"
+    IMPOSSIBLE = "wrong baseline"
+
+
+_LOOKS = {
+    Speed.FASTER: ("✓", "good"), Speed.SAME: ("≈", "warn"), Speed.SLOWER: ("✗", "bad"),
+    Speed.BASELINE: ("○", "muted"), Speed.UNMEASURED: ("○", "muted"), Speed.IMPOSSIBLE: ("?", "warn"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedVerdict:
+    """A judgement.
+
+    Attributes:
+        speed: the judgement itself; the last three of ``Speed`` are none.
+        ratio: times as fast as the baseline; None where it is not known, or not to be trusted.
+        noise: the ratio is known to plus or minus this; None where that cannot be told.
+        reason: why there is no judgement; "" where there is one.
+    """
+
+    speed: Speed
+    ratio: float | None = None
+    noise: float | None = None
+    reason: str = ""
+
+    @property
+    def words(self) -> str:
+        """The judgement in a few words: "1.42x faster (±0.05)", "no difference (0.98x ±0.04)"."""
+        if self.speed is Speed.FASTER:
+            return f"{self.ratio:.2f}x faster (±{self.noise:.2f})"
+        if self.speed in (Speed.SAME, Speed.SLOWER):
+            return f"{self.speed} ({self.ratio:.2f}x ±{self.noise:.2f})"
+        if self.speed is Speed.UNMEASURED:
+            return "speed-up not measured" if self.ratio is None else f"{self.ratio:.2f}x, not judged"
+        return self.speed
+
+    @property
+    def brief(self) -> str:
+        """The judgement for a table's cell: "1.42x", "≈ 0.98x", or a dash."""
+        return "—" if self.ratio is None else f"{'≈ ' * (self.speed is Speed.SAME)}{self.ratio:.2f}x"
+
+    @property
+    def mark(self) -> str:
+        """A glyph of one column."""
+        return _LOOKS[self.speed][0]
+
+    @property
+    def style(self) -> str:
+        """The name of a style."""
+        return _LOOKS[self.speed][1]
+
+
+def judged(ratio: float | None, noise: float | None, tokens_per_step: float | None = None) -> SpeedVerdict:
+    """The judgement on a measured ratio.
+
+    Args:
+        noise: plus or minus what the ratio is known to; None where there were too few samples to tell.
+        tokens_per_step: M. A verification step takes at least as long as the forward pass of one token, so no run is M
+            times as fast: a larger ratio means that the baseline was measured under other conditions.
+    """
+    if ratio is None:
+        return SpeedVerdict(Speed.UNMEASURED, reason="no baseline of this prompt and these settings")
+    if noise is None:
+        return SpeedVerdict(Speed.UNMEASURED, ratio, reason="too few samples to tell it from noise")
+    if tokens_per_step is not None and ratio - noise > tokens_per_step:
+        return SpeedVerdict(Speed.IMPOSSIBLE, reason=f"{ratio:.2f}x measured, but a step makes only "
+                                                     f"{tokens_per_step:.2f} tokens")
+    speed = Speed.SAME if abs(ratio - 1) <= noise else Speed.FASTER if ratio > 1 else Speed.SLOWER
+    return SpeedVerdict(speed, ratio, noise)
+
+
+def of_runs(run: RunState, baseline: RunState | None) -> SpeedVerdict:
+    """The judgement on a run.
+
+    Args:
+        baseline: an autoregressive run of the same prompt and settings, measured in this session; None without one.
+    """
+    if run.started is not None and drafts_nothing(run.started.engine):
+        return SpeedVerdict(Speed.BASELINE, reason="autoregressive decoding is what others are compared with")
+    m = run.metrics
+    if baseline is None or not m.tokens_per_second:
+        return judged(None, None)
+    ratio = m.tokens_per_second / baseline.metrics.tokens_per_second
+    errors = [_standard_error(run), _standard_error(baseline)]
+    noise = None if None in errors else ratio * max(LEAST_NOISE, 2 * sum(e * e for e in errors) ** 0.5)
+    return judged(ratio, noise, m.mean_generated_length)
+
+
+def of_interval(speed_up: MedianInterval | None, tokens_per_step: float | None = None) -> SpeedVerdict:
+    """The judgement on a lane of a race, from the interval of its speed-up over the baseline's lane."""
+    if speed_up is None:
+        return judged(None, None)
+    if speed_up.low is None or speed_up.high is None:
+        return judged(speed_up.median, None)
+    noise = max(speed_up.high - speed_up.median, speed_up.median - speed_up.low)
+    return judged(speed_up.median, noise, tokens_per_step)
+
+
+def ranks(rates: Sequence[MedianInterval | None]) -> list[tuple[int, bool] | None]:
+    """For each lane its rank by tokens a second from 1, and whether it shares it: lanes whose intervals overlap that of
+    the first one of a rank tie. None for a lane without a rate."""
+    order = sorted((n for n, rate in enumerate(rates) if rate is not None), key=lambda n: -rates[n].median)
+    groups: list[list[int]] = []
+    for lane in order:
+        if groups and _top(rates[lane]) >= _bottom(rates[groups[-1][0]]):
+            groups[-1].append(lane)
+        else:
+            groups.append([lane])
+    out: list[tuple[int, bool] | None] = [None] * len(rates)
+    rank = 1
+    for group in groups:
+        for lane in group:
+            out[lane] = rank, len(group) > 1
+        rank += len(group)
+    return out
+
+
+def _top(rate: MedianInterval) -> float:
+    return rate.median * (1 + LEAST_NOISE) if rate.high is None else rate.high
+
+
+def _bottom(rate: MedianInterval) -> float:
+    return rate.median if rate.low is None else rate.low
+
+
+def _standard_error(run: RunState) -> float | None:
+    """The standard error of a run's speed as a share of it, from how the times of its passes scatter around t(n) (or
+    their mean) from one part of the run to the next; None where it is too short for parts."""
+    price, rounds = run.metrics.price, run.rounds
+    if len(rounds) < _FEWEST:
+        return None
+    shares = [r.verify_seconds / (price.at(1 + len(r.draft.tokens)) if price else 1.0) for r in rounds]
+    size = -(-len(shares) // _BLOCKS)
+    blocks = [fmean(shares[at : at + size]) for at in range(0, len(shares), size)]
+    return stdev(blocks) / len(blocks) ** 0.5 / fmean(blocks) if any(blocks) else None
+
+
+UNMEASURED = judged(None, None)
