@@ -79,7 +79,7 @@ class EngineScreen(SpecModal[ChatSettings]):
         never = bool(unavailable(spec, self.ready))
         if never or self._reason(spec):
             return Content.assemble((spec.title, "$tok-prompt strike" if never else "$tok-prompt"),
-                                    (" not available" if never else " not as it is set", "$tok-prompt"))
+                                    (" not available" if never else " cannot run yet", "$tok-prompt"))
         mark = (" lossless", "$tok-prompt") if spec.lossless else (f" {LOSSY} ", STAND_OUT)
         return Content.assemble((spec.title, "bold"), mark)
 
