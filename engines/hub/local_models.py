@@ -3,6 +3,7 @@ them fit a target as draft models, decided by their tokenizers' files, without b
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,21 @@ from typing import Any
 
 from engines.errors import first_line
 from engines.folders import sample_model
+from engines.hub import gguf_config, gguf_file
 from engines.hub import hub_cache as cache
+from engines.hub.download_progress import in_bytes
+from engines.hub.known_models import KNOWN
 from engines.hub.model_source import ModelSource
 from engines.hub.safetensors_headers import stored, stored_in
 from engines.hub.untrusted_json import read_object, words_in
 
+_OTHER_PROGRAMS = (
+    ("LM Studio", "~/.lmstudio/models", "*/*/*.gguf"),
+    ("LM Studio", "~/.cache/lm-studio/models", "*/*/*.gguf"),
+    ("Ollama", ("OLLAMA_MODELS", "~/.ollama/models"), "blobs/sha256*"),
+    ("llama.cpp", ("LLAMA_CACHE", "~/.cache/llama.cpp"), "*.gguf"),
+    ("llama.cpp", "~/Library/Caches/llama.cpp", "*.gguf"),
+)
 _NOT_CAUSAL = "not a causal language model"
 
 
@@ -59,6 +70,55 @@ def shipped() -> Iterator[dict[str, Any]]:
         folder = sample_model(role)
         found = {"path": None, "problem": "missing"} if folder is None else look_at(folder)
         yield {"role": role, **found}
+
+
+def known() -> list[dict[str, Any]]:
+    """The models that go by a name here, as ``look_at`` with their names."""
+    found = []
+    for model in KNOWN.values():
+        if model.present:
+            found.append({"name": model.name, **_look_at_gguf(model.path)})
+        else:
+            problem = f"not here: spec-tui model get {model.name} ({in_bytes(model.size)}, {model.licence})"
+            found.append({"name": model.name, "path": None, "problem": problem})
+    return found
+
+
+def of_other_programs() -> list[dict[str, Any]]:
+    """The GGUF files that LM Studio, Ollama and llama.cpp keep, as ``look_at`` with names for people."""
+    found = []
+    for program, folder, pattern in _OTHER_PROGRAMS:
+        home = Path(os.environ.get(*folder) if isinstance(folder, tuple) else folder).expanduser()
+        for file in sorted(home.glob(pattern)):
+            looked = _look_at_gguf(file) if _is_gguf(file) else None
+            if looked is not None:
+                found.append({"name": f"{program}: {file.name}", **looked})
+    return found
+
+
+def _is_gguf(file: Path) -> bool:
+    try:
+        if not file.is_file():
+            return False
+        with open(file, "rb") as stream:
+            return stream.read(len(gguf_file.MAGIC)) == gguf_file.MAGIC
+    except OSError:
+        return False
+
+
+def _look_at_gguf(file: Path) -> dict[str, Any]:
+    found = {"path": str(file), "problem": None, "type": None, "parameters": 0, "dtype": None}
+    try:
+        header = gguf_file.read(file)
+        counts = header.stored()
+        found |= {"type": header.architecture, "parameters": sum(counts.values())}
+        found["dtype"] = max(counts, key=counts.__getitem__, default=None)
+        gguf_config.config_of(header)
+    except OSError as error:
+        found["problem"] = error.strerror or str(error)
+    except ValueError as error:
+        found["problem"] = first_line(error)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

