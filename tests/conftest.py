@@ -16,6 +16,9 @@ import tempfile
 
 import pytest
 
+from engines.hub.known_models import KNOWN
+
+SMOLLM2 = KNOWN["smollm2"].path  # the user's own, which `make test` fetches
 # What is measured or built here is not put beside what the user's own runs measured and built.
 os.environ["SPEC_TUI_CACHE_DIR"] = tempfile.mkdtemp(prefix="spec-tui-tests-")
 os.environ["SPEC_TUI_DATA_DIR"] = tempfile.mkdtemp(prefix="spec-tui-tests-")
@@ -153,6 +156,16 @@ def sample():
     runtime = load(threads=min(2, os.cpu_count() or 1))
     stock("sample-texts", runtime)
     return runtime
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    """A real model on two threads, where it is on this machine."""
+    from engines import load
+
+    if not SMOLLM2.is_file():
+        pytest.skip("smollm2 is not on this machine: spec-tui model get smollm2 fetches it")
+    return load(str(SMOLLM2), threads=min(2, os.cpu_count() or 1))
 
 
 @pytest.fixture
