@@ -58,7 +58,7 @@ def bench_showcase(repeats: int) -> list[Row]:
     from engines.report.metrics import Metrics
     from spec_tui.learn.showcase_prompts import SHOWCASES
 
-    runtime = load()
+    runtime = load("sample")
     for name, points in (("t(n)", runtime.ready.price), ("draft model's t(n)", runtime.ready.draft_price)):
         print(f"{name}: " + "  ".join(f"{n}: {s * 1e3:.2f} ms" for n, s in points), file=sys.stderr)
     contenders = {
@@ -157,7 +157,7 @@ def bench_loop(repeats: int) -> list[Row]:
     from engines import Request, load
     from engines.report.events import Round
 
-    runtime, rows = load(), []
+    runtime, rows = load("sample"), []
     engines = ("autoregressive", "pld", "draft", "rest", "dresd", "rasd", "hybrid", "admg")
     for engine, options in [*((engine, {}) for engine in engines), ("draft", {"shape": "tree"})]:
         for temperature in (0.0, 0.8):

@@ -44,7 +44,7 @@ def read(folder: Path, rows: int) -> None:
     from engines.datastores.building.hidden_states import HiddenStates
     from engines.datastores.building.text_files import standard_library
 
-    runtime, corpus = load(), standard_library()
+    runtime, corpus = load("sample"), standard_library()
     reader, encoder = HiddenStates(runtime.target, runtime.identity, WINDOW), Encoder(runtime.tokenizer)
     order = np.random.default_rng(0).permutation(len(corpus.files))
     states, tokens, files, done, batch = None, np.zeros(rows, np.int32), np.zeros(rows, np.int32), 0, []

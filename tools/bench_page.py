@@ -20,7 +20,7 @@ FLAGS = ("--max-new-tokens", "100", "--format", "csv")
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "spec_tui", "bench", *FLAGS, *sys.argv[1:], "--out", folder]
+        command = [sys.executable, "-m", "spec_tui", "bench", "--model", "sample", *FLAGS, *sys.argv[1:], "--out", folder]
         try:
             done = subprocess.run(command, stdout=subprocess.DEVNULL)
         except KeyboardInterrupt:

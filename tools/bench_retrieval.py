@@ -69,7 +69,7 @@ def main() -> None:
         parser.error("sizes are auto and paper; repeats at least 1")
     from engines import load
 
-    runtime = load()
+    runtime = load("sample")
     library(runtime)
     for sizes in wanted:
         lanes, repeats = (AUTO, arguments.repeats) if sizes == "auto" else (PAPER, 1)

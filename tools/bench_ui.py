@@ -74,7 +74,7 @@ class PacedClient(FakeClient):
 async def measure(args: argparse.Namespace) -> None:
     client = PacedClient(args.rate, args.tokens + int(args.rate * (args.seconds + 3)))
     request = Request((), max_new_tokens=10**6)
-    app = SpecTui(client, LoadRequest(), initial_request_options=request)
+    app = SpecTui(client, LoadRequest("sample"), initial_request_options=request)
     app.driver_class = Sink
     task = asyncio.create_task(app.run_async(size=(args.width, args.height)))
     while app.session.phase != "ready":

@@ -73,7 +73,7 @@ def main() -> int:
         return 1
     from engines import load
 
-    build(load(), arguments.work)
+    build(load("sample"), arguments.work)
     return 0
 
 

@@ -73,7 +73,7 @@ def main(names: list[str]) -> int:
     from engines import load
 
     FOLDER.mkdir(exist_ok=True)
-    runtime = load()
+    runtime = load("sample")
     for name in names or TRACES:
         record(runtime, name, TRACES[name])
     return 0

@@ -25,7 +25,7 @@ _PATIENCE = 120.0  # seconds for loading and for the answer
 async def picture(path: Path, prompt: str, engine: str, options: dict, size: tuple[int, int], theme: str) -> None:
     """Ask, wait for the end of the answer, measure the baseline, export."""
     request = Request((), engine, options, max_new_tokens=160)
-    app = SpecTui(ProcessClient(), LoadRequest(), theme=theme, initial_request_options=request)
+    app = SpecTui(ProcessClient(), LoadRequest("sample"), theme=theme, initial_request_options=request)
     async with app.run_test(size=size) as pilot:
         session = app.session
         await until(pilot, lambda: session.ready is not None)

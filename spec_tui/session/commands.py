@@ -15,8 +15,8 @@ from engines.request import Request
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """Models to load: folders or hub ids; None takes the shipped ones. dtype and device "auto" or a name. The other
-    fields are those of ``engines.runtime.Runtime.load``."""
+    """Models to load, by the names that ``engines.hub.model_source.locate`` takes; None takes the default. dtype and
+    device "auto" or a name. The other fields are those of ``engines.runtime.Runtime.load``."""
 
     model: str | None = None
     draft_model: str | None = None

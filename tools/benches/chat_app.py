@@ -75,4 +75,4 @@ def cpu_of(pid: int) -> float:
 if __name__ == "__main__":
     from spec_tui.tui.app import SpecTui
 
-    SpecTui(Witness(int(sys.argv[1])), LoadRequest()).run()
+    SpecTui(Witness(int(sys.argv[1])), LoadRequest("sample")).run()

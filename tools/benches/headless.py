@@ -21,7 +21,7 @@ def load_alike(**wanted):
     from engines.model import tuning
 
     tuning.Cost.layout = property(lambda cost: LAYOUT if LAYOUT in cost.linears else min(cost.linears))
-    return load(**wanted)
+    return load(**{"model": "sample"} | wanted)
 
 
 def main() -> None:

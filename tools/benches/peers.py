@@ -48,7 +48,7 @@ def loaded(draft: bool):
     from engines import load
     from engines.bench import generate_runs as generate
 
-    runtime = load()
+    runtime = load("sample")
     print(f"{runtime.ready.threads} threads, {runtime.ready.backend}", file=sys.stderr, flush=True)
     return runtime, generate.Generator(*generate.load(runtime.ready, draft), runtime)
 
