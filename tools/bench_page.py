@@ -15,12 +15,12 @@ from pathlib import Path
 import pages
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-FLAGS = ("--max-new-tokens", "100", "--format", "csv")
+FLAGS = ("--model", "sample", "--max-new-tokens", "100", "--format", "csv")
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "spec_tui", "bench", "--model", "sample", *FLAGS, *sys.argv[1:], "--out", folder]
+        command = [sys.executable, "-m", "spec_tui", "bench", *FLAGS, *sys.argv[1:], "--out", folder]
         try:
             done = subprocess.run(command, stdout=subprocess.DEVNULL)
         except KeyboardInterrupt:

@@ -7,13 +7,12 @@ question, so that no row waits for the longest answer.
 import json
 import sys
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import DynamicCache
 
 from . import corpus
 from .loop import Interrupt
@@ -96,10 +95,9 @@ class SlotCache(DynamicCache):
 class Generator:
     """Answers questions with `rows` at a time."""
 
-    def __init__(self, folder: Path, rows: int, longest: int, longest_prompt: int, seed: int):
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
-        self.cache = SlotCache(self.model.config, rows, longest_prompt + longest + 1, torch.bfloat16)
+    def __init__(self, model, tokenizer, rows: int, longest: int, longest_prompt: int, seed: int):
+        self.tokenizer, self.model = tokenizer, model.eval()
+        self.cache = SlotCache(self.model.config, rows, longest_prompt + longest + 1, model.dtype)
         self.longest, self.longest_prompt = longest, longest_prompt
         self.random = torch.Generator().manual_seed(seed)
         self.rows: list[Answer | None] = [None] * rows
@@ -125,7 +123,7 @@ class Generator:
 
     def step(self) -> list[Answer]:
         """One token for every row; the answers that ended, whose rows are free again."""
-        inputs = {"position_ids": self.cache.positions[:, None], "attention_mask": self.cache.mask(torch.bfloat16)}
+        inputs = {"position_ids": self.cache.positions[:, None], "attention_mask": self.cache.mask(self.model.dtype)}
         logits = self.model(self.next, past_key_values=self.cache, **inputs).logits[:, -1]
         self.cache.positions += 1
         ended = self._free_ended()
@@ -201,14 +199,12 @@ def answer_all(asked: list[Question], generator: Generator, out: Path) -> bool:
     done = finished_prompts(out)
     waiting = [q for q in asked if q.prompt not in done][::-1]
     number = len(list(out.glob("[0-9]*.npz")))
-    finished, counts, start, last = [], Counter(), time.monotonic(), 0.0
+    finished, too_long, start, last = [], 0, time.monotonic(), 0.0
     with Interrupt() as interrupt:
         while (waiting or any(generator.rows)) and not interrupt.requested:
             for row, answer in enumerate(generator.rows):
                 while answer is None and waiting and not generator.begin(row, waiting.pop()):
-                    counts["too long"] += 1
-                    continue
-                answer = generator.rows[row]
+                    too_long += 1
             finished += generator.step()
             while len(finished) >= SHARD or (finished and not waiting and not any(generator.rows)):
                 save(finished[:SHARD], generator.tokenizer, generator.tokenizer.eos_token_id, out / f"{number:04}.npz")
@@ -216,4 +212,6 @@ def answer_all(asked: list[Question], generator: Generator, out: Path) -> bool:
             if (now := time.monotonic()) - last > 15:
                 last, rate = now, generator.tokens_made / (now - start)
                 print(f"answers: {number * SHARD} saved, {len(waiting)} left, {rate:.0f} tokens/s", file=sys.stderr)
+    if too_long:
+        print(f"answers: {too_long} questions were too long and left out", file=sys.stderr)
     return not interrupt.requested
