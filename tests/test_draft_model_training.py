@@ -16,10 +16,11 @@ from tests.sources.gguf_files import Tiny
 from tests.test_sample_models import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
-import train_draft_model  # noqa: E402
-from training import answers, foreign  # noqa: E402
+import train_draft_model
+from training import foreign
 
-QUESTIONS = [f"what is {word}?" for word in ("a cat", "the sea", "12 + 34", "an inn", "tin", "rain " * 40, "sun", "ice")]
+WORDS = ("a cat", "the sea", "12 + 34", "an inn", "tin", "rain " * 40, "sun", "ice")
+QUESTIONS = [f"what is {word}?" for word in WORDS]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,8 @@ def work(tmp_path_factory):
 
 def run(folder, *arguments) -> int:
     threads = torch.get_num_threads()
-    small = ["--rows", "3", "--longest", "12", "--longest-prompt", "60", "--steps", "4", "--hidden", "64", "--layers", "1"]
+    small = ["--rows", "3", "--longest", "12", "--longest-prompt", "60", "--steps", "4", "--hidden", "64"]
+    small += ["--layers", "1"]
     common = ["--target", folder / "target.gguf", "--data", folder / "data", "--work", folder / "work", "--mlp", "64"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["train_draft_model.py", *map(str, [*arguments, *common]), *small])
