@@ -103,6 +103,11 @@ def default_model() -> str:
     return next((model.name for model in KNOWN.values() if model.present), None) or shipped_target()
 
 
+def default_label() -> str:
+    """What ``default_model`` is called before it is loaded."""
+    return next((model.name for model in KNOWN.values() if model.present), "the sample model")
+
+
 def shipped_target() -> str:
     """The folder of the target that ships. Raises ModelUnavailable."""
     folder = sample_model("target")

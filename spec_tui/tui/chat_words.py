@@ -6,6 +6,7 @@ from engines.datastores.events import Built, DatastoreList, Refused
 from engines.errors import SpecError
 from engines.folders import model_label
 from engines.hub.download_progress import in_bytes
+from engines.hub.known_models import default_label
 from engines.laws import LAWS
 from engines.methods import find
 from engines.request import Request
@@ -38,7 +39,7 @@ def model(session: ChatSession) -> str:
     """What is loaded."""
     ready = session.ready
     if ready is None:
-        return one_line(session.load_request.model or "the sample model", 40)
+        return one_line(session.load_request.model or default_label(), 40)
     parameters = [count(ready.parameters)] if ready.parameters else []  # a trace does not say
     return one_line(" · ".join([model_label(ready.model), *parameters, ready.dtype, ready.device]), 60)
 
