@@ -26,6 +26,4 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
 
 
 def nothing(run: RunState, event: Round) -> str:
-    if event.retrieval is None:
-        return "there was no room for a draft"
     return f"none of the nearest hidden states in {stores(run)} goes on with the root"

@@ -21,8 +21,6 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
 
 
 def nothing(run: RunState, event: Round) -> str:
-    if event.retrieval is None:
-        return "there was no room for a draft"
     told = _scores(note_of(run.started, event))
     return "no source found anything" + (f" (scores: {told})" if told else "")
 

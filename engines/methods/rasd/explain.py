@@ -27,6 +27,4 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
 
 
 def nothing(run: RunState, event: Round) -> str:
-    if event.retrieval is None:
-        return "there was no room for a draft"
     return "neither the draft model nor the lookup gave anything"

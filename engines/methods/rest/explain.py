@@ -24,6 +24,4 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
 
 
 def nothing(run: RunState, event: Round) -> str:
-    if event.retrieval is None:
-        return "there was no room for a draft"
     return f"no end of the text, {option_range(run, 'n_min', 'n_max')}, occurs in {stores(run)}"

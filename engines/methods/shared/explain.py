@@ -56,6 +56,9 @@ def _why_not(run: RunState, event: Round, words: ModuleType | None) -> str:
         what = "no token of the draft model" if chosen.proposed is None else (
             f"none of the {chosen.proposed} nodes that were found")
         return f"{what} is expected to pay (budget auto)"
+    spec = known(started.engine) if started is not None else None
+    if event.retrieval is None and spec is not None and spec.retrieves(started.options):
+        return "there was no room for a draft"
     return (words.nothing if words is not None else nothing)(run, event)
 
 

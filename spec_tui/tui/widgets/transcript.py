@@ -6,7 +6,7 @@ Wrapped lines are kept as data, a finished strip is kept for each, and ``render_
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from rich.segment import Segment
@@ -358,49 +358,31 @@ class Transcript(HasActions, Inked, ScrollView, can_focus=True):
         elif y >= top + height:
             self.scroll_to(y=y - height + 2, animate=False)
 
-    def _last(self) -> tuple[int, int] | None:
-        for turn in range(len(self.blocks) - 1, -1, -1):
-            if count := len(self.blocks[turn].run.tokens):
-                return self._seen(turn, count - 1, -1)
-        return None
-
-    def _seen(self, turn: int, index: int, step: int) -> tuple[int, int] | None:
-        """The next token from here that has text, over the turns."""
-        while 0 <= turn < len(self.blocks):
-            tokens = self.blocks[turn].run.tokens
-            while 0 <= index < len(tokens):
-                if tokens[index].text:
-                    return turn, index
-                index += step
-            turn += step
-            index = 0 if step > 0 else (len(self.blocks[turn].run.tokens) - 1 if turn >= 0 else 0)
-        return None
+    def _places(self) -> list[tuple[int, int]]:
+        """Where the cursor can stand: the tokens that have text."""
+        return [(turn, index) for turn, block in enumerate(self.blocks)
+                for index, token in enumerate(block.run.tokens) if token.text]
 
     def action_move(self, step: int) -> None:
+        places = self._places()
         if self.cursor is None:
-            target = self._last()
-        else:
-            turn, index = self.cursor
-            target = self._seen(turn, index + step, step)
-            if target is None:
-                return
-        self.select(target)
+            self.select(places[-1] if places else None)
+            return
+        at = bisect_right(places, self.cursor) if step > 0 else bisect_left(places, self.cursor) - 1
+        if 0 <= at < len(places):
+            self.select(places[at])
 
     def action_round(self, step: int) -> None:
         if self.cursor is None:
-            self.select(self._last())
+            self.action_move(-1)
             return
         turn, index = self.cursor
         run = self.blocks[turn].run
         target = run.tokens[index].round + step
-        if 0 <= target < len(run.rounds):
-            index = run.starts[target]
-        elif target < 0:
-            index = 0
-        else:
-            return
-        if found := self._seen(turn, index, 1):
-            self.select(found)
+        if target < len(run.rounds):
+            places = self._places()
+            at = bisect_left(places, (turn, run.starts[target] if target >= 0 else 0))
+            self.select(places[min(at, len(places) - 1)])
 
     def action_line(self, step: int) -> None:
         """With a cursor, to the token above or below it; else scroll."""
@@ -426,8 +408,8 @@ class Transcript(HasActions, Inked, ScrollView, can_focus=True):
             self.following = True
             self.select(None)
             self.scroll_end(animate=False, immediate=True, x_axis=False, force=True)
-        elif self.blocks and (found := self._seen(0, 0, 1)):
-            self.select(found)
+        elif places := self._places():
+            self.select(places[0])
             self.scroll_home(animate=False)
 
     def action_inspect(self) -> None:
