@@ -11,13 +11,16 @@ from typing import Literal
 from engines import methods
 from engines.datastores.events import Building, DatastoreEvent, DatastoreList, Probed
 from engines.errors import SpecError
+from engines.folders import model_label
 from engines.report.events import Audited, Auditing, Failed, Finished, Layers, Loading, Prefilled, Ready, Started
 from engines.report.run_state import BaselineKey, RunState, first_difference, fold
 from engines.request import Request
 from engines.wire import Event
 from spec_tui.present.narration import question
+from spec_tui.present.text import one_line
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.session.datastore_jobs import DatastoreJobs
+from spec_tui.session.history import Entry, History, numbered
 from spec_tui.session.replay_client import ReplayClient, request_of
 from spec_tui.session.settings import ChatSettings
 
@@ -78,10 +81,18 @@ class ChatSession:
         restored: a prompt given back because its run could not answer it.
         queued: a prompt sent while the models load.
         stock: datastores being built, and what was asked of them.
+        store: where conversations are kept, None for nowhere; ``entry`` is this one, once something was answered, and
+            ``unsaved`` says why it could not be written; if it is ``forgotten``, it was deleted, and is not kept again.
     """
 
-    def __init__(self, client: EngineClient | ReplayClient, load: LoadRequest, settings: ChatSettings) -> None:
+    def __init__(
+        self, client: EngineClient | ReplayClient, load: LoadRequest, settings: ChatSettings,
+        store: History | None = None,
+    ) -> None:
         self.client, self.load_request, self.settings = client, load, settings
+        self.store, self.unsaved = store, ""
+        self.entry: Entry | None = None
+        self.forgotten = False
         self.phase: Phase = "loading"
         self.loading: Loading | None = None
         self.ready: Ready | None = None
@@ -238,8 +249,42 @@ class ChatSession:
             return self.still
         self.turns.clear()
         self.same_text.clear()
-        self.problem = None
+        self.problem, self.entry, self.forgotten = None, None, False
         return ""
+
+    def resume(self, entry: Entry) -> str:
+        """Go on with a conversation that was kept. Returns "" or why not; then this one stays."""
+        if self._busy:
+            return self.still
+        try:
+            runs = [run for run in entry.runs().values() if run.started is not None]
+        except SpecError as error:
+            return f"{error.message}: {error.hint}"
+        self.new()
+        self.entry = entry
+        self.turns += [Turn(question(run.started), request_of(run.started), run) for run in runs]
+        return ""
+
+    def forget(self, entry: Entry) -> None:
+        """Delete what was kept; where it is this conversation, it stays on the screen and is kept no more. Raises
+        UsageProblem where the disk refuses."""
+        entry.delete()
+        if self.entry is not None and self.entry.folder == entry.folder:
+            self.entry, self.forgotten = None, True
+
+    def _keep(self) -> None:
+        """Save the conversation."""
+        runs = numbered(turn.run for turn in self.turns if turn.kept)
+        if self.store is None or self.forgotten or not runs or not self.client.capabilities.ask:
+            return
+        try:
+            if self.entry is None:
+                model = model_label(self.ready.model) if self.ready is not None else ""
+                self.entry = self.store.begin("conversations", one_line(self.turns[0].prompt, 60), model)
+            self.entry.keep(runs)
+            self.unsaved = ""
+        except SpecError as error:
+            self.unsaved = f"{error.message}; {error.hint}"
 
     def rewind(self) -> None:
         """Play a recording from its beginning."""
@@ -262,6 +307,8 @@ class ChatSession:
         happened = {self._take(event) for event in self.client.events()}
         if not self.client.alive and self.phase != "dead":
             happened.add(self._died())
+        if happened & {"finished", "audited"}:
+            self._keep()
         return happened
 
     def _run(self, request: Request) -> None:

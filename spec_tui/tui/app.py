@@ -18,6 +18,7 @@ from engines.request import Request
 from spec_tui.present.styles import CONTRAST, DARK, DARK_TOKENS, LIGHT, LIGHT_TOKENS
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.client import EngineClient, LoadRequest
+from spec_tui.session.history import History
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.chat_actions import APPLICATION
@@ -46,6 +47,7 @@ class SpecTui(HasActions, App[int]):
         presenter: what steps through a run begins large, light and without chrome.
         step: the chat begins with the Step screen over it, on the first run of a recording.
         first: makes the screen to begin with, where it is not the chat; leaving it leaves the application.
+        store: where conversations and races are kept; None for nowhere.
     """
 
     TITLE = "spec-tui"
@@ -58,12 +60,12 @@ class SpecTui(HasActions, App[int]):
     def __init__(
         self, client: EngineClient, load: LoadRequest, *, theme: str | None = None,
         initial_request_options: Request | None = None, presenter: bool = False, step: bool = False,
-        first: Callable[[ChatSession], Screen] | None = None,
+        first: Callable[[ChatSession], Screen] | None = None, store: History | None = None,
     ) -> None:
         super().__init__()
         self._step, self._first = step, first
         self.client, self.presenter = client, presenter
-        self.session = ChatSession(client, load, ChatSettings.from_request(initial_request_options))
+        self.session = ChatSession(client, load, ChatSettings.from_request(initial_request_options), store)
         for ours in THEMES:
             self.register_theme(ours)
         self.theme = theme if theme in self.available_themes else "spec-dark"
@@ -131,7 +133,9 @@ def run_app(
     check_theme(theme)
     _take_any_byte()
     client = ProcessClient()
-    app = SpecTui(client, load, theme=theme, initial_request_options=initial_request_options, presenter=presenter)
+    app = SpecTui(
+        client, load, theme=theme, initial_request_options=initial_request_options, presenter=presenter,
+        store=History.of_user())
     try:
         app.run()
         return app.return_code or 0

@@ -33,6 +33,8 @@ CHAT = (
            help="Start a new conversation (press twice)", when=can("ask")),
     Action(id="chat.new", run="new", label="New", palette="New conversation", command="new",
            help="Start a new conversation", when=can("ask")),
+    Action(id="chat.history", run="history", keys="h", label="History", palette="Conversations", command="history",
+           help="Former conversations: continue, rename, delete", when=can("ask")),
     Action(id="chat.race", run="race", keys="r", label="Race", palette="Race", command="race",
            help="Engines side by side on one prompt", when=can("race")),
     Action(id="chat.price", run="price", keys="p,f10", label="Price", palette="Price of verification", command="price",

@@ -20,6 +20,7 @@ from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening, Turn
+from spec_tui.session.history import Entry
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import layers_view as layers
@@ -162,6 +163,9 @@ class ChatScreen(HasActions, Screen):
         while len(transcript.blocks) < len(session.turns):
             turn = session.turns[len(transcript.blocks)]
             transcript.begin(Block(turn.prompt, words.head(turn), turn.run))
+            if turn.run.finished is not None:  # of a conversation that was kept
+                transcript.update_run(turn.run, *words.foot(turn))
+                self._close(len(transcript.blocks) - 1)
         if session.turns and session.measuring is None and not transcript.blocks[-1].closed:
             turn = session.turns[-1]
             foot, bad = words.foot(turn)
@@ -183,7 +187,7 @@ class ChatScreen(HasActions, Screen):
         if text and not self.prompt.text.strip():
             self.prompt.put(text)
         if happened & {"dead", "failed", "broke", "finished"}:
-            self._message = ""
+            self._message = self.session.unsaved
         if "audited" in happened:
             self._close(self.session.audited)
             run = self.session.turns[self.session.audited].run
@@ -560,6 +564,26 @@ class ChatScreen(HasActions, Screen):
         self.say(message)
         self._draw_top()
         self._draw_numbers()
+
+    def action_history(self) -> None:
+        from spec_tui.tui.screens.history_list import HistoryScreen
+
+        if self.session.busy:
+            self.say(self.session.still)
+        else:
+            self.app.push_screen(
+                HistoryScreen(self.session.store, "conversations", self.session.forget), self._continue)
+
+    def _continue(self, entry: Entry | None) -> None:
+        if entry is None:
+            return
+        refused = self.session.resume(entry)
+        if not refused:
+            self.transcript.clear()
+            self._draw_text(set())
+            self.prompt.focus()
+        self.say(refused or f"continuing ‹{one_line(entry.title, 40)}›")
+        self.draw_all()
 
     def action_showcase(self) -> None:
         from spec_tui.tui.screens.showcase import ShowcaseScreen

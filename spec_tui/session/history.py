@@ -1,0 +1,176 @@
+"""What is kept of former sessions in the user's data folder: conversations and races, each a folder of traces, which
+``spec-tui replay`` opens, too. The environment variable ``SPEC_TUI_HISTORY=off`` keeps nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Literal
+
+from engines import folders
+from engines.errors import UsageProblem
+from engines.report.events import Started
+from engines.report.run_state import RunState, fold_all
+from engines.report.traces import written
+from engines.wire import from_json, read_trace
+from spec_tui.present.narration import question
+from spec_tui.present.text import one_line
+
+Kind = Literal["conversations", "races"]
+
+SETTING = "SPEC_TUI_HISTORY"
+_ABOUT = "entry.json"
+_MOST = 1 << 16  # bytes of ``entry.json`` that are read
+_LONGEST = 16 << 20  # bytes of a trace's first line that are read
+_OFF = "SPEC_TUI_HISTORY=off keeps nothing"
+
+
+@dataclass(slots=True)
+class Entry:
+    """A conversation or a race that is kept.
+
+    Attributes:
+        folder: holds a trace a run, in the order of their names.
+        title, about: what it is called; a line on it.
+        changed: when it was last written, in seconds of ``time.time``.
+        count: runs in it.
+    """
+
+    folder: Path
+    title: str
+    about: str = ""
+    changed: float = 0.0
+    count: int = 0
+    _kept: dict[str, RunState] = field(default_factory=dict)
+
+    def keep(self, runs: Mapping[str, RunState]) -> None:
+        """Write these runs, each under its name (``[A-Za-z0-9=.-]``), and remove all others. A run that is there
+        already is not written again. Raises UsageProblem where the disk refuses."""
+        try:
+            for name, run in runs.items():
+                if self._kept.get(name) is not run:
+                    _write(self.folder / f"{name}.jsonl", written(run.events))
+            for file in self._files():
+                if file.stem not in runs:
+                    file.unlink()
+        except OSError as error:
+            raise UsageProblem(f"this cannot be saved: {error.strerror}", _OFF) from None
+        self._kept = dict(runs)
+        self.changed, self.count = time.time(), len(runs)
+        self._describe()
+
+    def runs(self) -> dict[str, RunState]:
+        """Its runs by name, without those that cannot be read. Raises UsageProblem where none can."""
+        found = {}
+        for file in self._files():
+            try:
+                found[file.stem] = fold_all(read_trace(file).events)
+            except UsageProblem:
+                continue
+        if not found:
+            raise UsageProblem(f"nothing of {one_line(self.title, 40)!r} can be read", f"it lies in {self.folder}")
+        self._kept = found
+        return found
+
+    def questions(self, most: int) -> list[str]:
+        """What was asked in the first runs, as far as that can be read."""
+        found = []
+        for file in self._files()[:most]:
+            try:
+                with open(file, "rb") as lines:
+                    started = from_json(lines.readline(_LONGEST))
+            except (OSError, ValueError):
+                continue
+            if isinstance(started, Started):
+                found.append(question(started))
+        return found
+
+    def rename(self, title: str) -> None:
+        """Another title. Raises UsageProblem where the disk refuses."""
+        self.title = title.strip() or self.title
+        self._describe()
+
+    def delete(self) -> None:
+        """Remove it from the disk. Raises UsageProblem where the disk refuses."""
+        try:
+            shutil.rmtree(self.folder)
+        except OSError as error:
+            raise UsageProblem(f"it cannot be deleted: {error.strerror}", f"it lies in {self.folder}") from None
+
+    def _files(self) -> list[Path]:
+        return sorted(file for file in self.folder.glob("*.jsonl") if file.is_file())
+
+    def _describe(self) -> None:
+        words = {"title": self.title, "about": self.about, "changed": self.changed, "count": self.count}
+        try:
+            _write(self.folder / _ABOUT, json.dumps(words).encode())
+        except OSError as error:
+            raise UsageProblem(f"this cannot be saved: {error.strerror}", _OFF) from None
+
+
+class History:
+    """All entries below a folder, which need not exist."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def of_user(cls) -> History | None:
+        """The user's; None where it is turned off."""
+        off = os.environ.get(SETTING, "").strip().lower() in ("off", "0", "no", "false")
+        return None if off else cls(folders.data() / "history")
+
+    def entries(self, kind: Kind) -> list[Entry]:
+        """What is kept of this kind, the latest first."""
+        try:
+            found = [path for path in (self.folder / kind).iterdir() if path.is_dir() and not path.is_symlink()]
+        except OSError:
+            return []
+        return sorted(map(_read, found), key=lambda entry: -entry.changed)
+
+    def begin(self, kind: Kind, title: str, about: str = "", runs: Mapping[str, RunState] | None = None) -> Entry:
+        """A new entry with these runs. Raises UsageProblem where the disk refuses."""
+        try:
+            (self.folder / kind).mkdir(parents=True, exist_ok=True)
+            stamp = time.strftime("%Y-%m-%dT%H-%M-%S-")
+            folder = Path(mkdtemp(prefix=stamp, dir=self.folder / kind))  # for this user's eyes only
+        except OSError as error:
+            raise UsageProblem(f"this cannot be saved: {error.strerror}", _OFF) from None
+        entry = Entry(folder, title.strip() or "untitled", about)
+        entry.keep(runs or {})
+        return entry
+
+
+def numbered(runs: Iterable[RunState]) -> dict[str, RunState]:
+    """Runs under names that keep their order."""
+    return {f"{number:04d}": run for number, run in enumerate(runs, 1)}
+
+
+def _read(folder: Path) -> Entry:
+    """The entry in a folder, as far as its description can be read."""
+    entry = Entry(folder, folder.name, changed=folder.stat().st_mtime)
+    try:
+        with open(os.open(folder / _ABOUT, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+            words = json.loads(file.read(_MOST))
+        entry.title, entry.about = str(words["title"]), str(words["about"])
+        entry.changed, entry.count = float(words["changed"]), int(words["count"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        pass
+    return entry
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Write a file whole or not at all. Raises OSError."""
+    part = file.with_suffix(".part")
+    try:
+        part.write_bytes(content)
+        os.replace(part, file)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,110 @@
+"""What is kept of former sessions: it comes back as it was, whatever lies in the folder."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from engines.errors import UsageProblem
+from engines.report.run_state import fold_all
+from engines.request import Request
+from engines.wire import read_trace
+from spec_tui.session.history import SETTING, History, numbered
+from tests.tui.fakes import script
+
+
+def run_of(prompt: str, text: str = "an answer"):
+    return fold_all(script(Request((("user", prompt),), engine="draft"), text))
+
+
+@pytest.fixture
+def history(tmp_path) -> History:
+    return History(tmp_path / "history")
+
+
+def test_runs_come_back_in_order_with_their_tokens(history):
+    runs = [run_of(f"question {n}") for n in range(12)]
+    history.begin("conversations", "twelve", "a model", numbered(runs))
+    (entry,) = history.entries("conversations")
+    assert (entry.title, entry.about, entry.count) == ("twelve", "a model", 12)
+    assert [run.text for run in entry.runs().values()] == [run.text for run in runs]
+    assert list(entry.runs().values())[3].tokens == runs[3].tokens
+    assert entry.questions(2) == ["question 0", "question 1"]
+    assert not history.entries("races")
+
+
+def test_each_file_is_a_trace(history):
+    entry = history.begin("races", "a race", runs=numbered([run_of("x")]))
+    (file,) = entry.folder.glob("*.jsonl")
+    assert read_trace(file).complete
+    assert entry.folder.stat().st_mode & 0o077 == 0, "other users do not read conversations"
+
+
+def test_only_what_changed_is_written_and_what_is_gone_is_removed(history):
+    first, second = run_of("one"), run_of("two")
+    entry = history.begin("conversations", "t", runs=numbered([first, second]))
+    (entry.folder / "0001.jsonl").write_text("as it was")
+    entry.keep(numbered([first]))
+    assert (entry.folder / "0001.jsonl").read_text() == "as it was"
+    assert not (entry.folder / "0002.jsonl").exists()
+    entry.keep(numbered([second]))
+    assert read_trace(entry.folder / "0001.jsonl").events[0].conversation == (("user", "two"),)
+
+
+def test_renamed_and_deleted(history):
+    entry = history.begin("conversations", "old", runs=numbered([run_of("x")]))
+    entry.rename("  new \x1b[1m ")
+    entry.rename("  ")
+    (found,) = history.entries("conversations")
+    assert found.title == "new \x1b[1m"
+    found.delete()
+    assert history.entries("conversations") == [] and not entry.folder.exists()
+    with pytest.raises(UsageProblem, match="cannot be deleted"):
+        found.delete()
+
+
+@pytest.mark.parametrize("words", [
+    b"", b"{}", b"[]", b"\xff\xfe", b'{"title": 3, "about": null, "changed": "x", "count": 1}', b"[" * 60_000,
+    b'{"title": "t", "about": "", "changed": 1e999, "count": 1}',
+])
+def test_a_damaged_description_hides_nothing(history, words):
+    entry = history.begin("conversations", "title", runs=numbered([run_of("x")]))
+    (entry.folder / "entry.json").write_bytes(words)
+    (found,) = history.entries("conversations")
+    assert found.title and len(found.runs()) == 1
+
+
+def test_a_fifo_does_not_hang_and_a_link_is_not_followed(history, tmp_path):
+    entry = history.begin("conversations", "title", runs=numbered([run_of("x")]))
+    (entry.folder / "entry.json").unlink()
+    os.mkfifo(entry.folder / "entry.json")
+    os.mkfifo(entry.folder / "0002.jsonl")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (history.folder / "conversations" / "link").symlink_to(elsewhere)
+    (found,) = history.entries("conversations")
+    assert len(found.runs()) == 1 and found.questions(9) == ["x"]
+
+
+def test_runs_that_cannot_be_read_are_left_out(history):
+    entry = history.begin("conversations", "t", runs=numbered([run_of("one"), run_of("two")]))
+    (entry.folder / "0001.jsonl").write_text("not a trace")
+    assert list(entry.runs()) == ["0002"]
+    (entry.folder / "0002.jsonl").unlink()
+    with pytest.raises(UsageProblem, match="nothing of 't' can be read"):
+        entry.runs()
+
+
+def test_a_disk_that_refuses_is_a_sentence(history):
+    history.folder.parent.mkdir(exist_ok=True)
+    history.folder.write_text("a file where the folder should be")
+    with pytest.raises(UsageProblem, match="cannot be saved"):
+        history.begin("conversations", "t")
+    assert history.entries("conversations") == []
+
+
+@pytest.mark.parametrize(("value", "kept"), [("off", False), ("0", False), (" No ", False), ("on", True), ("", True)])
+def test_one_setting_turns_it_off(monkeypatch, value, kept):
+    monkeypatch.setenv(SETTING, value)
+    assert (History.of_user() is not None) is kept

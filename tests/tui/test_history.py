@@ -1,0 +1,100 @@
+"""Conversations that are kept: saved by themselves, continued, renamed, deleted."""
+
+from __future__ import annotations
+
+import pytest
+
+from spec_tui.session.history import History
+from spec_tui.tui.screens.chat import ChatScreen
+from spec_tui.tui.screens.history_list import HistoryScreen, when
+
+
+@pytest.fixture
+def store(tmp_path) -> History:
+    return History(tmp_path)
+
+
+async def test_an_answer_is_saved_and_goes_on_in_another_session(session, store):
+    async with session(store=store) as s:
+        await s.ask("one")
+        await s.ask("two")
+        (entry,) = store.entries("conversations")
+        assert entry.title == "one" and entry.count == 2
+        said = s.chat.session.turns[1].run.text
+        await s.ask("/new", feed=0)
+        await s.ask("three")
+        assert {entry.title for entry in store.entries("conversations")} == {"one", "three"}
+    async with session(store=store) as s:
+        await s.ask("/history", feed=0)
+        assert isinstance(s.app.screen, HistoryScreen)
+        await s.pilot.press("down", "enter")
+        await s.settle()
+        assert isinstance(s.app.screen, ChatScreen) and "continuing ‹one›" in s.status
+        assert "one" in s.shown and "two" in s.shown and said.splitlines()[0] in s.shown
+        await s.ask("four")
+        asked = [text for role, text in s.client.requests[-1].conversation if role == "user"]
+        assert asked == ["one", "two", "four"]
+    entries = {entry.title: entry.count for entry in store.entries("conversations")}
+    assert entries == {"one": 3, "three": 1}
+
+
+async def test_a_restored_turn_can_be_inspected_and_stepped_through(session, store):
+    async with session(store=store) as s:
+        await s.ask("one")
+    async with session(store=store) as s:
+        await s.ask("/history", feed=0)
+        await s.pilot.press("enter")
+        await s.settle()
+        await s.pilot.press("escape", "left", "enter")
+        assert type(s.app.screen).__name__ == "Inspector"
+        await s.pilot.press("escape", "full_stop")
+        await s.settle()
+        assert type(s.app.screen).__name__ == "StepScreen" and s.app.screen.player.rounds > 1
+
+
+async def test_asking_again_replaces_what_was_kept(session, store):
+    async with session(store=store) as s:
+        await s.ask("one")
+        await s.pilot.press("ctrl+r")
+        s.client.feed()
+        await s.settle()
+        (entry,) = store.entries("conversations")
+        assert entry.count == 1 and len(list(entry.folder.glob("*.jsonl"))) == 1
+
+
+async def test_rename_and_delete_by_keys(session, store):
+    async with session(store=store) as s:
+        await s.ask("one")
+        await s.ask("/history", feed=0)
+        await s.pilot.press("r", *(["backspace"] * 3), "n", "e", "w", "enter")
+        assert store.entries("conversations")[0].title == "new"
+        await s.pilot.press("r", "x", "escape", "d")
+        assert store.entries("conversations")[0].title == "new"
+        await s.pilot.press("d")
+        assert store.entries("conversations") == [] and isinstance(s.app.screen, HistoryScreen)
+        await s.pilot.press("d", "r", "enter", "escape")
+        await s.ask("two")
+        assert store.entries("conversations") == [], "a conversation that was deleted does not come back"
+        await s.ask("/new", feed=0)
+        await s.ask("three")
+        assert [entry.title for entry in store.entries("conversations")] == ["three"]
+
+
+async def test_nothing_is_kept_where_that_is_turned_off(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.ask("/history", feed=0)
+        assert "SPEC_TUI_HISTORY" in str(s.app.screen.query_one("#said").content)
+        await s.pilot.press("d", "r", "enter", "escape")
+        assert isinstance(s.app.screen, ChatScreen)
+
+
+async def test_a_disk_that_refuses_is_said_and_the_answer_stays(session, tmp_path):
+    (tmp_path / "file").write_text("")
+    async with session(store=History(tmp_path / "file" / "history")) as s:
+        await s.ask("one")
+        assert "cannot be saved" in s.status + s.notice and s.chat.session.turns
+
+
+def test_times_that_cannot_be_are_unknown():
+    assert when(float("inf")) == when(float("nan")) == when(1e30) == "unknown"
