@@ -19,6 +19,19 @@ INKED_BLANKS = frozenset(
     {"by-prompt", "corrected", "bonus", "by-output", "by-target", "unsure", "guess", "ghost", "lossy"}
 )
 
+ACCEPTED, REJECTED, UNJUDGED, ROOT, CHOSEN, PRUNED = "●✗○◌◐✂"
+PRESENT, ABSENT = "■□"
+HERE, BOOKMARK = "◆▼"
+GLYPHS = {
+    ACCEPTED: "a drafted token that was accepted", REJECTED: "rejected; elsewhere failed, or not so",
+    UNJUDGED: "a drafted token that is not judged", ROOT: "the token from which a draft tree grows",
+    CHOSEN: "what the target chose instead of the draft", PRUNED: "retrieved, but cut from the tree",
+    PRESENT: "there: a sublayer that runs, a row that is kept", ABSENT: "not there: left out, or forgotten",
+    HERE: "where you are", BOOKMARK: "a bookmark", "✓": "checked, and right", "≈": "equal within rounding or noise",
+    "≠": "different, as it may be", "▶": "playing", "‖": "held", "▸": "the token that was chosen",
+}
+"""What each mark means; no mark means two things."""
+
 LETTERS = {"draft": "D", "retrieval": "R", "prompt": "P", "output": "O", "target": "T"}
 SOURCES = {
     "draft": "draft model", "retrieval": "datastore", "prompt": "prompt", "output": "answer so far", "target": "target",

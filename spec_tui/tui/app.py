@@ -91,6 +91,13 @@ class SpecTui(HasActions, App[int]):
         if not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen())
 
+    def action_glossary(self) -> None:
+        """What the words and symbols mean."""
+        from spec_tui.tui.screens.glossary import GlossaryScreen
+
+        if not isinstance(self.screen, GlossaryScreen):
+            self.push_screen(GlossaryScreen())
+
     def action_help_quit(self) -> None:
         """ctrl+c with nothing selected."""
         if isinstance(self.screen, ChatScreen):

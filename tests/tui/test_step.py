@@ -145,7 +145,7 @@ async def test_bookmarks_the_number_of_a_round_and_a_click_on_the_timeline(sessi
         await s.pilot.press("enter")
         assert screen.player.place.round == 9
         await s.pilot.press("n")
-        assert screen.player.place.round == 2 and "◆ 2" in shown(screen)
+        assert screen.player.place.round == 2 and "▼ 2" in shown(screen)
         await s.pilot.press("g", "4", "escape")
         assert screen.player.place.round == 2 and s.app.screen is screen
         await s.pilot.click(Timeline, offset=(5, 2))

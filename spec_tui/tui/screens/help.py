@@ -25,7 +25,7 @@ MARKS = (
 )
 GLYPHS = "● accepted   ✗ rejected   ◐ what the target chose   ◌ where the tree grows from   ✂ retrieved, but pruned"
 LAYERS = ("■ drafts run it   ▣ one of the last n   left out: c cosine, i interval, b both, s search   "
-          "next: □ runs, C goes")
+          "next: + runs, C goes")
 LETTERS = "D draft model   P copied from the prompt   O copied from the answer   R datastore   T target   DR both"
 NUMBERS = (
     ("M", "tokens a target forward gives on average; autoregressive decoding is exactly 1"),

@@ -51,7 +51,7 @@ class HistoryScreen(SpecModal[Entry]):
             with Horizontal(id="pair"):
                 yield OptionList(*map(_option, self.entries), id="entries")
                 yield Static("", id="about", markup=False)
-            yield Input(id="title", max_length=200)
+            yield Input(id="title", max_length=200, select_on_focus=False)
             yield Static(self._state(), id="said", markup=False)
 
     def _state(self) -> str:

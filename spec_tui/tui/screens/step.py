@@ -206,7 +206,7 @@ class StepScreen(HasActions, Backdrop):
     def _draw_top(self) -> None:
         player = self.player
         here = "prefill" if not player.place.round else f"round {player.place.round} of {player.rounds}"
-        playing = "▶" if player.clock.playing else "▮▮"
+        playing = "▶" if player.clock.playing else "‖"
         right = f"{here} · {playing} {speed_words(player.clock.speed)} · {'deeper' if player.deep else 'student'} "
         started = player.run.started
         engine = f"  {started.engine}" if started is not None else ""

@@ -11,6 +11,7 @@ from textwrap import wrap
 from engines.methods import drafts_itself, known, with_rules
 from engines.methods.shared.payoff import Payoff
 from engines.report.events import Layers
+from spec_tui.present.token_styles import PRESENT
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.layers_view import LayersView
 from spec_tui.tui.price_words import style_of
@@ -22,7 +23,7 @@ LABEL = 7  # columns before the cells
 WIDEST = 8  # columns of a cell
 TALLEST = 16  # rows of a plot
 NUMBERS = 4  # columns of a cell from which on its cosine stands below it
-RUNS, STAYS, AGAIN = "■", "▣", "□"
+RUNS, STAYS, AGAIN = PRESENT, "▣", "+"
 RULES = {"cosine": "c", "interval": "i", "both": "b", "search": "s"}
 _INKS = {"cosine": "accent", "interval": "strong", "both": "warn", "search": "accent"}
 _KEY = {
@@ -37,7 +38,7 @@ class LayersPanel(HasActions, StripPanel, can_focus=True):
     """Draws a ``LayersView``; its keys move the rules of the next answer."""
 
     HELP = ("One cell a sublayer: ■ drafting runs it, ▣ one of the last n, which stay; left out: c for its cosine, i "
-            "as one of every m-th, b for both, s by a search. The next answer: □ will run it, capitals leave it out.")
+            "as one of every m-th, b for both, s by a search. The next answer: + will run it, capitals leave it out.")
     ACTIONS = (
         Action(id="layers.alpha-less", run="screen.rule('alpha', -1)", keys="left", label="α",
                help="Lower the threshold α: the next answer drafts with fewer attention sublayers"),

@@ -12,6 +12,7 @@ from engines.laws import trying
 from engines.report.events import Choice, Emitted, Round
 from engines.report.run_state import RunState
 from engines.report.wording import counted, prompt_length, rows_before, seconds_of
+from spec_tui.present import token_styles as marks
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.nodes import TreeNode, nodes_of, order, root_of
 from spec_tui.present.step.phases import Phase, StepPosition, emits, event_of, mask, phases_of, title_of, written
@@ -26,7 +27,8 @@ from spec_tui.tui.widgets.wrap import Tok, cells, wrapped
 
 BLANK: Row = [("", "text")]
 _WIDE = 72  # columns from which on there is room for long labels
-_FATES = {"accepted": ("✓", "accepted"), "rejected": ("✗", "ghost"), "unreached": ("·", "muted")}
+_FATES = {"accepted": (marks.ACCEPTED, "accepted"), "rejected": (marks.REJECTED, "ghost"),
+          "unreached": (marks.UNJUDGED, "muted")}
 _TEXT_ROWS = ((26, 12), (16, 5), (0, 2))  # from so many rows on, rows of the text above what happens
 
 
@@ -201,8 +203,9 @@ class Timeline(StepPanel):
             now = here - first
             rows.append([(line[:now], "bar"), (line[now : now + 1], "accent"), (line[now + 1 :], "muted")]
                         if now >= 0 else [(line, "muted")])
-        marks = "".join("▲" if n == here else "◆" if n in player.bookmarks else " " for n in range(first, last + 1))
-        rows.append([(marks, "accent")])
+        row = "".join(marks.HERE if n == here else marks.BOOKMARK if n in player.bookmarks else " "
+                      for n in range(first, last + 1))
+        rows.append([(row, "accent")])
         rows.append(self._foot(player, width))
         return rows
 
@@ -223,8 +226,8 @@ class Timeline(StepPanel):
         else:
             words = (f"round {player.place.round}: drafted {len(event.draft.tokens)}, accepted {len(event.path)}, "
                      f"gained {len(event.emitted)}")
-        marks = ", ".join(str(n) for n in player.bookmarks)
-        return [(words, "text"), (f"   bookmarks ◆ {marks}" if marks else "   b sets a bookmark", "muted")]
+        kept = ", ".join(str(n) for n in player.bookmarks)
+        return [(words, "text"), (f"   bookmarks {marks.BOOKMARK} {kept}" if kept else "   b sets a bookmark", "muted")]
 
     def on_click(self, event: Click) -> None:
         if self.player is not None:
@@ -358,10 +361,11 @@ def _distribution(own: Emitted, style: str, width: int) -> list[Row]:
 
 def _keep(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     kept, nodes = {-1, *event.path}, [-1, *range(len(event.draft.tokens))]
-    marks: Row = [("■", "accepted") if node in kept else ("×", "ghost") for node in nodes[: width - 12]]
+    signs: Row = [(marks.PRESENT, "accepted") if node in kept else (marks.ABSENT, "ghost")
+                  for node in nodes[: width - 12]]
     forgotten = len(nodes) - len(kept)
     rows: list[Row] = [
-        named("before", f"{rows_before(run, place.round)} KV rows"), [*named("new rows", ""), *marks],
+        named("before", f"{rows_before(run, place.round)} KV rows"), [*named("new rows", ""), *signs],
         named("after", f"{event.cache_length} KV rows: {len(kept)} kept, {forgotten} forgotten"),
     ]
     total, gained = seconds_of(event), len(event.emitted)
@@ -396,8 +400,9 @@ def _layers(run: RunState, width: int) -> list[Row]:
         return []
     rows: list[Row] = [BLANK]
     for name, rules in (("attention", layers.attention), ("MLP", layers.mlp)):
-        marks = [("□", "ghost") if rule else ("■", "accepted") for rule in rules[: max(1, width - 24)]]
-        rows.append([*named(name, ""), *marks, (f"  {sum(map(bool, rules))} left out", "muted")])
+        signs = [(marks.ABSENT, "ghost") if rule else (marks.PRESENT, "accepted")
+                 for rule in rules[: max(1, width - 24)]]
+        rows.append([*named(name, ""), *signs, (f"  {sum(map(bool, rules))} left out", "muted")])
     return rows
 
 
@@ -429,7 +434,7 @@ def _left_out(event: Round, shown: int, width: int) -> list[Row]:
 def _label(node: TreeNode, width: int, style: str, mark: str = "") -> Row:
     """A node below its depth, or the root, in so many columns."""
     if node.index < 0:
-        return [(fit(f"◌ {visible(node.piece)}", width), "strong")]
+        return [(fit(f"{marks.ROOT} {visible(node.piece)}", width), "strong")]
     indent = " " * (min(node.depth - 1, 6) + bool(mark))
     room = width - len(indent) - cells(mark)
     word = fit(visible(node.piece), room).rstrip()

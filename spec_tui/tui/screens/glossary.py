@@ -1,0 +1,80 @@
+"""The words and symbols that the screens use, each in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Input, Static
+
+from spec_tui.learn.lesson import terms
+from spec_tui.present.text import one_line
+from spec_tui.present.token_styles import GLYPHS
+from spec_tui.tui.actions import Action
+from spec_tui.tui.screens.help import row
+from spec_tui.tui.screens.modal import Box, SpecModal
+
+SYMBOLS = {
+    "M": "Tokens per verify step: what a forward pass of the target gives on average; without drafts exactly one.",
+    "t(n)": "Cost of a pass over n tokens, measured when the model is loaded.",
+    "p": "The probability that the target gives to a token.",
+    "q": "The probability that the draft gives to it.",
+    "×": "Times as fast as writing without drafts, measured in this session with the same prompt and settings.",
+    "TTFT": "Time to the first token: what the prefill takes.",
+    "α": "The cosine from which on a sublayer is left out.",
+    "γ": "The probability below which a drafter stops.",
+}
+
+
+class GlossaryScreen(SpecModal[None]):
+    """A list that what is typed narrows down."""
+
+    CSS_PATH: ClassVar = ["modal.tcss", "glossary.tcss"]
+    ACTIONS = (
+        Action(id="glossary.down", run="scroll(1)", anywhere="down,pagedown", label="Down", help="Further down"),
+        Action(id="glossary.up", run="scroll(-1)", anywhere="up,pageup", label="Up", help="Further up"),
+    )
+
+    def compose(self) -> ComposeResult:
+        with Box("glossary", "type to search · ↑ ↓ scroll · esc closes"):
+            yield Input(placeholder="a word or a symbol", id="wanted", max_length=60)
+            with VerticalScroll(id="scroll", can_focus=False):
+                yield Static("", id="text", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._lay_out)
+
+    def on_input_changed(self) -> None:
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        text, wanted = self.query_one("#text", Static), self.query_one(Input).value
+        text.update(glossary_text(wanted, text.size.width or 90))
+        self.query_one("#scroll").scroll_home(animate=False)
+
+    def action_scroll(self, step: int) -> None:
+        scroll = self.query_one("#scroll")
+        scroll.scroll_relative(y=step * max(1, scroll.size.height - 2), animate=False)
+
+
+def found(wanted: str) -> Mapping[str, str]:
+    """The words and symbols of the glossary in which this occurs, those first whose name begins with it."""
+    wanted = wanted.strip().lower()
+    known = {**SYMBOLS, **{sign: f"On the screen: {words}." for sign, words in GLYPHS.items()}, **terms()}
+    names = [name for name, words in known.items() if wanted in f"{name} {words}".lower()]
+    return {name: known[name] for name in sorted(names, key=lambda name: not name.lower().startswith(wanted))}
+
+
+def glossary_text(wanted: str, width: int) -> Content:
+    """The entries that are wanted, wrapped to a width."""
+    entries = found(wanted)
+    if not entries:
+        return Content(f"Nothing here is called ‹{one_line(wanted, 40)}›. docs/glossary.md says more.")
+    return Content("\n").join(map(partial(row, total=width), entries, entries.values()))

@@ -1,0 +1,49 @@
+"""The glossary: one key from everywhere; every mark has one meaning."""
+
+from __future__ import annotations
+
+from spec_tui.present import token_styles
+from spec_tui.present.token_styles import GLYPHS
+from spec_tui.tui.screens.glossary import SYMBOLS, GlossaryScreen, found
+
+
+def shown(screen: GlossaryScreen) -> str:
+    return str(screen.query_one("#text").content)
+
+
+async def test_one_key_opens_it_on_every_screen_and_typing_searches(session):
+    async with session() as s:
+        await s.ask("one")
+        for opened in ((), ("f1",), ("escape", "full_stop"), ("escape", "r"), ("escape", "p")):
+            await s.pilot.press(*opened)
+            await s.pilot.pause()
+            below = s.app.screen
+            await s.pilot.press("ctrl+g")
+            await s.pilot.pause()
+            assert isinstance(s.app.screen, GlossaryScreen)
+            await s.pilot.press(*"kv c")
+            await s.pilot.pause()
+            assert "KV cache" in shown(s.app.screen) and "sublayer" not in shown(s.app.screen)
+            await s.pilot.press("ctrl+g", "escape")
+            assert s.app.screen is below
+
+
+async def test_the_command_opens_it_and_what_is_not_there_is_said(session):
+    async with session(size=(80, 24)) as s:
+        await s.ask("/glossary", feed=0)
+        await s.pilot.press(*"xyzzy")
+        await s.pilot.pause()
+        assert "Nothing here is called ‹xyzzy›" in shown(s.app.screen)
+
+
+def test_words_symbols_and_marks_are_found_by_name_first():
+    assert next(iter(found("m"))) == "M" and "mean generated length" in found("m")
+    assert set(GLYPHS) | set(SYMBOLS) <= set(found(""))
+    assert next(iter(found(" T(N) "))) == "t(n)"
+
+
+def test_no_mark_means_two_things():
+    named = [value for name, value in vars(token_styles).items() if name.isupper() and isinstance(value, str)]
+    signs = [value for value in named if len(value) == 1]
+    assert len(signs) == len(set(signs)) > 9 and set(signs) <= set(GLYPHS)
+    assert len(set(GLYPHS.values())) == len(GLYPHS)
