@@ -580,7 +580,7 @@ class ChatScreen(HasActions, Screen):
         refused = self.session.resume(entry)
         if not refused:
             self.transcript.clear()
-            self._draw_text(set())
+            self._draw_text()
             self.prompt.focus()
         self.say(refused or f"continuing ‹{one_line(entry.title, 40)}›")
         self.draw_all()
