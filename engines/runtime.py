@@ -162,7 +162,7 @@ class Runtime:
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
         remarks = (remark,) if (remark := drafter.remark()) else ()
         start = len(prompt) - bool(begun)
-        limit, clipped = self._room(start, request.max_new_tokens, len(request.conversation))
+        limit, clipped = self._room(start, request)
         notes = warnings + clipped + remarks + ((self.target.note,) if self.target.note else ())
         yield self._started(request, spec, options, law.lossless, prompt[:start], notes, drafter.datastores)
         stop = Stop(self.end_tokens, limit)
@@ -272,18 +272,22 @@ class Runtime:
             del self._acceptance[next(iter(self._acceptance))]
         return Budget(price, known, timed=True), draft_price
 
-    def _room(self, prompt: int, wanted: int, turns: int) -> tuple[int, tuple[str, ...]]:
-        """How many tokens the answer may have inside the context. Raises UsageProblem where there is none."""
-        limit = self.target.context_limit
-        if prompt >= limit and turns > 1:
-            raise UsageProblem(
-                f"the conversation with this prompt has {prompt} tokens, the model's context holds {limit}",
-                "start a new conversation (in the application: /new)",
-            )
+    def _room(self, prompt: int, request: Request) -> tuple[int, tuple[str, ...]]:
+        """How many tokens the answer may have inside the context. Raises UsageProblem where there is none, and says
+        whether a new conversation would help."""
+        limit, wanted = self.target.context_limit, request.max_new_tokens
         if prompt >= limit:
+            system = tuple(turn for turn in request.conversation[:-1] if turn[0] == "system")
+            short = replace(request, conversation=(*system, request.conversation[-1]), continued=())
+            alone = len(encode(self.tokenizer, short, self.target.vocab_size)[0])
+            if alone < limit:
+                raise UsageProblem(
+                    f"the conversation with this prompt has {prompt} tokens, the model's context holds {limit}",
+                    f"start a new conversation (in the application: /new): the prompt alone has {alone} tokens",
+                )
             raise UsageProblem(
-                f"the prompt has {prompt} tokens, the model's context holds {limit}",
-                f"shorten it to at most {limit - 1} tokens",
+                f"the prompt has {alone} tokens, the model's context holds {limit}",
+                f"shorten it to at most {limit - 1} tokens, or take a model with a longer context",
             )
         room = min(wanted, limit - prompt)
         if room == wanted:

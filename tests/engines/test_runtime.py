@@ -150,6 +150,13 @@ def test_a_full_conversation_is_told_from_a_long_prompt(tiny):
     assert "new conversation" in caught.value.hint
 
 
+def test_a_new_conversation_is_not_offered_where_it_cannot_help(tiny):
+    for before in ((), (("system", "be brief"),), (("user", "a"), ("assistant", "b"))):
+        with pytest.raises(UsageProblem, match="^the prompt has") as caught:
+            ask(tiny, *before, ("user", "x" * 2000))
+        assert "shorten it to at most 255 tokens" in caught.value.hint and "/new" not in caught.value.hint
+
+
 def test_an_answer_ends_where_the_context_ends(tiny):
     for engine in ("autoregressive", "pld", "draft"):
         events = ask(tiny, ("user", "x" * 200), engine=engine, new=1000)
