@@ -164,11 +164,11 @@ def _trials(event: Round) -> dict[str, Fact | None]:
     if trials := most_thrown(event):
         first, last = trials[0], trials[-1]
         facts |= {"throws": len(trials), "thrown": quoted(event.draft.pieces[first.node]),
-                  "thrown_p": first.target_prob, "thrown_dice": first.dice,
-                  "then": quoted(event.draft.pieces[last.node]), "then_p": last.target_prob, "then_dice": last.dice}
+                  "thrown_p": first.target_prob, "thrown_draw": first.dice,
+                  "then": quoted(event.draft.pieces[last.node]), "then_p": last.target_prob, "then_draw": last.dice}
     if (near := closest(event)) is not None:
         facts |= {"close": quoted(event.draft.pieces[near.node]), "close_p": near.target_prob,
-                  "close_q": near.draft_prob, "close_bound": ratio(near), "close_dice": near.dice,
+                  "close_q": near.draft_prob, "close_bound": ratio(near), "close_draw": near.dice,
                   "close_kept": int(near.accepted)}
     return facts
 
@@ -223,7 +223,7 @@ def _several(run: RunState, event: Round) -> float | None:
 
 def _close(run: RunState, event: Round) -> float | None:
     found = closest(event)
-    if found is None or event is event_of(run, pick(run, "several dice") or 0):
+    if found is None or event is event_of(run, pick(run, "several draws") or 0):
         return None
     return -abs(ratio(found) - found.dice)
 
@@ -248,6 +248,6 @@ PICKS: dict[str, Score] = {
     "longest match": lambda run, event: event.retrieval.match if event.retrieval and event.draft.tokens else None,
     "pruned": lambda run, event: sum(n for _, n in event.retrieval.pruned) or None if event.retrieval else None,
     "fused": lambda run, event: sum(origin >= 0 for origin in event.draft.also) or None,
-    "several dice": _several,
-    "close dice": _close,
+    "several draws": _several,
+    "close draw": _close,
 }

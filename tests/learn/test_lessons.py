@@ -129,7 +129,7 @@ def test_picks_find_the_round_and_say_where_there_is_none():
     sizes = [len(event.path) for event in run.rounds]
     assert picks.pick(run, "most accepted") == 1 + sizes.index(max(sizes))
     assert picks.pick(run, "prefill") == 0 and picks.pick(run, "last") == len(run.rounds)
-    assert picks.pick(run, "pruned") is None and picks.pick(run, "several dice") is None
+    assert picks.pick(run, "pruned") is None and picks.pick(run, "several draws") is None
     assert all(picks.pick(RunState(), name) is None for name in ["prefill", *picks.PICKS])
     with pytest.raises(KeyError):
         picks.pick(run, "best")

@@ -104,7 +104,7 @@ async def test_words_presenter_phases_and_the_way_out():
     async with learning("forward", (120, 40)) as (app, pilot):
         screen = app.screen
         await pilot.press("question_mark")
-        assert "prefill: The first forward, which reads the whole question." in text(screen)
+        assert "prefill: The first forward pass, which reads the whole question." in text(screen)
         await pilot.press("escape")
         assert "A language model works on tokens" in text(screen)
         await pilot.press("left")
