@@ -152,7 +152,7 @@ def test_a_full_conversation_is_told_from_a_long_prompt(tiny):
 
 def test_a_new_conversation_is_not_offered_where_it_cannot_help(tiny):
     for before in ((), (("system", "be brief"),), (("user", "a"), ("assistant", "b"))):
-        with pytest.raises(UsageProblem, match="^the prompt has") as caught:
+        with pytest.raises(UsageProblem, match=r"^the prompt has") as caught:
             ask(tiny, *before, ("user", "x" * 2000))
         assert "shorten it to at most 255 tokens" in caught.value.hint and "/new" not in caught.value.hint
 
