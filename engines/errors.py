@@ -46,6 +46,8 @@ class DatastoreProblem(SpecError):
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception of another library says, in one line of at most 200 characters."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
+    """What an exception of another library says, in one line of at most 200 characters; a line that ends with a colon
+    goes on with the next."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    end = next((i for i, line in enumerate(lines) if not line.endswith(":")), -1)
+    return " ".join(lines[: end + 1] or lines)[:200] or type(error).__name__

@@ -1,9 +1,24 @@
-"""The processor and the memory of this machine."""
+"""The processor and the memory of this machine, and calls that may not take more of them than they should."""
 
 from __future__ import annotations
 
+import json
+import os
 import platform
+import select
+import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from engines.errors import first_line
+
+if sys.platform == "linux":
+    import resource
+
+_SECONDS, _MEMORY, _LARGEST = 10.0, 1 << 30, 64 << 20  # of a limited call: time, more memory, size of its result
 
 
 def processor() -> str:
@@ -37,3 +52,83 @@ def gpus() -> list[tuple[str, str, int, int]]:
         free, total = torch.cuda.mem_get_info(i)
         found.append((f"cuda:{i}", torch.cuda.get_device_name(i), total, free))
     return found
+
+
+class CallFailed(Exception):
+    """A limited call raised something, or went beyond a limit; the message says what."""
+
+
+def limited(call: Callable[[], Any], seconds: float = _SECONDS, memory: int = _MEMORY) -> Any:
+    """What a function returns that runs code of somebody else: in a forked child of this process, which is killed where
+    it takes more than ``seconds`` or ``memory`` bytes more than this process has. Elsewhere than on Linux, where a
+    process of many threads had better not fork, the function runs here and nothing limits it.
+
+    Args:
+        call: computes a value that JSON has, and changes nothing.
+
+    Raises:
+        CallFailed: the function raised an exception or went beyond a limit.
+        KeyboardInterrupt: as everywhere; the child is killed.
+    """
+    if sys.platform != "linux":
+        try:
+            return call()
+        except Exception as error:
+            raise CallFailed(first_line(error)) from None
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _answer(call, writing, seconds, memory)
+    os.close(writing)
+    try:
+        answer = _read(reading, monotonic() + seconds)
+    finally:
+        os.close(reading)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    if answer is None:
+        raise CallFailed(f"it takes more than {seconds:g} s")
+    try:
+        value, problem = json.loads(answer)
+    except ValueError:  # killed on the way
+        raise CallFailed(f"it takes more than {memory >> 20} MiB of memory, or breaks down") from None
+    if problem is not None:
+        raise CallFailed(problem)
+    return value
+
+
+def _answer(call: Callable[[], Any], writing: int, seconds: float, memory: int) -> None:
+    """The life of the child: write [value, problem] and end, whatever happens."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, 2 * seconds)  # if nobody is left to kill it
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        try:
+            found = [call(), None]
+        except MemoryError:
+            found = [None, f"it takes more than {memory >> 20} MiB of memory"]
+        except Exception as error:
+            found = [None, first_line(error)]
+        rest = memoryview(json.dumps(found).encode())
+        while rest and len(rest) <= _LARGEST:
+            rest = rest[os.write(writing, rest) :]
+    finally:
+        os._exit(0)
+
+
+def _read(reading: int, deadline: float) -> bytes | None:
+    """All that comes until the other end is closed; None if that takes too long."""
+    found = bytearray()
+    while select.select([reading], [], [], max(0.0, deadline - monotonic()))[0]:
+        block = os.read(reading, 1 << 16)
+        if not block:
+            return bytes(found)
+        found += block
+    return None

@@ -69,7 +69,10 @@ class Runtime:
         offered = {STANDARD_LIBRARY: lambda: open_standard_library(tokenizer)}
         self.shelf = OpenDatastores(tokenizer_fingerprint(tokenizer), self.identity, offered)
         self.workshop = DatastoreService(self, self.shelf, partial(probe, self))
-        self.end_tokens = _end_tokens(target, tokenizer)
+        ends = _end_tokens(target, tokenizer)
+        self.end_tokens = frozenset(token for token in ends if 0 <= token < target.vocab_size)
+        if wrong := sorted(ends - self.end_tokens):
+            warnings += (f"{target.name}: end token {wrong[0]} is beyond its vocabulary, so it ends no answer",)
         for model, words in ((target, "drafts are cut to their first path"), (draft, "it drafts chains")):
             if model is not None:
                 warnings += model.remarks

@@ -9,7 +9,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from engines.errors import UsageProblem, first_line
+from engines.errors import UsageProblem
+from engines.machine import CallFailed, limited
 from engines.request import Request
 
 
@@ -43,16 +44,18 @@ def encode(
 
 
 def _render(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
-    from jinja2.exceptions import TemplateError
-
+    """A template is a program of the model's author: it may run for ever, or fill the memory."""
     messages = [{"role": role, "content": content} for role, content in request.conversation]
+
+    def render() -> list[int]:
+        found = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
+        return list(found["input_ids"])
+
     try:
-        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)[
-            "input_ids"
-        ]
-    except (TemplateError, ValueError, TypeError) as error:
+        return limited(render)
+    except CallFailed as error:
         raise UsageProblem(
-            f"the model's chat template refuses this conversation: {first_line(error)}",
+            f"the model's chat template refuses this conversation: {error}",
             "leave out the system prompt, or use --raw",
         ) from None
 

@@ -36,7 +36,7 @@ def look_at(folder: Path) -> dict[str, Any]:
         config = read_object(folder / "config.json")
         found["type"] = config["model_type"] if isinstance(config.get("model_type"), str) else None
         found["problem"] = _lacking(folder, config)
-        for file in sorted(folder.glob("*.safetensors")):
+        for file in (f for f in sorted(folder.glob("*.safetensors")) if f.is_file()):
             counts = stored(file)
             found["parameters"] += sum(counts.values())
             found["dtype"] = found["dtype"] or next(iter(counts), None)

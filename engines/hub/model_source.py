@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from engines.errors import ModelUnavailable, UsageProblem, first_line
 from engines.hub import download as transfer
@@ -19,6 +19,7 @@ from engines.hub.download import Download, Progress
 from engines.hub.gguf_config import Unsupported
 from engines.hub.gguf_file import GgufFile
 from engines.hub.known_models import resolve
+from engines.hub.model_checks import generation_problem
 from engines.hub.untrusted_json import object_in, read_object
 from engines.progress import Loading
 
@@ -33,9 +34,8 @@ _TOKENIZER = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
     "*.model", "*.tiktoken", "tekken.json",
 )
-_MOST = 10_000  # the deepest models have some hundred layers, the widest some hundred heads and experts
 _GGUF_ON_HUB = re.compile(r"[\w.\-]+/[\w.\-]+:[\w.\-]+(/[\w.\-]+)*\.gguf")
-_COUNTED = re.compile(r"(layers?|heads?|experts?|blocks|labels|depth)$")
+_SHOWN = 80  # characters of a name in a message
 
 
 
@@ -102,6 +102,8 @@ class ModelSource:
     def remarks(self) -> tuple[str, ...]:
         """What the user should know about how this model is read."""
         found: tuple[str, ...] = ()
+        if problem := generation_problem(self.folder):
+            found += (f"{self.name}: {problem}; answers end where config.json or the tokenizer says",)
         if self.choice.pickled:
             found += (f"the weights of {self.name} are pickled files: read by torch's weights-only loader",)
         if self.terms.trust_remote_code and (classes := auto_map(self.folder)):
@@ -206,11 +208,26 @@ def _check_revision(name: str, revision: str | None, role: Role) -> None:
         raise UsageProblem(f"{revision!r} is no revision of {name}", hint)
 
 
+def _short(name: str) -> str:
+    return name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
+
+
+def _path(name: str) -> Path:
+    """The path of that name. Raises ModelUnavailable for what can be none: too long, or of an unknown user."""
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        why = getattr(error, "strerror", None) or first_line(error).rstrip(".")
+        raise ModelUnavailable(f"there is no model {_short(name)}: {why}", "check the name") from None
+    return path
+
+
 def _folder(name: str) -> Path | None:
     """The folder of that name, None for what looks like a hub id. Raises ModelUnavailable for what is neither."""
     if not name.strip():
         raise ModelUnavailable("the name of the model is empty", "give a folder, or a hub id such as owner/name")
-    path = Path(name).expanduser()
+    path, shown = _path(name), _short(name)
     looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or "\\" in name
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -222,7 +239,7 @@ def _folder(name: str) -> Path | None:
         hint = "give a GGUF file, or the folder that holds config.json"
         raise ModelUnavailable(f"{name} is a file, not a model", hint)
     if looks_local:
-        raise ModelUnavailable(f"there is no model folder {name}", "check it, or give a hub id such as owner/name")
+        raise ModelUnavailable(f"there is no model folder {shown}", "check it, or give a hub id such as owner/name")
     return None
 
 
@@ -239,13 +256,14 @@ def _complete(name: str, folder: Path, terms: TrustPolicy) -> ModelSource:
     """A model that lies in a folder. Raises ModelUnavailable where something of it is missing."""
     try:
         names = names_in(folder)
+        check_regular(folder)
         choice = choose(name, names, terms)
         needed = shards(folder, choice) + (_code(folder) if terms.trust_remote_code else ())
         lacking = [n for n in needed if n not in names]
         if not any(_matches(n, _TOKENIZER) for n in names):
             lacking.append("a tokenizer")
     except (OSError, ValueError) as error:
-        raise ModelUnavailable(f"{name} cannot be read: {first_line(error)}", "its download is incomplete") from None
+        raise ModelUnavailable(f"{name} cannot be read: {first_line(error)}", "download it again") from None
     if lacking:
         raise ModelUnavailable(f"{name} lacks {lacking[0]}", "its download is incomplete")
     return ModelSource(name, folder, terms, choice)
@@ -334,23 +352,12 @@ def names_in(folder: Path) -> set[str]:
     return found | {f"{p.parent.name}/{p.name}" for p in folder.glob("additional_chat_templates/*") if p.is_file()}
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration as it stands in config.json, before transformers builds anything of the sizes in it.
-
-    Raises:
-        OSError: unreadable.
-        ValueError: no JSON object, or it counts more layers, heads, experts or labels than any model has: to build, or
-            to list, so many would take for ever.
-    """
-    found = read_object(folder / "config.json")
-    waiting: list[Any] = [found]
-    while waiting:
-        part = waiting.pop()
-        for key, value in part.items() if isinstance(part, dict) else ():
-            if type(value) is int and value > _MOST and _COUNTED.search(key):
-                raise ValueError(f"config.json is damaged: no model has as many {key}")
-        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-    return found
+def check_regular(folder: Path) -> None:
+    """Raises ValueError where a file of a model is a pipe or a device: to open one may wait for ever."""
+    for place in folder.iterdir():
+        odd = place.exists() and not (place.is_file() or place.is_dir())
+        if odd and _matches(place.name, (*_SETTINGS, *_TOKENIZER, "*.json", "*.safetensors", "*.bin")):
+            raise ValueError(f"{place.name} is a pipe or a device, not a file")
 
 
 def auto_map(folder: Path) -> dict[str, str]:

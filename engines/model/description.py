@@ -14,7 +14,8 @@ from transformers.utils import logging as transformers_logging
 from engines import machine
 from engines.errors import SpecError, first_line
 from engines.hub.local_models import Candidate, candidates
-from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, locate, read_config
+from engines.hub.model_checks import read_config
+from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, locate
 from engines.hub.safetensors_headers import stored_in
 from engines.hub.untrusted_json import is_count, object_in, read_object, words_in
 from engines.model.causal_model import usable_context

@@ -12,6 +12,7 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
@@ -22,7 +23,8 @@ from transformers.utils import logging as transformers_logging
 from engines.errors import ModelUnavailable, UsageProblem, first_line
 from engines.folders import sample_model
 from engines.hub.known_models import default_model
-from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, check_room, locate, read_config
+from engines.hub.model_checks import check_tokenizer, generation_problem, read_config
+from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, check_room, locate
 from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import CudaGraphForward
@@ -124,6 +126,7 @@ def _find_draft(
 def load_tokenizer(source: ModelSource | str) -> Tokenizer:
     """The tokenizer of a model. Raises ModelUnavailable."""
     source = _located(source)
+    _guarded(source, "tokenizer", lambda: check_tokenizer(source.folder))
     # AutoTokenizer would take the family's own class, which cuts text in its own way, not in the file's
     kind = PreTrainedTokenizerFast if source.gguf is not None else AutoTokenizer
     return _guarded(
@@ -190,10 +193,12 @@ def _with_weights(
     source: ModelSource, config: PreTrainedConfig, dtype: torch.dtype
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The model on the CPU, and what transformers reports of its weights."""
+    # transformers ignores a damaged file, or fails at it
+    ends = {"generation_config": GenerationConfig()} if generation_problem(source.folder) else {}
     if source.gguf is None:
         return AutoModelForCausalLM.from_pretrained(
             source.folder, dtype=dtype, use_safetensors=not source.choice.pickled, weights_only=True,
-            trust_remote_code=source.terms.trust_remote_code, output_loading_info=True,
+            trust_remote_code=source.terms.trust_remote_code, output_loading_info=True, **ends,
         )
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 
 import pytest
@@ -11,7 +12,11 @@ from hypothesis import strategies as st
 
 from engines.errors import ModelUnavailable, SpecError
 from engines.hub.local_models import look_at
+from engines.hub.model_source import locate
 from engines.model.description import describe
+from engines.model.loading import load_config, load_tokenizer
+from engines.request import Request
+from engines.runtime import Runtime
 from tests.hub import save
 from tests.sources.test_download import NAME, WEIGHTS, fetch, here, refused
 
@@ -106,7 +111,7 @@ def test_a_long_header_is_fetched_to_its_end(hub, crowded, monkeypatch):
     assert first == "bytes=0-99" and int(second.removeprefix("bytes=0-")) > 99
 
 
-@pytest.mark.parametrize("count", [3_000_000, 10**12, 10**300])
+@pytest.mark.parametrize("count", [9_999 + 2, 3_000_000, 10**12, 10**300])
 @pytest.mark.parametrize("key", ["num_hidden_layers", "num_labels", "num_attention_heads"])
 def test_more_layers_than_any_model_has(folder, key, count):
     for kind in ("llama", "qwen2"):
@@ -114,9 +119,95 @@ def test_more_layers_than_any_model_has(folder, key, count):
         (folder / "config.json").write_text(json.dumps(changed))
         assert f"no model has as many {key}" in said(folder)
     with pytest.raises(ModelUnavailable, match=key):
-        from engines.hub.model_source import locate
-        from engines.model.loading import load_config
+        load_config(locate(str(folder)))
 
+
+def changed(folder, file, **values):
+    """Write other values into a JSON file of the model."""
+    place = folder / file
+    place.write_text(json.dumps((json.loads(place.read_text()) if place.exists() else {}) | values))
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ("{nope", "is no JSON"), ("[1]", "no JSON object"), ('{"eos_token_id": [[1]]}', "is not a token id"),
+        ('{"eos_token_id": "x"}', "is not a token id"), ('{"eos_token_id": -1}', "is not a token id"),
+    ],
+)
+def test_a_damaged_generation_config_is_said_and_left_aside(folder, content, words):
+    (folder / "generation_config.json").write_text(content)
+    [remark] = [r for r in describe(str(folder)).remarks if "generation_config.json" in r]
+    runtime = Runtime.load(str(folder), threads=1)
+    assert words in remark and remark in runtime.ready.warnings
+    assert runtime.end_tokens == {runtime.target.model.config.eos_token_id}
+    assert list(runtime.run(Request(conversation=(("user", "a"),), max_new_tokens=2)))
+
+
+def test_an_end_token_beyond_the_vocabulary_is_said(folder):
+    changed(folder, "generation_config.json", eos_token_id=[3, 10**9])
+    ready = Runtime.load(str(folder), threads=1).ready
+    assert any("end token 1000000000 is beyond its vocabulary" in warning for warning in ready.warnings)
+
+
+def bomb(folder, **changes):
+    place = folder / "tokenizer.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | changes))
+
+
+def grown(times, **pattern):
+    return {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": pattern, "content": "ee"}] * times}
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"added_tokens": [{"id": 2**31, "content": "x"}]}, "ids that no vocabulary has"),
+        ({"normalizer": grown(26, String="e")}, "its normalizer makes a text a thousand times as long"),
+        ({"decoder": grown(26, Regex="")}, "its decoder makes a text a thousand times as long"),
+    ],
+    ids=["ids", "normalizer", "decoder"],
+)
+def test_tokenizers_that_would_fill_the_memory_are_refused_before_they_are_built(folder, changes, words):
+    bomb(folder, **changes)
+    with pytest.raises(ModelUnavailable, match=words):
+        load_tokenizer(locate(str(folder)))
+
+
+def test_replacements_of_well_known_tokenizers_are_no_bombs(folder):
+    kept = [{"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+            {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]
+    bomb(folder, normalizer={"type": "Sequence", "normalizers": kept})
+    load_tokenizer(locate(str(folder)))
+
+
+def test_a_length_that_is_no_number_is_the_tokenizers_fault(folder):
+    changed(folder, "tokenizer_config.json", model_max_length="x")
+    with pytest.raises(ModelUnavailable, match=r"tokenizer_config.json is damaged: its model_max_length"):
+        load_tokenizer(locate(str(folder)))
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "generation_config.json", WEIGHTS])
+def test_pipes_are_not_opened(folder, file):
+    (folder / file).unlink(missing_ok=True)
+    os.mkfifo(folder / file)
+    begun = time.monotonic()
+    with pytest.raises(ModelUnavailable, match=f"{file} is a pipe or a device"):
+        locate(str(folder))
+    look_at(folder)
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("name", ["~nouser-at-all/x", "a" * 5000, "/" + "a" * 5000, "a\0b"])
+def test_names_that_can_be_no_model(name):
+    with pytest.raises(ModelUnavailable, match="there is no model") as refusal:
+        locate(name)
+    assert len(refusal.value.message) < 200
+
+
+def test_the_reason_of_a_validation_error_is_not_cut_off(folder):
+    changed(folder, "config.json", eos_token_id=[[1]])
+    with pytest.raises(ModelUnavailable, match=r"eos_token_id.*\[\[1\]\]"):
         load_config(locate(str(folder)))
 
 
