@@ -18,7 +18,7 @@ from tests.conftest import make_tokenizer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing is forked elsewhere")
 
-ENDLESS = "{% for i in range(9999) %}{% for j in range(9999) %}{% for k in range(9999) %}{% endfor %}" + "{% endfor %}" * 2
+ENDLESS = "{% for i in range(9999) %}" * 3 + "{% endfor %}" * 3
 ASKED = Request(conversation=(("user", "Grüße"),))
 
 
@@ -29,7 +29,7 @@ def children() -> set[str]:
 def test_values_and_failures_come_back_and_no_child_stays():
     before = children()
     assert limited(lambda: [1, "ä", None]) == [1, "ä", None]
-    with pytest.raises(CallFailed, match="division by zero"):
+    with pytest.raises(CallFailed, match="by zero"):
         limited(lambda: 1 // 0)
     with pytest.raises(CallFailed, match="more than 64 MiB of memory"):
         limited(lambda: len(bytearray(1 << 30)), memory=64 << 20)
@@ -61,7 +61,8 @@ def test_ctrl_c_ends_the_wait_and_the_child():
     ids=["endless", "huge", "zero", "recursive", "syntax"],
 )
 def test_templates_that_break_are_refused_in_a_sentence(template, words, monkeypatch):
-    monkeypatch.setattr("engines.tokenization.limited", lambda call: limited(call, seconds=0.5 if "0.5" in words else 10))
+    seconds = 0.5 if "0.5" in words else 10
+    monkeypatch.setattr("engines.tokenization.limited", lambda call: limited(call, seconds))
     tokenizer = make_tokenizer()
     tokenizer.chat_template = template
     with pytest.raises(UsageProblem, match=words):
