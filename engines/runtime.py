@@ -38,7 +38,17 @@ from engines.model.loading import load_models, resolve_device, resolve_dtype
 from engines.model.penalties import Penalties
 from engines.model.tuning import ThreadGovernor
 from engines.report.answer import Answer
-from engines.report.events import SAMPLING, Audited, Loading, Ready, Round, RunEvent, Started, Unprepared
+from engines.report.events import (
+    SAMPLING,
+    Audited,
+    Loading,
+    Prefilling,
+    Ready,
+    Round,
+    RunEvent,
+    Started,
+    Unprepared,
+)
 from engines.report.recorder import record
 from engines.request import Request
 from engines.tokenization import Detokenizer, encode
@@ -57,11 +67,11 @@ class Runtime:
 
     def __init__(
         self, target: CausalModel, tokenizer: PreTrainedTokenizerBase, draft: CausalModel | None = None,
-        seconds: float = 0.0, warnings: tuple[str, ...] = (),
+        seconds: float = 0.0, warnings: tuple[str, ...] = (), progress: Callable[[Loading], None] = lambda _: None,
     ) -> None:
         self.target, self.tokenizer, self.draft = target, tokenizer, draft
         self.words = Detokenizer(tokenizer)
-        self._set_prices()
+        self._set_prices(progress=progress)
         self._acceptance: dict[str, Acceptance] = {}
         self._memory: dict[Any, Any] = {}
         width = target.model.config.get_text_config(decoder=True).hidden_size
@@ -119,8 +129,7 @@ class Runtime:
             model, draft_model, TrustPolicy(allow_pickle, trust_remote_code), kind, where, revision=revision,
             draft_revision=draft_revision, threads=threads, strict=strict, progress=progress,
         )
-        progress(Loading("the price of verification", 0.95))
-        runtime = cls(target, tokenizer, draft, warnings=warnings)
+        runtime = cls(target, tokenizer, draft, warnings=warnings, progress=progress)
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))
         return runtime
@@ -140,8 +149,12 @@ class Runtime:
         request.check()
         return len(encode(self.tokenizer, request, self.target.vocab_size)[0])
 
-    def run(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[RunEvent]:
-        """One run as events: Started, Prefilled, Round..., Finished.
+    def run(
+        self, request: Request, cancelled: Callable[[], bool] = lambda: False,
+        progress: Callable[[Prefilling], None] = lambda event: None,
+    ) -> Iterator[RunEvent]:
+        """One run as events: Started, Prefilled, Round..., Finished. ``progress`` is told of a prompt that is read in
+        several pieces, between them.
 
         Raises:
             UsageProblem: before Started, for a request that cannot be run.
@@ -171,7 +184,8 @@ class Runtime:
         stop = Stop(self.end_tokens, limit)
         try:
             with self.target.features.requested(drafter.features), closing(record(
-                target, drafter, law, prompt, stop, self.words, cancelled, begun, request.detail
+                target, drafter, law, prompt, stop, self.words, cancelled, begun, request.detail,
+                _prefilling(progress),
             )) as events:
                 yield from self._paced(events)
         except SpecError:
@@ -225,11 +239,15 @@ class Runtime:
         price, draft_price = self._points()
         self.ready = replace(self.ready, price=price, draft_price=draft_price)
 
-    def _set_prices(self, fresh: bool = False) -> None:
+    def _set_prices(self, fresh: bool = False, progress: Callable[[Loading], None] = lambda _: None) -> None:
         models = [self.target] if self.draft is None else [self.target, self.draft]
+        measured, fixed = [], []
         try:
-            measured = [price(model, fresh) for model in models]
-            fixed = [fixed_price(model, curve, fresh) for model, curve in zip(models, measured)]
+            for number, model in enumerate(models):
+                what = "what verification costs" if model is self.target else "what the draft model costs"
+                progress(Loading(f"measuring {what}", 0.8 + 0.2 * number / len(models)))
+                measured.append(price(model, fresh))
+                fixed.append(fixed_price(model, measured[-1], fresh))
         except (RuntimeError, MemoryError) as error:
             raise ModelUnavailable(
                 f"{self.target.name} fails when several tokens are verified: {first_line(error)}",
@@ -310,6 +328,17 @@ class Runtime:
             machine=_machine(), warnings=warnings, price=ready.price, draft_price=ready.draft_price,
             datastores=datastores, continued=max(0, len(request.continued) - 1),
         )
+
+
+def _prefilling(progress: Callable[[Prefilling], None]) -> Callable[[int, int], None]:
+    """Tells of a prefill, with the time that is left at its rate so far."""
+    began = perf_counter()
+
+    def report(done: int, total: int) -> None:
+        left = (perf_counter() - began) / done * (total - done) if done else None
+        progress(Prefilling(done, total, left))
+
+    return report
 
 
 def _end_tokens(target: CausalModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -16,7 +16,7 @@ MAX_NODES = 512  # the most that a round verifies, whatever a drafter proposes
 
 def decode(
     target, drafter, law: Law, prompt: Sequence[int], stop: Stop, begun: int = 0,
-    cancelled: Callable[[], bool] = lambda: False,
+    cancelled: Callable[[], bool] = lambda: False, progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Generator[Outcome]:
     """Decode one answer: the prefill's outcome, then one a round. Ends early, without a ``reason``, if cancelled.
 
@@ -26,7 +26,8 @@ def decode(
         prompt: token ids, at least one. The last ``begun`` of them are an answer that was begun before: its last token
             is given as the first one here, and not chosen again.
         stop: must leave the whole answer inside the target's context.
-        cancelled: asked between rounds and between chunks of the prefill.
+        cancelled: asked between rounds and between pieces of the prefill.
+        progress: told between pieces of a long prefill how many tokens are fed, of how many.
 
     Raises:
         RunFailed: the drafter broke the draft tree's invariants, or the model gave nan or infinity.
@@ -47,7 +48,7 @@ def decode(
         )
 
     reused = target.rewind(context)
-    logits = target.extend(context[reused:], cancelled)
+    logits = target.extend(context[reused:], cancelled, progress)
     if logits is None:
         return
     if given is None:

@@ -24,7 +24,8 @@ from engines.model.weight_layouts import NAMES, weight_bytes
 
 _NOTHING = np.zeros((0, 0), dtype=bool)
 _LIMITS = ("max_position_embeddings", "max_seq_len", "seq_length")  # families' names for the positions they have
-_CHUNK = 512  # rows of a prefill forward: bounds memory, and how long a cancel waits
+_CHUNK, _CHUNK_ELSEWHERE = 256, 1024  # rows of a prefill forward, on the CPU and on faster devices: bounds memory, and
+# how long a cancel or a report of progress waits
 
 
 class CausalModel:
@@ -116,16 +117,22 @@ class CausalModel:
                 whole, self._whole, self.features.paused = self._whole, None, False
                 self.truncate(whole)
 
-    def extend(self, tokens: Sequence[int], cancelled: Callable[[], bool] = lambda: False) -> torch.Tensor | None:
+    def extend(
+        self, tokens: Sequence[int], cancelled: Callable[[], bool] = lambda: False,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> torch.Tensor | None:
         """Feed real tokens and commit them. Returns logits [vocabulary] of the last one, or None if cancelled on the
-        way (rows fed so far stay)."""
+        way (rows fed so far stay). ``progress`` is told before each piece how many are fed, of how many in all; a text
+        of one piece is not reported."""
         self.drop()
         self.cache.reserve(self.length + len(tokens))
-        logits = None
-        for start in range(0, len(tokens), _CHUNK):
+        logits, size = None, _CHUNK if self.device.type == "cpu" else _CHUNK_ELSEWHERE
+        for start in range(0, len(tokens), size):
             if start and cancelled():
                 return None
-            chunk = tokens[start : start + _CHUNK]
+            if len(tokens) > size:
+                progress(start, len(tokens))
+            chunk = tokens[start : start + size]
             positions = range(self.length, self.length + len(chunk))
             logits = self._read(chunk, positions)
             if self.features.active:

@@ -4,7 +4,9 @@ failure is a sentence. What configurations and tokenizers show to be unfit is re
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sized
+from contextlib import contextmanager
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -39,6 +41,7 @@ from engines.progress import Loading
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
+_REPORT_SECONDS = 0.25
 _SAMPLES = 8  # numbers of each weight that its fingerprint is taken of
 _SHORT = {"f32": "float32", "fp32": "float32", "f16": "float16", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -92,14 +95,18 @@ def load_models(
     source.fetch_weights(progress)
     if draft_source is not None:
         draft_source.fetch_weights(progress)
-    progress(Loading("loading the weights", 0.2))
-    target, draft = load_model(source, dtype, device, threads, strict), None
+    target, draft = load_model(source, dtype, device, threads, strict, _part(progress, 0.2, 0.65)), None
     warnings += source.remarks
     if draft_source is not None:
-        progress(Loading("loading the draft model", 0.8))
-        draft = load_model(draft_source, dtype, device, torch.get_num_threads())
+        part = _part(progress, 0.65, 0.8, "draft model: ")
+        draft = load_model(draft_source, dtype, device, torch.get_num_threads(), progress=part)
         warnings += draft_source.remarks
     return target, tokenizer, draft, warnings
+
+
+def _part(progress: Progress, begin: float, end: float, what: str = "") -> Progress:
+    """Tells of a part of the loading as of a part of the whole."""
+    return lambda event: progress(Loading(what + event.stage, begin + (end - begin) * event.done))
 
 
 def _find_draft(
@@ -161,25 +168,29 @@ def load_config(source: ModelSource) -> PreTrainedConfig:
 
 def load_model(
     source: ModelSource | str, dtype: torch.dtype, device: torch.device, threads: int | None = None,
-    strict: bool = False,
+    strict: bool = False, progress: Progress = lambda _: None,
 ) -> CausalModel:
     """A causal language model, tuned (see ``tuning.tune`` for ``threads``), tested and ready to decode with; ``strict``
-    as in ``engines.model.batch_invariant``.
+    as in ``engines.model.batch_invariant``. ``progress`` is told of reading, tuning and testing, 0..1.
 
     Raises:
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
             cannot verify several tokens at once; the message says which and what to do.
     """
     source = _located(source)
-    return wrap(read_model(source, dtype, device), source.name, threads, strict)
+    return wrap(read_model(source, dtype, device, progress), source.name, threads, strict, progress)
 
 
-def read_model(source: ModelSource, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+def read_model(
+    source: ModelSource, dtype: torch.dtype, device: torch.device, progress: Progress = lambda _: None
+) -> PreTrainedModel:
     """A causal language model as transformers loads it, with nothing of ours done to it. Raises ModelUnavailable."""
     config = load_config(source)
     source.fetch_weights()
     transformers_logging.disable_progress_bar()
-    model, report = _guarded(source, "weights", lambda: _with_weights(source, config, dtype))
+    progress(Loading("loading the weights", 0.0))
+    with _weights_counted(progress):
+        model, report = _guarded(source, "weights", lambda: _with_weights(source, config, dtype))
     lacking = sorted([*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])])
     if lacking:  # transformers would draw them at random
         raise ModelUnavailable(
@@ -206,7 +217,33 @@ def _with_weights(
     return type(empty).from_pretrained(None, config=config, state_dict=weights, dtype=dtype, output_loading_info=True)
 
 
-def wrap(model: PreTrainedModel, name: str, threads: int | None = None, strict: bool = False) -> CausalModel:
+@contextmanager
+def _weights_counted(progress: Progress) -> Iterator[None]:
+    """Inside, ``progress`` is told while transformers reads weight after weight."""
+
+    def counted(weights: Sized) -> Iterator:
+        clock = perf_counter()
+        for number, weight in enumerate(weights):
+            if perf_counter() - clock > _REPORT_SECONDS:
+                clock = perf_counter()
+                progress(Loading("loading the weights", 0.6 * number / len(weights)))
+            yield weight
+
+    def hook(bar: Callable, args: tuple, kwargs: dict):
+        weights = args and isinstance(args[0], Sized) and kwargs.get("desc") == "Loading weights"
+        return counted(args[0]) if weights else bar(*args, **kwargs)
+
+    before = transformers_logging.set_tqdm_hook(hook)
+    try:
+        yield
+    finally:
+        transformers_logging.set_tqdm_hook(before)
+
+
+def wrap(
+    model: PreTrainedModel, name: str, threads: int | None = None, strict: bool = False,
+    progress: Progress = lambda _: None,
+) -> CausalModel:
     """A transformers model already in memory as a tuned and tested ``CausalModel``. Raises ModelUnavailable."""
     model = model.eval()
     reason = unfit(type(model), model.config)
@@ -215,9 +252,11 @@ def wrap(model: PreTrainedModel, name: str, threads: int | None = None, strict: 
             parameters, fingerprint, own = model.num_parameters(), weights_fingerprint(model), fits(model)
             if own:
                 fuse(model)
+            progress(Loading("measuring threads and layouts", 0.6))
             layout = tune(model, threads, _row(model) if own else None) if model.device.type == "cpu" else "plain"
             if layout != "plain":
                 lay_out(model, layout)
+            progress(Loading("testing the model with drafts", 0.85))
             ours = [CudaGraphForward, LeanForward] if model.device.type == "cuda" else [LeanForward]
             for compute in (*(ours if own else []), GenericForward):
                 kind = BatchInvariantModel if strict else CausalModel

@@ -27,7 +27,7 @@ from engines.race.lanes import Race, order
 from engines.race.output_compare import Key, compare
 from engines.race.system_load import LoadWatch
 from engines.report.answer import Answer
-from engines.report.events import Audited, Auditing, Failed, Finished, Round, RunEvent
+from engines.report.events import Audited, Auditing, Failed, Finished, Prefilling, Round, RunEvent
 from engines.report.metrics import measure
 from engines.request import Request
 
@@ -37,7 +37,9 @@ WARM_UP = 32  # tokens: libraries, memory and the processor are awake after some
 class Racer(Protocol):
     """What a race needs of a loaded model: ``engines.runtime.Runtime``, or a stand-in of the tests."""
 
-    def run(self, request: Request, cancelled: Callable[[], bool] = ...) -> Iterator[RunEvent | RaceEvent]: ...
+    def run(
+        self, request: Request, cancelled: Callable[[], bool] = ..., progress: Callable[[Prefilling], None] = ...
+    ) -> Iterator[RunEvent | RaceEvent]: ...
 
     def audit(
         self, answer: Answer, cancelled: Callable[[], bool] = ..., progress: Callable[[float], None] = ...

@@ -433,6 +433,16 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefilling:
+    """Progress of a prompt that is read in several pieces: ``done`` of ``total`` tokens, and the seconds left at the
+    rate so far, None before there is one. It comes between ``Started`` and ``Prefilled``, and is not kept in a run."""
+
+    done: int
+    total: int
+    seconds_left: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Auditing:
     """Progress of an audit, 0..1."""
 
@@ -491,5 +501,5 @@ class Failed:
     kind: str = "failed"
 
 
-RunEvent = Union[Loading, Ready, Started, Prefilled, Round, Finished, Auditing, Audited, Failed]
+RunEvent = Union[Loading, Ready, Started, Prefilling, Prefilled, Round, Finished, Auditing, Audited, Failed]
 """What an engine says of its models and its runs. Datastores and races have events of their own (``engines.wire``)."""

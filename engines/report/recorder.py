@@ -24,11 +24,12 @@ _NO_DRAFT = Draft()
 def record(
     target, drafter, law: Law, prompt: Sequence[int], stop: Stop, detokenizer,
     cancelled: Callable[[], bool] = lambda: False, begun: int = 0, detail: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Generator[Prefilled | Round | Finished]:
     """One answer, as events: ``Prefilled``, ``Round``..., ``Finished``.
 
     Args:
-        target, drafter, law, prompt, stop, begun, cancelled: as of ``engines.core.loop.decode``.
+        target, drafter, law, prompt, stop, begun, cancelled, progress: as of ``engines.core.loop.decode``.
         detokenizer: an ``engines.tokenization.Detokenizer``.
         detail: rounds say what the target has at every row (``Round.verified``).
 
@@ -40,7 +41,7 @@ def record(
     for token in prompt[start - max(0, begun - 1) : start]:
         told.stream.step(token)
     outcome = None
-    for outcome in decode(target, drafter, law, prompt, stop, begun, cancelled):
+    for outcome in decode(target, drafter, law, prompt, stop, begun, cancelled, progress):
         yield told.round(outcome) if told.rounds >= 0 else told.prefilled(outcome)
     tokens = tuple(outcome.context[start:]) if outcome is not None else ()
     reason = outcome.reason if outcome is not None else None

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from engines.report import encoding
-from engines.report.events import Loading, Prefilled, Round, Started
+from engines.report.events import Loading, Prefilled, Prefilling, Round, Started
 from engines.report.metrics import run_object
 from engines.report.run_state import RunState
 from engines.wire import Event
@@ -20,6 +20,7 @@ from spec_tui.export import about
 from spec_tui.present.ansi import FateStyle
 from spec_tui.present.audit_words import sentence
 from spec_tui.present.narration import narration
+from spec_tui.present.progress import prefill_progress
 from spec_tui.present.text import one_line, sanitise
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Status:
     def __init__(self) -> None:
         self.shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._downloading = False
+        self._line = ""  # what it shows now: where that is nothing, the line may be somebody else's
 
     def __enter__(self) -> Status:
         self._write("loading ...")
@@ -87,8 +89,17 @@ class Status:
         room = shutil.get_terminal_size().columns - len(done) - 5
         self._write(f"{one_line(event.stage, room)}{done} ...")
 
+    def show_prefill(self, event: Prefilling) -> None:
+        """Progress of reading a long prompt; ``clear`` takes it away."""
+        self.show(Loading(prefill_progress(event), event.done / event.total))
+
+    def clear(self) -> None:
+        """Show nothing."""
+        self._write("")
+
     def _write(self, text: str) -> None:
-        if self.shown:
+        if self.shown and (text or self._line):
+            self._line = text
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 

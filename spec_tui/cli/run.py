@@ -12,7 +12,7 @@ from typer import Option
 from engines import methods
 from engines.errors import SpecError, UsageProblem
 from engines.report.answer import Answer
-from engines.report.events import Failed, Finished, Loading, Started
+from engines.report.events import Failed, Finished, Loading, Prefilled, Started
 from engines.report.run_state import RunState, fold
 from engines.report.traces import TraceWriter
 from engines.request import Request
@@ -131,7 +131,11 @@ def _events(
     answer: Callable[[], Answer | None],
 ) -> Iterator[Event]:
     """The run's events, and ``Audited`` where the answer is to be checked and nothing was interrupted."""
-    yield from decoder.run(request, cancelled=cancelled)
+    reading = Status()
+    for event in decoder.run(request, cancelled=cancelled, progress=reading.show_prefill):
+        if isinstance(event, Prefilled | Finished):
+            reading.clear()
+        yield event
     if audit and not cancelled():
         output.abandon()
         with Status() as status:

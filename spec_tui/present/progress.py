@@ -5,6 +5,7 @@ from __future__ import annotations
 from engines.datastores.events import BuildEstimate
 from engines.hub.download_progress import in_bytes, in_time
 from engines.progress import BuildProgress
+from engines.report.events import Prefilling
 
 
 def progress_line(step: BuildProgress) -> str:
@@ -38,6 +39,12 @@ def amount(number: float, unit: str) -> str:
     if unit == "bytes":
         return in_bytes(int(number))
     return f"{number:,.1f} {unit}" if number < 10 and number != int(number) else f"{number:,.0f} {unit}"
+
+
+def prefill_progress(event: Prefilling) -> str:
+    """How much of a prompt is read: "reading the prompt: 1,024 of 2,900 tokens, 6 s left"."""
+    left = f", {in_time(event.seconds_left)} left" if event.seconds_left is not None else ""
+    return f"reading the prompt: {event.done:,} of {event.total:,} tokens{left}"
 
 
 def estimate_parts(estimate: BuildEstimate) -> list[str]:

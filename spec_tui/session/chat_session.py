@@ -12,7 +12,18 @@ from engines import methods
 from engines.datastores.events import Building, DatastoreEvent, DatastoreList, Probed
 from engines.errors import SpecError
 from engines.folders import model_label
-from engines.report.events import Audited, Auditing, Failed, Finished, Layers, Loading, Prefilled, Ready, Started
+from engines.report.events import (
+    Audited,
+    Auditing,
+    Failed,
+    Finished,
+    Layers,
+    Loading,
+    Prefilled,
+    Prefilling,
+    Ready,
+    Started,
+)
 from engines.report.run_state import BaselineKey, RunState, first_difference, fold
 from engines.request import Request
 from engines.wire import Event
@@ -25,8 +36,8 @@ from spec_tui.session.replay_client import ReplayClient, request_of
 from spec_tui.session.settings import ChatSettings
 
 Phase = Literal["loading", "ready", "failed", "dead"]
-Happening = Literal["loading", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline",
-                    "auditing", "audited", "unaudited", "building", "stocked", "layers"]
+Happening = Literal["loading", "ready", "failed", "dead", "began", "prefilling", "text", "finished", "broke",
+                    "baseline", "auditing", "audited", "unaudited", "building", "stocked", "layers"]
 Purpose = Literal["baseline", "layers", "every row", "branch"]
 """What a run beside the conversation is for: the rate to compare with, the layers' cosines, an answer recorded with
 every row, another future from a round on."""
@@ -101,6 +112,7 @@ class ChatSession:
         self.layers: Layers | None = None
         self.auditing: int | None = None
         self.audit_done = 0.0
+        self.prefilling: Prefilling | None = None  # while a long prompt is read
         self.audited: int | None = None
         self.baselines: dict[BaselineKey, Baseline] = {}
         self.same_text: dict[int, int | None] = {}
@@ -321,6 +333,9 @@ class ChatSession:
         return tuple(pair for turn in turns for pair in (("user", turn.prompt), ("assistant", turn.run.text)))
 
     def _take(self, event: Event) -> Happening:
+        self.prefilling = event if isinstance(event, Prefilling) else None
+        if self.prefilling is not None:
+            return "prefilling"
         if isinstance(event, Loading):
             self.loading = event
             return "loading"

@@ -129,7 +129,7 @@ class Service:
             case Load(request):
                 self._load(request, job.stop)
             case Run(request):
-                for event in self._loaded().run(request, cancelled=job.stop.is_set):
+                for event in self._loaded().run(request, cancelled=job.stop.is_set, progress=self._emit):
                     self._emit(event)
             case StartRace(asked):
                 for event in defer_events(race(self._loaded(), asked, job.stop.is_set)):

@@ -13,7 +13,7 @@ from engines.request import Request
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
 from spec_tui.present.playback import speed_words
-from spec_tui.present.progress import short_progress
+from spec_tui.present.progress import prefill_progress, short_progress
 from spec_tui.present.text import LOSSY, lossy, one_line
 from spec_tui.session.chat_session import PURPOSES, ChatSession, Turn
 from spec_tui.session.datastore_jobs import DatastoreJob
@@ -147,6 +147,10 @@ def status(session: ChatSession, message: str) -> Row:
         return [*_building(session.stock.work), *_more(message)]
     if message:
         return [("   ", "text"), *marks.spans(one_line(message), "text")]
+    if session.prefilling is not None:
+        done, total = session.prefilling.done, session.prefilling.total
+        return [(" ● ", "good"), (f"{prefill_progress(session.prefilling)}  ", "text"), *gauge(done / total, 12),
+                (f" {done / total * 100:>3.0f} %", "muted"), ("  esc stops", "muted")]
     if session.answering:
         return [(" ● ", "good"), ("answering", "text"), ("  esc stops and keeps the text", "muted")]
     if session.phase == "dead":

@@ -21,6 +21,7 @@ from engines.report.events import (
     Loading,
     Origin,
     Prefilled,
+    Prefilling,
     Ready,
     Round,
     Started,
@@ -53,11 +54,13 @@ class FakeRuntime:
     def __init__(self, ready: Ready) -> None:
         self.ready, self.workshop = ready, FakeWorkshop()
 
-    def run(self, request, cancelled=lambda: False):
+    def run(self, request, cancelled=lambda: False, progress=lambda event: None):
         prompt = request.conversation[-1][1]
         if "refuse" in prompt:
             raise UsageProblem("the prompt is too long", "shorten it")
         yield self._started(request)
+        for done in range(0, 3000 if "long" in prompt else 0, 1000):
+            progress(Prefilling(done, 3000, 1.0 if done else None))
         yield Prefilled(3, 0, 0.01, Emitted(7, "first", "first", "target"), 3)
         if "suicide" in prompt:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -13,7 +13,18 @@ import pytest
 
 from engines.errors import UsageProblem
 from engines.report.answer import Answer
-from engines.report.events import Audited, Auditing, Failed, Finished, Loading, Prefilled, Ready, Round, Started
+from engines.report.events import (
+    Audited,
+    Auditing,
+    Failed,
+    Finished,
+    Loading,
+    Prefilled,
+    Prefilling,
+    Ready,
+    Round,
+    Started,
+)
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.process import ProcessClient
@@ -97,6 +108,16 @@ def test_a_cancel_right_behind_the_request_is_not_lost(either):
     seen = until(either, Finished)
     assert seen[-1].reason == "cancelled"
     assert any(isinstance(event, Ready) for event in seen), "the loading must not have been stopped with it"
+
+
+def test_a_long_prompt_is_told_of_while_it_is_read(either):
+    either.load(LoadRequest())
+    either.run(ask("long", max_new_tokens=3))
+    seen = until(either, Finished)
+    parts = [(e.done, e.total, e.seconds_left) for e in seen if isinstance(e, Prefilling)]
+    assert parts == [(0, 3000, None), (1000, 3000, 1.0), (2000, 3000, 1.0)]
+    kinds = [type(event) for event in seen]
+    assert kinds.index(Started) < kinds.index(Prefilling) < kinds.index(Prefilled)
 
 
 def written(*tokens: int, model: str = "fake", **more) -> Answer:

@@ -198,7 +198,7 @@ def test_pipes_are_not_opened(folder, file):
     assert time.monotonic() - begun < 5
 
 
-@pytest.mark.parametrize("name", ["~nouser-at-all/x", "a" * 5000, "/" + "a" * 5000, "a\0b"])
+@pytest.mark.parametrize("name", ["~nouser-at-all/x", "a" * 5000, "/" + "a" * 5000])
 def test_names_that_can_be_no_model(name):
     with pytest.raises(ModelUnavailable, match="there is no model") as refusal:
         locate(name)

@@ -127,7 +127,7 @@ class ChatScreen(HasActions, Screen):
         if happened:
             self._tree_due = self._numbers_due = True
             self._draw_text()
-        final = bool(happened - {"text", "loading", "auditing", "building"})
+        final = bool(happened - {"text", "loading", "prefilling", "auditing", "building"})
         if final:
             self._settle(happened)
         if self._tree_due and (final or self._frame % TREE_EVERY == 0):
@@ -136,7 +136,7 @@ class ChatScreen(HasActions, Screen):
         if self._numbers_due and (final or self._frame % NUMBERS_EVERY == 0):
             self._numbers_due = False
             self._draw_numbers()
-        if happened & {"loading", "auditing", "building"}:
+        if happened & {"loading", "prefilling", "auditing", "building"}:
             self._draw_status()
         if self._step_first and self.session.turns:
             self._step_first = False
@@ -362,6 +362,8 @@ class ChatScreen(HasActions, Screen):
             self._message = ""
         else:
             at_work = "stopping the audit" if self.session.auditing is not None else "stopping after this round"
+            if self.session.prefilling is not None:
+                at_work = "stopping after this part of the prompt"
             at_work = "" if self.session.stock.busy else at_work  # the status line says so itself
             self._message = at_work if self.session.busy else "stopping the download"
         self._draw_status()
