@@ -101,8 +101,8 @@ def limited(call: Callable[[], Any], seconds: float = _SECONDS, memory: int = _M
 def _answer(call: Callable[[], Any], writing: int, seconds: float, memory: int) -> None:
     """The life of the child: write [value, problem] and end, whatever happens."""
     try:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, 2 * seconds)  # if nobody is left to kill it
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)

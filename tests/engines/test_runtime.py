@@ -13,8 +13,8 @@ import torch
 from engines import ModelUnavailable, Request, UsageProblem, load
 from engines.folders import sample_model
 from engines.model import tuning
-from engines.model.loading import resolve_device, resolve_dtype, wrap
-from engines.report.events import Finished, Prefilled, Started
+from engines.model.loading import load_model, resolve_device, resolve_dtype, wrap
+from engines.report.events import Finished, Prefilled, Prefilling, Started
 from engines.runtime import Runtime
 from tests.conftest import make_llama, make_tokenizer
 
@@ -53,6 +53,42 @@ def test_the_cache_survives_a_change_of_engine_and_a_cancel(sample):
     events = list(sample.run(Request((turn,), engine="draft", max_new_tokens=60), lambda: next(polls)))
     assert events[-1].reason == "cancelled" and events[-1].tokens
     assert ask(sample, turn, engine="pld", new=60)[-1] == ask(sample, turn, engine="autoregressive", new=60)[-1]
+
+
+def test_a_long_prompt_is_told_of_piece_by_piece_and_can_be_stopped_between_two(tiny, monkeypatch):
+    monkeypatch.setattr("engines.model.causal_model._CHUNK", 7)
+    request, told = Request((("user", "a long prompt " * 4),), engine="autoregressive", max_new_tokens=3), []
+    tiny.forget()
+    events = list(tiny.run(request, progress=told.append))
+    length = tiny.prompt_length(request)
+    assert [e.done for e in told] == list(range(0, length, 7)) and {e.total for e in told} == {length}
+    assert told[0].seconds_left is None and all(e.seconds_left > 0 for e in told[1:])
+    assert not any(isinstance(e, Prefilling) for e in events), "progress is no part of a run"
+    tiny.forget()
+    seen = list(tiny.run(request, lambda: len(told) > 3, progress=told.append))
+    assert [type(e) for e in seen] == [Started, Finished] and seen[-1].reason == "cancelled"
+    tiny.forget()
+    monkeypatch.setattr("engines.model.causal_model._CHUNK", 1000)
+    told.clear()
+    assert list(tiny.run(request, progress=told.append))[-1].tokens == events[-1].tokens and not told
+
+
+def test_loading_is_told_of_as_it_goes(saved):
+    told = []
+    Runtime.load(str(saved), str(saved), threads=1, progress=told.append)
+    shares = [event.done for event in told if event.done is not None]
+    assert shares == sorted(shares) and shares[-1] == 1.0
+    stages = [event.stage for event in told]
+    for stage in ("loading the weights", "testing the model with drafts", "draft model: loading the weights"):
+        assert stage in stages
+    assert max(b - a for a, b in zip(shares, shares[1:])) < 0.4, "the bar does not stand still for most of the loading"
+
+
+def test_the_weights_are_counted_while_they_are_read(saved, monkeypatch):
+    monkeypatch.setattr("engines.model.loading._REPORT_SECONDS", 0.0)
+    told = []
+    load_model(str(saved), torch.float32, torch.device("cpu"), 1, progress=told.append)
+    assert len({event.done for event in told if event.stage == "loading the weights"}) > 5
 
 
 @pytest.mark.parametrize("end", ["finished", "closed", "cancelled", "failed"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engines.report.events import Audited, Failed
+from engines.report.events import Audited, Failed, Prefilling
 from spec_tui.present import audit_words as verdict
 from spec_tui.tui.screens.inspector import Inspector
 from tests.tui.fakes import FakeClient
@@ -96,6 +96,20 @@ async def test_progress_is_shown_and_esc_stops(session):
         assert "identical" not in s.shown and s.chat.session.last.run.audited is None
         await s.pilot.press("enter")
         assert len(s.client.requests) == 2, "the next turn goes as if nothing had been"
+
+
+async def test_a_long_prompt_shows_how_far_it_is_read_and_esc_says_that_it_stops(session):
+    async with session() as s:
+        await s.ask("one", feed=1)
+        s.client.say(Prefilling(1024, 2900, 6.2))
+        await s.settle()
+        assert "reading the prompt: 1,024 of 2,900 tokens, 6 s left" in s.status and " 35 %" in s.status
+        assert "esc stops" in s.status
+        await s.pilot.press("escape")
+        assert "stopping after this part of the prompt" in s.status
+        s.client.feed()
+        await s.settle()
+        assert "reading" not in s.status and s.chat.session.prefilling is None
 
 
 async def test_it_works_on_the_turn_under_the_cursor_and_by_command(session):
