@@ -314,7 +314,7 @@ def test_requests_survive_the_trip():
     seen = []
 
     class Recorder(fake_runtime.FakeRuntime):
-        def run(self, request, cancelled=lambda: False):
+        def run(self, request, cancelled=lambda: False, progress=None):
             seen.append(request)
             raise UsageProblem("enough")
 
