@@ -68,7 +68,10 @@ class FakeHub:
         held: file names whose answers stop in the middle until ``released`` is set.
         ignores_ranges: answers always begin at the beginning.
         damages: file names whose content arrives changed.
-        endless: file names whose answers never end.
+        endless: file names whose answers never end; "" stands for the answer about a model.
+        circles: file names that are redirected to themselves, for ever.
+        strays: file names that are redirected to what is no place on the web.
+        lies: by file name, by how much the size that is listed is wrong.
         etag: what every answer calls its content, None for the digest.
         broken: answer everything with this status.
     """
@@ -82,6 +85,9 @@ class FakeHub:
         self.ignores_ranges = False
         self.damages: set[str] = set()
         self.endless: set[str] = set()
+        self.circles: set[str] = set()
+        self.strays: set[str] = set()
+        self.lies: dict[str, int] = {}
         self.etag: str | None = None
         self.broken: int | None = None
         self.pause = 0.0
@@ -187,9 +193,10 @@ class _Handler(BaseHTTPRequestHandler):
         model, commit = found
         siblings = []
         for file, data in model.commits[commit].items():
-            entry: dict[str, Any] = {"rfilename": file, "size": len(data), "blobId": digest("git", data)}
+            size = len(data) + self.hub.lies.get(file, 0)
+            entry: dict[str, Any] = {"rfilename": file, "size": size, "blobId": digest("git", data)}
             if file.endswith(_LARGE):
-                entry["lfs"] = {"sha256": digest(file, data), "size": len(data), "pointerSize": 130}
+                entry["lfs"] = {"sha256": digest(file, data), "size": size, "pointerSize": 130}
             siblings.append(entry)
         about: dict[str, Any] = {
             "id": name, "modelId": name, "sha": commit, "siblings": siblings, "gated": "auto" if model.gated else False,
@@ -197,6 +204,11 @@ class _Handler(BaseHTTPRequestHandler):
         }
         if model.counted:
             about["safetensors"] = {"parameters": model.counted, "total": sum(model.counted.values())}
+        if "" in self.hub.endless:
+            self._head(200, 1 << 50, {"Content-Type": "application/json"})
+            while not self.hub.released.wait(0.001):
+                self.wfile.write(b" " * _BLOCK)
+            return
         self._json(200, about)
 
     def _resolve(self, path: str) -> None:
@@ -210,6 +222,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._json(401, {"error": "gated"}, {"X-Error-Code": "GatedRepo", "X-Repo-Commit": commit})
         if file not in model.commits[commit]:
             return self._json(404, {"error": "no file"}, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
+        if file in self.hub.circles | self.hub.strays:
+            return self._json(302, {}, {"Location": path if file in self.hub.circles else "file:///etc/hostname"})
         data = model.commits[commit][file]
         headers = {"X-Repo-Commit": commit, "ETag": f'"{self.hub.etag or digest(file, data)}"'}
         if not file.endswith(_LARGE):

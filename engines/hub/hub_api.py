@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Thread
+from time import monotonic
 from typing import Any
+from urllib.parse import quote
 
 from engines.errors import ModelUnavailable, SpecError, first_line
-from engines.hub.untrusted_json import is_count
+from engines.hub.untrusted_json import is_count, parse_object
 
 TICK = 0.25
 """Seconds between two reports of progress; also how long a cancel waits."""
 
 _SECONDS = 5.0
+_LISTING, _LISTING_SECONDS = 32 << 20, 60.0  # bytes and seconds that an answer about a model may take
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _LONGEST = 200  # bytes of a part of a name: file systems take 255, a partial file has an ending more
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -106,13 +109,11 @@ def content(listing: Listing, name: str, range: str | None) -> Iterator[Any]:
 
 
 def _listing(name: str, revision: str | None) -> Listing:
-    from huggingface_hub import HfApi, constants
+    from huggingface_hub import ModelInfo
 
     if not _answers():
         raise _unreachable(name, revision)
-    found = HfApi(endpoint=constants.ENDPOINT).model_info(
-        name, revision=revision, files_metadata=True, timeout=2 * _SECONDS
-    )
+    found = ModelInfo(**_about(name, revision))
     if not re.fullmatch(r"[0-9a-f]{40}", found.sha or ""):
         raise ModelUnavailable(f"the hub names no commit of {name}", "check HF_ENDPOINT")
     card = found.card_data.to_dict() if found.card_data else {}
@@ -123,6 +124,29 @@ def _listing(name: str, revision: str | None) -> Listing:
         gated=bool(found.gated), licence=_licence(card),
         parameters={str(dtype): count for dtype, count in counted.items() if is_count(count)},
     )
+
+
+def _about(name: str, revision: str | None) -> dict[str, Any]:
+    """What the hub answers about a model. huggingface_hub would read an answer that never ends. Raises ModelUnavailable,
+    and what the hub's client raises."""
+    from huggingface_hub import constants, get_session
+    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+
+    at_revision = f"/revision/{quote(revision, safe='')}" if revision else ""
+    url, found = f"{constants.ENDPOINT}/api/models/{name}{at_revision}?blobs=true", bytearray()
+    until = monotonic() + _LISTING_SECONDS
+    with get_session().stream(
+        "GET", url, headers=build_hf_headers(), timeout=2 * _SECONDS, follow_redirects=True
+    ) as answer:
+        hf_raise_for_status(answer)
+        for block in answer.iter_bytes():
+            found += block
+            if len(found) > _LISTING or monotonic() > until:
+                raise ModelUnavailable(f"the hub's answer about {name} does not end", "check HF_ENDPOINT, or try later")
+    try:
+        return parse_object(bytes(found), "its answer")
+    except ValueError as error:
+        raise ModelUnavailable(f"the hub makes no sense about {name}: {error}", "check HF_ENDPOINT") from None
 
 
 def _file(sibling: Any) -> RemoteFile | None:

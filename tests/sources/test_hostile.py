@@ -122,6 +122,41 @@ def test_more_layers_than_any_model_has(folder, key, count):
         load_config(locate(str(folder)))
 
 
+MOODS = {
+    "redirects in circles": ({"circles": {WEIGHTS}}, "connection to the hub was lost"),
+    "redirects out of the web": ({"strays": {WEIGHTS}}, "connection to the hub was lost"),
+    "less than listed": ({"lies": {WEIGHTS: 1000}}, "connection to the hub was lost"),
+    "more than listed": ({"lies": {WEIGHTS: -1000}}, "arrived damaged"),
+    "another content": ({"damages": {WEIGHTS}}, "arrived damaged"),
+    "content without end": ({"endless": {WEIGHTS}, "damages": {WEIGHTS}}, "arrived damaged"),
+    "a listing without end": ({"endless": {""}}, "the hub's answer about someone/tiny does not end"),
+    "a configuration that is another": ({"damages": {"config.json"}}, "config.json arrived damaged"),
+}
+
+
+@pytest.mark.parametrize("mood", MOODS)
+def test_a_hostile_hub_is_refused_in_a_sentence_and_forgotten_once_it_is_mended(hub, crowded, mood, monkeypatch):
+    monkeypatch.setattr("engines.hub.hub_api._LISTING", 1 << 20)
+    hub.publish(NAME, crowded)
+    settings, words = MOODS[mood]
+    before = {name: getattr(hub, name) for name in settings}
+    for name, value in settings.items():
+        setattr(hub, name, value)
+    begun = time.monotonic()
+    assert words in refused()
+    assert time.monotonic() - begun < 20
+    for name, value in before.items():
+        setattr(hub, name, value)
+    assert here(fetch())[WEIGHTS] == crowded[WEIGHTS]
+
+
+@pytest.mark.parametrize("answer", [b"[]", b"{nope", b'{"id": 5}', b'{"id": "x", "siblings": [5]}', b"\xff"])
+def test_answers_about_a_model_that_make_no_sense(hub, crowded, answer, monkeypatch):
+    hub.publish(NAME, crowded)
+    monkeypatch.setattr("tests.hub.json.dumps", lambda content: answer.decode("latin-1"))
+    assert refused()
+
+
 def changed(folder, file, **values):
     """Write other values into a JSON file of the model."""
     place = folder / file
