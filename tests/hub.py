@@ -71,6 +71,7 @@ class FakeHub:
         endless: file names whose answers never end; "" stands for the answer about a model.
         circles: file names that are redirected to themselves, for ever.
         strays: file names that are redirected to what is no place on the web.
+        nonsense: what it answers about every model.
         lies: by file name, by how much the size that is listed is wrong.
         etag: what every answer calls its content, None for the digest.
         broken: answer everything with this status.
@@ -88,6 +89,7 @@ class FakeHub:
         self.circles: set[str] = set()
         self.strays: set[str] = set()
         self.lies: dict[str, int] = {}
+        self.nonsense: bytes | None = None
         self.etag: str | None = None
         self.broken: int | None = None
         self.pause = 0.0
@@ -204,6 +206,10 @@ class _Handler(BaseHTTPRequestHandler):
         }
         if model.counted:
             about["safetensors"] = {"parameters": model.counted, "total": sum(model.counted.values())}
+        if self.hub.nonsense is not None:
+            self._head(200, len(self.hub.nonsense), {"Content-Type": "application/json"})
+            self.wfile.write(self.hub.nonsense)
+            return
         if "" in self.hub.endless:
             self._head(200, 1 << 50, {"Content-Type": "application/json"})
             while not self.hub.released.wait(0.001):

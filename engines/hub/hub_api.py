@@ -127,7 +127,7 @@ def _listing(name: str, revision: str | None) -> Listing:
 
 
 def _about(name: str, revision: str | None) -> dict[str, Any]:
-    """What the hub answers about a model. huggingface_hub would read an answer that never ends. Raises ModelUnavailable,
+    """What the hub answers about a model; huggingface_hub would read an answer that never ends. Raises ModelUnavailable
     and what the hub's client raises."""
     from huggingface_hub import constants, get_session
     from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
