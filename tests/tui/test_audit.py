@@ -105,11 +105,15 @@ async def test_a_long_prompt_shows_how_far_it_is_read_and_esc_says_that_it_stops
         await s.settle()
         assert "reading the prompt: 1,024 of 2,900 tokens, 6 s left" in s.status and " 35 %" in s.status
         assert "esc stops" in s.status
+        stop, s.client.cancel = s.client.cancel, lambda: None  # an engine ends its part first
         await s.pilot.press("escape")
         assert "stopping after this part of the prompt" in s.status
-        s.client.feed()
+        s.client.say(Prefilling(1280, 2900, 5.0))
         await s.settle()
-        assert "reading" not in s.status and s.chat.session.prefilling is None
+        assert "stopping after this part of the prompt" in s.status
+        stop()
+        await s.settle()
+        assert "reading" not in s.shown and s.chat.session.prefilling is None and not s.chat.session.busy
 
 
 async def test_it_works_on_the_turn_under_the_cursor_and_by_command(session):
