@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any
 
+from engines.errors import UsageProblem
+
 _HERE = Path(__file__).resolve().parent
 
 
@@ -28,8 +30,12 @@ def cache() -> Path:
 
 
 def _chosen(variable: str) -> Path | None:
+    """The folder that a variable of the environment names. Raises UsageProblem where that can be none."""
     folder = os.environ.get(variable)
-    return Path(folder).expanduser() if folder else None
+    try:
+        return Path(folder).expanduser() if folder else None
+    except RuntimeError:
+        raise UsageProblem(f"{variable} names no folder: {folder[:80]}", "there is no such user: give a path") from None
 
 
 def write_json(file: Path, value: Any) -> None:

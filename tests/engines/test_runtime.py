@@ -86,6 +86,12 @@ def test_loading_is_told_of_as_it_goes(saved):
     assert max(jumps) < 0.4, "the bar does not stand still for most of the loading"
 
 
+def test_a_cache_folder_that_can_be_none_is_not_the_models_fault(saved, monkeypatch):
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", "~no-such-user-here/x")
+    with pytest.raises(UsageProblem, match="SPEC_TUI_CACHE_DIR names no folder"):
+        Runtime.load(str(saved), threads=1)
+
+
 def test_the_weights_are_counted_while_they_are_read(saved, monkeypatch):
     monkeypatch.setattr("engines.model.loading._REPORT_SECONDS", 0.0)
     told = []
