@@ -252,8 +252,12 @@ def wrap(
             parameters, fingerprint, own = model.num_parameters(), weights_fingerprint(model), fits(model)
             if own:
                 fuse(model)
-            progress(Loading("measuring threads and layouts", 0.6))
-            layout = tune(model, threads, _row(model) if own else None) if model.device.type == "cpu" else "plain"
+            layout = "plain"
+            if model.device.type == "cpu":
+                layout = tune(
+                    model, threads, _row(model) if own else None,
+                    lambda done: progress(Loading("measuring threads and layouts", 0.6 + 0.25 * done)),
+                )
             if layout != "plain":
                 lay_out(model, layout)
             progress(Loading("testing the model with drafts", 0.85))

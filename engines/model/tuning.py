@@ -65,7 +65,10 @@ class Cost:
         return self.rest + self.linears[self.layout]
 
 
-def tune(model: PreTrainedModel, threads: int | None = None, forward: Callable[[], object] | None = None) -> str:
+def tune(
+    model: PreTrainedModel, threads: int | None = None, forward: Callable[[], object] | None = None,
+    progress: Callable[[float], None] = lambda done: None,
+) -> str:
     """Set torch's thread count as is fastest, and find the layout of the model's linear layers that is.
 
     Args:
@@ -74,6 +77,7 @@ def tune(model: PreTrainedModel, threads: int | None = None, forward: Callable[[
             over the one before; unless OMP_NUM_THREADS is set. A negative number leaves so many of the default to
             whatever else runs (a screen that draws), unless a forward is long.
         forward: one row through the model, linear layers as loaded; None takes the module's own.
+        progress: told the share that is done.
 
     Returns:
         The layout of the linear layers, "plain" or one of ``LAYOUTS``: for ``lay_out``, once ``forward`` is gone (it
@@ -86,10 +90,11 @@ def tune(model: PreTrainedModel, threads: int | None = None, forward: Callable[[
     layouts = [name for name in LAYOUTS if available(name, model.dtype) and (name != "both" or _fits_twice(model))]
     given = keep or "OMP_NUM_THREADS" in os.environ
     chosen, best = 0, None
-    for count in [default] if given else _counts(default):
+    counts = [default] if given else _counts(default)
+    for number, count in enumerate(counts):
         if best is not None and count > free and best.total < _LONG:
             break
-        cost = measure(model, count, layouts, forward)
+        cost = measure(model, count, layouts, forward, lambda done, n=number: progress((n + done) / len(counts)))
         if best is not None and cost.total >= _THREADS_MUST_GAIN * best.total:
             break
         chosen, best = count, cost
@@ -109,7 +114,8 @@ def _fits_twice(model: nn.Module) -> bool:
 
 
 def measure(
-    model: PreTrainedModel, threads: int, layouts: list[str], forward: Callable[[], object] | None = None
+    model: PreTrainedModel, threads: int, layouts: list[str], forward: Callable[[], object] | None = None,
+    progress: Callable[[float], None] = lambda done: None,
 ) -> Cost:
     """What a forward costs on this many threads, in each layout."""
     torch.set_num_threads(threads)
@@ -126,7 +132,7 @@ def measure(
     for name, layers in linears.items():
         for rows in _ROWS:
             calls[name, rows] = lambda layers=layers, rows=rows: [m(inputs[rows][m.in_features]) for m in layers]
-    times = _interleaved(calls)
+    times = _interleaved(calls, progress)
     means = {name: sum(times[name, rows] for rows in _ROWS) / len(_ROWS) / share for name in linears}
     return Cost(max(times["forward"] - times["plain", 1] / share, 0.0), means)
 
@@ -146,11 +152,14 @@ def _sample(model: nn.Module) -> tuple[list[nn.Linear], float]:
 
 
 @torch.inference_mode()
-def _interleaved(calls: dict[object, Callable[[], object]]) -> dict[object, float]:
+def _interleaved(
+    calls: dict[object, Callable[[], object]], progress: Callable[[float], None]
+) -> dict[object, float]:
     """The best time of each call over several rounds in turn, after one that warms up: what the machine can do,
     whatever else it is doing, and no call meets another weather than the others."""
     best = dict.fromkeys(calls, float("inf"))
     for repeat in range(_REPEATS + 1):
+        progress(repeat / (_REPEATS + 1))
         for name, call in calls.items():
             clock = perf_counter()
             call()
