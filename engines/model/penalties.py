@@ -65,10 +65,13 @@ class PenalisedModel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def extend(self, tokens: Sequence[int], cancelled: Callable[[], bool] = lambda: False) -> torch.Tensor | None:
+    def extend(
+        self, tokens: Sequence[int], cancelled: Callable[[], bool] = lambda: False,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> torch.Tensor | None:
         """See ``CausalModel.extend``."""
         self._texts = []
-        logits = self._model.extend(tokens, cancelled)
+        logits = self._model.extend(tokens, cancelled, progress)
         return None if logits is None else self._penalties.apply(logits[None], [self._model.tokens])[0]
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
