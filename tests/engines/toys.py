@@ -45,7 +45,7 @@ class ToyModel:
             self._table[key] = torch.randn(self.vocab_size, generator=generator, dtype=torch.float64) * self.spread
         return self._table[key]
 
-    def extend(self, tokens, cancelled=lambda: False):
+    def extend(self, tokens, cancelled=lambda: False, progress=None):
         self.drop()
         self.tokens += list(tokens)
         return self.logits_after(self.tokens) if tokens else None
