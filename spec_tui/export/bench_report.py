@@ -147,7 +147,7 @@ def _short(tasks: Iterable[str]) -> list[str]:
 def _generate_rows(report: Report) -> Rows:
     """What generate did: its own tokens/s, and what its methods gain over its greedy search."""
     s = report.results
-    rows = [["transformers", "tokens/s", "interval", "x generate", "interval", "M", "TTFT"]]
+    rows = [["transformers", "tokens/s", "interval", "x generate", "interval", "tokens/step", "1st token"]]
     for lane, (label, figures) in zip(s.generate_lanes, report.named(s.generate_lanes)):
         up = None if lane == s.plain_generate else s.ratio(lane, s.plain_generate)
         known = "1.00" if lane == s.plain_generate and figures.rate else number(up, 2)
@@ -339,7 +339,7 @@ def _fewer_threads(report: Report) -> str:
     if not s.on_fewer_threads:
         return ""
     kept = "; generate keeps its threads" if s.generate_lanes else ""
-    why = "tried where forwards take much longer than at load: something else uses the cores, or the context is long"
+    why = "tried where passes take much longer than at load: something else uses the cores, or the context is long"
     return f"{s.on_fewer_threads / s.rounds:.0%} of our rounds ran on fewer threads, {why}{kept}"
 
 

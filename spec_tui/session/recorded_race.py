@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from engines.race.output_compare import judged
 from engines.race.result import LaneRun
 from engines.report.answer import Answer
 from engines.report.events import Started
+from engines.report.run_state import RunState
 from engines.report.traces import Trace
 from engines.request import Request
 from engines.wire import read_trace
@@ -31,7 +32,7 @@ ELSEWHERE = "recorded on different machines or devices, so these numbers are not
 UNCOMPARED = "not asked the same, or not at their end"
 _PROBLEMS = 3  # of a file that there is room for
 _NAMED = "name the files: spec-tui replay FILE FILE --screen race"
-_TRACE = re.compile(r"\d+-.+\.repeat-(\d+)\.prompt-(\d+)")  # as ``trace_name`` writes it
+_TRACE = re.compile(r"(\d+)-.+\.repeat-(\d+)\.prompt-(\d+)")  # as ``trace_name`` writes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def _sources(name: str) -> Iterator[RecordedRun]:
 def _of_folder(folder: Path) -> tuple[list[Path], str]:
     """Its traces: of what ``compare`` wrote the first repeat of the first prompt; and what that leaves out."""
     found = sorted(folder.glob("*.jsonl"))
-    numbered = {path: match.groups() for path in found if (match := _TRACE.fullmatch(path.stem))}
+    numbered = {path: match.groups()[1:] for path in found if (match := _TRACE.fullmatch(path.stem))}
     first = [path for path in found if numbered.get(path, ("1", "1")) == ("1", "1")]
     if not first:
         what = "no trace of a first repeat and prompt" if found else "no trace (*.jsonl)"
@@ -98,7 +99,7 @@ def recorded_race(sources: Sequence[RecordedRun]) -> RaceState:
     result = race.result
     result.add(RaceStarted(lanes, 1, 1, race.asked.baseline))
     for number, (_, run) in enumerate(runs):
-        _add_run(race, number, run)
+        _add_run(race, number, 0, run)
     if not result.complete:
         raise UsageProblem("none of these runs came to its end", "spec-tui replay FILE plays what there is of one")
     result.pairs = list(_pairs(race))
@@ -112,17 +113,43 @@ def recorded_race(sources: Sequence[RecordedRun]) -> RaceState:
     return race
 
 
-def _add_run(race: RaceState, number: int, events: Sequence[Any]) -> None:
+def kept_race(runs: Mapping[str, RunState], when: str) -> RaceState:
+    """A race that was kept, with all its repeats; ``runs`` are by the names of ``trace_name``, ``when`` says for people
+    when it was run. Raises UsageProblem where there is nothing to show."""
+    placed: dict[tuple[int, int], tuple[str, RunState]] = {}
+    for name, run in runs.items():
+        found = _TRACE.fullmatch(f"{name}")
+        if found and found[3] == "1" and run.started is not None and run.finished is not None:
+            placed[int(found[1]), int(found[2]) - 1] = name, run
+    order = sorted({number for number, _ in placed})
+    if not 1 <= len(order) <= MOST:
+        raise UsageProblem("nothing of this race can be shown", "d deletes it")
+    named = {number: (name, run) for (number, _), (name, run) in sorted(placed.items(), reverse=True)}
+    lanes = tuple(_lane(named[number][0], named[number][1].started) for number in order)
+    first = named[order[0]][1].started
+    shared = ("law", "temperature", "top_p", "top_k", "seed", "max_new_tokens")
+    request = Request(first.conversation, **{name: getattr(first, name) for name in shared})
+    repeats = 1 + max(repeat for _, repeat in placed)
+    race = RaceState(Race(lanes, request, repeats=repeats), [f"kept from {when}"])
+    race.result.add(RaceStarted(lanes, 1, repeats, race.asked.baseline))
+    for (number, repeat), (_, run) in sorted(placed.items()):
+        _add_run(race, order.index(number), repeat, run.events)
+    race.result.pairs = list(_pairs(race))
+    race.result.add(RaceFinished("done"))
+    return race
+
+
+def _add_run(race: RaceState, number: int, repeat: int, events: Iterable[Any]) -> None:
     result = race.result
-    result.add(LaneEvents(number, 0, 0))
+    result.add(LaneEvents(number, repeat, 0))
     for event in events:
         result.add(event)
-    state = result.runs[number, 0, 0].state
+    state = result.runs[number, repeat, 0].state
     if state.finished is not None:
         points = timeline(state)
         seconds, tokens = points[-1] if points else (0.0, 0)
         result.add(LaneFinished(
-            lane=number, repeat=0, prompt=0, tokens=tokens, tokens_per_second=state.metrics.tokens_per_second,
+            lane=number, repeat=repeat, prompt=0, tokens=tokens, tokens_per_second=state.metrics.tokens_per_second,
             seconds=seconds,
         ))
 
@@ -151,8 +178,8 @@ def _pairs(race: RaceState) -> Iterator[Any]:
     for run in _whole(race):
         groups[_text_of(run.state.started)].append(run)
     for runs in groups.values():
-        answers = {(run.lane, 0, 0): Answer.from_events(run.state.events) for run in runs}
-        yield from judged(answers, {(run.lane, 0, 0): run.state.audited for run in runs})
+        answers = {(run.lane, run.repeat, 0): Answer.from_events(run.state.events) for run in runs}
+        yield from judged(answers, {(run.lane, run.repeat, 0): run.state.audited for run in runs})
 
 
 # -- what runs must share ---------------------------------------------------------------------------

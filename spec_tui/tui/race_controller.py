@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from engines import methods
 from engines.errors import SpecError, UsageProblem
+from engines.folders import model_label
 from engines.race.events import Compared
 from engines.race.lanes import Lane, Race, labels
 from engines.race.result import LaneRun
@@ -20,8 +22,11 @@ from engines.report.events import Failed, Ready
 from engines.report.run_state import RunState
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.playback import SPEEDS
+from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening
+from spec_tui.session.history import Entry
 from spec_tui.session.race_state import Point, RaceReplay, RaceState, timeline
+from spec_tui.session.recorded_race import kept_race, trace_name
 from spec_tui.session.settings import ChatSettings, unavailable
 
 FEWEST, MOST = 2, 6
@@ -47,7 +52,7 @@ class RaceSetup:
         """The race, sampled as these settings say. Raises UsageProblem for what cannot be run."""
         _check_count(self.lanes)
         if not self.prompt.strip():
-            raise UsageProblem("there is no prompt", "i goes to the prompt, ctrl+o has some that show something")
+            raise UsageProblem("there is no prompt", "i goes to the prompt, ctrl+o has examples")
         for lane, label in zip(self.lanes, self.labels):
             if reason := missing(lane, ready, settings):
                 raise UsageProblem(f"{label} cannot run: {reason}", "- takes the lane away")
@@ -94,6 +99,7 @@ class RaceController:
         race: the race that runs or ran last, None before one.
         replay: its runs on one clock, None while it runs.
         differing: the pair whose first differing token is shown, else None.
+        unsaved: why the last race is not among the former ones, "" where it is.
         heard, happened: what the session reported at the last ``pump``, and since the beginning, for the chat below.
     """
 
@@ -103,6 +109,7 @@ class RaceController:
         self.differing: Compared | None = None
         self.happened: set[Happening] = set()
         self.heard: set[Happening] = set()
+        self.unsaved = ""
         self._usual = usual_lanes(session.settings, session.ready)
         if recorded is None:
             code = next(item.prompt for item in SHOWCASES if item.kind == "code")
@@ -116,7 +123,7 @@ class RaceController:
     def resume(self) -> None:
         """The screen opens, perhaps again: the race that was left is still there, if its model is still loaded."""
         self.happened = set()
-        if self.can_race and self.race is not None:
+        if self.can_race and self.race is not None and not self.race.origin:
             runs, ready = self.race.result.complete, self.session.ready
             if not runs or ready is None or runs[0].state.started.model != ready.model:
                 self.race = self.replay = self.differing = None
@@ -182,6 +189,33 @@ class RaceController:
                 self.race = self.replay = self.differing = None
         self.setup = setup
 
+    def keep(self) -> str:
+        """Save the race among the former ones, with every complete run. Returns "" or why it could not be saved. Live
+        races are not kept: their numbers say nothing."""
+        race, store = self.race, self.session.store
+        if store is None or race.asked.live or not race.result.complete:
+            return ""
+        runs = {Path(trace_name(race.asked.lanes[run.lane], run)).stem: run.state for run in race.result.complete}
+        model = model_label(race.result.complete[0].state.started.model)
+        try:
+            store.begin("races", one_line(self.setup.prompt, 60), f"{', '.join(race.labels)} on {model}", runs)
+        except SpecError as error:
+            return f"{error.message}; {error.hint}"
+        return ""
+
+    def show_kept(self, entry: Entry, when: str) -> str:
+        """Show a race that was kept. Returns "" or why it cannot be shown."""
+        try:
+            race = kept_race(entry.runs(), when)
+        except SpecError as error:
+            return f"{error.message}: {error.hint}"
+        prompt = race.asked.request.conversation[-1][1] if race.asked.request.conversation else ""
+        self.race, self.differing = race, None
+        self.setup = RaceSetup(race.asked.lanes, prompt, race.asked.repeats)
+        self._start_replay()
+        self.replay.clock.skip()
+        return ""
+
     def cancel(self) -> None:
         """Stop after the round under way; what is complete stays."""
         if self.running:
@@ -221,6 +255,7 @@ class RaceController:
             problem = self.race.problem  # the client says how it ended, but not the way out from here
             self.race.problem = replace(problem, hint=f"{problem.hint}: {GONE.hint}") if problem else GONE
         if not self.running:
+            self.unsaved = self.keep()
             self._start_replay()
             if self.race.asked.live and self.replay is not None:
                 self.replay.clock.skip()  # it was seen already

@@ -143,8 +143,8 @@ def no_difference(race: RaceState) -> str:
 
 def top(controller: RaceController) -> tuple[Row, Row]:
     """The first line: what it is, and how it is asked."""
-    if not controller.can_race:
-        return _recorded_top(controller.race)
+    if controller.race is not None and controller.race.origin:
+        return _recorded_top(controller)
     setup, settings = controller.setup, controller.session.settings
     mode = "LIVE, not comparable" if setup.live else "fair"
     sampling = [settings.heat(), *([f"seed {settings.seed}"] if settings.temperature else [])]
@@ -156,12 +156,14 @@ def top(controller: RaceController) -> tuple[Row, Row]:
             [span for span in right if span[0]])
 
 
-def _recorded_top(race: RaceState) -> tuple[Row, Row]:
+def _recorded_top(controller: RaceController) -> tuple[Row, Row]:
+    race = controller.race
     starts = [run.state.started for run in race.result.runs.values()]
     models = {f"{model_label(s.model)} · {s.dtype} · {s.device}" for s in starts}
     of = one_line(models.pop(), 60) if len(models) == 1 else "of different models or machines"
     runs = f"{len(race.labels)} run{'s' * (len(race.labels) > 1)} "
-    known = ("RECORDED, perhaps at different times · ", "text")
+    what = f"HISTORY, {race.origin[0]}" if controller.can_race else "RECORDED, perhaps at different times"
+    known = (f"{what} · ", "text")
     right = [known if race.comparable else ("RECORDED, not comparable · ", "lossy"), (runs, "text")]
     return [(" spec-tui ", "title"), (" race ", "strong"), (of, "muted")], right
 

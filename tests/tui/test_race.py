@@ -514,3 +514,47 @@ def test_the_table_alone_in_one_column(snap_compare):
 
 def test_a_live_race(snap_compare):
     assert picture(snap_compare, (120, 40), until=run_live, live=True)
+
+
+async def test_a_race_is_kept_and_can_be_shown_and_run_again(tmp_path):
+    from spec_tui.session.history import History
+    from spec_tui.tui.screens.history_list import HistoryScreen
+
+    async with racing(repeats=3) as r:
+        r.app.session.store = store = History(tmp_path)
+        r.client.racer.texts["rest"] = OTHER
+        await r.whole()
+        (entry,) = store.entries("races")
+        assert entry.count == 12 and "autoregressive, pld, draft, rest on" in entry.about
+        before, pairs = r.controller.race.figures(), r.controller.race.result.pairs
+        r.controller.change(lanes=r.controller.setup.lanes[:2])
+        assert r.controller.race is None
+        await r.press("h")
+        assert isinstance(r.app.screen, HistoryScreen)
+        await r.pilot.press("enter")
+        await r.pilot.pause()
+        await r.settle()
+        race = r.controller.race
+        assert "HISTORY, kept from" in r.rows("#race-top")[0] and len(race.labels) == 4
+        assert [f.rate for f in race.figures()] == [f.rate for f in before]
+        assert [f.speed_up for f in race.figures()] == [f.speed_up for f in before]
+        assert {(p.first, p.second, p.at) for p in race.result.pairs} == {(p.first, p.second, p.at) for p in pairs}
+        await r.press("R")
+        assert r.client.races[-1].lanes == race.asked.lanes and r.client.races[-1].repeats == 3
+        r.client.race_on()
+        await r.settle()
+        assert len(store.entries("races")) == 2 and not r.controller.race.origin
+
+
+async def test_a_live_race_and_one_without_an_end_are_not_kept(tmp_path):
+    from spec_tui.session.history import History
+
+    async with racing() as r:
+        r.app.session.store = store = History(tmp_path)
+        await r.press("f")
+        await r.whole()
+        assert r.controller.finished and not store.entries("races")
+        await r.press("f", "R", "escape")
+        r.client.race_on()
+        await r.settle()
+        assert not store.entries("races")

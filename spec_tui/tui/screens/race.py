@@ -19,6 +19,7 @@ from spec_tui.present import token_styles
 from spec_tui.present.playback import speed_words
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening
+from spec_tui.session.history import Entry
 from spec_tui.session.race_state import RaceState
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import race_words
@@ -78,14 +79,16 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         Action(id="race.view", run="view", keys="v", label="View",
                help="Colour tokens by outcome, source, confidence, or not"),
         Action(id="race.repeats", run="repeats", keys="t", label="Repeats", when=_IDLE,
-               help="How often each lane runs; 6 give an interval of 95 %"),
+               help="How often each lane runs; from 6 repeats intervals are 95 % sure"),
         Action(id="race.mode", run="mode", keys="f", label="Fair or live", when=_IDLE,
                help="Fair draws nothing while a lane runs; live shows lanes as they run, and its numbers are not "
                     "comparable"),
         Action(id="race.prompt", run="prompt", keys="i", label="Prompt", when=_CAN_RACE,
                help="Go to the prompt; /lanes a,b,c there sets all lanes"),
         Action(id="race.showcase", run="showcase", keys="ctrl+o,f3", label="Showcase", when=_IDLE,
-               help="Prompts that show something"),
+               help="Example prompts, each with what it shows"),
+        Action(id="race.history", run="history", keys="h", label="History", when=_IDLE,
+               help="Races of this and of former sessions: show, rename, delete"),
         Action(id="race.export", run="export", keys="e", label="Export", when=_AGAIN,
                help="Save numbers (JSON, Markdown, CSV) and a trace of every run in a folder here"),
         Action(id="race.copy", run="copy", keys="c", label="Copy", when=_CAN_RACE,
@@ -165,7 +168,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         controller = self.controller
         ran, arrived, replay = controller.running, controller.pump(), controller.replay
         if (ran and not controller.running) or "ready" in controller.heard:
-            self.changed()
+            self.changed(controller.unsaved)
         elif arrived or (replay is not None and self.app.screen is self and replay.clock.tick(passed)):
             self.draw()
 
@@ -285,7 +288,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
 
     def action_repeats(self) -> None:
         count = next((n for n in REPEATS if n > self.controller.setup.repeats), REPEATS[0])
-        enough = "enough for an interval of 95 %" if count >= 6 else "6 give an interval of 95 %"
+        enough = "enough for 95 % intervals" if count >= 6 else "95 % intervals take 6"
         self.set_up(f"{count} repeat{'s' * (count > 1)}; {enough}", repeats=count)
 
     def action_mode(self) -> None:
@@ -392,6 +395,18 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
             self.say(f"could not save the race: {error.strerror or error}")
         except SpecError as error:
             self.say(f"could not save the race: {error.message}. {error.hint}")
+
+    def action_history(self) -> None:
+        from spec_tui.tui.screens.history_list import HistoryScreen, when
+
+        def chosen(entry: Entry | None) -> None:
+            if entry is not None:
+                refused = self.controller.show_kept(entry, when(entry.changed))
+                self.query_one(PromptBox).put(self.controller.setup.prompt)
+                self.lane = 0
+                self.changed(refused)
+
+        self.app.push_screen(HistoryScreen(self.controller.session.store, "races"), chosen)
 
     def action_copy(self) -> None:
         from spec_tui.session.shell_lines import compare_line
