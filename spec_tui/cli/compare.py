@@ -184,6 +184,9 @@ class RaceProgress(Status):
             prompt = f", prompt {event.prompt + 1}" if self._asked.prompts else ""
             stage = f"{self._labels[event.lane]}, {what}{prompt}{self._left(event.step - 1)}"
             super().show(Loading(stage, (event.step - 1) / event.steps))
+        elif isinstance(event, LaneFinished) and event.failed is not None:
+            self._write("")
+            narrate(f"{one_line(self._labels[event.lane])} failed and is out: {event.failed.message}; the others go on")
         elif isinstance(event, LaneFinished) and not self.shown:
             step, steps = self._step
             if perf_counter() - self._said < self._pause and step < steps:

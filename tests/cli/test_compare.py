@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from engines.errors import RunFailed
+from engines.errors import RunFailed, UsageProblem
 from engines.race import runner
 from engines.race.events import LaneFinished
 from engines.race.result import RaceResult
@@ -134,6 +134,23 @@ def test_lanes_that_differ(cli, monkeypatch, model, law, code, words):
     assert ("LOSSY" in said) is (law == "typical")
     found = json.loads(cli(*ask, "--format", "json").out)
     assert [pair["at"] for pair in found["pairs"]] == [4, None, 4]
+
+
+def test_an_engine_that_cannot_run_leaves_the_others_running(cli, monkeypatch):
+    run = FakeRuntime.run
+
+    def picky(self, request, cancelled=lambda: False):
+        if request.engine == "rest":
+            raise UsageProblem("there is no datastore of this model's tokenizer", "build one")
+        return run(self, request, cancelled)
+
+    monkeypatch.setattr(FakeRuntime, "run", picky)
+    done = cli("compare", "hello", *LANES, "--repeats", "2", "--format", "json")
+    found = json.loads(done.out)
+    assert done.code == 1 and {run["lane"] for run in found["runs"]} == {"autoregressive", "pld"}
+    assert found["lanes"][2]["tokens_per_second"] is None and found["finish_reason"] == "done"
+    assert "rest:c=16 failed and is out: there is no datastore" in done.err and "the others go on" in done.err
+    assert done.err.rstrip().endswith("build one")
 
 
 def test_audit_is_in_every_run(cli):
