@@ -60,8 +60,8 @@ class MethodSpec:
         needs: what must be at hand ("draft model", "datastore", "dense datastore"), empty if nothing.
         lossless: under the lossless laws the text follows the target's distribution exactly.
         searches: it looks into datastores where there are some, and does without where there are none.
-        prepared: (option, value) with which it needs what was made beforehand (``Drafter.unprepared`` looks for it);
-            None where nothing is to be made.
+        prepared: (option, value, what): with that value it needs what was made beforehand, in words
+            (``Drafter.unprepared`` looks for it); None where nothing is to be made.
         storeless: (option, value) with which it neither needs nor searches datastores; None where there is none.
         presets: what its option ``preset`` stands for, if it has one.
         baseline: it drafts nothing: what the others are compared with.
@@ -87,7 +87,7 @@ class MethodSpec:
     needs: tuple[str, ...] = ()
     lossless: bool = True
     searches: bool = False
-    prepared: tuple[str, Any] | None = None
+    prepared: tuple[str, Any, str] | None = None
     storeless: tuple[str, Any] | None = None
     presets: Presets | None = None
     baseline: bool = False

@@ -46,7 +46,8 @@ def _print(spec: MethodSpec, out: Console) -> None:
 
     out.print(Text.assemble((spec.id, "bold"), "  ", spec.title))
     lossless = "lossless" if spec.lossless else "LOSSY: the text does not follow the target's distribution"
-    needs = ", ".join(spec.needs) or "nothing"
+    made = [f"{what} where {name}={value}" for name, value, what in filter(None, [spec.prepared])]
+    needs = ", ".join([*spec.needs, *made]) or "nothing"
     for line in (spec.summary, f"source: {spec.source}", f"needs: {needs}; {lossless}"):
         out.print(Padding(Text(line), (0, 0, 0, 2)))
     if spec.options:

@@ -18,7 +18,7 @@ SPEC = MethodSpec(
     explanation="engines.methods.shared.explain_self_draft",
     note=SelfDraftNote,
     self_speculative=True,
-    prepared=("layers", SEARCHED),
+    prepared=("layers", SEARCHED, "a layer search (spec-tui search-layers)"),
     layers_unknown="the next answer leaves out what spec-tui search-layers found, or what layers= says",
     layers_hint="spec-tui search-layers finds such a set",
     options=(
