@@ -13,6 +13,7 @@ from engines.folders import model_label
 from engines.report.events import Audited, Emitted, Failed, Finished, Prefilled, Round, Started
 from engines.report.metrics import Metrics
 from engines.report.run_state import RunState
+from engines.report.wording import counted
 from engines.wire import Event
 from spec_tui.present.audit_words import sentence
 from spec_tui.present.text import lossy, one_line, sanitise
@@ -42,7 +43,7 @@ def narration(event: Event, run: RunState) -> Iterator[str]:
 def _totals(m: Metrics) -> str:
     speed = f", {m.tokens_per_second:.1f} tokens/s" if m.tokens_per_second is not None else ""
     rate = f", {m.acceptance_rate:.0%} of {m.drafted} drafted accepted" if m.acceptance_rate is not None else ""
-    return f"{counted(m.new_tokens, 'token')} in {counted(m.target_forwards, 'forward')}{speed}{rate}"
+    return f"{counted(m.new_tokens, 'token')} in {counted(m.target_forwards, 'forward pass')}{speed}{rate}"
 
 
 def round_words(event: Round) -> str:
@@ -72,11 +73,6 @@ def question(started: Started) -> str:
 def quoted(*tokens: Emitted) -> str:
     """The text of these tokens in quotes, line breaks as ``\\n``."""
     return json.dumps(sanitise("".join(token.text for token in tokens)), ensure_ascii=False)
-
-
-def counted(number: int, thing: str) -> str:
-    """"1 token", "2 tokens"."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _start(event: Started) -> Iterator[str]:

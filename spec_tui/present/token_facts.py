@@ -29,7 +29,7 @@ def fate(token: TokenState, event: Round | None, law: str = "") -> str:
         return f"The draft said {said}; the target chose otherwise, and its token stands." if said else (
             "The target chose another token than the draft; its token stands.")
     if token.kind == "bonus":
-        return "The whole path was accepted, so the same forward gave one more token of the target's own for free."
+        return "The whole path was accepted, so the same forward pass gave one more token of the target's own for free."
     return "Nothing was drafted in this round: the target wrote this token alone."
 
 
@@ -62,8 +62,8 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
         yield "its round", f"{len(event.draft.tokens)} drafted, {depth} kept, {gained} token{plural} gained"
         kept, expected = budget_words(event.budget)
         if kept or expected:
-            worth, tokens = f"{kept} worth verifying" if kept else "", f"{expected} tokens" if expected else ""
-            yield "its budget", ", ".join(filter(None, (worth, tokens)))
+            sent, tokens = f"verifies {kept}" if kept else "", f"{expected} tokens" if expected else ""
+            yield "its budget", ", ".join(filter(None, (sent, tokens)))
         if event.bias is not None:
             law = f", law {one_line(run.started.law, 20)}" if run.started is not None else ""
             yield "bias", f"{event.bias:.3f} in this round: {LOSSY}{law}"

@@ -365,7 +365,7 @@ def test_the_budget_is_told_in_tree_and_inspector():
     foot = flat(panel.rows(49, 12))[-2:]
     drafted = len(run.rounds[-1].draft.tokens)
     assert "expected 2.40" in foot[0] and foot[1].startswith(f"{drafted} of 12 worth verifying")
-    assert f"{drafted} of 12 worth verifying, expected 2.40 tokens" in str(explain(run, len(run.tokens) - 1))
+    assert f"verifies {drafted} of 12, expected 2.40 tokens" in str(explain(run, len(run.tokens) - 1))
 
 
 # -- the application -----------------------------------------------------------------------------------

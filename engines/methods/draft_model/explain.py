@@ -17,10 +17,10 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     tree, forwards = event.draft, event.draft_forwards
     path = best_path(tree)
     guesses = " ".join(f"{quoted(tree.pieces[n])} {p3(tree.probs[n] or 0.0)}" for n in path[:5])
-    cost = f"{counted(forwards, 'forward')} of it" if forwards else "its forwards"
+    cost = f"{counted(forwards, 'forward pass')} of it" if forwards else "its forward passes"
     started = run.started
     noisy = spec_of(started.law, started.temperature).shares_noise
-    belief = "belief in each, the noise included" if noisy else "own probability q of each"
+    belief = "probability of each, the noise included" if noisy else "own probability q of each"
     if len(path) == len(tree.tokens):
         words = [f"The draft model, small and cheap, wrote {tokens(len(path))} ahead, with its {belief}: "
                  f"{guesses}{' …' if len(path) > 5 else ''}. {cost.capitalize()} took {ms(event.draft_seconds)}."]
@@ -31,7 +31,7 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     if not deep:
         return words
     own = prod(tree.probs[n] or 0.0 for n in path)
-    words.append(f"By its own belief the whole likeliest path is right with the product of these, {p3(own)}. "
+    words.append(f"By its own probabilities the whole likeliest path is right with their product, {p3(own)}. "
                  + _how_chosen(run))
     if (candidates := getattr(note_of(started, event), "candidates", None)) is not None:
         words.append(f"The tree was expanded as EAGLE-2 does, the best {len(tree.tokens)} of {candidates} candidates "

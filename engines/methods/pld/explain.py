@@ -24,4 +24,4 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
 
 
 def nothing(run: RunState, event: Round) -> str:
-    return f"the end of the text, {option_range(run, 'min_ngram', 'max_ngram')}, occurs nowhere earlier"
+    return f"the last n tokens, {option_range(run, 'min_ngram', 'max_ngram')}, occur nowhere earlier"

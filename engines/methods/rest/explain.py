@@ -24,4 +24,4 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
 
 
 def nothing(run: RunState, event: Round) -> str:
-    return f"no end of the text, {option_range(run, 'n_min', 'n_max')}, occurs in {stores(run)}"
+    return f"the last n tokens, {option_range(run, 'n_min', 'n_max')}, occur nowhere in {stores(run)}"

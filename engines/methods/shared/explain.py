@@ -23,8 +23,8 @@ def drafting(run: RunState, event: Round, deep: bool) -> Words:
     spec = known(run.started.engine) if run.started is not None else None
     words: ModuleType | None = spec.load_explanation() if spec is not None else None
     if not event.draft.tokens and not (spec is not None and spec.baseline):
-        return [f"Nothing is drafted in this round: {_why_not(run, event, words)}. The target's forward then has one "
-                "row, and gives one token, as in autoregressive decoding."]
+        return [f"Nothing is drafted in this round: {_why_not(run, event, words)}. The forward pass then has one row, "
+                "and gives one token, as in autoregressive decoding."]
     told = (words.draft if words is not None else draft)(run, event, deep)
     return told + (_budget(event) if deep else [])
 
@@ -38,7 +38,7 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     words = [f"The engine {engine} drafted {tokens(len(tree.tokens))}: {told}. The likeliest path: "
              f"{listed(tree.pieces[n] for n in best_path(tree))}. It took {ms(event.draft_seconds)}."]
     notes = ", ".join(f"{one_line(str(k), 40)} {one_line(str(v), 24)}" for k, v in event.note.items() if v is not None)
-    return words + [f"It remarks: {notes}."] * bool(deep and notes) + (passage(event) if deep else [])
+    return words + [f"Its notes: {notes}."] * bool(deep and notes) + (passage(event) if deep else [])
 
 
 def nothing(run: RunState, event: Round) -> str:
@@ -67,7 +67,7 @@ def _budget(event: Round) -> Words:
     if chosen is None:
         return []
     kept = str(chosen.kept) if chosen.proposed is None else f"{chosen.kept} of {chosen.proposed}"
-    return [f"The budget (auto) found {kept} worth verifying: with them the round is expected to make "
+    return [f"The budget (auto) verifies {kept}: with them the round is expected to make "
             f"{chosen.expected:g} tokens for its time."]
 
 

@@ -99,9 +99,9 @@ def _context(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
              f"The last one, {last}, is the root: chosen, but not yet read by the target."]
     if deep:
         before = run.until(number - 1).metrics
-        m = f"; so far a forward made {before.mean_generated_length:.2f} tokens (M)" if number > 1 else ""
+        m = f"; so far {before.mean_generated_length:.2f} tokens per verify step (M)" if number > 1 else ""
         words.append(f"The KV cache holds {counted(rows_before(run, number), 'row')}, those of all tokens but the root"
-                     f"{m}. A round is a draft, one forward of the target, and a verdict.")
+                     f"{m}. A round is a draft, one forward pass of the target, and the choice of what stays.")
     return words
 
 
@@ -110,9 +110,9 @@ def _tree(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     deepest = max(depths(parents))
     shape = f"a chain of {size}" if deepest == size else (
         f"a tree of {size}, {counted(deepest, 'level')} deep, with {counted(size - len(set(parents) - {-1}), 'path')}")
-    words = [f"The drafted tokens are {shape}. The target reads them in one forward, each as if only its own path had "
-             f"been written: a row sees the {counted(event.position - 1, 'token')} before the root, the root, its own "
-             "ancestors and itself. That is the attention mask."]
+    words = [f"The drafted tokens are {shape}. The target reads them in one forward pass, each as if only its own path "
+             f"had been written: a row sees the {counted(event.position - 1, 'token')} before the root, the root, its "
+             "own ancestors and itself. That is the attention mask."]
     if deep:
         seen, pairs = sum(map(sum, mask(parents))), (size + 1) ** 2
         alike = ("For a chain it is the ordinary causal mask." if deepest == size else
@@ -124,14 +124,15 @@ def _tree(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
 
 
 def _verify(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
-    """The forward: its rows, its time, what the target says at them; not yet what comes of it."""
+    """The forward pass: its rows, its time, what the target says at them; not yet what comes of it."""
     rows = 1 + len(event.draft.tokens)
     if rows == 1:
-        words = [f"One forward of the target over one row, the root: {ms(event.verify_seconds)}."]
+        words = [f"One forward pass of the target over one row, the root: {ms(event.verify_seconds)}."]
     else:
-        words = [f"One forward of the target scores the root and {counted(rows - 1, 'drafted node')} together: {rows} "
-                 f"rows in {ms(event.verify_seconds)}." + _price(run, rows)]
-    rule = _law(run).rule(run.started) if run.started is not None else "At every row the target says what it has there."
+        words = [f"One forward pass of the target scores the root and {counted(rows - 1, 'drafted node')} together: "
+                 f"{rows} rows in {ms(event.verify_seconds)}." + _price(run, rows)]
+    started = run.started
+    rule = "At every row the target says which token comes next." if started is None else _law(run).rule(started)
     words.append(rule + after_root(run, event))
     return words + (_rows(run, event) if deep else [])
 
@@ -141,8 +142,8 @@ def _price(run: RunState, rows: int) -> str:
     if started is None or not started.price:
         return ""
     curve = CostCurve(started.price)
-    return (f" By t(n), measured at load, that costs ×{curve.at(rows) / curve.at(1):.2f} of one row: a forward mostly "
-            "reads weights, and reads them once for all rows.")
+    return (f" By the cost of a pass over n rows, t(n), that takes ×{curve.at(rows) / curve.at(1):.2f} as long as one "
+            "row: a pass mostly reads weights, and reads them once for all rows.")
 
 
 def _rows(run: RunState, event: Round) -> list[str]:
@@ -156,9 +157,9 @@ def _rows(run: RunState, event: Round) -> list[str]:
             apart = sum(abs(n.p - n.q) for n in known) / len(known)
             words.append(f"Over {counted(len(known), 'node')} with both, draft and target differ by {apart:.3f} in the "
                          "probability of the token.")
-        words.append(f"What the target has is recorded at all {size + 1} rows." if not missing else
-                     f"What the target has at {counted(missing, 'node')} of {size} was not recorded, since the walk "
-                     "did not come there; a run with all rows recorded has it.")
+        words.append(f"The target's choice is recorded at all {size + 1} rows." if not missing else
+                     f"The target's choice at {counted(missing, 'node')} of {size} was not recorded, since the "
+                     "accepted path does not lead there; a run with all rows recorded has it.")
     words.append(f"The first token made here is number {event.position} of the context; a node at depth d stands at "
                  f"position {event.position - 1} + d.")
     return words
@@ -184,7 +185,7 @@ def _correct(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     words = []
     if last.kind == "bonus":
         words.append(f"The path was accepted to its end, and the row there says what follows: {what}. It is a bonus: "
-                     "the same forward gave it, at no cost.")
+                     "the same forward pass gave it, at no cost.")
     elif last.kind == "corrected":
         words.append(f"The draft said {rivals(event)} here; the target's own token is {what}. It stays: so even a "
                      f"draft that is all wrong costs no token, and this round makes {tokens(len(event.emitted))}.")
@@ -202,7 +203,7 @@ def _correct(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
 def _keep(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     rows, kept = 1 + len(event.draft.tokens), 1 + len(event.path)
     before, own = rows_before(run, number), event.emitted[-1] if event.emitted else None
-    words = [f"The forward wrote {counted(rows, 'row')} after the cache. Kept: {kept}, the root's and "
+    words = [f"The forward pass wrote {counted(rows, 'row')} after the cache. Kept: {kept}, the root's and "
              f"{counted(kept - 1, 'accepted node')}; forgotten: {rows - kept}. The cache grows from {before} to "
              f"{event.cache_length} rows."]
     if own is not None and own.node < 0:
@@ -216,8 +217,8 @@ def _keep(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
                      f"{ms(took / max(1, len(event.emitted)))} each.")
         totals = run.until(number).metrics
         rate = f", {totals.acceptance_rate:.0%} of what was drafted" if totals.acceptance_rate is not None else ""
-        words.append(f"Since the prefill: {counted(totals.target_forwards, 'forward')}, {totals.accepted} accepted"
-                     f"{rate}; M {totals.mean_generated_length or 0:.2f}.")
+        words.append(f"Since the prefill: {counted(totals.target_forwards, 'forward pass')}, {totals.accepted} accepted"
+                     f"{rate}; {totals.mean_generated_length or 0:.2f} tokens per verify step (M).")
     return words
 
 

@@ -91,7 +91,7 @@ class StepScreen(HasActions, Backdrop):
         Action(id="step.branch", run="branch", keys="B", label="Branch", footer=True,
                when=can("branch"), help="Change something at this round, run on from here, and see both futures"),
         Action(id="step.every-row", run="every_row", keys="w", label="All rows",
-               when=can("detail"), help="Run the answer again, and record what the target has at every row"),
+               when=can("detail"), help="Run the answer again, and record the target's choice at every row"),
     )
 
     def __init__(

@@ -159,7 +159,7 @@ class SoFar(StepPanel):
         number = player.place.round
         m = player.run.until(number if player.place.phase == "keep" else number - 1).metrics
         accepted = "—" if m.acceptance_rate is None else f"{m.accepted} of {m.drafted}, {m.acceptance_rate:.0%}"
-        made = "—" if m.mean_generated_length is None else f"{m.mean_generated_length:.2f} tokens a forward"
+        made = "—" if m.mean_generated_length is None else f"{m.mean_generated_length:.2f} tokens per verify step"
         rate = "—" if m.tokens_per_second is None else f"{m.tokens_per_second:.1f}"
         return [title_row(width, "so far", f"after {counted(m.target_forwards, 'round')}"),
                 named("tokens", f"{m.new_tokens}"), named("accepted", accepted), named("M", made),
@@ -277,7 +277,7 @@ def phase_rows(run: RunState, place: StepPosition, width: int, height: int) -> l
 
 def _draft(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     if not event.draft.tokens:
-        return [[("nothing was drafted: the target's forward has one row", "muted")]]
+        return [[("nothing was drafted: the forward pass has one row", "muted")]]
     label = label_width(width)
     head: Row = [(fit("drafted", label), "muted"), ("   q    ", "muted"), ("proposed by", "muted")]
     below = min(height // 2, 9) if event.retrieval is not None and height >= 9 else 0
@@ -310,7 +310,7 @@ def _verify(run: RunState, place: StepPosition, event: Round, width: int, height
     noise = any(row.noise is not None for row in event.verified) or any(e.noise is not None for e in event.emitted)
     wide, room = label_width(width), 18 if width >= _WIDE else 11
     head: Row = [(fit("row", wide), "muted"), (" draft q  target p  ", "muted"),
-                 (fit("target has next", room + 7), "muted"), ("noise" if noise else "", "muted")]
+                 (fit("target's next token", room + 7), "muted"), ("noise" if noise else "", "muted")]
     nodes = [_root(run, place, event), *_window(nodes_of(event), event, height - 2, judged=False)]
     rows = [[*_label(node, wide, "text"), (f"   {_p(node.q)}     {_p(node.p)}  ", "text"), *_choice(node, noise, room)]
             for node in nodes]
@@ -320,7 +320,7 @@ def _verify(run: RunState, place: StepPosition, event: Round, width: int, height
 def _accept(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     law = trying(run.started.law if run.started is not None else "")
     tried = any(e.trials for e in event.emitted)
-    told = f"  {law.trials_column(event)}" if tried else "  the target had"
+    told = f"  {law.trials_column(event)}" if tried else "  target's token"
     wide = label_width(width)
     rows: list[Row] = [[(fit("drafted", wide), "muted"), (" draft q  target p", "muted"), (told, "muted")]]
     shown = _window(nodes_of(event), event, height - 1, judged=True)
