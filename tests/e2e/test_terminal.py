@@ -104,6 +104,28 @@ def test_a_sitting():
         assert b"Traceback" not in terminal.raw
 
 
+def test_a_conversation_outlives_the_application(tmp_path):
+    """It is on the disk as soon as its answer has ended, even where the application is killed; and it goes on."""
+    folder = {"SPEC_TUI_DATA_DIR": str(tmp_path)}
+    with Terminal(WITHOUT_A_MODEL, columns=80, rows=24, **folder) as terminal:
+        terminal.wait_for("ready")
+        send(terminal, "a first question")
+        terminal.wait_for(finished)
+        terminal.wait_for("1 turn")
+        terminal.process.kill()
+    with Terminal(WITHOUT_A_MODEL, columns=80, rows=24, **folder) as terminal:
+        terminal.wait_for("ready")
+        send(terminal, "/history")
+        terminal.wait_for("enter continues it")
+        terminal.type("\r")
+        screen = terminal.wait_for("continuing")
+        assert "a first question" in screen and finished(screen)
+        send(terminal, "a second one")
+        terminal.wait_for("2 turns")
+        terminal.type("\x11")
+        assert terminal.exit_code() == 0
+
+
 def test_leaving_while_it_loads():
     with Terminal(APPLICATION, columns=80, rows=24) as terminal:
         terminal.wait_for("Ask something")
