@@ -252,3 +252,39 @@ def test_the_application_killed_takes_its_engine_with_it():
         engine = engine_of(terminal)
         terminal.process.kill()
         assert ended(engine)
+
+
+def race_screen(terminal: Terminal) -> None:
+    """From the prompt to the race."""
+    terminal.wait_for("○ ready")
+    terminal.type("\x1b")
+    terminal.wait_for("esc Back  v View")
+    terminal.type("r")
+
+
+@pytest.mark.timeout(240)
+def test_a_race_outlives_its_screen_and_the_application(tmp_path):
+    """A result is there again after esc, and among the former races after a new start."""
+    command = [*APPLICATION, "--model", "sample"]
+    with Terminal(command, columns=120, rows=40, SPEC_TUI_DATA_DIR=str(tmp_path)) as terminal:
+        race_screen(terminal)
+        terminal.wait_for("enter starts")
+        terminal.type("ttt")
+        terminal.wait_for("1 repeat;")
+        terminal.type("\r")
+        terminal.wait_for("photo finish", 80)
+        terminal.type("\x1b[F")  # end
+        terminal.wait_for("all lanes write the same text")
+        terminal.type("\x1b")
+        terminal.wait_for("esc Back  v View")
+        terminal.type("r")
+        terminal.wait_for("photo finish")
+        terminal.type("\x11")  # ctrl+q
+        terminal.exit_code()
+    with Terminal(command, columns=120, rows=40, SPEC_TUI_DATA_DIR=str(tmp_path)) as terminal:
+        race_screen(terminal)
+        terminal.wait_for("enter starts")
+        terminal.type("h")
+        terminal.wait_for("enter shows it")
+        terminal.type("\r")
+        terminal.wait_for("HISTORY, kept from today")
