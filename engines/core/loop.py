@@ -26,8 +26,7 @@ def decode(
         prompt: token ids, at least one. The last ``begun`` of them are an answer that was begun before: its last token
             is given as the first one here, and not chosen again.
         stop: must leave the whole answer inside the target's context.
-        cancelled: asked between rounds and between pieces of the prefill.
-        progress: told between pieces of a long prefill how many tokens are fed, of how many.
+        cancelled, progress: asked between rounds, asked and told (tokens done, and all) between pieces of a prefill.
 
     Raises:
         RunFailed: the drafter broke the draft tree's invariants, or the model gave nan or infinity.

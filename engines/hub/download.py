@@ -151,7 +151,7 @@ class _Blob:
         return min(_size(self.partial) or 0, self.size)
 
 
-class _Stopped(Exception):
+class _FetchStopped(Exception):
     """A thread was told to write nothing more."""
 
 
@@ -177,10 +177,10 @@ class _Workers:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """While one thread writes. Raises _Stopped."""
+        """While one thread writes. Raises _FetchStopped."""
         with self._lock:
             if self._stop.is_set():
-                raise _Stopped
+                raise _FetchStopped
             yield
 
     def _work(self) -> None:
@@ -191,7 +191,7 @@ class _Workers:
                         return
                     blob = self._queue.popleft()
                 self._fetch(blob)
-        except _Stopped:
+        except _FetchStopped:
             pass
         except Exception as error:  # raised by the thread that waits
             with self._lock:
@@ -243,7 +243,7 @@ class _Workers:
                 digest.add(block)
                 count(len(block))
                 if self._stop.is_set():
-                    raise _Stopped
+                    raise _FetchStopped
         return digest
 
     def _empty(self, out: IO[bytes]) -> None:
@@ -288,7 +288,7 @@ class _Workers:
             why = f"the hub answers with error {status}" if status else "the connection to the hub was lost"
             raise ModelUnavailable(f"{why} while downloading {file.name} of {self._listing.name}", AGAIN)
         if self._stop.wait(_PAUSES[tries]):
-            raise _Stopped
+            raise _FetchStopped
 
 
 class _Digest:
