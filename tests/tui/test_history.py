@@ -38,6 +38,15 @@ async def test_an_answer_is_saved_and_goes_on_in_another_session(session, store)
     assert entries == {"one": 3, "three": 1}
 
 
+async def test_the_key_for_a_new_conversation_says_that_this_one_is_kept(session, store):
+    async with session(store=store) as s:
+        await s.ask("one")
+        await s.pilot.press("escape", "n")
+        assert "h has this one" in s.status and s.chat.session.turns
+        await s.pilot.press("n")
+        assert not s.chat.session.turns and len(store.entries("conversations")) == 1
+
+
 async def test_a_restored_turn_can_be_inspected_and_stepped_through(session, store):
     async with session(store=store) as s:
         await s.ask("one")

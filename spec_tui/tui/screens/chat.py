@@ -434,7 +434,9 @@ class ChatScreen(HasActions, Screen):
         turns = len(self.session.turns)
         if turns and not self._asked_new:
             self._asked_new = True
-            self.say(f"n again forgets {turns} turn{'s' if turns > 1 else ''}; any other key keeps them")
+            lost = f"forgets {turns} turn{'s' if turns > 1 else ''}"
+            does = lost if self.session.entry is None else "begins a new conversation, and h has this one"
+            self.say(f"n again {does}; any other key goes on")
         else:
             self._asked_new = False
             self.action_new()
