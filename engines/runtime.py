@@ -39,7 +39,7 @@ from engines.model.penalties import Penalties
 from engines.model.tuning import ThreadGovernor
 from engines.report.answer import Answer
 from engines.report.events import (
-    SAMPLING,
+    SAMPLING_FIELDS,
     Audited,
     Loading,
     Prefilling,
@@ -320,8 +320,9 @@ class Runtime:
         turns = tuple(("raw" if raw else role, content) for role, content in request.conversation)
         ready = self.ready
         return Started(
-            engine=spec.id, options=options, law=request.law, **{name: getattr(request, name) for name in SAMPLING},
-            seed=request.seed, max_new_tokens=request.max_new_tokens, model=ready.model,
+            engine=spec.id, options=options, law=request.law, seed=request.seed,
+            **{name: getattr(request, name) for name in SAMPLING_FIELDS},
+            max_new_tokens=request.max_new_tokens, model=ready.model,
             dtype=ready.dtype, device=ready.device, prompt=tuple(prompt),
             prompt_pieces=tuple(self.words.piece(t) for t in prompt), conversation=turns,
             draft_model=ready.draft_model, lossless=lossless and spec.lossless, versions=_versions(),

@@ -16,6 +16,7 @@ from transformers.generation.streamers import BaseStreamer
 from engines.bench.hf_generate import GenerateLane, TokenTimes
 from engines.errors import RunFailed, first_line
 from engines.hub.model_source import TrustPolicy, locate
+from engines.methods.spec import GenerateCall
 from engines.model.loading import read_model, resolve_device, resolve_dtype
 from engines.report.events import Draft, Emitted, Finished, Prefilled, Ready, Round, RunEvent, Started
 from engines.request import Request
@@ -71,7 +72,7 @@ class Generator:
         stamps = Stamps(cancelled)
         limit = max(1, min(request.max_new_tokens, runtime.target.context_limit - len(prompt)))
         try:
-            self._generate(prompt, limit, lane, stamps)
+            self._generate(prompt, limit, lane.call, stamps, penalties_of(request))
         except GenerationStopped:
             yield Finished("cancelled", (), "")
             return
@@ -99,9 +100,11 @@ class Generator:
             for plain, ours in used
         )
 
-    def _generate(self, prompt: list[int], limit: int, lane: GenerateLane, stamps: Stamps) -> None:
-        how: dict[str, Any] = dict(lane.call.arguments)
-        if lane.call.assisted:
+    def _generate(
+        self, prompt: list[int], limit: int, call: GenerateCall, stamps: Stamps, penalties: dict[str, float]
+    ) -> None:
+        how: dict[str, Any] = {**call.arguments, **penalties}
+        if call.assisted:
             learned = self.draft.generation_config  # where scikit-learn is installed, generate moves a threshold in it
             self.draft.generation_config = copy.deepcopy(learned)
             how["assistant_model"] = self.draft
@@ -113,15 +116,15 @@ class Generator:
                     streamer=stamps, **how,
                 )
         finally:
-            if lane.call.assisted:
+            if call.assisted:
                 self.draft.generation_config = learned
 
     def _started(self, request: Request, lane: GenerateLane, prompt: Iterable[int]) -> Started:
         ready = self.runtime.ready
         return Started(
             engine=lane.engine, options={}, law=Request(()).law, temperature=0.0, top_p=1.0, top_k=0,
-            seed=request.seed, max_new_tokens=request.max_new_tokens, model=ready.model, dtype=ready.dtype,
-            device=ready.device, prompt=tuple(prompt), conversation=request.conversation,
+            **penalties_of(request), seed=request.seed, max_new_tokens=request.max_new_tokens, model=ready.model,
+            dtype=ready.dtype, device=ready.device, prompt=tuple(prompt), conversation=request.conversation,
             draft_model=ready.draft_model,
         )
 
@@ -169,3 +172,8 @@ class Stamps(BaseStreamer):
 
     def end(self) -> None:
         """Nothing is buffered."""
+
+
+def penalties_of(request: Request) -> dict[str, float]:
+    """The penalties on repetitions, by the names that ``generate`` and ``Started`` share."""
+    return {name: getattr(request, name) for name in ("repetition_penalty", "no_repeat_ngram_size")}

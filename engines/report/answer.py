@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engines.errors import UsageProblem
-from engines.report.events import SAMPLING, Emitted, Prefilled, Round, RunEvent, Started
+from engines.report.events import SAMPLING_FIELDS, Emitted, Prefilled, Round, RunEvent, Started
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Answer:
     Attributes:
         model, dtype: what wrote it, as in ``Ready``.
         prompt, tokens: token ids of the context and of the answer.
-        law, seed, lossless, and what is in ``SAMPLING``: as in ``Started``.
+        law, seed, lossless, and what is in ``SAMPLING_FIELDS``: as in ``Started``.
         probs: the probabilities recorded for the tokens (``Emitted.prob``); empty where unknown.
     """
 
@@ -39,7 +39,7 @@ class Answer:
     def of(cls, started: Started, emitted: Iterable[Emitted]) -> Answer:
         """The answer of a run from its start and its tokens."""
         emitted = tuple(emitted)
-        settings = ("model", "dtype", "prompt", "law", "seed", "lossless", *SAMPLING)
+        settings = ("model", "dtype", "prompt", "law", "seed", "lossless", *SAMPLING_FIELDS)
         return cls(
             **{name: getattr(started, name) for name in settings},
             tokens=tuple(e.token for e in emitted), probs=tuple(e.prob for e in emitted),

@@ -19,7 +19,7 @@ from engines.cost.budget import BudgetChoice
 from engines.progress import Loading
 
 SCHEMA = 2
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "no_repeat_ngram_size")
+SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "no_repeat_ngram_size")
 """The fields of ``Started`` and of a request that make a distribution of logits (``engines.core.sampling``)."""
 
 Kind = Literal["accepted", "corrected", "bonus", "target"]

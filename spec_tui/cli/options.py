@@ -155,6 +155,15 @@ class GenerationOptions(DatastoreOptions):
     temperature: Annotated[float, Option(metavar="T", help="0 is greedy.")] = _DEFAULT.temperature
     top_p: Annotated[float, Option(metavar="P", help="Sample from the likeliest tokens of this mass.")] = _DEFAULT.top_p
     top_k: Annotated[int, Option(metavar="K", help="Sample from the K likeliest tokens; 0: from all.")] = _DEFAULT.top_k
+    min_p: Annotated[float, Option(
+        metavar="P", help="Sample from tokens of at least this share of the likeliest one's probability.")
+    ] = _DEFAULT.min_p
+    repetition_penalty: Annotated[float, Option(
+        metavar="R", help="Above 1: tokens that are there already become less likely, as in transformers.")
+    ] = _DEFAULT.repetition_penalty
+    no_repeat_ngram_size: Annotated[int, Option(
+        metavar="N", help="No run of N tokens comes twice, 2 or more, as in transformers; 0: off.")
+    ] = _DEFAULT.no_repeat_ngram_size
     seed: Annotated[int, Option(metavar="S", help="Same seed, same text.")] = _DEFAULT.seed
     law: Annotated[str, Option(metavar="|".join(LAWS), help=_LAW)] = _DEFAULT.law
     system: Annotated[str | None, Option(metavar="TEXT", help="System prompt. Default: none.")] = None

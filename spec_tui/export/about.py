@@ -25,8 +25,11 @@ def origin(started: Started) -> Iterator[tuple[str, str]]:
     if started.draft_model:
         yield "draft model", model_label(started.draft_model)
     yield "engine", asked(started)
-    if started.temperature and (started.top_p < 1 or started.top_k):
-        yield "filters", f"top-p {started.top_p:g}, top-k {started.top_k}"
+    if started.temperature and (started.top_p < 1 or started.top_k or started.min_p):
+        least = f", min-p {started.min_p:g}" if started.min_p else ""
+        yield "filters", f"top-p {started.top_p:g}, top-k {started.top_k}{least}"
+    if started.repetition_penalty != 1 or started.no_repeat_ngram_size:
+        yield "repetitions", f"penalty {started.repetition_penalty:g}, n-gram size {started.no_repeat_ngram_size}"
     yield from started.conversation[:-1]
     if started.conversation and started.conversation[-1][0] == "raw":
         yield "prompt", "fed as it is, without the chat template"

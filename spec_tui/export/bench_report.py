@@ -22,6 +22,7 @@ from engines.race.interval import MedianInterval
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun
 from engines.report import encoding
+from engines.report.events import SAMPLING_FIELDS
 from spec_tui.export.race_files import NO_RUNS, lane_object, outcome_object, run_row, speed_rows
 from spec_tui.present.race_text import (
     COLUMNS,
@@ -203,7 +204,7 @@ def as_object(report: Report) -> dict[str, Any]:
         "suite": {"name": s.suite.name, "tasks": {task: len(s.suite.numbers(task)) for task in s.suite.tasks},
                   "questions": len(s.suite.cases)},
         "asked": {name: getattr(request, name) for name in
-                  ("max_new_tokens", "temperature", "top_p", "top_k", "seed", "law", "raw")},
+                  ("max_new_tokens", *SAMPLING_FIELDS, "seed", "law", "raw")},
         "left_out": report.left_out,
         "lanes": [_lane(report, lane) for lane in s.own],
         "generate": [_lane(report, lane) for lane in s.generate_lanes],

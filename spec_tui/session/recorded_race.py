@@ -17,7 +17,7 @@ from engines.race.lanes import Lane, Race
 from engines.race.output_compare import judged
 from engines.race.result import LaneRun
 from engines.report.answer import Answer
-from engines.report.events import Started
+from engines.report.events import SAMPLING_FIELDS, Started
 from engines.report.run_state import RunState
 from engines.report.traces import Trace
 from engines.request import Request
@@ -189,7 +189,7 @@ def _machine(started: Started) -> tuple[Any, ...]:
 
 _SHARED: tuple[tuple[str, Callable[[Started], Any]], ...] = (
     ("model", lambda s: s.model), ("dtype", lambda s: s.dtype), ("prompt", lambda s: (s.prompt, s.continued)),
-    ("sampling", lambda s: (s.temperature, s.top_p, s.top_k)), ("machine", _machine),
+    ("sampling", lambda s: tuple(getattr(s, name) for name in SAMPLING_FIELDS)), ("machine", _machine),
 )
 """What two runs must share for their speeds to be compared."""
 

@@ -14,7 +14,7 @@ from itertools import accumulate, chain
 from engines.methods.spec import MethodSpec
 from engines.race.lanes import Race
 from engines.report.answer import Answer
-from engines.report.events import REPLAY, Capabilities, Failed, Prefilled, Ready, Round, Started
+from engines.report.events import REPLAY, SAMPLING_FIELDS, Capabilities, Failed, Prefilled, Ready, Round, Started
 from engines.report.traces import Trace
 from engines.report.wording import seconds_of
 from engines.request import Request
@@ -168,7 +168,7 @@ def request_of(started: Started) -> Request:
     """What was asked, as the run says it."""
     turns = started.conversation or (("user", ""),)
     return Request(
-        conversation=turns, engine=started.engine, options=dict(started.options), law=started.law,
-        temperature=started.temperature, top_p=started.top_p, top_k=started.top_k, seed=started.seed,
+        conversation=turns, engine=started.engine, options=dict(started.options), law=started.law, seed=started.seed,
+        **{name: getattr(started, name) for name in SAMPLING_FIELDS},
         max_new_tokens=started.max_new_tokens, raw=turns[-1][0] == "raw", datastores=started.datastores,
     )

@@ -12,7 +12,7 @@ from engines import laws, methods
 from engines.errors import UsageProblem
 from engines.laws import LAWS
 from engines.methods.options import Option
-from engines.report.events import Ready
+from engines.report.events import Ready, Started
 from engines.request import Request
 
 Turns = tuple[tuple[str, str], ...]
@@ -22,6 +22,9 @@ SAMPLING = (
     Option("temperature", 0.0, "0 takes the likeliest token each time; higher is more varied.", 0, 100),
     Option("top_p", 1.0, "Keep the likeliest tokens up to this probability together; above 0.", 0, 1),
     Option("top_k", 0, "Keep this many tokens; 0 keeps all.", 0),
+    Option("min_p", 0.0, "Keep tokens of at least this share of the likeliest one's probability; 0 keeps all.", 0, 1),
+    Option("repetition_penalty", 1.0, "Makes tokens that are there already less likely; 1 is off.", 0.01, 100),
+    Option("no_repeat_ngram_size", 0, "No run of so many tokens comes twice, 2 or more; 0 is off.", 0),
     Option("seed", 0, "Same prompt, sampling and seed: same text, whatever the engine.", 0, 2**63 - 1),
     Option("law", laws.DEFAULT,
            f"Who decides; {' and '.join(law.name for law in LAWS.values() if not law.lossless)} are LOSSY. "
@@ -41,6 +44,9 @@ class ChatSettings:
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
     seed: int = 0
     law: str = laws.DEFAULT
     max_new_tokens: int = 256
@@ -126,7 +132,7 @@ class ChatSettings:
 
     def heat(self) -> str:
         """Sampling in words."""
-        return sampling_words(self.temperature, self.top_p, self.top_k)
+        return sampling_words(self)
 
 
 def stores(ready: Ready | None) -> dict[str, str]:
@@ -146,13 +152,15 @@ def check_datastores(names: Iterable[str], ready: Ready | None = None) -> None:
                 places.find(name)
 
 
-def sampling_words(temperature: float, top_p: float, top_k: int) -> str:
-    """"greedy", or temperature with the filters that are on."""
-    if temperature == 0:
-        return "greedy"
-    words = f"T {temperature:g}"
-    words += f" top-p {top_p:g}" if top_p < 1 else ""
-    return words + (f" top-k {top_k}" if top_k else "")
+def sampling_words(asked: ChatSettings | Request | Started) -> str:
+    """"greedy", or temperature with the filters that are on; then how repetitions are penalised."""
+    words = [f"T {asked.temperature:g}" if asked.temperature else "greedy"]
+    if asked.temperature:
+        words += [f"top-p {asked.top_p:g}"] if asked.top_p < 1 else []
+        words += [f"top-k {asked.top_k}"] if asked.top_k else []
+        words += [f"min-p {asked.min_p:g}"] if asked.min_p else []
+    words += [f"repetition penalty {asked.repetition_penalty:g}"] if asked.repetition_penalty != 1 else []
+    return " ".join(words + ([f"no {asked.no_repeat_ngram_size}-gram twice"] if asked.no_repeat_ngram_size else []))
 
 
 def changed(engine: str, options: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from spec_tui.session.client import LoadRequest
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
     from engines.race.lanes import Race
+from engines.report.events import SAMPLING_FIELDS
 
 
 def build_line(order: BuildSpec, load: LoadRequest) -> str:
@@ -45,7 +46,7 @@ def compare_line(race: Race, load: LoadRequest) -> str:
     turns = [*request.conversation, *(("user", turn) for turns in race.prompts for turn in turns)]
     words = [word for lane in race.lanes for word in ("--engine", lane.label)]
     words += ["--repeats", str(race.repeats)]
-    words += _given(request, ("law", "temperature", "top_p", "top_k", "seed", "max_new_tokens"))
+    words += _given(request, ("law", *SAMPLING_FIELDS, "seed", "max_new_tokens"))
     words += [f"--system={text}" for role, text in turns if role == "system"] + ["--raw"] * request.raw
     words += [word for store in request.datastores for word in ("--datastore", store)]
     prompt = next((text for role, text in reversed(turns) if role == "user"), "")

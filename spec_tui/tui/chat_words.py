@@ -55,7 +55,7 @@ def count(number: int) -> str:
 def head(turn: Turn) -> str:
     """The line above an answer: how it was asked for."""
     r = turn.request
-    heat = sampling_words(r.temperature, r.top_p, r.top_k)
+    heat = sampling_words(r)
     parts = [*engine(r), one_line(r.law), heat]
     if r.temperature:
         parts.append(f"seed {r.seed}")

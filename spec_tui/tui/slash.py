@@ -16,7 +16,9 @@ from spec_tui.tui.chat_actions import APPLICATION, CHAT
 
 # As typed, the sampling value it sets.
 _SAMPLING = {
-    "temp": "temperature", "top-p": "top_p", "top-k": "top_k", "seed": "seed", "law": "law", "max": "max_new_tokens",
+    "temp": "temperature", "top-p": "top_p", "top-k": "top_k", "min-p": "min_p",
+    "repetition-penalty": "repetition_penalty", "no-repeat-ngram": "no_repeat_ngram_size", "seed": "seed",
+    "law": "law", "max": "max_new_tokens",
 }
 _BY_NAME = {option.name: option for option in SAMPLING}
 _ACTIONS = {action.command: action for action in (*CHAT, *APPLICATION) if action.command}

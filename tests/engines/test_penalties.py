@@ -16,7 +16,7 @@ from engines.core.sampling import Sampling, to_numpy
 from engines.model.penalties import PenalisedModel, Penalties
 from engines.randomness import SeededRng
 from engines.report import encoding
-from engines.report.events import SAMPLING, Started
+from engines.report.events import SAMPLING_FIELDS, Started
 from tests.engines.test_laws import ENGINES, PROMPT, engine
 from tests.engines.test_lossless import IDS, TURNS, VARIANTS, run
 from tests.engines.toys import Scripted, ToyModel, answer, enumerate_outcomes, random_tree
@@ -131,7 +131,7 @@ def test_a_start_of_an_older_trace_had_none():
     for name in ("min_p", "repetition_penalty", "no_repeat_ngram_size"):
         del started[name]
     old = encoding.build(Started, started)
-    assert [getattr(old, name) for name in SAMPLING] == [0.0, 1.0, 0, 0.0, 1.0, 0]
+    assert [getattr(old, name) for name in SAMPLING_FIELDS] == [0.0, 1.0, 0, 0.0, 1.0, 0]
 
 
 @pytest.mark.parametrize("wrong", [{"min_p": 1.1}, {"repetition_penalty": 0.0}, {"no_repeat_ngram_size": 1},

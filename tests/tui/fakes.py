@@ -16,6 +16,7 @@ from engines.methods import drafts_itself
 from engines.methods.admg.rules import leave_out
 from engines.report.answer import Answer
 from engines.report.events import (
+    SAMPLING_FIELDS,
     Audited,
     Auditing,
     Capabilities,
@@ -94,7 +95,7 @@ def script(request: Request, text: str = ANSWER, seed: int = 1) -> list[Event]:
     count = len(pieces(prompt)) + begun
     started = Started(
         engine=request.engine or "draft", options=dict(request.options), law=request.law,
-        temperature=request.temperature, top_p=request.top_p, top_k=request.top_k, seed=request.seed,
+        **{name: getattr(request, name) for name in SAMPLING_FIELDS}, seed=request.seed,
         max_new_tokens=request.max_new_tokens, model=READY.model, dtype=READY.dtype, device=READY.device,
         prompt=tuple(range(count)), conversation=request.conversation, draft_model=READY.draft_model, continued=begun,
         lossless=LAWS[request.law].lossless, price=PRICE, draft_price=DRAFT_PRICE,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from engines.laws import LAWS
 from engines.methods import find
+from engines.report.events import SAMPLING_FIELDS
 from engines.report.metrics import measure
 from engines.report.run_state import Log, RunState, first_difference
 from engines.request import Request
@@ -59,9 +60,9 @@ def verdict(asked: Request, changed: Request, a: RunState, b: RunState) -> tuple
 
 
 def _sampling(request: Request) -> tuple:
-    if request.temperature == 0:
-        return ()
-    return request.temperature, request.top_p, request.top_k, request.seed, request.law
+    drawn = request.temperature > 0
+    filters = (request.top_p, request.top_k, request.min_p, request.seed, request.law) if drawn else ()
+    return (request.temperature, request.repetition_penalty, request.no_repeat_ngram_size, *filters)
 
 
 def differences(asked: Request, changed: Request) -> list[str]:
@@ -74,7 +75,7 @@ def differences(asked: Request, changed: Request) -> list[str]:
     for name, value in changed.options.items():
         if str(value) != str(before.get(name, defaults.get(name))):
             words.append(f"{name} {one_line(str(value), 24)}")
-    for name in ("law", "temperature", "top_p", "top_k", "seed", "datastores"):
+    for name in ("law", *SAMPLING_FIELDS, "seed", "datastores"):
         if getattr(asked, name) != getattr(changed, name):
             value = getattr(changed, name)
             words.append(f"{name} {one_line(', '.join(value) if isinstance(value, tuple) else str(value), 40)}")
