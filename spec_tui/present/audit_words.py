@@ -4,6 +4,7 @@ facts about a token for the inspector."""
 from __future__ import annotations
 
 from engines.report.events import Audited
+from engines.report.run_state import RunState
 from spec_tui.present.text import visible
 
 _BADGES = {
@@ -51,6 +52,41 @@ def _meaning(found: Audited, bias: float | None) -> str:
         more = f", {found.ties} ties in {among}" if found.ties > 1 else ""
         return f"{choice}, as good within rounding, which explains {_number(found.tolerance)}{more}"
     return f"{choice}, {_number(found.gap)} ahead, {rounding}; {found.differences} of {among} differ"
+
+
+def near_tie(run: RunState, at: int) -> bool | None:
+    """Whether rounding explains that another text of the same target parts from an answer at a token, by the answer's
+    audit: its best scores there are as close as rounding moves them. None where no audit says so."""
+    found = run.audited
+    if found is None or at >= len(found.leads) or found.leads[at] is None:
+        return None
+    return (found.gaps[at] or found.leads[at]) <= found.tolerance
+
+
+def parting(run: RunState, at: int, strict: bool | None) -> str:
+    """Why an answer parts from its baseline at a token, in a sentence without a full stop: the same explanation as the
+    audit's, by the same measure.
+
+    Args:
+        strict: whether the model was loaded so that its logits do not depend on drafts; None where that is no choice.
+    """
+    tie, emitted = near_tie(run, at), run.tokens[at].emitted
+    close = "" if emitted.gap is None else f", where the two best scores are {_number(emitted.gap)} apart"
+    if tie is None:
+        why = f"≠ differs from autoregressive decoding at token {at}{close}; F6 says whether rounding explains it"
+    elif tie:
+        why = (f"≈ tie at token {at} with autoregressive decoding{close}: rounding explains "
+               f"{_number(run.audited.tolerance)}, so both are the target's choice")
+    else:
+        why = f"✗ differs from autoregressive decoding at token {at}{close}, and rounding does not explain it"
+    helps = strict is False and tie is not False
+    return why + ("; started with --strict, every engine writes one text" if helps else "")
+
+
+def parting_badge(run: RunState, at: int) -> str:
+    """The same in a few words."""
+    tie = near_tie(run, at)
+    return f"differs at token {at} ≠" if not tie else f"baseline: tie at {at} ≈"
 
 
 def of_token(found: Audited, index: int, token: int) -> list[tuple[str, str]]:

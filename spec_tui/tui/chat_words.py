@@ -234,7 +234,7 @@ def same_text(session: ChatSession) -> str:
         return f"✓ its {len(turn.run.tokens)} tokens are those of autoregressive decoding"
     if at is None:
         return "✓ the same text as autoregressive decoding, token by token"
-    return f"≠ differs from autoregressive decoding at token {at}"
+    return verdict.parting(turn.run, at, session.load_request.strict if session.client.capabilities.ask else None)
 
 
 def closing(session: ChatSession, number: int) -> tuple[str, tuple[str, str] | None]:
@@ -255,7 +255,7 @@ def badge(session: ChatSession, number: int) -> str:
     if LAWS[turn.request.law].text_depends_on_draft:
         same = "texts not comparable"
     else:
-        same = "same text ✓" if at is None else f"differs at token {at} ≠"
+        same = "same text ✓" if at is None else verdict.parting_badge(turn.run, at)
     baseline = session.baseline(turn.run)
     ratio = baseline.ratio(turn.run) if baseline else None
     return dotted([*([f"×{ratio:.2f}"] if ratio else []), same])

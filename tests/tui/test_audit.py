@@ -7,7 +7,7 @@ from dataclasses import replace
 from engines.report.events import Audited, Failed, Prefilling
 from spec_tui.present import audit_words as verdict
 from spec_tui.tui.screens.inspector import Inspector
-from tests.tui.fakes import FakeClient
+from tests.tui.fakes import ANSWER, FakeClient, pieces
 
 
 def style_of(session, text: str) -> str:
@@ -147,6 +147,30 @@ async def test_the_badge_goes_with_its_answer_and_stays_beside_the_baseline(sess
         s.client.feed()
         await s.settle()
         assert "identical" not in s.shown and "same text" not in s.shown
+
+
+async def test_where_the_baseline_parts_the_audit_gives_the_same_explanation(session):
+    """Two texts of one target part where two scores are as good: a difference is a tie once the audit has said so."""
+    async with session(size=(200, 60)) as s:
+        await s.ask("one")
+        words = pieces(ANSWER)
+        s.client.text = "".join([*words[:41], " elsewhere", *words[42:]])
+        await s.pilot.press("escape", "b")
+        s.client.feed()
+        await s.settle()
+        assert "differs at token 41 ≠" in s.shown
+        assert "≠ differs from autoregressive decoding at token 41" in s.status and "F6 says whether" in s.status
+        assert "--strict" in s.status
+        s.client.finds = ("tie", 41, 0.0012)
+        await s.pilot.press("f6")
+        s.client.feed()
+        await s.settle()
+        assert "baseline: tie at 41 ≈ · ≈ tie at 41 (gap 0.0012)" in s.shown.replace("·\n", "· ")
+        run = s.chat.session.last.run
+        assert "both are the target's choice" in verdict.parting(run, 41, False)
+        assert "--strict" not in verdict.parting(run, 41, True)
+        assert verdict.near_tie(run, 40) is False, "a lead of 1.5 is none"
+        assert "rounding does not explain it" in verdict.parting(run, 40, False)
 
 
 async def test_without_an_answer_there_is_nothing_to_audit(session):

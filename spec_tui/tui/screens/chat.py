@@ -174,15 +174,15 @@ class ChatScreen(HasActions, Screen):
 
     def _settle(self, happened: set[Happening]) -> None:
         """Something began or ended: put everything right once."""
-        if "baseline" in happened and self.transcript.blocks and self.session.turns:
-            self._message = words.same_text(self.session)
-            self._close(len(self.session.turns) - 1)
         if "began" in happened:
             self._message = ""  # what was said while the model loaded
         started = self.session.last.run.started if self.session.last else None
         for event, here in ((self.session.ready, "ready" in happened), (started, "began" in happened)):
             if here and event is not None and event.warnings:
                 self._message = "; ".join(event.warnings)
+        if "baseline" in happened and self.transcript.blocks and self.session.turns:
+            self._message = words.same_text(self.session)
+            self._close(len(self.session.turns) - 1)
         text = self.session.take_restored()
         if text and not self.prompt.text.strip():
             self.prompt.put(text)
