@@ -53,7 +53,7 @@ Loader = Callable[..., Decoder]
 """Takes the fields of ``LoadRequest`` and ``progress`` by name, as ``engines.load`` does."""
 
 
-class _Stopped(BaseException):
+class _JobStopped(BaseException):
     """Leaves a loader or a build by way of its progress report; not an Exception, so that neither takes it for its
     own."""
 
@@ -109,7 +109,7 @@ class Service:
                 self._execute(job)
             except SpecError as error:
                 self._emit(Failed(error.message, error.hint, error.kind))
-            except _Stopped:
+            except _JobStopped:
                 self._emit(Failed("loading was stopped", "what was downloaded stays", "cancelled"))
             except Exception as error:  # whatever a model's code raises must reach the screen as an event
                 traceback.print_exc()
@@ -142,7 +142,7 @@ class Service:
     def _load(self, request: LoadRequest, stop: threading.Event) -> None:
         def progress(event: Loading) -> None:
             if stop.is_set():
-                raise _Stopped
+                raise _JobStopped
             self._emit(event)
 
         self._decoder = None  # before the next one: two large models rarely fit side by side
@@ -178,7 +178,7 @@ class Service:
                 self._emit(found)
         except SpecError as error:
             self._emit(Refused(do, name, error.message, error.hint, error.kind))
-        except _Stopped:
+        except _JobStopped:
             built = isinstance(command, BuildDatastore)
             what, hint = (name, "what is done stays, and can be gone on with") if built else ("the estimate", "")
             self._emit(Refused(do, name, f"{what} was stopped", hint, "cancelled"))
@@ -198,7 +198,7 @@ class _ProgressEvents:
 
     def __call__(self, step: BuildProgress) -> None:
         if self._stopped():
-            raise _Stopped
+            raise _JobStopped
         if step.stage != self._stage or monotonic() - self._at >= _EVERY or step.done == step.total:
             self._stage, self._at = step.stage, monotonic()
             self._emit(Building(self._name, step))
