@@ -54,6 +54,7 @@ class Entry:
         """Write these runs, each under its name (``[A-Za-z0-9=.-]``), and remove all others. A run that is there
         already is not written again. Raises UsageProblem where the disk refuses."""
         try:
+            self._heed_others()
             for name, run in runs.items():
                 if self._kept.get(name) is not run:
                     _write(self.folder / f"{name}.jsonl", written(run.events))
@@ -104,6 +105,15 @@ class Entry:
         except OSError as error:
             raise UsageProblem(f"it cannot be deleted: {error.strerror}", f"it lies in {self.folder}") from None
 
+    def _heed_others(self) -> None:
+        """Take the title that another window gave it; where another one went on with it, go on in a folder of its own.
+        Raises OSError."""
+        if self._kept:
+            stands = _read(self.folder)
+            self.title = stands.title
+            if stands.changed > self.changed:
+                self.folder, self._kept = _new_folder(self.folder.parent), {}
+
     def _files(self) -> list[Path]:
         return sorted(file for file in self.folder.glob("*.jsonl") if file.is_file())
 
@@ -139,8 +149,7 @@ class History:
         """A new entry with these runs. Raises UsageProblem where the disk refuses."""
         try:
             (self.folder / kind).mkdir(parents=True, exist_ok=True)
-            stamp = time.strftime("%Y-%m-%dT%H-%M-%S-")
-            folder = Path(mkdtemp(prefix=stamp, dir=self.folder / kind))  # for this user's eyes only
+            folder = _new_folder(self.folder / kind)
         except OSError as error:
             raise UsageProblem(f"this cannot be saved: {error.strerror}", _OFF) from None
         entry = Entry(folder, title.strip() or "untitled", about)
@@ -151,6 +160,11 @@ class History:
 def numbered(runs: Iterable[RunState]) -> dict[str, RunState]:
     """Runs under names that keep their order."""
     return {f"{number:04d}": run for number, run in enumerate(runs, 1)}
+
+
+def _new_folder(parent: Path) -> Path:
+    """A folder that only this user can read, named by the time. Raises OSError."""
+    return Path(mkdtemp(prefix=time.strftime("%Y-%m-%dT%H-%M-%S-"), dir=parent))
 
 
 def _read(folder: Path) -> Entry:

@@ -64,6 +64,20 @@ def test_renamed_and_deleted(history):
         found.delete()
 
 
+def test_two_windows_lose_nothing(history):
+    """One renames: the title stays. Both go on: each has its own from there."""
+    first, second = run_of("one"), run_of("two")
+    here = history.begin("conversations", "old", runs=numbered([first]))
+    (there,) = history.entries("conversations")
+    there.rename("new")
+    here.keep(numbered([first, second]))
+    assert [entry.title for entry in history.entries("conversations")] == ["new"]
+    there.runs()
+    there.keep(numbered([first, run_of("three")]))
+    found = {tuple(entry.questions(9)) for entry in history.entries("conversations")}
+    assert found == {("one", "two"), ("one", "three")}
+
+
 @pytest.mark.parametrize("words", [
     b"", b"{}", b"[]", b"\xff\xfe", b'{"title": 3, "about": null, "changed": "x", "count": 1}', b"[" * 60_000,
     b'{"title": "t", "about": "", "changed": 1e999, "count": 1}',
