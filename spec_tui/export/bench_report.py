@@ -32,6 +32,7 @@ from spec_tui.present.race_text import (
     interval_meaning,
     pairs_summary,
     remarks,
+    verdict_sentences,
 )
 from spec_tui.present.tables import (
     WIDTH,
@@ -291,7 +292,8 @@ def notes(report: Report) -> list[str]:
     said = [_asked(report), *_setting(report.facts), *report.left_out, *_partial(report)]
     said += ["tokens/s: after the first delivery, by the clock of whoever waits for the tokens; overall and by task all"
              " answers of a repeat together", *_generate_notes(report)]
-    said += [*remarks(s, report.labels), *_texts(report)]
+    own = [figures[lane] for lane in s.own]
+    said += [*remarks(s, report.labels), *verdict_sentences(own, report.labels, report.asked.baseline), *_texts(report)]
     said += [interval_meaning(f.rate for f in figures), f"memory: {MEMORY}"]
     return [sentence for sentence in (*said, disturbance_sentence(s.disturbance()), _fewer_threads(report)) if sentence]
 

@@ -79,15 +79,13 @@ def _ties(ratio: MedianInterval | None) -> bool:
     return found.speed is not Speed.FASTER
 
 
-def verdict_sentences(result: RaceResult, labels: Sequence[str]) -> Iterator[str]:
-    """How fast each lane is beside the baseline, in sentences without a full stop."""
-    figures = result.figures()
-    base = result.started.baseline if result.started else 0
-    if any(f.rate for f in figures) and not figures[base].rate:
+def verdict_sentences(figures: Sequence[LaneFigures], labels: Sequence[str], base: int) -> Iterator[str]:
+    """How fast each of these lanes is beside the baseline's lane ``base``, in sentences without a full stop."""
+    if any(f.rate for f in figures) and not any(f.rate for f in figures if f.lane == base):
         yield f"{labels[base]} has no speed, so no speed-up over it is known"
         return
     for f in figures:
-        if f.rate and f.lane != base and f.lane not in result.incomparable:
+        if f.rate and f.lane != base:
             found = verdict(f, base)
             if found.speed is Speed.UNMEASURED:  # that one repeat is not enough is said of the intervals
                 continue
@@ -212,7 +210,8 @@ def notes(result: RaceResult, labels: Sequence[str], before: Sequence[str] = (),
     how the texts compare, where ``pairs_summary`` is not all that there is to say."""
     figures = result.figures()
     texts = pairs_summary(result.pairs, labels) if pairs is None else pairs
-    said = [*before, *remarks(result, labels), *verdict_sentences(result, labels), *texts]
+    base = result.started.baseline if result.started else 0
+    said = [*before, *remarks(result, labels), *verdict_sentences(figures, labels, base), *texts]
     if any(f.rate for f in figures):
         said.append(interval_meaning(f.rate for f in figures))
     if any(f.memory is not None for f in figures):

@@ -42,7 +42,8 @@ def test_a_table_for_people():
     assert ("tokens/s by task", "copy", "chat") in rows and ("pld", "30.0", "7.5") in rows
     assert ("x autoregressive by task", "copy", "chat") in rows and ("pld", "4.00", "1.00") in rows
     assert ("x generate by task", "copy", "chat") in rows and ("autoregressive", "2.00", "2.00") in rows
-    assert ("generate+lookup", "7.5", "5.0..10.0", "2.00", "2.00..2.00", "2.50", "500 ms") in rows
+    assert any(row[:5] == ("generate+lookup", "7.5", "5.0..10.0", "2.00", "2.00..2.00") for row in rows)
+    assert any(row[0] == "generate+lookup" and row[-1] == "500 ms" for row in rows)
     assert ("rest", "x 2.36", "x 2.00", "CodeLlama 7B", "HumanEval", "[5]") in rows
     said = " ".join(text.split())
     assert "-: transformers has no such method (rest:c=16)" in said and "the numbers are of" not in said
