@@ -78,6 +78,7 @@ class ModelSource:
         listing: what the hub says about it; None for a folder and for a model that is cached completely.
         download: what was missing when it was found, None where nothing was.
         gguf: the header of the file that the weights are in; None for safetensors and pickled ones.
+        notes: what was noticed when it was loaded, for the user.
     """
 
     name: str
@@ -87,6 +88,7 @@ class ModelSource:
     listing: hub.Listing | None = None
     download: Download | None = None
     gguf: GgufFile | None = None
+    notes: tuple[str, ...] = ()
 
     def path(self, name: str) -> Path:
         """Where a file of the model lies."""
@@ -101,7 +103,7 @@ class ModelSource:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What the user should know about how this model is read."""
-        found: tuple[str, ...] = ()
+        found = self.notes
         if problem := generation_problem(self.folder):
             found += (f"{self.name}: {problem}; answers end where config.json or the tokenizer says",)
         if self.choice.pickled:

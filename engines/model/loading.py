@@ -197,6 +197,8 @@ def read_model(
             f"{source.name} lacks {len(lacking)} of its weights, the first is {lacking[0]}",
             "it is not a language model, or its download is incomplete",
         )
+    if unused := sorted(report["unexpected_keys"]):
+        source.notes += (f"{source.name}: weights that are not used: {len(unused)}, the first is {unused[0]}",)
     return _guarded(source, "weights", lambda: model.to(device))
 
 

@@ -121,3 +121,12 @@ def test_an_interrupted_download_says_that_it_goes_on(capsys):
             status.show(stage)
             raise KeyboardInterrupt
         assert ("goes on from there" in capsys.readouterr().err) is said
+
+
+def test_a_hub_that_sends_something_else_is_refused_and_the_next_try_works(cli, hub, crowded):
+    hub.publish(NAME, crowded)
+    hub.damages = {"model.safetensors"}
+    done = cli("run", "a", "--model", NAME, "--max-new-tokens", "2", "--threads", "1")
+    assert done.code == 3 and "model.safetensors arrived damaged" in done.err and "bug" not in done.err
+    hub.damages = set()
+    assert cli("run", "a", "--model", NAME, "--max-new-tokens", "2", "--threads", "1").code == 0

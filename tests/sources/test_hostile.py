@@ -7,6 +7,7 @@ import os
 import time
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -183,6 +184,15 @@ def test_an_end_token_beyond_the_vocabulary_is_said(folder):
     changed(folder, "generation_config.json", eos_token_id=[3, 10**9])
     ready = Runtime.load(str(folder), threads=1).ready
     assert any("end token 1000000000 is beyond its vocabulary" in warning for warning in ready.warnings)
+
+
+def test_weights_that_are_not_used_are_said(folder):
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / WEIGHTS)
+    save_file(weights | {"model.more.weight": torch.zeros(3)}, folder / WEIGHTS, {"format": "pt"})
+    warnings = Runtime.load(str(folder), threads=1).ready.warnings
+    assert any("not used: 1, the first is model.more.weight" in w for w in warnings)
 
 
 def bomb(folder, **changes):
