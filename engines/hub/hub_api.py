@@ -130,8 +130,9 @@ def _about(name: str, revision: str | None) -> dict[str, Any]:
     """What the hub answers about a model; huggingface_hub would read an answer that never ends. Raises ModelUnavailable
     and what the hub's client raises."""
     from huggingface_hub import constants, get_session
-    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, validate_repo_id
 
+    validate_repo_id(name)
     at_revision = f"/revision/{quote(revision, safe='')}" if revision else ""
     url, found = f"{constants.ENDPOINT}/api/models/{name}{at_revision}?blobs=true", bytearray()
     until = monotonic() + _LISTING_SECONDS
