@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from engines.cost.curve import CostCurve, best_length
 
@@ -30,7 +31,7 @@ def chances(tried: Sequence[int], kept: Sequence[int]) -> tuple[float, ...]:
     return tuple(out)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SpeedupModel:
     """Rounds of one engine with one target.
 
@@ -100,7 +101,7 @@ class SpeedupModel:
             low, high = (low, chance) if expected >= needs else (chance, high)
         return high
 
-    @property
+    @cached_property
     def pays_from(self) -> float | None:
         """The least acceptance at which drafts of some depth break even; None where nothing can make them pay."""
         needed = [self.acceptance_needed(depth) for depth in range(1, self.most + 1)]

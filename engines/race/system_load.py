@@ -15,14 +15,14 @@ class LoadWatch:
     ``other_seconds`` of a very short run is rough. ``waited_seconds`` is known on Linux only."""
 
     def __init__(self) -> None:
-        self._busy, self._waited = _busy_seconds(), _waited_seconds()
+        self._busy, self._waited = busy_seconds(), _waited_seconds()
         self._own = _own_seconds()
         self._clock = perf_counter()
 
     def stop(self) -> tuple[float, float | None, float | None]:
         """(seconds, other_seconds, waited_seconds), as in ``LaneFinished``."""
         seconds = perf_counter() - self._clock
-        own, busy, waited = _own_seconds() - self._own, _busy_seconds(), _waited_seconds()
+        own, busy, waited = _own_seconds() - self._own, busy_seconds(), _waited_seconds()
         others = None
         if busy is not None and self._busy is not None and busy - self._busy >= own / 2:  # else it counts other cores
             others = max(0.0, busy - self._busy - own)
@@ -36,7 +36,7 @@ def _own_seconds() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _busy_seconds() -> float | None:
+def busy_seconds() -> float | None:
     """Time that all cores were at work, time stolen by a hypervisor included."""
     import psutil
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from engines.core.tree import children
 from engines.report.answer import Answer
@@ -85,21 +85,6 @@ class TokenState:
     emitted: Emitted
 
 
-class BaselineKey(NamedTuple):
-    """What must be equal for two rates to be comparable: the same model on the same device, sampling alike."""
-
-    model: str
-    dtype: str
-    device: str
-    law: str
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    repetition_penalty: float
-    no_repeat_ngram_size: int
-
-
 @dataclass(frozen=True, slots=True)
 class RunState:
     """A run so far.
@@ -141,12 +126,13 @@ class RunState:
         return self.prefilled.cache_length if self.prefilled else 0
 
     @property
-    def baseline_key(self) -> BaselineKey | None:
-        """What an autoregressive rate must share with this run to be compared with it."""
+    def baseline_key(self) -> tuple | None:
+        """What an autoregressive run must share with this one for a speed-up: model, machine, prompt and settings; of
+        random draws the seed too."""
         s = self.started
-        if s is None:
-            return None
-        return BaselineKey._make(getattr(s, name) for name in BaselineKey._fields)
+        names = ("model", "dtype", "device", "law", "temperature", "top_p", "top_k", "min_p", "repetition_penalty",
+                 "no_repeat_ngram_size", "max_new_tokens", "prompt")
+        return s and (*(getattr(s, name) for name in names), s.temperature and s.seed)
 
     @property
     def answer(self) -> Answer | None:

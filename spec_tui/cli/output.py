@@ -19,6 +19,7 @@ from spec_tui.cli.failures import narrate
 from spec_tui.export import about
 from spec_tui.present.ansi import FateStyle
 from spec_tui.present.audit_words import sentence
+from spec_tui.present.cautions import cautions
 from spec_tui.present.narration import narration
 from spec_tui.present.progress import prefill_progress
 from spec_tui.present.text import one_line, sanitise
@@ -42,7 +43,7 @@ def summary(run: RunState) -> str:
     """The numbers of a run in a few lines, for people."""
     m, said = run.metrics, dict(about.outcome(run))
     name = run.started.engine if run.started else "run"
-    length = f" ({m.mean_generated_length:.2f} tokens each)" if m.mean_generated_length is not None else ""
+    length = f" ({m.mean_generated_length:.2f} tokens per verify step)" if m.mean_generated_length is not None else ""
     rate = f" ({m.acceptance_rate:.0%})" if m.acceptance_rate is not None else ""
     speed = f", {said['speed']}" if "speed" in said else ""
     lines = [
@@ -50,15 +51,13 @@ def summary(run: RunState) -> str:
         f"forwards {m.target_forwards}{length}, drafted {m.drafted}, accepted {m.accepted}{rate}",
     ]
     if (even := m.break_even) is not None and m.drafted:
-        pays = "pays" if even.speed_up >= 1 else "does not pay"
-        lines.append(
-            f"{pays}: a round needs {even.needs:.2f} tokens and makes {even.makes:.2f} (x{even.speed_up:.2f})"
-        )
+        lines.append(f"break-even by t(n): {even.needs:.2f} tokens per verify step; for the speed-up: spec-tui compare")
     lines.append(f"seconds: {said['seconds']}")
     if m.matches:
         lengths = ", ".join(f"{length}: {rounds}" for length, rounds in sorted(m.matches.items()))
         lines.append(f"rounds by matched length: {lengths}")
-    return "\n".join([*lines, *filter(None, [said.get("distribution")])])
+    notes = (f"note: {caution}" for caution in cautions(run))
+    return "\n".join([*lines, *filter(None, [said.get("distribution")]), *notes])
 
 
 class Status:

@@ -12,6 +12,7 @@ from engines import methods
 from engines.datastores.events import Building, DatastoreEvent, DatastoreList, Probed
 from engines.errors import SpecError
 from engines.folders import model_label
+from engines.race.result import Disturbance
 from engines.report.events import (
     Audited,
     Auditing,
@@ -24,14 +25,16 @@ from engines.report.events import (
     Ready,
     Started,
 )
-from engines.report.run_state import BaselineKey, RunState, first_difference, fold
+from engines.report.run_state import RunState, first_difference, fold
 from engines.request import Request
 from engines.wire import Event
+from spec_tui.present.cautions import cautions
 from spec_tui.present.narration import question
 from spec_tui.present.text import one_line
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.session.datastore_jobs import DatastoreJobs
 from spec_tui.session.history import Entry, History, numbered
+from spec_tui.session.other_programs import OtherPrograms
 from spec_tui.session.replay_client import ReplayClient, request_of
 from spec_tui.session.settings import ChatSettings
 
@@ -56,25 +59,12 @@ class Turn:
     request: Request
     run: RunState
     purpose: Purpose | None = None
+    disturbed: Disturbance | None = None  # what other programs took meanwhile
 
     @property
     def kept(self) -> bool:
         """Whether the next prompt builds on this turn: it ended, by itself or by esc, and said something."""
         return self.run.finished is not None and bool(self.run.text)
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """An autoregressive rate measured in this session."""
-
-    rate: float
-    prompt: str
-    tokens: int
-
-    def ratio(self, run: RunState) -> float | None:
-        """How many times as fast a run is; None before it has a rate."""
-        rate = run.metrics.tokens_per_second
-        return rate / self.rate if rate else None
 
 
 class ChatSession:
@@ -114,13 +104,14 @@ class ChatSession:
         self.audit_done = 0.0
         self.prefilling: Prefilling | None = None  # while a long prompt is read
         self.audited: int | None = None
-        self.baselines: dict[BaselineKey, Baseline] = {}
+        self.baselines: dict[tuple, RunState] = {}
         self.same_text: dict[int, int | None] = {}
         self.problem: Failed | None = None
         self.restored = ""
         self.queued: str | None = None
         self.stock = DatastoreJobs(client.tell)
         self._busy = False
+        self._others: OtherPrograms | None = None
 
     # -- what a person does -----------------------------------------------------------------------
     def start(self) -> None:
@@ -309,9 +300,13 @@ class ChatSession:
         text, self.restored = self.restored, ""
         return text
 
-    def baseline(self, run: RunState) -> Baseline | None:
-        """The autoregressive rate a run may be compared with."""
-        return self.baselines.get(run.baseline_key) if run.baseline_key else None
+    def cautions(self, run: RunState) -> list[str]:
+        """Why the speed of a run says little."""
+        return cautions(run, next((turn.disturbed for turn in self.turns if turn.run is run), None))
+
+    def baseline(self, run: RunState) -> RunState | None:
+        """The autoregressive run that a run may be compared with."""
+        return self.baselines.get(run.baseline_key)
 
     # -- what the engine says -----------------------------------------------------------------------
     def pump(self) -> set[Happening]:
@@ -325,6 +320,8 @@ class ChatSession:
 
     def _run(self, request: Request) -> None:
         self._busy = True
+        engine = self.client.pid
+        self._others = OtherPrograms(engine) if engine is not None else None
         self.client.run(request)
 
     def history(self) -> tuple[tuple[str, str], ...]:
@@ -405,11 +402,12 @@ class ChatSession:
 
     def _ended(self, turn: Turn) -> Happening:
         self._busy = False
+        turn.disturbed = self._others.stop() if self._others is not None else None
         run, rate = turn.run, turn.run.metrics.tokens_per_second
         # a few tokens of a stopped run are no rate to compare with, nor is a run for something else
         whole = run.finished.reason != "cancelled" and turn.purpose in (None, "baseline")
         if methods.drafts_nothing(turn.request.engine) and rate and run.baseline_key and whole:
-            self.baselines[run.baseline_key] = Baseline(rate, turn.prompt, run.metrics.new_tokens)
+            self.baselines[run.baseline_key] = run
         if turn is self.measuring:
             self.measuring = None
             if turn.purpose != "baseline":

@@ -63,6 +63,10 @@ class EngineClient(Protocol):
         """The methods that this engine can run, by id. A recorded run may be of a method that is not among them."""
 
     @property
+    def pid(self) -> int | None:
+        """Process id of the engine; None where it has no process of its own, now or ever."""
+
+    @property
     def alive(self) -> bool:
         """Whether the engine can take requests; after a crash False, and one ``Failed`` has been delivered."""
 

@@ -55,6 +55,8 @@ CHAT = (
            help="Show or hide the speed panel"),
     Action(id="chat.layers", run="layers", keys="l", label="Layers", palette="Panel: layers", command="layers",
            help="Go to the layers that drafting leaves out, and from there hide them"),
+    Action(id="chat.details", run="details", keys="x", label="Details", palette="Panels: details",
+           help="Everything the panels know, or the first look"),
     Action(id="chat.enlarge", run="enlarge", keys="m,f9", label="Enlarge", palette="Panel: enlarge",
            help="Enlarge the focused panel"),
     Action(id="chat.prompt", run="prompt", keys="i", label="Prompt", palette="", help="Go to the prompt",

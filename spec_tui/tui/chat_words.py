@@ -14,6 +14,7 @@ from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
 from spec_tui.present.playback import speed_words
 from spec_tui.present.progress import prefill_progress, short_progress
+from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import LOSSY, lossy, one_line
 from spec_tui.session.chat_session import PURPOSES, ChatSession, Turn
 from spec_tui.session.datastore_jobs import DatastoreJob
@@ -256,9 +257,7 @@ def badge(session: ChatSession, number: int) -> str:
         same = "texts not comparable"
     else:
         same = "same text ✓" if at is None else verdict.parting_badge(turn.run, at)
-    baseline = session.baseline(turn.run)
-    ratio = baseline.ratio(turn.run) if baseline else None
-    return dotted([*([f"×{ratio:.2f}"] if ratio else []), same])
+    return dotted([of_runs(turn.run, session.baseline(turn.run)).words, same])
 
 
 def legend(transcript: Transcript, answering: bool) -> Row:

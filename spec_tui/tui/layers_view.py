@@ -12,8 +12,8 @@ from engines.methods.admg.rules import leave_out
 from engines.methods.shared.payoff import Payoff, payoff
 from engines.report.events import Layers
 from engines.report.run_state import RunState
+from spec_tui.present.speed_verdict import UNMEASURED, SpeedVerdict
 from spec_tui.session.chat_session import REFUSED, ChatSession
-from spec_tui.tui.price_words import off
 
 _FINE = 0.99  # thresholds from here on go by small steps
 
@@ -27,16 +27,14 @@ class LayersView:
         used: the layers as the answer shown (or else the last measurement) had them; None where nothing was measured.
         planned: the same with the rules of the next answer applied to the same cosines; None where its engine has none.
         payoff: what leaving out layers did in the run shown.
-        speed: of the run shown, times as fast as autoregressive decoding: measured, else implied by t(n).
-        sure: whether ``speed`` was measured against the baseline, or the run keeps to t(n).
+        verdict: on the speed of the run shown.
     """
 
     engine: str = ""
     used: Layers | None = None
     planned: Layers | None = None
     payoff: Payoff | None = None
-    speed: float | None = None
-    sure: bool = True
+    verdict: SpeedVerdict = UNMEASURED
 
     @property
     def shown(self) -> Layers | None:
@@ -58,26 +56,23 @@ def removed(layers: Layers) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
 
 
 def look(
-    run: RunState, last: Layers | None, engine: str, options: Mapping[str, Any], ratio: float | None
+    run: RunState, last: Layers | None, engine: str, options: Mapping[str, Any], verdict: SpeedVerdict
 ) -> LayersView:
     """The look at a run, with the rules of the next answer.
 
     Args:
         last: of the last measurement of cosines, where the run has none.
         engine, options: of the next answer.
-        ratio: times as fast as the baseline, where there is one.
+        verdict: on the run's speed.
     """
     used = (run.prefilled.layers if run.prefilled else None) or last
     by = used if used is not None and used.attention_cosine else last
     fits = by is not None and (used is None or len(by.attention) == len(used.attention))
     planned = plan(by, options) if fits and has_rules(engine) else None
-    found, m = None, run.metrics
+    found = None
     if run.started is not None and drafts_itself(run.started.engine):
-        found = payoff(m, run.rounds)
-    implied = m.break_even.speed_up if found and m.break_even else None
-    return LayersView(engine=engine, used=used, planned=planned, payoff=found,
-                      speed=implied if ratio is None else ratio,
-                      sure=ratio is not None or not off(m.verify_scale or 1.0))
+        found = payoff(run.metrics, run.rounds)
+    return LayersView(engine=engine, used=used, planned=planned, payoff=found, verdict=verdict)
 
 
 def plan(layers: Layers, options: Mapping[str, Any]) -> Layers:

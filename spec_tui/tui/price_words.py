@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from engines.core.tree import depths
-from engines.cost.curve import BreakEven, CostCurve
+from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel, chances
 from engines.methods import MethodSpec, drafts_nothing, known
 from engines.methods.options import Option
@@ -17,7 +16,6 @@ from engines.report.events import Ready, Round, Started
 from engines.report.run_state import RunState
 from spec_tui.session.settings import ChatSettings
 
-_EVEN = 0.03  # of the speed-up, which no run measures better
 _OFF = 0.15  # of the curve, worth noticing
 _LEVEL = 2.0  # nodes of a tree's level that are verified, before any is seen
 _DEPTH = 16  # looked at, of an engine without an option for it
@@ -150,16 +148,10 @@ def share(value: float) -> str:
     return f"{value * 100:.0f} %"
 
 
-@lru_cache(maxsize=8)
-def pays_from(forecast: SpeedupModel) -> float | None:
-    """``SpeedupModel.pays_from``, which takes a few milliseconds."""
-    return forecast.pays_from
-
-
 def conclusion(found: SpeedEstimate, assumed: float | None = None) -> str:
     """What follows, in a sentence or two."""
     f = found.forecast if assumed is None else found.forecast.assuming(assumed)
-    least, unit = pays_from(found.forecast), found.unit
+    least, unit = found.forecast.pays_from, found.unit
     if least is None:
         dear = f" A draft forward takes {share(found.dear)} of the target's." if found.dear else ""
         return f"Drafting cannot pay here: with everything accepted it would reach ×{found.forecast.at_best:.2f}.{dear}"
@@ -182,7 +174,7 @@ def conclusion(found: SpeedEstimate, assumed: float | None = None) -> str:
 def hopeless(ready: Ready | None, spec: MethodSpec, settings: ChatSettings) -> str:
     """Why an engine cannot pay with the loaded models, in a sentence; "" if it may."""
     found = outlook(ready, spec.id, settings.options(spec.id)) if ready is not None else None
-    return conclusion(found) if found is not None and pays_from(found.forecast) is None else ""
+    return conclusion(found) if found is not None and found.forecast.pays_from is None else ""
 
 
 def off(scale: float) -> bool:
@@ -213,47 +205,25 @@ def _next(ready: Ready | None, settings: ChatSettings) -> SpeedEstimate | None:
     return outlook(ready, engine, settings.options(engine)) if ready is not None else None
 
 
-def break_even(run: RunState, found: SpeedEstimate | None, width: int, measured: float | None = None
-               ) -> list[tuple[str, str]]:
-    """What a round needs and makes, and whether that pays, in 41 columns; before a run what it would take.
-    ``measured``: times as fast as the baseline, where there is one."""
-    m, even = run.metrics, run.metrics.break_even
+def why(run: RunState, baseline: RunState | None, found: SpeedEstimate | None, brief: bool = False
+        ) -> list[tuple[str, str]]:
+    """What a verification step makes, and what it must make to be as fast as the baseline (≈ by t(n), where none was
+    measured), in 51 columns, or a brief 23; before a run what drafts must do to pay."""
+    m = run.metrics
     if run.started is not None and drafts_nothing(run.started.engine):
-        return [("○ drafts nothing: one token a round", "muted")]
-    if even is not None and m.drafted:
-        mark, words, style = _verdict(even, found, m.verify_scale or 1.0, measured)
-        each = " a round" if width >= 48 else ""
-        return [(mark, style), ("needs", "muted"), (f"{even.needs:6.2f}", "strong"), (", makes", "muted"),
-                (f"{even.makes:6.2f}", "strong"), (f"{each}: ", "muted"), (words, style)]
+        return [("one token per verification step", "muted")]
+    if m.drafted:
+        rate = baseline.metrics.tokens_per_second if baseline is not None else None
+        needs = m.decode_seconds / m.target_forwards * rate if rate else m.break_even and m.break_even.needs
+        makes, about = m.mean_generated_length or 0.0, "" if rate else "≈"
+        row = [("M ", "muted"), (f"{makes:.2f}", "strong")] if brief else [
+            (f"{makes:.2f}", "strong"), (" tokens per verify step (M)", "muted")]
+        return row if needs is None else [*row, (", break-even ", "muted"), (f"{about}{needs:.2f}", "strong")]
     if run.rounds:
-        return [("○ " + ("nothing drafted so far" if m.price else "break-even: t(n) is not known"), "muted")]
+        return [("nothing drafted so far", "muted")]
     if found is None:
-        return [("○ break-even: not measured yet", "muted")]
-    least = pays_from(found.forecast)
-    if least is None:
-        return [("✗ cannot pay", "bad"), (f": ×{found.forecast.at_best:.2f} with all accepted", "muted")]
-    return [("○ pays from ", "muted"), (share(least), "strong"), (f" acceptance a {found.unit}", "muted")]
-
-
-def _verdict(
-    even: BreakEven, found: SpeedEstimate | None, scale: float = 1.0, measured: float | None = None
-) -> tuple[str, str, str]:
-    """Mark, words and style. What was measured against a baseline decides; without one a run off the curve, whose
-    t(n) is no longer the machine's, gets no verdict."""
-    if measured is None and off(scale):
-        return "≈ ", f"×{even.speed_up:.2f} by t(n)", "warn"
-    speed = even.speed_up if measured is None else measured
-    style = style_of(speed)
-    if style == "warn":
-        return "≈ ", f"even ×{speed:.2f}", style
-    if style == "good":
-        return "✓ ", f"pays ×{speed:.2f}", style
-    if measured is not None:
-        return "✗ ", f"slower ×{speed:.2f}", style
-    hopeless = found is not None and pays_from(found.forecast) is None
-    return "✗ ", "cannot pay" if hopeless else "does not pay", style
-
-
-def style_of(speed: float) -> str:
-    """The style of a speed-up: good, bad, or warn where no run can tell it from 1."""
-    return "warn" if abs(speed - 1) < _EVEN else "good" if speed > 1 else "bad"
+        return [("an answer measures whether drafting pays", "muted")]
+    if (least := found.forecast.pays_from) is None:
+        most = f": at most {found.forecast.at_best:.2f}x with all accepted"
+        return [("drafts cannot pay", "bad"), (most * (not brief), "muted")]
+    return [("drafts pay from ", "muted"), (share(least), "strong"), (f" acceptance a {found.unit}", "muted")]

@@ -252,6 +252,8 @@ class FakeClient:
         self._script: deque[Event] = deque()
 
     # the protocol
+    pid = None
+
     def load(self, request: LoadRequest) -> None:
         self.loads += 1
         if self.auto:

@@ -297,10 +297,9 @@ async def test_baseline_is_measured_beside_the_conversation(session):
         s.client.feed()
         await s.settle()
         assert len(s.chat.session.turns) == 1 and "same text" in s.status and "same text ✓" in s.shown
-        assert any("autoregressive" in row and "×" in row for row in speed.text_rows())
-        await s.ask("/temp 0.5")
+        assert any("tokens/s" in row and "autoregressive, the same prompt" in row for row in speed.text_rows())
         await s.ask("two")
-        assert any("not measured" in row for row in speed.text_rows())  # other sampling, other baseline
+        assert any("not measured" in row for row in speed.text_rows())  # another prompt, another baseline
 
 
 async def test_baseline_can_be_stopped(session):
@@ -710,3 +709,11 @@ async def test_a_paste_into_a_field_of_the_engine_dialog_is_inserted_once(sessio
         s.app.post_message(Paste("be brief"))
         await s.pilot.pause()
         assert field.value == "be brief"
+
+
+async def test_an_answer_that_goes_round_in_circles_is_told_with_its_speed(session):
+    async with session(client=FakeClient(text="So" + " it is" * 30)) as s:
+        await s.ask("Go on.")
+        told = s.status + str(s.chat.query_one("#notice").content)
+        assert "the answer goes round in circles (2 tokens again and again)" in told
+        assert any("! the answer goes round in circles" in row for row in s.chat.query_one("#speed").text_rows())

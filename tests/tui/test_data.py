@@ -228,7 +228,7 @@ async def test_a_probe_says_what_would_be_drafted_and_from_where(session, engine
         await s.pilot.press(*"def add(")
         await until(s, lambda: "match 8" in drafts(s))
         found = drafts(s)
-        assert "match 8 ‹def add(›" in found and "1 hits, 1 used" in found and " ms" in found and "two.py:1" in found
+        assert "match 8 ‹def add(›" in found and "1 hit, 1 used" in found and " ms" in found and "two.py:1" in found
         assert "◌ (" in found and "○ a 1.0R" in found
         fill(s.app.screen, **{"probe-text": "before "})
         await until(s, lambda: "bad.txt" in drafts(s))

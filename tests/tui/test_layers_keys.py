@@ -29,6 +29,8 @@ async def test_it_comes_and_goes_with_the_engine(session):
         await s.ask("/engine admg", feed=0)
         assert shown(s) == {"tree", "layers", "speed"} and "nothing measured yet" in panel(s)
         await s.ask("Merge two lists.")
+        assert "leaves out" in panel(s) and "draft forward" not in panel(s)  # the first look
+        await press(s, "escape", "x")
         sizes = {name: s.chat.query_one(f"#{name}").size.height for name in ("tree", "layers", "speed")}
         assert sizes["tree"] >= 6 and sizes["layers"] >= 13 and sizes["speed"] >= 12
         assert "leaves out" in panel(s) and "draft forward" in panel(s)
@@ -165,7 +167,7 @@ async def test_the_cosines_measured_last_stay_for_previews_when_another_engine_a
         await s.ask("/engine pld", feed=0)
         await s.ask("Two.")
         await s.ask("/engine admg", feed=0)
-        assert "of 12" in panel(s) and "an answer measures it" in panel(s)  # of this run nothing is known
+        assert "of 12" in panel(s) and "an answer measures whether" in panel(s)  # of this run nothing is known
 
 
 async def test_cosines_of_one_engine_serve_the_preview_after_another(session):

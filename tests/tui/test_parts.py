@@ -126,6 +126,7 @@ def test_speed_panel_keeps_its_places_while_numbers_change():
     """Nothing jumps: every label stands on the same row and column from the first round to the last."""
     events = script(Request((("user", "hi"),), engine="draft"), ANSWER)
     panel, places = SpeedPanel(), None
+    panel.detailed = True
     for stop in range(4, len(events), 5):
         panel._run = fold_all(events[:stop])
         rows = flat(panel.rows(50, 23))
@@ -141,10 +142,11 @@ def test_speed_panel_keeps_its_places_while_numbers_change():
 @pytest.mark.parametrize("height", [6, 10, 14, 23, 40, 53])
 def test_speed_panel_fits_any_height(height):
     for run in (RunState(), run_of(), run_of("autoregressive")):
-        panel = SpeedPanel()
-        panel._run = run
-        rows = flat(panel.rows(50, height))
-        assert any("tokens/s" in row for row in rows[:3])
+        for detailed in (False, True):
+            panel = SpeedPanel()
+            panel._run, panel.detailed = run, detailed
+            rows = flat(panel.rows(50, height))
+            assert any("tokens/s" in row for row in rows[:3])
     assert all(cells(row) <= 80 for row in flat(telemetry(run_of(), None, 1024, 80)))
 
 
@@ -154,7 +156,7 @@ def test_speed_panel_fits_any_height(height):
 def tree_rows(event: Round, width: int = 40, height: int = 30) -> list[str]:
     first = Prefilled(1, 0, 0.1, Emitted(1, "So", "So", "target"), 1)
     panel = TreePanel()
-    panel._run, panel._index = fold_all([first, event]), 0
+    panel._run, panel._index, panel.detailed = fold_all([first, event]), 0, True
     return flat(panel.rows(width, height))
 
 

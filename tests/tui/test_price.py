@@ -5,25 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from textual.widgets import Input
 
-from engines.cost.curve import BreakEven, CostCurve
+from engines.cost.curve import CostCurve
 from engines.methods import find, specs
 from engines.report.events import Ready, Round
 from engines.report.run_state import RunState, fold_all
 from engines.report.traces import upgraded
 from engines.request import Request
+from spec_tui.present.speed_verdict import Speed, of_runs
 from spec_tui.present.token_facts import budget_words
-from spec_tui.session.chat_session import Baseline
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import price_words as price
-from spec_tui.tui.price_words import break_even
+from spec_tui.tui.price_words import why
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.screens.price import PriceScreen
 from spec_tui.tui.widgets import price_panel
 from spec_tui.tui.widgets.price_panel import PricePanel, column_of, cost_plot, cost_top
-from spec_tui.tui.widgets.speed_panel import SpeedPanel, speed_up, telemetry
+from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
 from spec_tui.tui.widgets.tree_panel import TreePanel
 from spec_tui.tui.widgets.wrap import cells
 from tests.tui.fakes import ANSWER, DRAFT_PRICE, PRICE, READY, FakeClient, script
@@ -59,89 +58,77 @@ def words(row) -> str:
 # -- the break-even row -------------------------------------------------------------------------------
 
 
-def test_a_run_says_what_a_round_needs_makes_and_whether_that_pays():
+def baseline_of(ratio: float) -> RunState:
+    """A baseline beside which ``run_of()`` is so many times as fast."""
+    rate = run_of().metrics.tokens_per_second
+    run = run_of("autoregressive")
+    factor = run.metrics.tokens_per_second / (rate / ratio)
+    return fold_all(replace(e, verify_seconds=e.verify_seconds * factor, other_seconds=e.other_seconds * factor)
+                    if isinstance(e, Round) else e for e in events_of("autoregressive"))
+
+
+def test_a_run_says_what_a_step_makes_and_needs_and_without_a_baseline_gives_no_verdict():
     run = run_of()
     even = run.metrics.break_even
-    said = words(break_even(run, of(run), 49))
-    assert said == f"✓ needs{even.needs:6.2f}, makes{even.makes:6.2f} a round: pays ×{even.speed_up:.2f}"
-    slow = run_of(slower=60)
-    assert words(break_even(slow, of(slow), 49)).startswith("✗ needs") and slow.metrics.break_even.speed_up < 1
-    assert words(break_even(slow, of(slow), 49)).endswith("does not pay")
+    assert words(why(run, None, of(run))) == (
+        f"{even.makes:.2f} tokens per verify step (M), break-even ≈{even.needs:.2f}")
+    assert of_runs(run, None).speed is Speed.UNMEASURED and of_runs(run, None).mark == "○"
 
 
-def test_what_no_run_can_measure_is_called_even():
-    for speed, mark in ((1.02, "≈"), (0.98, "≈"), (1.05, "✓"), (0.95, "✗")):
-        even = BreakEven(2.0, 2.0 * speed)
-        assert price._verdict(even, None)[0].strip() == mark
+@pytest.mark.parametrize(("measured", "mark", "end"), [
+    (0.68, "✗", "slower (0.68x ±"), (1.01, "≈", "no difference (1.01x ±"), (1.8, "✓", "1.80x faster (±")])
+def test_what_was_measured_against_the_baseline_decides_everywhere(measured, mark, end):
+    run, baseline = run_of(), baseline_of(measured)
+    found = of_runs(run, baseline)
+    assert found.mark == mark and found.words.startswith(end) and found.noise >= 0.03 * measured
+    panel = SpeedPanel()
+    panel.show_run(run, baseline, 9)
+    told = (panel.rows(51, 10)[1], telemetry(run, baseline, 9, 80)[0],
+            panel_of(run, baseline=baseline).rows(116, 30)[0])
+    assert all(f"{mark} {end}" in words(row) for row in told)
+    # a step needs what the baseline says: break-even and verdict never contradict each other
+    m = run.metrics
+    assert f"break-even {m.mean_generated_length / measured:.2f}" in words(why(run, baseline, None))
 
 
-def test_what_was_measured_against_the_baseline_decides():
-    """A ratio below 1 and a tick never stand together."""
-    for measured, mark, end in ((0.68, "✗", "slower ×0.68"), (1.01, "≈", "even ×1.01"), (1.8, "✓", "pays ×1.80")):
-        row = break_even(run_of(), None, 40, measured)
-        assert words(row).startswith(mark) and words(row).endswith(end) and cells(words(row)) <= 40
-        rate = run_of().metrics.tokens_per_second
-        baseline = Baseline(rate / measured, "hi", 9)
-        assert speed_up(run_of(), baseline)[0][1] == row[0][1] == telemetry(run_of(), baseline, 9, 80)[0][2][1]
-
-
-def test_off_the_curve_there_is_no_tick_without_a_measurement():
-    run = fold_all(replace(e, verify_seconds=e.verify_seconds * 1.5) if isinstance(e, Round) else e
-                   for e in events_of())
-    row = break_even(run, of(run), 49)
-    assert row[0] == ("≈ ", "warn") and words(row).endswith("by t(n)") and cells(words(row)) <= 49
-    assert words(break_even(run, of(run), 49, 1.8)).startswith("✓")
+def test_a_ratio_above_m_is_a_wrong_baseline():
+    run = run_of()
+    found = of_runs(run, baseline_of(run.metrics.mean_generated_length * 1.3))
+    assert found.speed is Speed.IMPOSSIBLE and found.ratio is None and "only" in found.reason
+    panel = SpeedPanel()
+    panel.show_run(run, baseline_of(run.metrics.mean_generated_length * 1.3), 9)
+    rows = flat(panel.rows(80, 10))
+    assert "? wrong baseline" in rows[1] and rows[2].startswith("b measures the baseline again")
 
 
 @pytest.mark.parametrize("run", [run_of(), run_of(slower=60), run_of(slower=900, dear=True), RunState()],
                          ids=["pays", "does not", "cannot", "before"])
 @pytest.mark.parametrize("ready", [READY, DEAR], ids=["cheap", "dear"])
-def test_the_row_fits_forty_columns(run, ready):
-    assert cells(words(break_even(run, of(run, ready), 40))) <= 40
+def test_the_row_fits_a_narrow_window(run, ready):
+    assert cells(words(why(run, None, of(run, ready), brief=True))) <= 42
 
 
-def test_the_row_does_not_move_while_it_streams():
-    """The numbers stand in the same columns, whether it pays or not."""
-    events, places = events_of(), set()
-    for slower in (1, 60):
-        for stop in range(4, len(events), 6):
-            run = fold_all(replace(e, draft_seconds=e.draft_seconds * slower) if isinstance(e, Round) else e
-                           for e in events[:stop])
-            row = words(break_even(run, of(run), 49))
-            places.add((row.index("makes"), row.index(" a round")))
-    assert len(places) == 1
-
-
-def test_engines_that_cannot_pay_are_told_so_before_and_after():
-    before = words(break_even(RunState(), of(RunState(), DEAR), 49))
-    assert before.startswith("✗ cannot pay") and "with all accepted" in before
-    run = run_of(slower=900, dear=True)
-    assert words(break_even(run, of(run), 49)).endswith("cannot pay")
+def test_engines_that_cannot_pay_are_told_so_before():
+    before = words(why(RunState(), None, of(RunState(), DEAR)))
+    assert before.startswith("drafts cannot pay") and "with all accepted" in before
     said = price.conclusion(of(RunState(), DEAR))
     assert "cannot pay" in said and "413 % of the target's" in said
 
 
-def test_a_run_that_pays_is_not_contradicted_by_the_load():
-    run = run_of(dear=True)  # by the price at load hopeless, by its own times not
-    found = price.outlook(run.started, run.started.engine, run.started.options)
-    assert price.pays_from(found.forecast) is None
-    assert "pays ×" in words(break_even(run, found, 49))
-
-
 def test_before_a_run_the_row_says_what_it_takes_and_nothing_is_invented():
     found = of(RunState())
-    assert words(break_even(RunState(), found, 49)) == f"○ pays from {price.share(found.forecast.pays_from)} " \
-                                                        "acceptance a token"
-    assert "not measured yet" in words(break_even(RunState(), None, 49))
+    assert words(why(RunState(), None, found)) == (
+        f"drafts pay from {price.share(found.forecast.pays_from)} acceptance a token")
+    assert "an answer measures" in words(why(RunState(), None, None))
     assert "not measured yet" in price.conclusion(found)
     baseline = run_of("autoregressive")
-    assert words(break_even(baseline, of(baseline), 49)) == "○ drafts nothing: one token a round"
+    assert words(why(baseline, None, of(baseline))) == "one token per verification step"
 
 
-def test_old_traces_without_a_price_say_that_it_is_not_known():
+def test_old_traces_without_a_price_have_no_break_even():
     events = events_of()
     run = fold_all([replace(events[0], price=()), *events[1:]])
-    assert of(run) is None and "t(n) is not known" in words(break_even(run, None, 49))
+    assert of(run) is None and words(why(run, None, None)).endswith("tokens per verify step (M)")
 
 
 # -- the outlook ---------------------------------------------------------------------------------------
@@ -275,10 +262,11 @@ def test_expected_speed_is_to_scale_from_zero_with_a_line_at_one(width):
 # -- panels --------------------------------------------------------------------------------------------
 
 
-def panel_of(run: RunState, found: price.SpeedEstimate | None = None) -> PricePanel:
+def panel_of(run: RunState, found: price.SpeedEstimate | None = None,
+             baseline: RunState | None = None) -> PricePanel:
     panel = PricePanel()
     panel._run, panel._curve, panel._seen = run, price.curve(run, READY), price.seen(run.rounds)
-    panel._outlook = found or of(run)
+    panel._outlook, panel._baseline = found or of(run), baseline
     return panel
 
 
@@ -328,14 +316,18 @@ def test_what_if_changes_the_expectation_and_nothing_that_was_seen():
     assert before["expected speed"] != after["expected speed"]
 
 
-@pytest.mark.parametrize("height", [14, 18, 22, 30, 53])
-def test_the_speed_panel_shows_t_of_n_before_and_during_a_run(height):
-    for run, mark in ((RunState(), "measured at load"), (run_of(), "◆")):
+@pytest.mark.parametrize("height", [4, 7, 14, 30])
+def test_the_first_look_at_the_speed_panel_answers_one_question(height):
+    """How fast, against what, and why; the numbers behind it only in detail."""
+    for run in (RunState(), run_of()):
         panel = SpeedPanel()
-        panel._run, panel._curve, panel._outlook = run, CURVE, of(run)
+        panel.show_run(run, baseline_of(1.8) if run.started else None, 9, outlook=of(run))
         rows = flat(panel.rows(49, height))
-        assert len(rows) <= height and any("t(n)" in row and mark in row for row in rows) == (height > 14)
-        assert rows[2].startswith(("✓", "○"))
+        assert (len(rows) <= height and "tokens/s" in rows[1] and "baseline" in rows[2]) or "autoregressive" in rows[2]
+        assert "tokens per verify step (M)" in rows[3] or "drafts pay from" in rows[3]
+        assert not any("accepted by depth" in row or "prefill" in row for row in rows)
+        panel.detailed = True
+        assert any("prefill" in row for row in flat(panel.rows(49, 40)))
 
 
 def test_the_scale_of_a_slow_run_is_said():
@@ -346,25 +338,24 @@ def test_the_scale_of_a_slow_run_is_said():
     for shown_run, said in ((run, True), (run_of(), False)):
         for size in ((76, 20), (116, 38), (136, 40), (196, 56)):
             assert ("price --fresh measures it anew" in "\n".join(flat(panel_of(shown_run).rows(*size)))) == said
-    panel = SpeedPanel()
-    panel._run, panel._curve, panel._outlook = run, CURVE, of(run)
-    assert any(f"run: ×{run.metrics.verify_scale:.2f} of t(n)" in row for row in flat(panel.rows(49, 22)))
 
 
-def test_telemetry_has_the_break_even_in_sixty_columns():
+def test_telemetry_has_the_verdict_in_sixty_columns():
     run = run_of()
     for width in (60, 78, 99):
-        rows = flat(telemetry(run, None, 1024, width, of(run)))
-        assert "✓ needs" in rows[1] and "pays ×" in rows[1] and cells(rows[1]) <= width
+        rows = flat(telemetry(run, baseline_of(1.8), 1024, width, of(run)))
+        assert "✓ 1.80x faster" in rows[0] and all(cells(row) <= width for row in rows)
 
 
 def test_the_budget_is_told_in_tree_and_inspector():
     run = run_of()
     panel = TreePanel()
     panel._run, panel._index = run, len(run.rounds) - 1
+    assert "expected" not in flat(panel.rows(49, 12))[-1]  # the first look
+    panel.detailed = True
     foot = flat(panel.rows(49, 12))[-2:]
     drafted = len(run.rounds[-1].draft.tokens)
-    assert "expected 2.40" in foot[0] and foot[1].startswith(f"{drafted} of 12 worth verifying")
+    assert "expected 2.40" in foot[0] and foot[1].startswith(f"the budget verifies {drafted} of 12")
     assert f"verifies {drafted} of 12, expected 2.40 tokens" in str(explain(run, len(run.tokens) - 1))
 
 
@@ -387,7 +378,7 @@ async def test_the_view_opens_by_key_and_command_and_closes(session, way):
         else:
             await s.pilot.press(way)
         await s.pilot.pause()
-        assert isinstance(s.app.screen, PriceScreen) and "✓ needs" in shown(s.app.screen)
+        assert isinstance(s.app.screen, PriceScreen) and "break-even" in shown(s.app.screen)
         await s.pilot.press("escape")
         assert s.app.screen is s.chat
 
@@ -435,21 +426,21 @@ async def form(session, options: dict, keys: list[str]):
         await s.pilot.press("tab", *keys)
         await s.pilot.pause()
         after = values(s.app.screen)
-        await s.pilot.press("enter")
+        await s.pilot.press("ctrl+s")
         await s.pilot.pause()
         return before, after, s.chat.session.settings
 
 
 def values(screen) -> dict[str, str]:
     assert isinstance(screen, EngineScreen)
-    return {field.option.name: field.query_one(Input).value for field in screen.query("#options Field")}
+    return {field.option.name: str(field.editor.value) for field in screen.query("#options Field")}
 
 
 async def test_another_budget_brings_its_sizes_and_leaves_what_was_set(session):
-    before, after, settings = await form(session, {"num_tokens": 7}, [*"paper"])
+    before, after, settings = await form(session, {"num_tokens": 7}, ["enter", "down", "enter"])
     assert before["num_tokens"] == after["num_tokens"] == "7" and (before["depth"], after["depth"]) == ("8", "5")
     assert settings.summary(READY).startswith("Draft model · budget paper · num_tokens 7 · exact")
-    after = await form(session, {"budget": "paper"}, [*"auto"])
+    after = await form(session, {"budget": "paper"}, ["enter", "up", "enter"])
     assert after[1]["num_tokens"] == "12" and after[2].summary(READY).startswith("Draft model · exact")
 
 

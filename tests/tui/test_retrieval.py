@@ -90,9 +90,9 @@ def a_run(draft: Draft, path: tuple[int, ...], retrieval: Retrieval | None) -> R
     return fold_all([started, FIRST, event])
 
 
-def panel_rows(run: RunState, width: int = 40, height: int = 30) -> list[str]:
+def panel_rows(run: RunState, width: int = 40, height: int = 30, detailed: bool = True) -> list[str]:
     panel = TreePanel()
-    panel._run, panel._index = run, 0
+    panel._run, panel._index, panel.detailed = run, 0, detailed
     rows = ["".join(text for text, _ in row) for row in panel.rows(width, height)]
     assert len(rows) == height and all(cells(row) <= width for row in rows)
     return rows
@@ -120,6 +120,9 @@ def test_passages_say_where_and_what_and_which_was_right():
     text = "\n".join(panel_rows(a_run(a_draft((-1,), (0.6,)), (0,), found), 60))
     assert "● sample · a/merge.py:12" in text and "×41" in text and "def merge(│a, b):↵    out = []" in text
     assert "  sample · b.py " in text and "×2" in text
+    first = "\n".join(panel_rows(a_run(a_draft((-1,), (0.6,)), (0,), found), 60, detailed=False))
+    assert "match 1 ‹So›" in first and "● sample · a/merge.py:12" in first  # the best place, and no numbers
+    assert "b.py" not in first and "hits" not in first and " ms" not in first
 
 
 def test_a_share_of_what_is_expected_is_no_count():

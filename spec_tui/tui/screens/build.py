@@ -92,7 +92,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
         answered = ANSWERS in str(self.query_one("#from Input", Input).value).split()
         self.set_class(answered, "answered")
 
-    def on_input_changed(self, event: Input.Changed) -> None:
+    def on_field_changed(self, event: Field.Changed) -> None:
         """The form has changed: the estimate is no longer true."""
         self._follow_sources()
         self._spec = None

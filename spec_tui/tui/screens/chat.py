@@ -18,6 +18,7 @@ from engines.methods import drafts_itself, find
 from engines.report.run_state import RunState
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
+from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening, Turn
 from spec_tui.session.history import Entry
@@ -31,7 +32,7 @@ from spec_tui.tui.chat_actions import CHAT, PLAYBACK
 from spec_tui.tui.widgets.layers_panel import LayersPanel
 from spec_tui.tui.widgets.prompt_box import PromptBox
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
-from spec_tui.tui.widgets.strip_panel import Divider, Lines, Pane, Sides, size, title_row
+from spec_tui.tui.widgets.strip_panel import Divider, Lines, Pane, Sides, StripPanel, size, title_row
 from spec_tui.tui.widgets.styled_widget import marked
 from spec_tui.tui.widgets.transcript import Block, Transcript
 from spec_tui.tui.widgets.tree_panel import TreePanel
@@ -79,10 +80,10 @@ class ChatScreen(HasActions, Screen):
             yield Divider(id="divider")
             with Pane(id="stack"):
                 with Pane(id="forest"):
-                    yield TreePanel(id="tree")
-                    yield LayersPanel(id="layers", classes="hidden")
+                    yield TreePanel(id="tree", classes="panel")
+                    yield LayersPanel(id="layers", classes="panel hidden")
                 yield Divider(id="divider-2")
-                yield SpeedPanel(id="speed")
+                yield SpeedPanel(id="speed", classes="panel")
         yield Lines(id="legend")
         yield Lines(id="telemetry")
         yield Static("", id="notice", markup=False)
@@ -146,7 +147,9 @@ class ChatScreen(HasActions, Screen):
             self._draw_status()
 
     def draw_all(self) -> None:
-        """Draw everything from the state."""
+        """Draw everything from the state; an enlarged panel in detail."""
+        for panel in self.query(".panel").results(StripPanel):
+            panel.detailed = self.has_class("details") or self.has_class(f"max-{panel.id}")
         self._draw_top()
         self._draw_title()
         self._draw_tree()
@@ -188,6 +191,8 @@ class ChatScreen(HasActions, Screen):
             self.prompt.put(text)
         if happened & {"dead", "failed", "broke", "finished"}:
             self._message = self.session.unsaved
+            if "finished" in happened and (said := self.session.cautions(self.session.last.run)):
+                self._message = said[0]
         if "audited" in happened:
             self._close(self.session.audited)
             run = self.session.turns[self.session.audited].run
@@ -218,26 +223,23 @@ class ChatScreen(HasActions, Screen):
             return self.session.measuring.run, -1
         return (self.session.last.run if self.session.last else RunState()), -1
 
-    def shown_price(self) -> tuple[RunState, int, CostCurve | None, price.SpeedEstimate | None, float | None]:
-        """What the view of the price shows: run, round, t(n), the outlook by the run's own numbers, the speed-up
-        measured."""
+    def shown_price(self) -> tuple[RunState, int, CostCurve | None, price.SpeedEstimate | None, RunState | None]:
+        """What the view of the price shows: run, round, t(n), the outlook by the run's own numbers, the baseline."""
         run, index = self.shown_run()
         ready, settings = self.session.ready, self.session.settings
-        baseline = self.session.baseline(run)
-        measured = baseline.ratio(run) if baseline else None
-        return run, index, price.curve(run, ready), price.outlook_of(run, ready, settings), measured
+        outlook = price.outlook_of(run, ready, settings)
+        return run, index, price.curve(run, ready), outlook, self.session.baseline(run)
 
     def _draw_tree(self) -> None:
         self.query_one(TreePanel).show_round(*self.shown_run())
 
     def _draw_numbers(self) -> None:
         session = self.session
-        run, index = self.shown_run()
+        run, _ = self.shown_run()
         baseline, limit = session.baseline(run), session.ready.context_limit if session.ready else None
         title = "measuring the baseline" if session.measures == "baseline" else ""
         outlook = price.at_load(run, session.ready, session.settings)
-        self.query_one(SpeedPanel).show_run(
-            run, baseline, limit, title, index=index, curve=price.curve(run, session.ready), outlook=outlook)
+        self.query_one(SpeedPanel).show_run(run, baseline, limit, title, outlook, session.cautions(run))
         lines = self.query_one("#telemetry", Lines)
         if lines.is_on_screen_tree:
             lines.show(*telemetry(run, baseline, limit, lines.size.width, outlook))
@@ -469,6 +471,11 @@ class ChatScreen(HasActions, Screen):
         self.toggle_class(f"max-{focused}" if focused in PANELS else "max-text")
         self.call_after_refresh(self.draw_all)
 
+    def action_details(self) -> None:
+        """Everything the panels know, or the first look."""
+        self.toggle_class("details")
+        self.call_after_refresh(self.draw_all)
+
     @property
     def turn(self) -> Turn | None:
         """The turn under the cursor, else the last."""
@@ -643,9 +650,8 @@ class ChatScreen(HasActions, Screen):
             self._drafts_itself = not self._drafts_itself
             self.show_panel("layers", self._drafts_itself)
         run, _ = self.shown_run()
-        baseline = session.baseline(run)
         self.query_one(LayersPanel).show_look(layers.look(
-            run, session.layers, engine, session.settings.options(engine), baseline.ratio(run) if baseline else None))
+            run, session.layers, engine, session.settings.options(engine), of_runs(run, session.baseline(run))))
 
     def show_panel(self, name: str, shown: bool) -> None:
         """Show or hide a panel beside the text."""

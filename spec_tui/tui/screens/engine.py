@@ -107,13 +107,11 @@ class EngineScreen(SpecModal[ChatSettings]):
             Field(option, values[option.name], defaults[option.name], classes="option") for option in spec.options
         ])
 
-    def on_input_changed(self, event: Input.Changed) -> None:
+    def on_field_changed(self, event: Field.Changed) -> None:
         """Another budget or preset has other defaults: those that stand in the form follow it."""
-        field = event.input.parent
-        decides = isinstance(field, Field) and field.option.name in ("budget", "preset")
-        if decides and event.value in field.option.choices:
-            spec = find(self.chosen)
-            new = spec.defaults({field.option.name: event.value}, self.settings.model)
+        option, value = event.field.option, event.field.editor.value
+        if option.name in ("budget", "preset") and value in option.choices:
+            new = find(self.chosen).defaults({option.name: value}, self.settings.model)
             for other in self.query("#options Field").results(Field):
                 other.follow(new[other.option.name])
 
@@ -133,7 +131,7 @@ class EngineScreen(SpecModal[ChatSettings]):
         fields = [*self.query(Field)]
         wrong = [field for field in fields if not field.check()]
         if wrong:
-            wrong[0].query_one(Input).focus()
+            wrong[0].editor.focus()
             return
         settings = self.settings
         try:
@@ -146,7 +144,7 @@ class EngineScreen(SpecModal[ChatSettings]):
                 settings = self._with(settings, field)
             except UsageProblem as error:
                 field.complain(error.hint)
-                field.query_one(Input).focus()
+                field.editor.focus()
                 return
         if reason := unavailable(find(self.chosen), self.ready, settings.options(self.chosen), settings.datastores):
             self.on_field_explained(Field.Explained(reason, True))

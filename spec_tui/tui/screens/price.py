@@ -17,11 +17,11 @@ from spec_tui.tui.widgets.price_panel import PricePanel
 EVERY = 0.25  # seconds between two looks at the run
 STEP, FIRST = 0.05, 0.7  # of an assumed acceptance; where nothing was measured
 
-Look = Callable[[], tuple[RunState, int, CostCurve | None, SpeedEstimate | None, float | None]]
+Look = Callable[[], tuple[RunState, int, CostCurve | None, SpeedEstimate | None, RunState | None]]
 
 
 class PriceScreen(SpecModal[None]):
-    """Shows what ``look`` gives: a run, the round of interest, t(n), the outlook, times as fast as the baseline."""
+    """Shows what ``look`` gives: a run, the round of interest, t(n), the outlook, the baseline."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "price.tcss"]
     ACTIONS = (

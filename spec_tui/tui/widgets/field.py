@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.content import Content
 from textual.message import Message
-from textual.widgets import Input, Static
+from textual.widgets import Input, Select, Static, Switch
 
 from engines.errors import UsageProblem
 from engines.methods.options import Option
@@ -17,7 +17,18 @@ from spec_tui.tui.widgets.styled_widget import marked
 
 
 class Field(Horizontal):
-    """Edits an option's value; ``value`` raises UsageProblem where it is out of range."""
+    """Edits an option: a choice by a select, a yes or no by a switch, the rest as text.
+
+    ``value`` raises UsageProblem where it is out of range.
+    """
+
+    DEFAULT_CSS = """
+    Field Select { width: 24; height: 1; }
+    Field Select > SelectCurrent { background: $panel; padding: 0 1; height: 1; }
+    Field Select:focus > SelectCurrent { background: $primary 25%; }
+    Field Switch { border: none; height: 1; padding: 0 1; background: $panel; }
+    Field Switch:focus { border: none; background: $primary 25%; }
+    """
 
     class Explained(Message):
         """The sentence to show for the field that has the focus."""
@@ -26,30 +37,45 @@ class Field(Horizontal):
             super().__init__()
             self.words, self.wrong = words, wrong
 
+    class Changed(Message):
+        """Another value, sound or not."""
+
+        def __init__(self, field: Field) -> None:
+            super().__init__()
+            self.field = field
+
     def __init__(self, option: Option, value: Any, default: Any = None, **kwargs) -> None:
         super().__init__(**kwargs)
         self.option, self.default = option, option.default if default is None else default
-        self._value = written(value)
         self._complaint = ""
+        self.editor: Input | Select | Switch
+        if option.choices:
+            offered = [(marked(f"{word} {LOSSY}" if word in option.lossy else word), word) for word in option.choices]
+            self.editor = Select(offered, value=value, allow_blank=False, compact=True)
+        elif isinstance(option.default, bool):
+            self.editor = Switch(value, animate=False)
+        else:
+            self.editor = Input(written(value), select_on_focus=True, compact=True)
 
     def compose(self) -> ComposeResult:
         yield Static(self.option.name, classes="name", markup=False)
-        yield Input(self._value, select_on_focus=True, compact=True)
-        yield Static(self._limits(), classes="range", markup=False)
+        yield self.editor
+        yield Static(limits(self.option), classes="range", markup=False)
 
     @property
     def value(self) -> int | float | bool | str:
         """The checked value. Raises UsageProblem that states the range."""
-        return self.option.parse(self.query_one(Input).value.strip())
+        value = self.editor.value
+        return self.option.parse(value.strip() if isinstance(value, str) else value)
 
     def put(self, value: Any) -> None:
         """Show this value."""
-        self.query_one(Input).value = written(value)
+        self.editor.value = written(value) if isinstance(self.editor, Input) else value
 
     def follow(self, default: Any) -> None:
         """Another default: a field that shows the one before takes it."""
         before, self.default = self.default, default
-        if self.query_one(Input).value == written(before):
+        if self.editor.value in (before, written(before)):
             self.put(default)
 
     def check(self) -> bool:
@@ -67,22 +93,19 @@ class Field(Horizontal):
         self._complaint = words
         self._show()
 
-    def _limits(self) -> Content:
-        """The allowed values, or the mark of a chosen one that is lossy: there is no room for both."""
-        chosen = self.query_one(Input).value.strip() if self.is_mounted else self._value
-        return marked(LOSSY if chosen in self.option.lossy else limits(self.option))
-
     def _show(self) -> None:
         self.set_class(bool(self._complaint), "wrong")
-        if self.option.lossy:
-            self.query_one(".range", Static).update(self._limits())
         if self.has_focus_within:
             default = f" Default {written(self.default)}." if self.default != "" else ""
             words = self._complaint or self.option.help + default
             self.post_message(self.Explained(words, bool(self._complaint)))
 
-    def on_input_changed(self, event: Input.Changed) -> None:
+    @on(Input.Changed)
+    @on(Select.Changed)
+    @on(Switch.Changed)
+    def _changed(self) -> None:
         self.check()
+        self.post_message(self.Changed(self))
 
     def on_descendant_focus(self) -> None:
         self._show()
@@ -94,7 +117,7 @@ def written(value: Any) -> str:
 
 
 def limits(option: Option) -> str:
-    """The allowed values in words; a range without a practical end says so."""
+    """The allowed values in words; a range without a practical end says so, a select and a switch show theirs."""
     if option.high is not None and option.high > 10**9:
         return f">= {option.low:g}"
-    return "" if option.type == "str" and not option.choices else option.range
+    return "" if option.type in ("str", "bool") else option.range

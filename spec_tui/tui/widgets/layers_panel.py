@@ -11,10 +11,10 @@ from textwrap import wrap
 from engines.methods import drafts_itself, known, with_rules
 from engines.methods.shared.payoff import Payoff
 from engines.report.events import Layers
+from spec_tui.present.speed_verdict import Speed
 from spec_tui.present.token_styles import PRESENT
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.layers_view import LayersView
-from spec_tui.tui.price_words import style_of
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns
 
@@ -65,7 +65,7 @@ class LayersPanel(HasActions, StripPanel, can_focus=True):
         self.update_rows()
 
     def rows(self, width: int, height: int) -> list[Row]:
-        return rows(self._look, width, height)
+        return rows(self._look, width, height, self.detailed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +84,19 @@ class Grid:
         return self.bands * (self.plot + 2 + self.axis + (kinds if self.numbers else 0))
 
 
-def rows(look: LayersView, width: int, height: int) -> list[Row]:
-    """The whole panel."""
+def rows(look: LayersView, width: int, height: int, detailed: bool = True) -> list[Row]:
+    """The panel: which sublayers are left out and what that comes to; in detail their cosines and the numbers."""
     head = title_row(width, "layers", fit(_title(look), max(0, width - 12)).rstrip())
     layers = look.shown
     if layers is None:
         said = _nothing(look, width)
         return [head, *said, *[BLANK] * max(0, height - 2 - len(said)), _hint(look, width)][:height]
     # What it comes to, then the scale, the keys, the counts, the legend; shown in another order.
-    foot = [(1, verdict(look, width)), *((2, row) for row in scale(look.payoff, width)), (3, _hint(look, width)),
-            (0, [(counts(look, width), "muted")]), (4, _legend(look, width))]
-    kinds = sum(bool(_known(cosines)) for cosines in (layers.attention_cosine, layers.mlp_cosine))
+    numbers = [(2, row) for row in scale(look.payoff, width)] if detailed else []
+    foot = [(1, verdict(look, width)), *numbers, (3, _hint(look, width)), (0, [(counts(look, width), "muted")]),
+            (4, _legend(look, width))]
+    known = [_known(cosines) for cosines in (layers.attention_cosine, layers.mlp_cosine)]
+    kinds = sum(map(bool, known)) if detailed else 0
     grid, kept = layout(len(layers.attention), width, height - 1, kinds, len(foot))
     body = bands(look, grid, width)
     below = [row for _, row in sorted(foot[:kept], key=lambda part: part[0])]
@@ -318,40 +320,19 @@ def _short(cosine: float) -> str:
 
 
 def verdict(look: LayersView, width: int) -> Row:
-    """Whether leaving out layers pays here, in words as long as there is room for."""
-    mark, style, *words = _verdict(look)
-    text = next((w for w in words if len(w) + 2 <= width), words[-1])
-    return clip([(mark + " ", style), (text, "text")], width)
-
-
-def _verdict(look: LayersView) -> tuple[str, ...]:
-    """Mark, style, and the sentence in falling lengths. The speed of the run decides where it is known; what agreement
-    has to do with it is told beside it."""
-    p, speed = look.payoff, look.speed
+    """Whether leaving out layers pays here, in words as long as there is room for: the run's speed where a baseline was
+    measured, and the agreement that it has and would need."""
+    found, p = look.verdict, look.payoff
     if p is None:
-        return ("○", "muted", "whether it pays: an answer measures it", "pays? an answer tells",
-                "not measured yet")
-    has, kind = share(p.agreement), "warn" if speed is None else style_of(speed)
-    needs = "" if p.needed is None else share(p.needed)
-    if speed is not None and kind != "bad":
-        word = f"pays ×{speed:.2f}" if kind == "good" else f"even ×{speed:.2f}"
-        word = word if look.sure else f"×{speed:.2f} by t(n)"
-        said = f"{word}: needs agreement {f'≥ {needs}' if needs else '> 1'}, has {has}"
-        return ("✓", kind, said, word) if kind == "good" and look.sure else ("≈", "warn", said, word)
-    mark, style = ("✗", "bad") if look.sure else ("≈", "warn")
-    if p.needed is None:
-        most, cannot = f"×{p.forecast.at_best:.2f}", "cannot pay here" if look.sure else "seems unable to pay"
-        return (mark, style, f"{cannot}: agreement 1 would make {most}, has {has}",
-                f"{cannot}: {most} with agreement 1", f"{cannot}: {most}")
-    if p.agreement < p.needed:
-        not_so = "does not pay here" if look.sure else "seems not to pay"
-        return (mark, style, f"{not_so}: needs agreement ≥ {needs}, has {has}",
-                f"{not_so}: needs ≥ {needs}, has {has}", f"no: {has} < {needs}")
-    would = f"drafts of {p.best} token{'s' * (p.best != 1)} would pay"
-    if speed is None:
-        return "≈", "warn", f"agreement {has} ≥ {needs}: {would}", f"may pay: {has} ≥ {needs}"
-    slow = f"slower ×{speed:.2f}" if look.sure else f"×{speed:.2f} by t(n)"
-    return mark, style, f"{slow}, though agreement {has} ≥ {needs}: {would}", f"{slow}, though {has} ≥ {needs}", slow
+        words = ["an answer measures whether this pays", "not measured yet"]
+    else:
+        needs = "even 1 would not pay" if p.needed is None else f"break-even {share(p.needed)}"
+        has, judged = f"agreement {share(p.agreement)}, {needs}", found.noise is not None
+        words = [f"{found.words}: {has}", found.words, found.brief] if judged else [f"{has} by t(n)", has]
+        if found.speed is Speed.SLOWER and p.best:
+            words.insert(0, f"{words[0]}, drafts of {p.best} would pay")
+    text = next((w for w in words if len(w) + 2 <= width), words[-1])
+    return clip([(found.mark + " ", found.style), (text, "text")], width)
 
 
 def scale(p: Payoff | None, width: int) -> list[Row]:

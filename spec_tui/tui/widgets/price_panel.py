@@ -12,11 +12,12 @@ from engines.laws import spec_of
 from engines.methods import drafts_nothing
 from engines.report.events import Round
 from engines.report.run_state import RunState
+from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import one_line
 from spec_tui.present.token_facts import budget_words
 from spec_tui.present.token_styles import spans
-from spec_tui.tui.price_words import SpeedEstimate, break_even, conclusion, off, seen, share
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, size
+from spec_tui.tui.price_words import SpeedEstimate, conclusion, off, seen, share, why
+from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit
 from spec_tui.tui.widgets.strip_plot import columns, nice_top
 
 ROWS = 64  # the end of the axis
@@ -46,27 +47,28 @@ class PricePanel(StripPanel, can_focus=True):
         self._outlook: SpeedEstimate | None = None
         self._curve: CostCurve | None = None
         self._seen = seen(())
-        self._measured: float | None = None
+        self._baseline: RunState | None = None
         self._top = 0.0
         self.assumed: float | None = None
 
     def show_price(
-        self, run: RunState, index: int, curve: CostCurve | None, found: SpeedEstimate | None, measured: float | None =
-            None
+        self, run: RunState, index: int, curve: CostCurve | None, found: SpeedEstimate | None,
+        baseline: RunState | None = None,
     ) -> None:
-        """Show this run and round (-1: the last), t(n), the outlook for its engine or the next one, and how many times
-        as fast as the baseline it was measured to be."""
+        """Show this run and round (-1: the last), t(n), the outlook for its engine or the next one, and how fast it was
+        against its baseline."""
         if run.started is not self._run.started:
             self._top = 0.0
         self._run, self._index, self._curve, self._outlook = run, index, curve, found
-        self._seen, self._measured = seen(run.rounds), measured
+        self._seen, self._baseline = seen(run.rounds), baseline
         self.update_rows()
 
     def rows(self, width: int, height: int) -> list[Row]:
         found = self._outlook
-        law = self._lossy()
-        pays = break_even(self._run, found, width - size(law), self._measured)
-        head: list[Row] = [clip([*law, *pays, ("   " + found.engine if found else "", "muted")], width)]
+        speed = of_runs(self._run, self._baseline)
+        head: list[Row] = [clip([*self._lossy(), (f"{speed.mark} {speed.words}   ", speed.style),
+                                 *why(self._run, self._baseline, found),
+                                 ("   " + found.engine if found else "", "muted")], width)]
         if found is None or self._curve is None:
             head += _wrapped(self._why_nothing(), width, 2)
             return [*head, *(self._cost(width, max(1, min(44, height - len(head) - 3))) if self._curve else [])]

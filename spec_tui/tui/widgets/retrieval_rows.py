@@ -13,12 +13,12 @@ FEWEST = 10  # rows of the whole panel; a lower one has no space for the retriev
 _HEAD, _EACH = 4, 2  # rows of the title, match, hits and lengths; rows of a passage
 
 
-def room_for(run: RunState, event: Round, height: int) -> int:
+def room_for(run: RunState, event: Round, height: int, detailed: bool = True) -> int:
     """Rows for the retrieval in a panel of this height: the same in every round of a run, so that nothing jumps."""
     searches = run.started is not None and bool(run.started.datastores)
     if height < FEWEST or not (searches or event.retrieval):
         return 0
-    return min(height // 3, _HEAD + _EACH * 5)
+    return min(height // 3, _HEAD + _EACH * 5) if detailed else min(height // 3, 2 + _EACH)
 
 
 def rows_needed(found: Retrieval) -> int:
@@ -26,23 +26,25 @@ def rows_needed(found: Retrieval) -> int:
     return _HEAD - 1 + _EACH * len(found.passages)
 
 
-def rows(run: RunState, index: int, width: int, height: int, judged: bool = True) -> list[Row]:
-    """The matched suffix, how often it was found, the nearest neighbours, and the places the draft came from. If the
-    draft is ``judged``, the passages of the accepted tokens are marked."""
+def rows(run: RunState, index: int, width: int, height: int, judged: bool = True, detailed: bool = True) -> list[Row]:
+    """What was looked up and the places the draft came from, those of accepted tokens marked if it is ``judged``; in
+    the first look only the best place."""
     event = run.rounds[index]
     found = event.retrieval
     if found is None:
         out = [title_row(width, "retrieval"), [("nothing was looked up in this round", "muted")]]
     else:
-        out = [title_row(width, "retrieval", f"{found.seconds * 1e3:.2f} ms"), _key(run, index, found, width)]
-        if found.hits:
+        took = f"{found.seconds * 1e3:.2f} ms" if detailed else ""
+        out = [title_row(width, "retrieval", took), _key(run, index, found, width)]
+        if found.hits and detailed:
             out.append([(fit(_counts(found), width), "muted")])
-        if found.match is not None and height > _HEAD and run.history:
+        if found.match is not None and detailed and height > _HEAD and run.history:
             out.append(_lengths(run.history[index].matches, width))
         kept = {event.draft.origins[o].passage for o in _origins_of_path(event)} if judged else set()
         single = height - len(out) < _EACH
-        for number, passage in enumerate(found.passages):
-            out += _passage(passage, number in kept, found, width, single)
+        numbers = sorted(range(len(found.passages)), key=lambda n: not detailed and n not in kept)
+        for number in numbers if detailed else numbers[:1]:
+            out += _passage(found.passages[number], number in kept, found, width, single)
     out = out[:height]
     return [*out, *[[("", "text")]] * (height - len(out))]
 
@@ -101,8 +103,8 @@ def _lengths(matches: dict[int, int], width: int) -> Row:
 
 
 def _counts(found: Retrieval) -> str:
-    what = "neighbours" if found.match is None else "hits"
-    words = f"{found.hits} {what}, {found.used} used"
+    what = "neighbour" if found.match is None else "hit"
+    words = f"{found.hits} {what}{'s' * (found.hits != 1)}, {found.used} used"
     words += f" · {found.fused} fused" if found.fused else ""
     return words + (f" · {sum(n for _, n in found.pruned)} pruned" if found.pruned else "")
 

@@ -1,82 +1,78 @@
-"""Where the time goes: tokens a second over the run, what a round needs to pay and makes, the price of verification,
-acceptance by depth, draft against verification."""
+"""How fast a run is, against what and why; in detail where its time goes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from textwrap import wrap
 
-from engines.cost.curve import CostCurve
-from engines.methods import drafts_nothing
 from engines.report.run_state import RunState, rate_now, rates
+from spec_tui.present.speed_verdict import Speed, SpeedVerdict, of_runs
 from spec_tui.present.text import LOSSY, lossy
 from spec_tui.present.token_styles import SOURCES, proposer, spans
-from spec_tui.session.chat_session import Baseline
-from spec_tui.tui.price_words import SpeedEstimate, break_even, style_of
-from spec_tui.tui.widgets.price_panel import cost_plot, cost_top, of_curve, this_round
+from spec_tui.tui.price_words import SpeedEstimate, why
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, gauge, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 
 DEPTHS = 5  # depths shown where there is little room
 # What there is beside the numbers, and in how many rows: the later ones give way first.
 STEPS = (
-    ("depths", 1), ("price", 5), ("plot", 1), ("depths", DEPTHS + 1), ("plot", 4), ("price", 7), ("plot", 6),
-    ("who", len(SOURCES) + 1), ("gains", 5), ("plot", 9), ("price", 10), ("depths", 2 * DEPTHS + 1), ("gains", 8),
+    ("depths", 1), ("plot", 1), ("depths", DEPTHS + 1), ("plot", 6), ("who", len(SOURCES) + 1), ("gains", 5),
+    ("plot", 9), ("depths", 2 * DEPTHS + 1), ("gains", 8),
 )
 
 
 class SpeedPanel(StripPanel, can_focus=True):
-    """The numbers of one run, from the engine's own clock; drawing is not in them."""
+    """How fast a run is, against what, and why, by the engine's own clock; drawing is not in these numbers.
+
+    With ``detailed`` also where the time goes: acceptance by depth, draft against verification, who proposed the text.
+    """
 
     measures = True  # whether b measures a baseline here
-    HELP = "Speed of the run by the engine's clock. b measures the autoregressive rate to compare with."
+    HELP = ("How fast the answer is written by the engine's clock, against autoregressive decoding of the same prompt, "
+            "and why. b measures that baseline.")
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
         self._run = RunState()
-        self._baseline: Baseline | None = None
+        self._baseline: RunState | None = None
         self._limit = 0
         self._title = ""
-        self._index = -1
-        self._curve: CostCurve | None = None
         self._outlook: SpeedEstimate | None = None
-        self._top = self._price_top = 0.0
-        self._of: object = None
+        self._cautions: Sequence[str] = ()
+        self._top = 0.0
 
-    def show_run(
-        self, run: RunState, baseline: Baseline | None, limit: int | None, title: str = "", *, index: int = -1,
-        curve: CostCurve | None = None, outlook: SpeedEstimate | None = None,
-    ) -> None:
-        """Show this run and round (-1: the last), against that baseline; ``limit`` is the model's context length,
-        ``curve`` t(n), ``outlook`` what its engine's drafts may bring."""
+    def show_run(self, run: RunState, baseline: RunState | None, limit: int | None, title: str = "",
+                 outlook: SpeedEstimate | None = None, cautions: Sequence[str] = ()) -> None:
+        """Show this run against that baseline; ``limit`` is the model's context length, ``outlook`` what its engine's
+        drafts may bring, ``cautions`` why its speed says little."""
+        if self._run.started is not run.started:
+            self._top = 0.0
         self._run, self._baseline, self._limit, self._title = run, baseline, limit or 0, title
-        self._index, self._curve, self._outlook = index, curve, outlook
-        if self._of is not run.started:
-            self._of, self._top, self._price_top = run.started, 0.0, 0.0
+        self._outlook, self._cautions = outlook, cautions
         self.update_rows()
 
     def rows(self, width: int, height: int) -> list[Row]:
-        gap = 1 if height >= 32 else 0
-        head, split, totals = self._headline(width), self._split(width), self._totals(width)
-        size = _share_out(height - 1 - sum(len(part) + gap for part in (head, split, totals)) + gap, gap)
-        draw: dict[str, Callable[[int, int], list[Row]]] = {
-            "plot": self._plot, "price": self._price, "gains": self._gains, "depths": self._depths,
-            "who": self._sources,
-        }
+        head = [title_row(width, "speed", self._title or ("this run" if self._run.started else "")),
+                *(clip(row, width) for row in self._headline()),
+                *([(line, "warn")] for words in self._cautions for line in wrap(f"! {words}", max(20, width - 1)))]
+        if not self.detailed:
+            return [*head, *(self._plot(width, min(height - len(head), 10)) if height > len(head) else ())]
+        gap = [[("", "text")]] if height >= 32 else []
+        split, totals = self._split(width), self._totals(width)
+        spare = height - 1 - sum(len(part) + len(gap) for part in (head[1:], split, totals)) + len(gap)
+        size = _share_out(spare, len(gap))
+        draw = {"plot": self._plot, "gains": self._gains, "depths": self._depths, "who": self._sources}
         part = {name: draw[name](width, count) for name, count in size.items()}
-        title = self._title or ("this run" if self._run.started else "")
-        out: list[Row] = [title_row(width, "speed", title)]
-        for rows in (head, part.get("plot"), part.get("price"), part.get("gains"), part.get("depths"), split,
-                     part.get("who"), totals):
-            if rows:
-                out += [*rows, *[[("", "text")]] * gap]
-        return out[: len(out) - gap]
+        for rows in (part.get("plot"), part.get("gains"), part.get("depths"), split, part.get("who"), totals):
+            head += [*gap, *rows] if rows else []
+        return head
 
-    def _headline(self, width: int) -> list[Row]:
-        rate = self._run.metrics.tokens_per_second
-        row: list[Span] = [(f"{number(rate, 7, 1)}", "strong"), (" tokens/s   ", "text")]
-        measured = self._baseline.ratio(self._run) if self._baseline else None
-        pays = break_even(self._run, self._outlook, width, measured)
-        return [row + speed_up(self._run, self._baseline, self.measures), clip(pays, width), *self._lossy()]
+    def _headline(self) -> list[Row]:
+        """How fast, against what, and why."""
+        run, found = self._run, of_runs(self._run, self._baseline)
+        rate = (f"{number(run.metrics.tokens_per_second, 7, 1)}", "strong")
+        return [[rate, (" tokens/s   ", "text"), (f"{found.mark} {found.words}", found.style)],
+                against(found, self._baseline, self.measures), why(run, self._baseline, self._outlook), *self._lossy()]
 
     def _lossy(self) -> list[Row]:
         """The bias of a run that is not lossless."""
@@ -89,7 +85,7 @@ class SpeedPanel(StripPanel, can_focus=True):
         if room == 1:
             return [[("  rate ", "muted"), (fit(spark(series), width - 8), "bar")]]
         height = room - 1
-        base = self._baseline.rate if self._baseline else 0.0
+        base = self._baseline.metrics.tokens_per_second if self._baseline else 0.0
         self._top = max(self._top, nice_top(max([*series, base, 1.0])))
         lines = columns(series, self._top, height) if series else [""] * height
         out: list[Row] = []
@@ -103,17 +99,6 @@ class SpeedPanel(StripPanel, can_focus=True):
         seconds = f" {self._run.clock[-1]:.1f} s" if self._run.clock else ""
         out.append([("    0 ┼", "muted"), ("─" * max(0, width - 8 - len(seconds)), "rule"), (seconds, "muted")])
         return out
-
-    def _price(self, width: int, room: int) -> list[Row]:
-        """t(n) with the forward of the round shown on it."""
-        run, curve = self._run, self._curve
-        if curve is None:
-            return [[("t(n)  ", "text"), ("not measured yet", "muted")], *[[("", "text")]] * (room - 1)]
-        event = run.rounds[self._index] if run.rounds else None
-        self._price_top = max(self._price_top, cost_top(curve, event.verify_seconds if event else 0.0))
-        title: Row = [("t(n), ms ", "text"), *this_round(event), (" ", "text"),
-                      of_curve(run.metrics.verify_scale)]
-        return [clip(title, width), *cost_plot(curve, self._price_top, width - 1, room - 2, event)]
 
     def _depths(self, width: int, room: int) -> list[Row]:
         if room < DEPTHS:
@@ -201,18 +186,15 @@ def _share_out(spare: int, gap: int) -> dict[str, int]:
     return size
 
 
-def speed_up(run: RunState, baseline: Baseline | None, measures: bool = True) -> list[Span]:
-    """The ratio to the autoregressive rate of this sitting, or that there is none, and the key that ``measures``."""
-    if run.started is not None and drafts_nothing(run.started.engine):
-        return [("this is the baseline", "muted")]
-    if baseline is None:
-        return [("speed-up not measured  ", "muted"), *([("b", "strong")] if measures else [])]
-    return [_ratio(baseline.ratio(run), 5), (f" of {baseline.rate:.1f} autoregressive", "muted")]
-
-
-def _ratio(ratio: float | None, width: int) -> Span:
-    """Times as fast as the baseline; below 1 it is bad news."""
-    return "×" + number(ratio, width, 2), "muted" if ratio is None else style_of(ratio)
+def against(found: SpeedVerdict, baseline: RunState | None, measures: bool = True) -> Row:
+    """What a run is compared with, or why there is no verdict and the key that ``measures``."""
+    key: list[Span] = [("b", "strong"), (" measures the baseline" + " again" * bool(baseline), "muted")]
+    if found.speed in (Speed.UNMEASURED, Speed.IMPOSSIBLE) and measures:
+        return key if baseline is None else [*key, (f": {found.reason}", "muted")]
+    if baseline is None or found.speed is Speed.BASELINE:
+        return [(found.reason, "muted")]
+    return [(f"{baseline.metrics.tokens_per_second:7.1f}", "text"),
+            (" tokens/s   autoregressive, the same prompt", "muted")]
 
 
 def number(value: float | None, width: int, digits: int) -> str:
@@ -226,24 +208,20 @@ def percent(share: float | None) -> str:
 
 
 def telemetry(
-    run: RunState, baseline: Baseline | None, limit: int | None, width: int, outlook: SpeedEstimate | None = None
+    run: RunState, baseline: RunState | None, limit: int | None, width: int, outlook: SpeedEstimate | None = None
 ) -> list[Row]:
     """The two lines that stand for the panels where there is no room for them."""
-    m = run.metrics
+    m, found = run.metrics, of_runs(run, baseline)
     last = run.rounds[-1] if run.rounds else None
-    speed = [(f" {number(m.tokens_per_second, 6, 1)}", "strong"), (" t/s ", "muted")]
-    measured = baseline.ratio(run) if baseline else None
-    ratio = [_ratio(measured, 4)] if baseline else [("×  — ", "muted")]
-    line = spark(rates(run, 16)) or " " * 16
-    first: Row = [*speed, *ratio, (f" {line} ", "bar"), ("│ accepted ", "muted"), (percent(m.acceptance_rate), "text"),
-                  ("  M ", "muted"), (number(m.mean_generated_length, 5, 2), "text"), ("  KV ", "muted"),
-                  (f"{run.cache_length}" + (f"/{limit}" if limit else ""), "text")]
+    first: Row = [(f" {number(m.tokens_per_second, 6, 1)}", "strong"), (" tokens/s  ", "muted"),
+                  (f"{found.mark} {found.words}", found.style),
+                  (" │ ", "muted"), *why(run, baseline, outlook, brief=True)]
     drafted, kept = (len(last.draft.tokens), len(last.path)) if last else (0, 0)
-    second = [*_round_or_bias(run)]
-    if width >= 78:
-        second.append((f"  drafted {drafted:>3}  kept {kept:>2}", "muted"))
-    second += [(" │ ", "muted"), *break_even(run, outlook, 0, measured)]
-    return [first, second]
+    second: Row = [*_round_or_bias(run), (f"  drafted {drafted:>3}  kept {kept:>2} │ accepted ", "muted"),
+                   (percent(m.acceptance_rate), "text"), ("  KV ", "muted"),
+                   (f"{run.cache_length}" + (f"/{limit}" if limit else ""), "text"),
+                   (f" {spark(rates(run, 16))} ", "bar")]
+    return [clip(first, width), clip(second, width)]
 
 
 def _round_or_bias(run: RunState) -> list[Span]:

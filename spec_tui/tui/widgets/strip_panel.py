@@ -28,6 +28,7 @@ class StripPanel(Inked):
 
     DEFAULT_CSS = "StripPanel { width: 1fr; height: 1fr; }"
     ALLOW_SELECT = False
+    detailed = False  # whether to show all that is known, instead of what answers the first question
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)

@@ -61,28 +61,28 @@ class TreePanel(HasActions, StripPanel, can_focus=True):
             return [title_row(width, "draft tree"), [], [("the draft of each round appears here", "muted")]]
         event = run.rounds[index]
         head = title_row(width, "draft tree", f"round {event.index:>3}")
-        below = retrieval_rows.room_for(run, event, height)
+        below = retrieval_rows.room_for(run, event, height, self.detailed)
         foot = self._foot(event, width, _OF_LOOKUP if below and event.retrieval else frozenset())
         room = height - 1 - len(foot) - below
         body = tree_rows(event, run, index, width, max(1, room), hint=" (tab, then m)")
         body += [[("", "text")]] * (room - len(body))
-        return [head, *body, *foot, *(retrieval_rows.rows(run, index, width, below) if below else ())]
+        return [head, *body, *foot, *(
+            retrieval_rows.rows(run, index, width, below, detailed=self.detailed) if below else ())]
 
     def _foot(self, event: Round, width: int, told: frozenset[str]) -> list[Row]:
-        drafted, (kept, expected) = len(event.draft.tokens), budget_words(event.budget)
-        if drafted:
-            deepest = max(depths(event.draft.parents))
-            words = f"{drafted:>3} drafted  {len(event.path):>2} kept  depth {deepest:>2}  {expected}"
+        drafted, (verified, expected) = len(event.draft.tokens), budget_words(event.budget)
+        words = f"{drafted:>3} drafted  {len(event.path):>2} accepted" if drafted else "nothing drafted in this round"
+        if not self.detailed:
+            notes = []
         else:
-            words = "nothing drafted in this round"
-        others = {label: value for label, value in remarks(self._run.started, event) if label not in told}
-        if event.threads is not None:
-            others["threads"] = event.threads
-        notes = [f"{kept} worth verifying"] if kept else []
-        shown = _whole([*notes, *(f"{one_line(str(k))} {_scalar(v)}" for k, v in others.items())], width)
+            words += f"  depth {max(depths(event.draft.parents)):>2}  {expected}" if drafted else ""
+            others = {label: value for label, value in remarks(self._run.started, event) if label not in told}
+            others |= {"threads": event.threads} if event.threads is not None else {}
+            notes = [f"the budget verifies {verified}"] * bool(verified)
+            notes += [f"{one_line(str(name))} {_scalar(value)}" for name, value in others.items()]
         rows: list[Row] = [[(fit(words, width), "muted")]]
-        if shown:
-            rows.append([(fit(shown, width), "muted")])
+        if notes:
+            rows.append([(fit(_whole(notes, width), width), "muted")])
         if event.bias is not None:
             rows.append(spans(f"{LOSSY}: bias {event.bias:.3f} in this round", "muted"))
         return rows

@@ -1,0 +1,53 @@
+"""Why a run's speed may say little: the answer repeats itself, the datastore already held it, the machine was busy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from engines.race.result import Disturbance
+from engines.report.run_state import RunState
+from spec_tui.present.race_text import disturbance_sentence
+from spec_tui.present.text import one_line
+
+_LONGEST, _TIMES, _FEWEST = 64, 3, 24  # tokens of a loop, how often it comes, tokens that it takes together
+_HELD, _ENOUGH = 0.5, 16  # share of an answer that comes from one document, and tokens to tell
+
+
+def cautions(run: RunState, disturbed: Disturbance | None = None) -> list[str]:
+    """Sentences without a full stop, the gravest first; none where the speed may be believed."""
+    found = []
+    if (period := loop_length([token.emitted.token for token in run.tokens])) is not None:
+        again = f"{period} token{'s' * (period > 1)} again and again"
+        found.append(f"the answer goes round in circles ({again}): that is easy to draft, so its speed says little")
+    if (document := copied_from(run)) is not None:
+        found.append(f"the datastore already holds this answer ({document}): its speed says little about other prompts")
+    if disturbed is not None and (sentence := disturbance_sentence(disturbed)):
+        found.append(sentence)
+    return found
+
+
+def loop_length(tokens: Sequence[int]) -> int | None:
+    """The length of the passage that the last tokens repeat, at least three times; None where they do not."""
+    for period in range(1, min(_LONGEST, len(tokens) // _TIMES) + 1):
+        size = max(_TIMES * period, _FEWEST)
+        tail = tokens[-size:]
+        if len(tail) == size and tail[period:] == tail[:-period]:
+            return period
+    return None
+
+
+def copied_from(run: RunState) -> str | None:
+    """The document in a datastore that at least half of the answer was copied from; None where there is none."""
+    if len(run.tokens) < _ENOUGH or not (run.started and run.started.datastores):
+        return None
+    documents: Counter[tuple[str | None, str]] = Counter()
+    for event in run.rounds:
+        draft = event.draft
+        for node in event.path:
+            origin = draft.origins[draft.origin[node]]
+            if origin.source == "retrieval" and origin.document:
+                documents[origin.datastore, origin.document] += 1
+    for (_, document), count in documents.most_common(1):
+        return one_line(document, 40) if count >= _HELD * len(run.tokens) else None
+    return None

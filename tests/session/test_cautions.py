@@ -1,0 +1,42 @@
+"""What a user must know before a speed is believed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engines.race.result import Disturbance
+from engines.report.events import Draft, Emitted, Finished, Origin, Prefilled, Round
+from engines.report.run_state import RunState, fold_all
+from engines.request import Request
+from spec_tui.present.cautions import cautions, loop_length
+from tests.tui.fakes import script
+
+
+@pytest.mark.parametrize(("tokens", "period"), [
+    ([7] * 24, 1), ([7] * 23, None), ([1, 2, 3] + [4, 5] * 12, 2), ([*range(20)] * 3, 20), ([*range(20)] * 2, None),
+    ([*range(65)] * 3, None), ([4, 5] * 12 + [9], None), ([], None),
+])
+def test_a_loop_at_the_end_of_an_answer(tokens, period):
+    assert loop_length(tokens) == period
+
+
+def a_run(document: str | None, tokens: int = 20) -> RunState:
+    """A run that copies one token a round from a document."""
+    started = replace(script(Request((("user", "x"),), "rest"), "x")[0], datastores=("sample",))
+    first = Emitted(0, "a", "a", "target")
+    rounds = [Round(n, 1, Draft((n,), (-1,), ("a",), (0.9,), (0,), (Origin("retrieval", n, document, 3, "sample"),)),
+                    (0,), (Emitted(n, "a", "a", "accepted", 0),), 0.001, 0.01, 0.0, n, {}) for n in range(1, tokens)]
+    return fold_all([started, Prefilled(1, 0, 0.1, first, 1), *rounds, Finished("stop", (), "")])
+
+
+def test_an_answer_that_the_datastore_holds_is_told():
+    assert cautions(a_run("answers/7.txt")) == [
+        "the datastore already holds this answer (answers/7.txt): its speed says little about other prompts"]
+    assert not cautions(a_run(None)) and not cautions(a_run("answers/7.txt", tokens=9)) and not cautions(RunState())
+
+
+def test_a_busy_machine_is_told():
+    assert "other programs kept 1.2 of 2 cores busy" in cautions(RunState(), Disturbance(1.2, None, 2))[0]
+    assert not cautions(RunState(), Disturbance(0.1, None, 2))

@@ -1,0 +1,37 @@
+"""The one judgement on speeds: faster, no difference, slower, or none, and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.race.interval import MedianInterval
+from spec_tui.present.speed_verdict import Speed, judged, of_interval, ranks
+
+
+@pytest.mark.parametrize(("ratio", "noise", "m", "speed", "words"), [
+    (1.42, 0.05, 2.0, Speed.FASTER, "1.42x faster (±0.05)"),
+    (0.98, 0.04, 2.0, Speed.SAME, "no difference (0.98x ±0.04)"),
+    (1.03, 0.04, None, Speed.SAME, "no difference (1.03x ±0.04)"),
+    (0.8, 0.04, 1.0, Speed.SLOWER, "slower (0.80x ±0.04)"),
+    (1.42, 0.05, 1.29, Speed.IMPOSSIBLE, "wrong baseline"),
+    (1.31, 0.05, 1.29, Speed.FASTER, "1.31x faster (±0.05)"),  # within the noise of M
+    (1.42, None, 2.0, Speed.UNMEASURED, "1.42x, not judged"),
+    (None, None, 2.0, Speed.UNMEASURED, "speed-up not measured"),
+])
+def test_the_verdict(ratio, noise, m, speed, words):
+    found = judged(ratio, noise, m)
+    assert found.speed is speed and found.words == words
+    assert bool(found.reason) == (speed not in (Speed.FASTER, Speed.SAME, Speed.SLOWER))
+
+
+def test_an_interval_that_holds_1_is_no_difference():
+    assert of_interval(MedianInterval.of([1.02, 0.99, 1.01, 1.03, 0.98, 1.04])).speed is Speed.SAME
+    assert of_interval(MedianInterval.of([1.5, 1.49, 1.51, 1.5, 1.52, 1.48])).words == "1.50x faster (±0.02)"
+    assert of_interval(MedianInterval.of([1.5])).speed is Speed.UNMEASURED  # a single repeat
+    assert of_interval(None).speed is Speed.UNMEASURED
+
+
+def test_lanes_within_each_others_intervals_share_a_rank():
+    fast, near, slow = [[base + step / 10 for step in range(6)] for base in (50.0, 49.8, 40.0)]
+    rates = [MedianInterval.of(slow), MedianInterval.of(near), None, MedianInterval.of(fast)]
+    assert ranks(rates) == [(3, False), (1, True), None, (1, True)]
