@@ -57,7 +57,7 @@ class LawSpec:
 
     def rule(self, started: Started) -> str:
         """What the target says at every row."""
-        return "At every row the target has one token, its likeliest."
+        return "At every row the target chooses one token, its likeliest."
 
     def walk(self, event: Round) -> str:
         """How the law went down the tree."""
@@ -69,7 +69,7 @@ class LawSpec:
         if last.kind == "bonus":
             return walk + "The path ends there: nothing was drafted below it."
         where = "Then" if event.path else "Right after the root"
-        return walk + f"{where} the target has {quoted(last.piece)}, and drafted was {rivals(event)}: the walk ends."
+        return walk + f"{where} the target chooses {quoted(last.piece)}; the draft had {rivals(event)}. The walk ends."
 
     def more(self, event: Round) -> list[str]:
         """What else there is to say of the walk."""
@@ -121,8 +121,8 @@ class ExactSpec(LawSpec):
     shares_noise = True
 
     def rule(self, started: Started) -> str:
-        return (f"At every row the target has one token: the best of its scores and noise that seed {started.seed} and "
-                "the position fix.")
+        return ("At every row the target chooses one token: the best of its scores and noise that seed "
+                f"{started.seed} and the position fix.")
 
     def own_token(self, last: Emitted) -> list[str]:
         return ["It is fixed by prompt, seed and position: any engine would have come to it."]
@@ -309,13 +309,13 @@ def trials_of(event: Round) -> list[Trial]:
 
 
 def after_root(run: RunState, event: Round) -> str:
-    """What the target has after the root."""
+    """What the target chooses after the root."""
     if not event.emitted:
         return ""
     first = event.emitted[0]
     if first.trials:
         return f" After the root its likeliest is {chosen(first.top[0])}." if first.top else ""
-    return f" After the root it has {quoted(first.piece)} ({p3(first.prob)})."
+    return f" After the root it chooses {quoted(first.piece)} ({p3(first.prob)})."
 
 
 def point_masses(event: Round) -> bool:
