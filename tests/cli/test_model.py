@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -61,7 +64,7 @@ def test_what_will_be_refused_says_so_first(cli, hub, crowded):
         (["info", "no/such"], 3, "the hub has no model no/such"),
         (["info", NAME, "--revision", "../x"], 2, "--revision takes"),
         (["info", NAME, "--draft-model", "/no/such"], 3, "there is no model folder"),
-        ([], 2, "spec-tui model info"),
+        ([], 2, "spec-tui model takes get, info, list or remove"),
         (["inform"], 2, "--help"),
     ],
 )
@@ -72,14 +75,16 @@ def test_mistakes_are_sentences(cli, hub, crowded, arguments, code, words):
 
 
 def test_the_models_at_hand(cli, hub, crowded):
+    from engines.hub.known_models import KNOWN
     from engines.hub.model_source import locate
     from spec_tui.cli.options import complete_model
 
     hub.publish(NAME, crowded)
     locate(NAME).fetch_weights()
     listed = json.loads(cli("model", "list", "--format", "json").out)
-    assert [m["name"] for m in listed] == ["sample target", "sample draft", NAME]
-    assert all(m["problem"] is None and m["parameters"] for m in listed)
+    here = [m for m in listed if m["name"] not in KNOWN]
+    assert [m["name"] for m in here] == ["sample target", "sample draft", NAME]
+    assert all(m["problem"] is None and m["parameters"] for m in here)
     assert "sample draft" in cli("model", "list").out
     assert complete_model("some") == [NAME] and complete_model("x") == []
 
@@ -123,10 +128,17 @@ def test_an_interrupted_download_says_that_it_goes_on(capsys):
         assert ("goes on from there" in capsys.readouterr().err) is said
 
 
-def test_a_hub_that_sends_something_else_is_refused_and_the_next_try_works(cli, hub, crowded):
+def test_a_hub_that_sends_something_else_is_refused_and_the_next_try_works(hub, crowded, tmp_path):
+    """From end to end: the real command in a process of its own."""
     hub.publish(NAME, crowded)
+    command = [sys.executable, "-m", "spec_tui", "run", "a", "--model", NAME, "--max-new-tokens", "2", "--threads", "1"]
+
+    def run() -> subprocess.CompletedProcess:
+        environment = os.environ | hub.environment(tmp_path)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+
     hub.damages = {"model.safetensors"}
-    done = cli("run", "a", "--model", NAME, "--max-new-tokens", "2", "--threads", "1")
-    assert done.code == 3 and "model.safetensors arrived damaged" in done.err and "bug" not in done.err
+    done = run()
+    assert done.returncode == 3 and "model.safetensors arrived damaged" in done.stderr and "bug" not in done.stderr
     hub.damages = set()
-    assert cli("run", "a", "--model", NAME, "--max-new-tokens", "2", "--threads", "1").code == 0
+    assert run().returncode == 0
