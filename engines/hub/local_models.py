@@ -158,6 +158,12 @@ def candidates(target: ModelSource, named: ModelSource | None, parameters: int |
     return tuple(sorted(judged, key=lambda c: (c.origin != "named", not c.fits)))
 
 
+def fit(draft: Path, target: Path) -> tuple[bool | None, str]:
+    """Whether the model of one folder can draft for that of another: its tokens are the same; None if the files don't
+    tell. And why, in words."""
+    return _fits(_readable(draft), _readable(target))
+
+
 def _fits(theirs: dict[str, int] | str | None, ours: dict[str, int] | str | None) -> tuple[bool | None, str]:
     if isinstance(theirs, dict) and isinstance(ours, dict):
         why = difference(theirs, ours)

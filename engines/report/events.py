@@ -77,19 +77,21 @@ class DatastoreInfo:
     Attributes:
         name: as in a request.
         sparse, dense: whether it can be searched by exact match, and by meaning.
-        built: False for one that is built when it is first used.
+        built: False for one that is built when it is first searched.
+        default: searched where none is named.
     """
 
     name: str
     sparse: bool = False
     dense: bool = False
     built: bool = True
+    default: bool = False
 
     @property
     def words(self) -> str:
-        """What can be searched in it: "sparse and dense", "sparse, built when used"."""
+        """What can be searched in it: "sparse and dense", "sparse, built on demand"."""
         kinds = " and ".join(kind for kind, there in (("sparse", self.sparse), ("dense", self.dense)) if there)
-        return kinds if self.built else f"{kinds}, built when used"
+        return kinds if self.built else f"{kinds}, built on demand"
 
 
 @dataclass(frozen=True, slots=True)

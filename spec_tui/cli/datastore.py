@@ -113,7 +113,7 @@ def build(
 @group.command(name="list", short_help="The datastores at hand.")
 @command
 def list_(format: OutputFormat = Format.text) -> int:
-    """List the datastores at hand: your own, those that ship, unfinished builds; and what is built when it is used."""
+    """List the datastores at hand: your own, those that ship, unfinished builds; and what is built when searched."""
     return _list(format)
 
 
@@ -313,7 +313,7 @@ def _list(format: Format) -> int:
         return 0
     lines = [(row["name"], _line(row)) for row in rows]
     if offered:
-        lines.append((_STANDARD_LIBRARY, "the standard library of this Python; built in seconds when it is used"))
+        lines.append((_STANDARD_LIBRARY, "the standard library of this Python; built in seconds when first searched"))
     _print(lines)
     return 0
 
@@ -445,7 +445,7 @@ def _with_suffix(draft: ProbeDraft, context: list[int], detokenizer: Detokenizer
 
 
 def _offered(tokenizer: Any) -> dict[str, Callable]:
-    """The datastore that is built when it is used, with a progress bar."""
+    """The datastore that is built when it is first searched, with a progress bar."""
     from engines.datastores.building.build_spec import STANDARD_LIBRARY, open_standard_library
 
     def open_with_progress() -> Any:

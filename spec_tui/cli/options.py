@@ -132,7 +132,7 @@ class DatastoreOptions:
 
     datastore: Annotated[list[str] | None, Option(
         "--datastore", metavar="NAME", autocompletion=complete_datastore,
-        help="Datastore that rest, dresd and the like search; repeatable. Default: those that ship.",
+        help="Datastore that rest, dresd and the like search; repeatable. Default: those that ship and fit.",
     )] = None
 
     @property

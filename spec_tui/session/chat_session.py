@@ -110,6 +110,7 @@ class ChatSession:
         self.restored = ""
         self.queued: str | None = None
         self.stock = DatastoreJobs(client.tell)
+        self._before: LoadRequest | None = None  # what was loaded before the load under way
         self._busy = False
         self._others: OtherPrograms | None = None
 
@@ -246,6 +247,13 @@ class ChatSession:
         else:
             self.client.restart()
 
+    def change_models(self, load: LoadRequest) -> None:
+        """Load other models; the engine must be free. The conversation stays, and is told to the new target from its
+        beginning."""
+        self._before, self.load_request = self.load_request, load
+        self.ready = self.layers = None
+        self.start()
+
     def new(self) -> str:
         """An empty conversation."""
         if self._busy:
@@ -353,6 +361,10 @@ class ChatSession:
             self.problem = event
             if self.phase == "loading":
                 self.phase = "failed"
+                if self._before is not None:
+                    hint = f"{event.hint}; ctrl+r loads {self._before.model or 'the sample model'} again"
+                    self.problem, self.load_request = replace(event, hint=hint), self._before
+                    self._before = None
                 self._give_back_queue()
             return "failed"
         if target is None or not self._busy:
@@ -393,6 +405,11 @@ class ChatSession:
 
     def _became_ready(self, event: Ready) -> Happening:
         self.phase, self.ready, self.loading, self.problem = "ready", event, None, None
+        if self._before is not None:
+            self._before = None
+            fitting = {info.name for info in event.datastores}
+            left = tuple(name for name in self.settings.datastores if name in fitting)
+            self.settings = replace(self.settings, datastores=left)
         self.settings = replace(self.settings, model=event.model)
         if self.queued is not None:
             prompt, self.queued = self.queued, None

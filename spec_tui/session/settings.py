@@ -37,7 +37,7 @@ SAMPLING = (
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
     """Engine ("" = the default for the models at hand), options given by engine, sampling, system prompt, names of
-    datastores (none = those that ship); the name of the loaded model, which presets go by."""
+    datastores (none = the default ones); the name of the loaded model, which presets go by."""
 
     engine: str = ""
     given: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
@@ -98,10 +98,16 @@ class ChatSettings:
         return new
 
     def with_datastores(self, names: Iterable[str], ready: Ready | None = None) -> ChatSettings:
-        """Other datastores; none takes those that ship. Raises UsageProblem where there is none of a name."""
+        """Other datastores; none takes the default ones. Raises UsageProblem where there is none of a name."""
         names = tuple(dict.fromkeys(names))
         check_datastores(names, ready)
         return replace(self, datastores=names)
+
+    def searched(self, ready: Ready | None) -> tuple[str, ...]:
+        """The datastores that are searched: those chosen, else the default ones (shipped ones that fit the model, or if
+        there are none, all that fit)."""
+        infos = ready.datastores if ready is not None else ()
+        return self.datastores or tuple(info.name for info in infos if info.default)
 
     def request(self, conversation: Turns, ready: Ready | None) -> Request:
         """A run with these settings; the system prompt goes first."""

@@ -26,7 +26,7 @@ COMMANDS = {
     "engine": ("NAME", "choose the engine"),
     "set": ("OPTION=VALUE", "an option of the engine"),
     **{name: (_BY_NAME[key].range, _BY_NAME[key].help) for name, key in _SAMPLING.items()},
-    "datastore": ("NAME ...", "datastores that retrieval searches; no name takes those that ship"),
+    "datastore": ("NAME ...", "datastores that retrieval searches; no name takes the default ones"),
     "system": ("TEXT", "system prompt of the conversation; nothing clears it"),
     **{name: (" | ".join(action.choices), action.help) for name, action in _ACTIONS.items()},
 }
@@ -136,7 +136,7 @@ def _set(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandR
 def _datastore(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandResult:
     new = settings.with_datastores(argument.replace(",", " ").split(), ready)
     engine = new.resolved(ready)
-    said = "datastores: " + (", ".join(new.datastores) or "those that ship")
+    said = "datastores: " + (", ".join(new.searched(ready)) or "none fits the model")
     return CommandResult(new, said if new.retrieves(ready) else f"{said}; {engine} searches none, /engine rest does")
 
 

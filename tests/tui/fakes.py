@@ -60,7 +60,8 @@ READY = Ready(
 )
 
 RETRIEVING = replace(READY, datastores=(
-    DatastoreInfo("sample", sparse=True, dense=True), DatastoreInfo("python-stdlib", sparse=True, built=False),
+    DatastoreInfo("sample", sparse=True, dense=True, default=True),
+    DatastoreInfo("python-stdlib", sparse=True, built=False),
 ))
 RETRIEVERS = ("rest", "dresd")
 COSINES = (0.74, 0.91, 0.962, 0.981, 0.986, 0.992, 0.978, 0.995, 0.989, 0.997, 0.984, 0.88)
@@ -242,6 +243,7 @@ class FakeClient:
     def __init__(self, text: str = ANSWER, *, ready: Ready | Failed = READY, auto: bool = True) -> None:
         self.text, self.ready, self.auto = text, ready, auto
         self.requests: list[Request] = []
+        self.loaded: list[LoadRequest] = []
         self.audits: list[Answer] = []
         self.told: list[DatastoreCommand] = []  # commands about datastores
         self.finds: tuple = ("identical",)  # what an audit finds, and where
@@ -256,6 +258,7 @@ class FakeClient:
 
     def load(self, request: LoadRequest) -> None:
         self.loads += 1
+        self.loaded.append(request)
         if self.auto:
             self._out += [Loading("reading the model", 0.5), self.ready]
 

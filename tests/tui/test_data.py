@@ -38,7 +38,7 @@ from spec_tui.tui.screens.data import DatastoreRow, row_facts, source_words
 from spec_tui.tui.screens.probe import ProbePanel
 from spec_tui.tui.widgets.wrap import cells
 from tests.session.inprocess import InProcessClient
-from tests.tui.fakes import READY, FakeClient
+from tests.tui.fakes import READY, RETRIEVING, FakeClient, entries
 
 HOSTILE = "a\x1b]0;owned\x07b\x1b[31mc\x9b2Jd\u202ee"
 
@@ -116,8 +116,9 @@ async def test_what_is_built_here_can_be_searched_at_once(session, engine, texts
         await build(s, "notes", texts)
         assert isinstance(screen.stock.ended, Built) and s.app.screen is screen and screen.row.name == "notes"
         assert "notes is built" in said(s) and "yes: sparse" in said(s, "#about") and "2 files" in said(s, "#about")
+        await until(s, lambda: screen.searched == ("notes",))  # the only one that fits: the default
         await s.pilot.press("space", "enter")
-        assert s.chat.session.settings.datastores == ("notes",)
+        assert s.chat.session.settings.searched(s.chat.session.ready) == ("notes",)
         s.chat.session.settings = s.chat.session.settings.with_engine("rest", s.chat.session.ready)
         s.chat.ask("the cat sat")
         await until(s, lambda: not s.chat.session.busy)
@@ -133,7 +134,7 @@ async def test_a_datastore_built_elsewhere_is_known_when_the_screen_opens(sessio
         build_sparse("other", text_files([tmp_path / "two.py"]), tiny.tokenizer)
         assert not any("other" in info.name for info in s.chat.session.ready.datastores)
         screen = await opened(s)
-        await until(s, lambda: DatastoreInfo("other", sparse=True) in s.chat.session.ready.datastores)
+        await until(s, lambda: DatastoreInfo("other", sparse=True, default=True) in s.chat.session.ready.datastores)
         screen.listed.highlighted = list(screen.rows).index("other")
         await s.pilot.pause(0.15)
         assert "yes: sparse" in said(s, "#about")
@@ -185,7 +186,7 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
         await s.pilot.press("r")
         await until(s, lambda: isinstance(screen.stock.ended, Built))
         assert content(catalog.find("cut")) == whole
-        await until(s, lambda: DatastoreInfo("cut", sparse=True) in s.chat.session.ready.datastores)
+        await until(s, lambda: DatastoreInfo("cut", sparse=True, default=True) in s.chat.session.ready.datastores)
 
 
 async def test_removing_takes_a_second_press_and_is_at_once_known(session, engine, tiny, tmp_path, texts):
@@ -205,10 +206,10 @@ async def test_removing_takes_a_second_press_and_is_at_once_known(session, engin
         await until(s, lambda: said(s) == "removed gone")
         assert "gone" not in screen.rows and screen.chosen == ["kept"]
         assert s.chat.session.settings.datastores == ("kept",)
-        assert s.chat.session.ready.datastores[0] == DatastoreInfo("kept", sparse=True)
+        assert s.chat.session.ready.datastores[0] == DatastoreInfo("kept", sparse=True, default=True)
         screen.listed.highlighted = list(screen.rows).index("python-stdlib")
         await s.pilot.press("x")
-        assert "not built yet" in said(s)
+        assert "built when it is first searched" in said(s)
 
 
 def drafts(s):
@@ -442,3 +443,28 @@ def test_a_copied_command_line_orders_the_same(monkeypatch):
     ):
         assert call(shlex.split(command.build_line(order, load))[1:]) == 130
         assert orders[-1] == (order, load)
+
+
+async def test_the_default_is_shown_as_chosen_and_is_never_empty(session, monkeypatch):
+    monkeypatch.setattr(catalog, "listing", entries)
+    async with session(client=FakeClient(ready=RETRIEVING)) as s:
+        screen = await opened(s)
+        mark = {name: str(screen.listed.get_option(name).prompt)[0] for name in ("sample", "python-stdlib")}
+        assert mark == {"sample": "●", "python-stdlib": "○"} and "sample (the default)" in said(s)
+        await s.pilot.press("home", "space")
+        assert "only sample is searched" in said(s)
+        await s.pilot.press("down", "space")
+        assert screen.searched == ("sample", "python-stdlib") and "default" not in said(s)
+        await s.pilot.press("up", "space")
+        assert screen.searched == ("python-stdlib",)
+        await s.pilot.press("space", "down", "space", "enter")
+        assert s.chat.session.settings.datastores == (), "the default again, so that it follows the model"
+
+
+async def test_no_datastore_that_does_not_fit_is_named(session, monkeypatch):
+    monkeypatch.setattr(catalog, "listing", entries)
+    async with session(client=FakeClient(ready=READY)) as s:
+        await opened(s)
+        assert said(s) == "no datastore fits the model: n builds one"
+        await s.pilot.press("enter")
+        assert "no datastore is searched" in s.status

@@ -45,8 +45,9 @@ class OpenDatastores:
     def searchable(self) -> tuple[DatastoreInfo, ...]:
         """The datastores that fit, and those that are built when they are first used."""
         sparse, dense = self.fitting(), self.fitting(dense=True)
-        names = tuple(dict.fromkeys((*sparse, *dense)))
-        built = tuple(DatastoreInfo(name, sparse=name in sparse, dense=name in dense) for name in names)
+        names, default = tuple(dict.fromkeys((*sparse, *dense))), {*self.default(), *self.default(dense=True)}
+        built = tuple(
+            DatastoreInfo(name, sparse=name in sparse, dense=name in dense, default=name in default) for name in names)
         return built + tuple(
             DatastoreInfo(name, sparse=True, built=False) for name in self.offered if name not in names)
 

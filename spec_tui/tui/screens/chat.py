@@ -21,6 +21,7 @@ from spec_tui.present import token_styles as marks
 from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening, Turn
+from spec_tui.session.commands import LoadRequest
 from spec_tui.session.history import Entry
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_words as words
@@ -559,6 +560,25 @@ class ChatScreen(HasActions, Screen):
         self._draw_text()
         self._settle(happened)
 
+    def action_models(self) -> None:
+        if self.session.busy:
+            self.say(self.session.still)
+            return
+        from spec_tui.tui.screens.models import ModelsScreen
+
+        self.app.push_screen(ModelsScreen(self.session), self._models_chosen)
+
+    def _models_chosen(self, chosen: LoadRequest | str | None) -> None:
+        from spec_tui.tui.screens.models import DATASTORES
+
+        if chosen == DATASTORES:
+            self.action_data()
+        elif chosen is not None:
+            self.session.change_models(chosen)
+            self._message = ""
+            self.draw_all()
+            self.refresh_bindings()
+
     def action_data(self) -> None:
         from spec_tui.tui.screens.data import DataScreen
 
@@ -566,8 +586,9 @@ class ChatScreen(HasActions, Screen):
 
     def _data_chosen(self, settings: ChatSettings | None) -> None:
         if settings is not None:
-            names = ", ".join(settings.datastores) or "the datastores that ship"
-            self._chosen(settings, f"next answers search {names}")
+            names = ", ".join(settings.searched(self.session.ready))
+            none = "no datastore is searched: d, then n builds one"
+            self._chosen(settings, f"next answers search {names}" if names else none)
 
     def _chosen(self, settings: ChatSettings, message: str) -> None:
         """Other settings for the next answer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar
 
@@ -44,7 +44,7 @@ class DatastoreRow:
     """A line of the list.
 
     Attributes:
-        entry: None for a datastore that is built when it is used, or whose build has just begun.
+        entry: None for a datastore that is built when it is first searched, or whose build has just begun.
         unfinished: a build that is running or was interrupted.
         spec: of an unfinished build, None if it is not known.
     """
@@ -94,7 +94,7 @@ def row_label(row: DatastoreRow, chosen: bool, sitting: ChatSession) -> Content:
     """The line of the list."""
     word, style = row_state(row, sitting)
     mark = "◌ " if row.unfinished else "● " if chosen else "○ "
-    kind = "built when used" if row.entry is None else row.entry.manifest.kind if row.entry.manifest else ""
+    kind = "built on demand" if row.entry is None else row.entry.manifest.kind if row.entry.manifest else ""
     return Content.assemble((mark, "$primary"), (f"{one_line(row.name, 20):<20} ", "" if word else "bold"),
                             (word or kind, style))  # fmt: skip
 
@@ -182,7 +182,7 @@ def _spec_facts(spec: BuildSpec) -> list[tuple[str, str]]:
 
 
 def facts(name: str, entry: CatalogEntry | None, ready: Ready | None) -> list[tuple[str, str]]:
-    """Name and value of what is known of a datastore; without an entry it is offered but not built yet."""
+    """Name and value of what is known of a datastore; without an entry it is built when it is first searched."""
     kind = stores(ready).get(name)
     fits = "not known before the model is loaded" if ready is None else (
         f"yes: {kind}" if kind else "no: it was built for another tokenizer or model")
@@ -274,6 +274,8 @@ class DataScreen(SpecModal[ChatSettings]):
         work, ended = self.stock.work, self.stock.ended
         seen = (self.sitting.ready, work and (work.do, work.spec.name), id(ended))
         if seen != self._seen:
+            if self._seen and seen[0] is not self._seen[0]:
+                self._draw_chosen()
             self._seen = seen
             self.chosen = [n for n in self.chosen if n != getattr(ended, "removed", "")]
             self._list()
@@ -299,7 +301,12 @@ class DataScreen(SpecModal[ChatSettings]):
         self._draw_hint()
 
     def _label(self, row: DatastoreRow) -> Content:
-        return row_label(row, row.name in self.chosen and not row.unfinished, self.sitting)
+        return row_label(row, row.name in self.searched and not row.unfinished, self.sitting)
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """The datastores that the next answer searches with what is chosen here."""
+        return replace(self.sitting.settings, datastores=tuple(self.chosen)).searched(self.sitting.ready)
 
     def _draw_build(self) -> None:
         row = next((row for row in self.rows.values() if row.is_running(self.stock)), None)
@@ -330,8 +337,17 @@ class DataScreen(SpecModal[ChatSettings]):
         self.query_one(Box).border_subtitle = Content(row_keys(self.row, self.sitting))
 
     def _draw_chosen(self) -> None:
-        names = ", ".join(self.chosen) or "those that ship with the program"
         settings = self.sitting.settings
+        names = ", ".join(self.searched)
+        if not names:
+            if self.sitting.ready is None:
+                self._say("which datastores fit is known when the model is loaded")
+            elif stores(self.sitting.ready):
+                self._say("no datastore is searched yet: space chooses one, n builds one")
+            else:
+                self._say("no datastore fits the model: n builds one")
+            return
+        names += "" if self.chosen else " (the default)"
         engine = settings.resolved(self.sitting.ready)
         less = "" if settings.retrieves(self.sitting.ready) else f"; {engine} searches none, rest does (ctrl+e)"
         self._say(f"next answers search {names}{less}")
@@ -345,7 +361,8 @@ class DataScreen(SpecModal[ChatSettings]):
         """How a build or a removal ended."""
         self._list(ended.name if isinstance(ended, Built) else None)
         if isinstance(ended, Built):
-            self._say(f"{ended.name} is built, in {in_time(ended.seconds)}: space chooses it, p looks into it")
+            way = "the next answers search it" if ended.name in self.searched else "space chooses it"
+            self._say(f"{ended.name} is built, in {in_time(ended.seconds)}: {way}, p looks into it")
         elif not isinstance(ended, Refused):
             self._say(f"removed {ended.removed}")
         elif ended.do != "estimate":
@@ -385,15 +402,21 @@ class DataScreen(SpecModal[ChatSettings]):
         if row is None:
             return
         state, _ = row_state(row, self.sitting)
-        if row.name in self.chosen and not row.unfinished:
-            self.chosen.remove(row.name)
+        if row.name in self.searched and not row.unfinished:
+            if len(self.searched) == 1:
+                self._say(f"only {row.name} is searched: choose another one first")
+                return
+            self.chosen = [name for name in self.searched if name != row.name]
         elif state:
             verb = "" if state.startswith("does") else "is "
             self._say(f"{row.name} cannot be searched: it {verb}{state}", wrong=True)
             return
         else:
-            self.chosen.append(row.name)
-        self.listed.replace_option_prompt(row.id, self._label(row))
+            self.chosen = [*self.searched, row.name]
+        default = replace(self.sitting.settings, datastores=()).searched(self.sitting.ready)
+        if set(self.chosen) == set(default):
+            self.chosen = []  # so that it follows another model
+        self._list()
         self._draw_chosen()
 
     def _ready(self) -> bool:
@@ -441,7 +464,7 @@ class DataScreen(SpecModal[ChatSettings]):
         if state:
             self._say(f"{row.name} cannot be searched: {state}", wrong=True)
         elif row.entry is None:
-            self._say(f"{row.name} is not built yet: n builds it")
+            self._say(f"{row.name} is built when it is first searched; n builds it now")
         elif self._ready():
             self.app.push_screen(ProbeScreen(self.sitting, row.name))
 
@@ -452,7 +475,8 @@ class DataScreen(SpecModal[ChatSettings]):
         if row.is_running(self.stock):
             self._stop()
         elif row.entry is None or row.entry.shipped:
-            why = "is not built yet" if row.entry is None else "ships with the program: it stays"
+            why = "is not on the disk: it is built when it is first searched" if row.entry is None else (
+                "ships with the program: it stays")
             self._say(f"{row.name} {why}")
         elif self._to_remove != row.id:
             self._to_remove = row.id

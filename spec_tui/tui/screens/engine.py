@@ -57,7 +57,7 @@ class EngineScreen(SpecModal[ChatSettings]):
                     yield Vertical(id="options")
                     if self.SAMPLED:
                         yield from self._sampling()
-                    yield Field(Option("datastores", "", "Names of those to search; nothing takes those that ship."),
+                    yield Field(Option("datastores", "", "Names of those to search; nothing takes the default ones."),
                                 " ".join(self.settings.datastores), classes="wide datastores")
             yield Static("", id="hint", markup=False)
 

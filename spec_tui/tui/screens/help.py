@@ -76,6 +76,7 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """The keys of each screen, as (keys, what they do)."""
     from spec_tui.tui.screens.data import DataScreen
     from spec_tui.tui.screens.lessons import LessonScreen
+    from spec_tui.tui.screens.models import ModelsScreen
     from spec_tui.tui.screens.race import RaceScreen
     from spec_tui.tui.screens.step import StepScreen
     from spec_tui.tui.widgets.layers_panel import LayersPanel
@@ -87,8 +88,8 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     yield "anywhere", [*_keys(APPLICATION), palette, *_keys(anywhere)]
     yield "prompt", _keys(PromptBox.ACTIONS)
     yield "text and panels", _keys([*Transcript.ACTIONS, *(action for action in CHAT if action not in anywhere)])
-    for title, screen in (("datastores", DataScreen), ("layers", LayersPanel), ("race", RaceScreen),
-                          ("step", StepScreen), ("lessons", LessonScreen)):
+    for title, screen in (("models", ModelsScreen), ("datastores", DataScreen), ("layers", LayersPanel),
+                          ("race", RaceScreen), ("step", StepScreen), ("lessons", LessonScreen)):
         yield title, _keys(screen.ACTIONS)
 
 

@@ -1,0 +1,138 @@
+"""The models that can be chosen: those that ship, those in the hub's cache, folders at hand; and what a download takes.
+
+Nothing is loaded and, ``to_download`` excepted, nothing is asked of the network. Files are read: seconds with a full
+cache, so screens call this from a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engines.folders import model_label, shipped
+from spec_tui.session.commands import LoadRequest
+
+_MOST = 40  # folders at hand that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A model on this machine.
+
+    Attributes:
+        name: as a ``LoadRequest`` takes it: a folder or a hub id; None for what is taken without a name.
+        title: for people. Untrusted.
+        origin: where it is, in words.
+        folder: with its files; None for what is taken without a name.
+        facts: as ``engines.hub.local_models.look_at``: "type", "parameters", "dtype", "problem".
+        fits: of a draft model, whether its tokens are the target's; None if the files don't tell.
+        why: that in words, "" for a target.
+    """
+
+    name: str | None
+    title: str
+    origin: str
+    folder: Path | None
+    facts: dict[str, Any]
+    fits: bool | None = None
+    why: str = ""
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be chosen; "" if it can, as far as its files tell."""
+        return self.facts.get("problem") or (self.why if self.fits is False else "")
+
+
+def targets(load: LoadRequest) -> tuple[ModelChoice, ...]:
+    """The target models at hand: the one that ships, those in the hub's cache, folders here and beside the loaded
+    one."""
+    from engines.hub import local_models
+
+    found = []
+    for facts in local_models.shipped():
+        if facts["path"] is not None and facts.pop("role") == "target":
+            found.append(ModelChoice(None, "sample target", "ships with the program", Path(facts["path"]), facts))
+    for facts in local_models.cached():
+        found.append(ModelChoice(facts["id"], facts["id"], "in the hub's cache", Path(facts["path"]), facts))
+    for folder in _folders(load):
+        found.append(
+            ModelChoice(str(folder), model_label(str(folder)), "a folder at hand", folder, local_models.look_at(folder))
+        )
+    return tuple(found)
+
+
+def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[ModelChoice, ...]:
+    """The models at hand as draft models of a target: first those that can be chosen, then those that can't, with the
+    reason. A model that is no smaller than the target is not among them."""
+    from engines.folders import sample_model
+    from engines.hub import local_models
+
+    size, judged = target.facts.get("parameters") or 0, []
+    for choice in at_hand:
+        own = choice.facts.get("parameters") or 0
+        if choice.folder == target.folder or (size and own >= size):
+            continue
+        fits, why = local_models.fit(choice.folder, target.folder)
+        judged.append(replace(choice, name=choice.name or str(choice.folder), fits=fits, why=why))
+    sample = sample_model("draft")
+    if sample is not None:
+        fits, why = local_models.fit(sample, target.folder)
+        if not fits:
+            why += ": without another draft model, engines that need one can't run"
+        facts = local_models.look_at(sample)
+        judged.insert(0, ModelChoice(None, "sample draft", "ships with the program", sample, facts, fits, why))
+    return tuple(sorted(judged, key=lambda choice: bool(choice.problem)))
+
+
+def _folders(load: LoadRequest) -> Iterator[Path]:
+    """Folders with a model's configuration: the loaded ones, those beside them, those in the working directory and in
+    its subfolder ``models``."""
+    named = [Path(name).expanduser() for name in (load.model, load.draft_model) if name]
+    own = [path.resolve() for path in named if path.is_dir()]
+    seen: set[Path] = set()
+    try:
+        here = Path.cwd()
+    except OSError:  # deleted
+        here = None
+    places = [path.parent for path in own] + ([here, here / "models"] if here is not None else [])
+    for folder in (*own, *(child for place in dict.fromkeys(places) for child in _children(place))):
+        if folder not in seen and not shipped(str(folder)) and (folder / "config.json").is_file():
+            seen.add(folder)
+            yield folder
+            if len(seen) == _MOST:
+                return
+
+
+def _children(place: Path) -> list[Path]:
+    try:
+        return sorted(path.resolve() for path in place.iterdir() if path.is_dir())
+    except OSError:
+        return []
+
+
+class _Announced(Exception):
+    """Leaves the search for a model once the size of its download is known."""
+
+
+def to_download(name: str, load: LoadRequest) -> int:
+    """Bytes that loading a hub id or a folder would download, 0 if all is here. It asks the hub.
+
+    Raises:
+        ModelUnavailable: there is no such model, or the hub cannot be reached.
+    """
+    from spec_tui.session.environment import prepare_this_process
+
+    prepare_this_process()
+    from engines.hub.model_source import TrustPolicy, locate
+
+    def progress(step: Any) -> None:
+        if step.bytes is not None:
+            raise _Announced(step.bytes)
+
+    try:
+        source = locate(name, None, TrustPolicy(load.allow_pickle, load.trust_remote_code), progress=progress)
+    except _Announced as announced:
+        return announced.args[0]
+    return source.download.bytes if source.download is not None else 0

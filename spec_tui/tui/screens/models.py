@@ -1,0 +1,253 @@
+"""The models: which target and which draft model answer next. What is at hand, what fits, what a download takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from engines.errors import SpecError
+from engines.folders import shipped
+from engines.hub.download_progress import in_bytes
+from spec_tui.present.text import one_line
+from spec_tui.session import model_choices
+from spec_tui.session.model_choices import ModelChoice
+from spec_tui.tui.actions import Action
+from spec_tui.tui.chat_words import count
+from spec_tui.tui.screens.modal import Box, SpecModal
+
+if TYPE_CHECKING:
+    from spec_tui.session.chat_session import ChatSession
+
+Role = Literal["target", "draft"]
+DATASTORES = "datastores"
+LOOKING = "looking at the models at hand …"
+KEYS = "enter loads · space marks · tab another model · d datastores · esc close"
+TITLE = 12  # columns of a fact's name
+
+
+class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
+    """Gives back what to load, ``DATASTORES`` to choose those instead, None if closed."""
+
+    CSS_PATH: ClassVar = ["modal.tcss", "models.tcss"]
+    ACTIONS = (
+        Action(id="models.mark", run="mark", keys="space", label="Mark", footer=True,
+               help="Mark this model, to choose the other one before both are loaded"),
+        Action(id="models.data", run="data", keys="d", label="Datastores", footer=True,
+               help="Choose the datastores that drafts are retrieved from"),
+    )
+
+    def __init__(self, session: ChatSession) -> None:
+        super().__init__()
+        self.session = session
+        self.load = session.load_request
+        self.rows: dict[str, tuple[Role, ModelChoice]] = {}
+        self._targets: tuple[ModelChoice, ...] = ()
+        self._drafts: tuple[ModelChoice, ...] = ()
+        self._asked: ModelChoice | None = None  # whose download is known; enter again loads it
+
+    # -- building and drawing ---------------------------------------------------------------------
+    def compose(self) -> ComposeResult:
+        with Box("models", KEYS):
+            with Horizontal(id="pair"):
+                yield OptionList(id="models")
+                with VerticalScroll(id="facts", can_focus=False):
+                    yield Static(LOOKING, id="about", markup=False)
+            yield Input(placeholder="another target model: a folder, or a hub id such as owner/name", id="another")
+            yield Static("", id="said", markup=False)
+
+    def on_mount(self) -> None:
+        self.listed = self.query_one(OptionList)
+        self.listed.focus()
+        self._say("the conversation is kept; the next answer is written by what is loaded then")
+        self._in_thread(self._look)
+
+    def _in_thread(self, work: Callable[[], None]) -> None:
+        self.run_worker(work, thread=True, exclusive=True, exit_on_error=True)
+
+    def _look(self) -> None:
+        """In a thread: read what is at hand."""
+        targets = model_choices.targets(self.session.load_request)
+        self.app.call_from_thread(self._show_targets, targets)
+        self._judge(self.target)
+
+    def _judge(self, target: ModelChoice | None) -> None:
+        """In a thread: read which draft models fit a target."""
+        found = model_choices.drafts(target, self._targets) if target is not None and target.folder else ()
+        self.app.call_from_thread(self._show_drafts, found)
+
+    def _show_targets(self, targets: tuple[ModelChoice, ...]) -> None:
+        self._targets = targets
+        self._list()
+
+    def _show_drafts(self, drafts: tuple[ModelChoice, ...]) -> None:
+        self._drafts = drafts
+        self._list()
+
+    @property
+    def target(self) -> ModelChoice | None:
+        """The target that is marked; None for one that is not listed."""
+        return next((choice for choice in self._targets if _is(choice, self.load.model, "target")), None)
+
+    def _list(self) -> None:
+        """List everything again; the same row stays highlighted."""
+        here = self._here()
+        self.rows = {}
+        options: list[Option] = [_heading("target model")]
+        for role, choices in (("target", self._targets), ("draft", self._drafts)):
+            if role == "draft":
+                options += [Option(" ", disabled=True), _heading("draft model")]
+            for number, choice in enumerate(choices):
+                self.rows[f"{role}-{number}"] = (role, choice)
+                options.append(Option(self._label(role, choice), id=f"{role}-{number}"))
+        fitting = ", ".join(self.session.settings.searched(self.session.ready)) or "none fits the model"
+        options += [Option(" ", disabled=True), _heading("datastores"),
+                    Option(Content(f"  {one_line(fitting, 36) if self.session.ready else '…'}"), id=DATASTORES)]
+        self.listed.clear_options()
+        self.listed.add_options(options)
+        ids = [option.id for option in options]
+        if here is not None and here in ids:
+            self.listed.highlighted = ids.index(here)
+        else:
+            marked = [key for key, (role, choice) in self.rows.items() if self._marked(role, choice)]
+            self.listed.highlighted = ids.index(marked[0]) if marked else 1
+
+    def _marked(self, role: Role, choice: ModelChoice) -> bool:
+        return _is(choice, self.load.model if role == "target" else self.load.draft_model, role)
+
+    def _label(self, role: Role, choice: ModelChoice) -> Content:
+        mark = "● " if self._marked(role, choice) else "○ "
+        size = choice.facts.get("parameters")
+        words = count(size) if size else ""
+        if choice.problem:
+            words = "does not fit" if choice.fits is False else "not usable"
+        name = one_line(choice.title, 30)
+        style = "$tok-prompt" if choice.problem else ""
+        return Content.assemble((mark, "$primary"), (f"{name:<31}", style), (words, "$tok-prompt"))
+
+    def _here(self) -> str | None:
+        at = self.listed.highlighted
+        return None if at is None else self.listed.get_option_at_index(at).id
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        panel = self.query_one("#about", Static)
+        if event.option.id in self.rows:
+            role, choice = self.rows[event.option.id]
+            panel.update(_about(role, choice, panel.size.width or 36))
+            self.query_one(Input).placeholder = (
+                f"another {role} model: a folder, or a hub id such as owner/name")
+        else:
+            panel.update("d or enter: which datastores are searched; build, probe, remove")
+
+    def _say(self, words: str, wrong: bool = False) -> None:
+        line = self.query_one("#said", Static)
+        line.update(one_line(words))
+        line.set_class(wrong, "wrong")
+
+    # -- what keys do -----------------------------------------------------------------------------
+    def action_data(self) -> None:
+        self.dismiss(DATASTORES)
+
+    def action_mark(self) -> None:
+        found = self.rows.get(self._here() or "")
+        if found is not None and self._mark(*found):
+            self._list()
+
+    def _mark(self, role: Role, choice: ModelChoice) -> bool:
+        """Whether the choice could be marked; if not, say why."""
+        if choice.problem:
+            self._say(f"{choice.title} cannot be the {role} model: {choice.problem}", wrong=True)
+            return False
+        if role == "draft":
+            self.load = replace(self.load, draft_model=choice.name, draft_revision=None)
+        elif not self._marked(role, choice):
+            self.load = replace(self.load, model=choice.name, revision=None, draft_model=None, draft_revision=None)
+            self._in_thread(partial(self._judge, choice))
+        return True
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Enter: load what is marked, this row included."""
+        if event.option.id == DATASTORES:
+            self.action_data()
+        elif event.option.id in self.rows and self._mark(*self.rows[event.option.id]):
+            self._load()
+
+    def _load(self) -> None:
+        if self.load == self.session.load_request and self.session.phase == "ready":
+            self._say("these models are loaded already")
+            self._list()
+        elif self.session.phase == "loading":
+            self._say("the models are still loading: enter again when they are ready", wrong=True)
+        else:
+            self.dismiss(self.load)
+
+    # -- a model that is not listed ---------------------------------------------------------------
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter: say what it would download; a second enter loads it."""
+        name = event.value.strip()
+        role: Role = "draft" if self.query_one(Input).placeholder.startswith("another draft") else "target"
+        if not name:
+            self._load()
+        elif self._asked is not None and self._asked.name == name:
+            if self._mark(role, self._asked):
+                self._load()
+        else:
+            self._say(f"looking for {name} …")
+            self._in_thread(partial(self._look_for, name, role))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._asked = None
+
+    def _look_for(self, name: str, role: Role) -> None:
+        """In a thread: ask the hub."""
+        try:
+            size = model_choices.to_download(name, self.load)
+        except SpecError as error:
+            self.app.call_from_thread(self._say, f"{error.message}: {error.hint}", True)
+            return
+        self.app.call_from_thread(self._found, name, size)
+
+    def _found(self, name: str, size: int) -> None:
+        if self.query_one(Input).value.strip() == name:
+            self._asked = ModelChoice(name, name, "", None, {})
+            what = f"{in_bytes(size)} to download" if size else "it is on this machine"
+            self._say(f"{name}: {what}; enter again loads it")
+
+
+def _heading(words: str) -> Option:
+    return Option(Content.styled(words, "bold $primary"), disabled=True)
+
+
+def _is(choice: ModelChoice, name: str | None, role: Role) -> bool:
+    """Whether a choice is what a load request names."""
+    if name is None or choice.name is None:
+        return choice.name is None and (name is None or shipped(name) == role)
+    return choice.name == name or (choice.folder is not None and choice.folder == Path(name).expanduser().resolve())
+
+
+def _about(role: Role, choice: ModelChoice, width: int) -> Content:
+    """What is known of a model, folded to a width in columns."""
+    facts: dict[str, Any] = choice.facts
+    size = facts.get("parameters")
+    known = [
+        ("where", choice.origin), ("folder", str(choice.folder) if choice.origin.startswith("a folder") else ""),
+        ("architecture", facts.get("type") or ""), ("parameters", count(size) if size else "not known"),
+        ("stored as", facts.get("dtype") or ""), ("problem", facts.get("problem") or ""),
+    ]
+    if role == "draft":
+        known.append(("fits", {True: "yes", False: "no", None: "not known"}[choice.fits] + f": {choice.why}"))
+    lines = [Content.assemble((one_line(choice.title), "bold")), Content("")]
+    for title, words in known:
+        if words:
+            folded = wrap(one_line(words), max(12, width - TITLE - 1)) or [""]
+            lines.append(Content.assemble((f"{title:<{TITLE}} ", "$tok-prompt"), f"\n{'':{TITLE + 1}}".join(folded)))
+    return Content("\n").join(lines)

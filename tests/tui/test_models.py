@@ -1,0 +1,155 @@
+"""The models screen: what is at hand, what fits, what a download takes; changing a model keeps the conversation."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+from textual.widgets import Input
+
+from engines.errors import ModelUnavailable
+from engines.folders import sample_model
+from engines.hub import local_models
+from engines.report.events import DatastoreInfo, Failed
+from spec_tui.session import model_choices
+from spec_tui.session.commands import LoadRequest
+from spec_tui.tui.screens.models import ModelsScreen
+from tests.tui.fakes import READY, FakeClient
+from tests.tui.test_data import until
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A working directory with a model, one of another vocabulary and one without weights; an empty cache."""
+    monkeypatch.setattr(local_models, "cached", lambda: [])
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(sample_model("draft"), tmp_path / "mine")
+    shutil.copytree(sample_model("draft"), tmp_path / "other")
+    (tmp_path / "weightless").mkdir()
+    shutil.copy(sample_model("draft") / "config.json", tmp_path / "weightless")
+    file = tmp_path / "other" / "tokenizer.json"
+    words = json.loads(file.read_text())
+    vocabulary = words["model"]["vocab"]
+    first, second = list(vocabulary)[300:302]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    file.write_text(json.dumps(words))
+    return tmp_path
+
+
+async def opened(s) -> ModelsScreen:
+    await until(s, lambda: s.chat.session.phase == "ready")
+    await s.pilot.press("ctrl+l")
+    await until(s, lambda: isinstance(s.app.screen, ModelsScreen) and s.app.screen._drafts)
+    return s.app.screen
+
+
+def ids(screen, title):
+    """The rows of this title, by role."""
+    return {role: key for key, (role, choice) in screen.rows.items() if choice.title.endswith(title)}
+
+
+def go_to(screen, key):
+    options = [screen.listed.get_option_at_index(i).id for i in range(screen.listed.option_count)]
+    screen.listed.highlighted = options.index(key)
+
+
+def said(s, selector="#said"):
+    return str(s.app.screen.query_one(selector).content)
+
+
+async def test_another_model_keeps_the_conversation(session, here):
+    client = FakeClient()
+    async with session(client=client) as s:
+        await until(s, lambda: s.chat.session.phase == "ready")
+        s.chat.session.settings = replace(s.chat.session.settings, datastores=("sample",))
+        s.chat.ask("Merge two lists.")
+        client.feed()
+        await until(s, lambda: not s.chat.session.busy)
+        screen = await opened(s)
+        assert str(screen.listed.get_option(ids(screen, "sample target")["target"]).prompt).startswith("●")
+        assert screen.listed.highlighted == 1 and "11.6M" in said(s, "#about")
+        client.ready = replace(READY, model=str(here / "mine"), datastores=(DatastoreInfo("notes", sparse=True),))
+        go_to(screen, ids(screen, "mine")["target"])
+        await s.pilot.press("enter")
+        await until(s, lambda: s.chat.session.phase == "ready" and s.chat.session.ready.model.endswith("mine"))
+        assert client.loaded[-1] == LoadRequest(model=str(here / "mine"))
+        assert s.chat.session.settings.datastores == ()  # the one that was chosen does not fit
+        s.chat.ask("Now sort them.")
+        assert [text for role, text in client.requests[-1].conversation if role == "user"] == [
+            "Merge two lists.", "Now sort them."]
+
+
+async def test_a_model_that_cannot_be_loaded_leaves_the_way_back(session, here):
+    client = FakeClient()
+    async with session(client=client) as s:
+        screen = await opened(s)
+        client.ready = Failed("the weights are damaged", "download them again", "model")
+        go_to(screen, ids(screen, "mine")["target"])
+        await s.pilot.press("enter")
+        await until(s, lambda: s.chat.session.phase == "failed")
+        assert s.chat.session.problem.hint.endswith("ctrl+r loads the sample model again")
+        client.ready = READY
+        await s.pilot.press("ctrl+r")
+        await until(s, lambda: s.chat.session.phase == "ready")
+        assert client.loaded[-1] == LoadRequest()
+
+
+async def test_draft_models_are_judged_by_their_tokens(session, here):
+    async with session(client=FakeClient()) as s:
+        screen = await opened(s)
+        go_to(screen, ids(screen, "other")["draft"])
+        await s.pilot.pause()
+        assert "no: 2 of" in " ".join(said(s, "#about").split())
+        await s.pilot.press("enter")
+        assert s.app.screen is screen and "cannot be the draft model" in said(s)
+        assert "draft" not in ids(screen, "weightless") or screen.rows[ids(screen, "weightless")["draft"]][1].problem
+        go_to(screen, ids(screen, "mine")["draft"])
+        await s.pilot.press("enter")
+        await until(s, lambda: s.app.screen is s.chat)
+        assert s.chat.session.client.loaded[-1] == LoadRequest(draft_model=str(here / "mine"))
+
+
+async def test_both_are_marked_before_they_are_loaded(session, here):
+    async with session(client=FakeClient()) as s:
+        screen = await opened(s)
+        go_to(screen, ids(screen, "other")["target"])
+        await s.pilot.press("space")
+        await until(s, lambda: screen._drafts[0].fits is False)  # judged anew, by the marked target
+        assert str(screen.listed.get_option(ids(screen, "other")["target"]).prompt).startswith("●")
+        assert "does not fit" in str(screen.listed.get_option(ids(screen, "sample draft")["draft"]).prompt)
+        assert len(s.chat.session.client.loaded) == 1
+        await s.pilot.press("enter")
+        assert s.chat.session.client.loaded[-1].model == str(here / "other")
+
+
+async def test_a_model_of_the_hub_says_its_download_first(session, monkeypatch):
+    sizes = {"owner/name": 270_000_000}
+
+    def to_download(name, load):
+        if name not in sizes:
+            raise ModelUnavailable(f"{name} is not on the hub", "check its name")
+        return sizes[name]
+
+    monkeypatch.setattr(model_choices, "to_download", to_download)
+    async with session(client=FakeClient()) as s:
+        screen = await opened(s)
+        await s.pilot.press("tab", *"owner/nme", "enter")
+        await until(s, lambda: "is not on the hub: check its name" in said(s))
+        screen.query_one(Input).value = "owner/name"
+        await s.pilot.press("enter")
+        await until(s, lambda: "270 MB to download; enter again loads it" in said(s))
+        assert len(s.chat.session.client.loaded) == 1
+        await s.pilot.press("enter")
+        await until(s, lambda: s.app.screen is s.chat)
+        assert s.chat.session.client.loaded[-1].model == "owner/name"
+
+
+async def test_what_is_loaded_is_not_loaded_again(session):
+    async with session(client=FakeClient()) as s:
+        screen = await opened(s)
+        await s.pilot.press("enter")
+        assert s.app.screen is screen and "loaded already" in said(s)
+        await s.pilot.press("d")
+        await until(s, lambda: type(s.app.screen).__name__ == "DataScreen")
