@@ -30,7 +30,10 @@ _NOT_CAUSAL = "not a causal language model"
 
 
 def look_at(folder: Path) -> dict[str, Any]:
-    """``{"path", "problem", "type", "parameters", "dtype"}``; problem is None for a usable causal model."""
+    """``{"path", "problem", "type", "parameters", "dtype"}`` of a folder or a GGUF file; problem is None for a usable
+    causal model."""
+    if folder.is_file():
+        return _look_at_gguf(folder)
     found = {"path": str(folder), "problem": None, "type": None, "parameters": 0, "dtype": None}
     try:
         config = read_object(folder / "config.json")
@@ -159,8 +162,8 @@ def candidates(target: ModelSource, named: ModelSource | None, parameters: int |
 
 
 def fit(draft: Path, target: Path) -> tuple[bool | None, str]:
-    """Whether the model of one folder can draft for that of another: its tokens are the same; None if the files don't
-    tell. And why, in words."""
+    """Whether the model of one folder or file can draft for that of another: its tokens are the same; None if the files
+    don't tell. And why, in words."""
     return _fits(_readable(draft), _readable(target))
 
 

@@ -362,7 +362,7 @@ class ChatSession:
             if self.phase == "loading":
                 self.phase = "failed"
                 if self._before is not None:
-                    hint = f"{event.hint}; ctrl+r loads {self._before.model or 'the sample model'} again"
+                    hint = f"{event.hint}; ctrl+r loads the earlier model again"
                     self.problem, self.load_request = replace(event, hint=hint), self._before
                     self._before = None
                 self._give_back_queue()

@@ -22,10 +22,11 @@ class ModelChoice:
     """A model on this machine.
 
     Attributes:
-        name: as a ``LoadRequest`` takes it: a folder or a hub id; None for what is taken without a name.
+        name: as a ``LoadRequest`` takes it: a folder, a file, a hub id, a name known here; None for the draft model
+            that is taken without a name.
         title: for people. Untrusted.
         origin: where it is, in words.
-        folder: with its files; None for what is taken without a name.
+        folder: with its files, or its one file; None where it is not here.
         facts: as ``engines.hub.local_models.look_at``: "type", "parameters", "dtype", "problem".
         fits: of a draft model, whether its tokens are the target's; None if the files don't tell.
         why: that in words, "" for a target.
@@ -46,16 +47,22 @@ class ModelChoice:
 
 
 def targets(load: LoadRequest) -> tuple[ModelChoice, ...]:
-    """The target models at hand: the one that ships, those in the hub's cache, folders here and beside the loaded
-    one."""
+    """The target models at hand: those that have a name here, the one that ships, those in the hub's cache and of other
+    programs, folders and GGUF files here and beside the loaded one."""
     from engines.hub import local_models
+    from engines.hub.known_models import SAMPLE
 
     found = []
+    for facts in local_models.known():
+        path = facts["path"] and Path(facts["path"])
+        found.append(ModelChoice(facts["name"], facts["name"], "fetched by spec-tui model get", path, facts))
     for facts in local_models.shipped():
         if facts["path"] is not None and facts.pop("role") == "target":
-            found.append(ModelChoice(None, "sample target", "ships with the program", Path(facts["path"]), facts))
+            found.append(ModelChoice(SAMPLE, "sample target", "ships with the program", Path(facts["path"]), facts))
     for facts in local_models.cached():
         found.append(ModelChoice(facts["id"], facts["id"], "in the hub's cache", Path(facts["path"]), facts))
+    for facts in local_models.of_other_programs():
+        found.append(ModelChoice(facts["path"], facts["name"], "kept by another program", Path(facts["path"]), facts))
     for folder in _folders(load):
         found.append(
             ModelChoice(str(folder), model_label(str(folder)), "a folder at hand", folder, local_models.look_at(folder))
@@ -72,10 +79,10 @@ def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[Model
     size, judged = target.facts.get("parameters") or 0, []
     for choice in at_hand:
         own = choice.facts.get("parameters") or 0
-        if choice.folder == target.folder or (size and own >= size):
+        if choice.folder in (None, target.folder) or (size and own >= size):
             continue
         fits, why = local_models.fit(choice.folder, target.folder)
-        judged.append(replace(choice, name=choice.name or str(choice.folder), fits=fits, why=why))
+        judged.append(replace(choice, fits=fits, why=why))
     sample = sample_model("draft")
     if sample is not None:
         fits, why = local_models.fit(sample, target.folder)
@@ -86,11 +93,19 @@ def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[Model
     return tuple(sorted(judged, key=lambda choice: bool(choice.problem)))
 
 
+def names_default(choice: ModelChoice) -> bool:
+    """Whether a target is the one that is loaded where none is named."""
+    from engines.hub.known_models import default_model
+
+    default = default_model()
+    return choice.name == default or str(choice.folder) == default
+
+
 def _folders(load: LoadRequest) -> Iterator[Path]:
-    """Folders with a model's configuration: the loaded ones, those beside them, those in the working directory and in
-    its subfolder ``models``."""
+    """Folders with a model's configuration, and GGUF files: the loaded ones, those beside them, those in the working
+    directory and in its subfolder ``models``."""
     named = [Path(name).expanduser() for name in (load.model, load.draft_model) if name]
-    own = [path.resolve() for path in named if path.is_dir()]
+    own = [path.resolve() for path in named if path.exists()]
     seen: set[Path] = set()
     try:
         here = Path.cwd()
@@ -98,7 +113,8 @@ def _folders(load: LoadRequest) -> Iterator[Path]:
         here = None
     places = [path.parent for path in own] + ([here, here / "models"] if here is not None else [])
     for folder in (*own, *(child for place in dict.fromkeys(places) for child in _children(place))):
-        if folder not in seen and not shipped(str(folder)) and (folder / "config.json").is_file():
+        is_model = (folder / "config.json").is_file() or folder.suffix.lower() == ".gguf"
+        if is_model and folder not in seen and not shipped(str(folder)):
             seen.add(folder)
             yield folder
             if len(seen) == _MOST:
@@ -107,7 +123,7 @@ def _folders(load: LoadRequest) -> Iterator[Path]:
 
 def _children(place: Path) -> list[Path]:
     try:
-        return sorted(path.resolve() for path in place.iterdir() if path.is_dir())
+        return sorted(path.resolve() for path in place.iterdir())
     except OSError:
         return []
 

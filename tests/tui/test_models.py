@@ -24,6 +24,8 @@ from tests.tui.test_data import until
 def here(tmp_path, monkeypatch):
     """A working directory with a model, one of another vocabulary and one without weights; an empty cache."""
     monkeypatch.setattr(local_models, "cached", lambda: [])
+    monkeypatch.setattr(local_models, "of_other_programs", lambda: [])
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))  # so the sample is what is loaded without a name
     monkeypatch.chdir(tmp_path)
     shutil.copytree(sample_model("draft"), tmp_path / "mine")
     shutil.copytree(sample_model("draft"), tmp_path / "other")
@@ -69,7 +71,7 @@ async def test_another_model_keeps_the_conversation(session, here):
         await until(s, lambda: not s.chat.session.busy)
         screen = await opened(s)
         assert str(screen.listed.get_option(ids(screen, "sample target")["target"]).prompt).startswith("●")
-        assert screen.listed.highlighted == 1 and "11.6M" in said(s, "#about")
+        assert screen.rows[screen._here()][1].title == "sample target" and "11.6M" in said(s, "#about")
         client.ready = replace(READY, model=str(here / "mine"), datastores=(DatastoreInfo("notes", sparse=True),))
         go_to(screen, ids(screen, "mine")["target"])
         await s.pilot.press("enter")
@@ -89,7 +91,7 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_way_back(session, here):
         go_to(screen, ids(screen, "mine")["target"])
         await s.pilot.press("enter")
         await until(s, lambda: s.chat.session.phase == "failed")
-        assert s.chat.session.problem.hint.endswith("ctrl+r loads the sample model again")
+        assert s.chat.session.problem.hint.endswith("ctrl+r loads the earlier model again")
         client.ready = READY
         await s.pilot.press("ctrl+r")
         await until(s, lambda: s.chat.session.phase == "ready")

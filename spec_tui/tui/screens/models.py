@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Role = Literal["target", "draft"]
 DATASTORES = "datastores"
+ANOTHER = "another {} model: a folder, a GGUF file, or a hub id such as owner/name"
 LOOKING = "looking at the models at hand …"
 KEYS = "enter loads · space marks · tab another model · d datastores · esc close"
 TITLE = 12  # columns of a fact's name
@@ -62,7 +63,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
                 yield OptionList(id="models")
                 with VerticalScroll(id="facts", can_focus=False):
                     yield Static(LOOKING, id="about", markup=False)
-            yield Input(placeholder="another target model: a folder, or a hub id such as owner/name", id="another")
+            yield Input(placeholder=ANOTHER.format("target"), id="another")
             yield Static("", id="said", markup=False)
 
     def on_mount(self) -> None:
@@ -129,7 +130,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         size = choice.facts.get("parameters")
         words = count(size) if size else ""
         if choice.problem:
-            words = "does not fit" if choice.fits is False else "not usable"
+            words = "not here" if choice.folder is None else "does not fit" if choice.fits is False else "not usable"
         name = one_line(choice.title, 30)
         style = "$tok-prompt" if choice.problem else ""
         return Content.assemble((mark, "$primary"), (f"{name:<31}", style), (words, "$tok-prompt"))
@@ -143,8 +144,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         if event.option.id in self.rows:
             role, choice = self.rows[event.option.id]
             panel.update(_about(role, choice, panel.size.width or 36))
-            self.query_one(Input).placeholder = (
-                f"another {role} model: a folder, or a hub id such as owner/name")
+            self.query_one(Input).placeholder = ANOTHER.format(role)
         else:
             panel.update("d or enter: which datastores are searched; build, probe, remove")
 
@@ -229,8 +229,10 @@ def _heading(words: str) -> Option:
 
 def _is(choice: ModelChoice, name: str | None, role: Role) -> bool:
     """Whether a choice is what a load request names."""
-    if name is None or choice.name is None:
-        return choice.name is None and (name is None or shipped(name) == role)
+    if name is None:
+        return choice.name is None if role == "draft" else model_choices.names_default(choice)
+    if choice.title.startswith("sample ") and shipped(name) == role:
+        return True
     return choice.name == name or (choice.folder is not None and choice.folder == Path(name).expanduser().resolve())
 
 
@@ -239,7 +241,7 @@ def _about(role: Role, choice: ModelChoice, width: int) -> Content:
     facts: dict[str, Any] = choice.facts
     size = facts.get("parameters")
     known = [
-        ("where", choice.origin), ("folder", str(choice.folder) if choice.origin.startswith("a folder") else ""),
+        ("where", choice.origin), ("path", str(choice.folder) if choice.name == str(choice.folder) else ""),
         ("architecture", facts.get("type") or ""), ("parameters", count(size) if size else "not known"),
         ("stored as", facts.get("dtype") or ""), ("problem", facts.get("problem") or ""),
     ]
