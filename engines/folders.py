@@ -39,11 +39,11 @@ def _chosen(variable: str) -> Path | None:
 
 
 def write_json(file: Path, value: Any) -> None:
-    """Write a file whole or not at all, its folder too. Raises OSError."""
+    """Write a file whole or not at all, its folder too; a process that is killed leaves ``.NAME.*``. Raises OSError."""
     name = None
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent)
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             json.dump(value, stream)
         os.replace(name, file)

@@ -49,6 +49,10 @@ class Request:
         """Raises UsageProblem, naming the range, where a value is outside of it."""
         if not any(content.strip() for role, content in self.conversation if role != "system"):
             raise UsageProblem("the prompt is empty", "type something to ask, or give --prompt-file")
+        try:
+            "".join(content for _, content in self.conversation).encode()
+        except UnicodeEncodeError:  # half a character: bytes of a command line that are not UTF-8
+            raise UsageProblem("the text is not valid Unicode", "give text in UTF-8") from None
         if self.temperature != 0:
             _within("temperature", self.temperature, 1e-6, 100, also="0, or ")
         _within("top-p", self.top_p, 0, 1, open_low=True)

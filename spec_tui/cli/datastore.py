@@ -15,6 +15,7 @@ from engines.hub.download_progress import in_bytes
 from spec_tui.cli.failures import INTERRUPTED, narrate
 from spec_tui.cli.options import Format, ModelOptions, OutputFormat, TargetOptions, command, complete_datastore
 from spec_tui.cli.output import console, table
+from spec_tui.cli.prompts import argument_text
 from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.progress import estimate_parts, skipped_files
 from spec_tui.present.text import one_line, visible
@@ -95,7 +96,7 @@ def build(
     sources = (*(from_ or ()), *(more or ()))
     spec = BuildSpec(
         name=name, sources=sources, kind=kind, prompts=prompts, answers=answers, temperature=temperature,
-        max_new_tokens=max_new_tokens, engine=engine, system=system, limit=limit,
+        max_new_tokens=max_new_tokens, engine=engine, system=argument_text(system, "--system"), limit=limit,
         recipe=Recipe(dims, z_norm, unit_norm), index=index, sample=sample, window=window,
     )
     spec.check()
@@ -182,6 +183,8 @@ def probe(
     parts the similarities of the nearest neighbours."""
     if kind not in ("sparse", "dense", "both"):
         raise UsageProblem(f"there is no kind {kind!r}", "look into sparse, dense or both")
+    text = argument_text(text, "TEXT")
+    prompt = prompt and argument_text(prompt, "--prompt")
     sizes = {"c": nodes, "drafts": drafts, "length": length}
     facts = _probe(text, prompt, datastore or [], kind, sizes, models.load)
     if format is Format.json:

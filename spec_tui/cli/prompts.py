@@ -24,7 +24,7 @@ def read_prompt(argument: str | None, file: str | None) -> str:
     if argument is not None and file is not None:
         raise UsageProblem("there are two prompts, an argument and --prompt-file", "give one of them")
     if argument not in (None, "-"):
-        return _text(argument.encode("utf-8", "surrogateescape"), "the prompt")
+        return argument_text(argument, "the prompt")
     if file not in (None, "-"):
         return read_text(Path(file), "--prompt-file")
     if argument is file is None and sys.stdin.isatty():
@@ -32,6 +32,11 @@ def read_prompt(argument: str | None, file: str | None) -> str:
     if sys.stdin.isatty():
         narrate("type the prompt, and end it with ctrl+d on a line of its own")
     return _text(_read(sys.stdin.buffer, "stdin"), "stdin")
+
+
+def argument_text(argument: str, name: str) -> str:
+    """A text of the command line. Raises UsageProblem if its bytes are not UTF-8."""
+    return _text(argument.encode("utf-8", "surrogateescape"), name)
 
 
 def read_prompts(path: Path) -> tuple[tuple[str, ...], ...]:

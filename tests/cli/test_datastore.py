@@ -252,3 +252,13 @@ def test_every_file_of_the_store_is_named_in_its_manifest(cli, texts, home):
     for file in facts["files"]:
         assert hashlib.sha256((home / "notes" / file["path"]).read_bytes()).hexdigest() == file["sha256"]
     assert {p.name for p in (home / "notes").iterdir()} == {f["path"] for f in facts["files"]} | {"manifest.json"}
+
+
+@pytest.mark.parametrize("command", [
+    ("probe", "\udcff\udcfe"), ("probe", "x", "--prompt", "\udcff"), ("probe", "x", "--datastore", "\udcff"),
+    ("build", "x", "--from", "\udcff"), ("build", "\udcff", "--from", "x"), ("remove", "\udcff"), ("info", "\udcff"),
+    ("build", "x", "--from", "model-answers", "--prompts", "x", "--system", "\udcff"),
+])  # fmt: skip
+def test_bytes_that_are_no_text_are_refused(model, cli, command):
+    done = cli("datastore", *command)
+    assert done.code == 2 and "bug" not in done.err and done.err.startswith("spec-tui: ")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +30,7 @@ from engines.datastores.storage.manifest import (
 from engines.errors import DatastoreProblem, SpecError, UsageProblem
 
 PRINT = "f" * 64
+ROOT = Path(__file__).parents[2]
 
 
 def describe(name, **changes):
@@ -312,3 +318,53 @@ def test_a_fingerprint_is_of_the_meaning_of_ids(tokenizer):
     swapped = words | {"a": words["b"], "b": words["a"]}
     assert vocabulary_fingerprint(swapped) != mine
     assert vocabulary_fingerprint({"1 1 a": 1}) != vocabulary_fingerprint({"a": 1})
+
+
+@pytest.mark.parametrize("place", ["numbers.bin", "later.bin", ""])
+def test_links_in_an_unfinished_build_are_not_followed(home, tmp_path, place):
+    """What they lead to is not cut, not written and not deleted; the build begins anew."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "diary").write_text("dear diary")
+    with pytest.raises(KeyboardInterrupt), build_journal("mine", {"numbers": [1, 2, 3]}) as journal:
+        journal.open_to_append("numbers.bin").write(bytes(12))
+        journal.commit("numbers", None)
+        raise KeyboardInterrupt
+    folder = home / "mine.partial"
+    if place:
+        (folder / place).unlink(missing_ok=True)
+        (folder / place).symlink_to(elsewhere / "diary")
+    else:
+        for file in folder.iterdir():
+            file.rename(elsewhere / file.name)
+        folder.rmdir()
+        folder.symlink_to(elsewhere)
+    before = {file.name: file.read_bytes() for file in elsewhere.iterdir()}
+    assert build("mine").is_dir() and not folder.exists()
+    assert {file.name: file.read_bytes() for file in elsewhere.iterdir()} == before
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="drops a right as Linux does")
+def test_a_home_that_cannot_be_written(tmp_path):
+    """Commands that only read work; those that write say where they cannot, and how to choose another place."""
+    (tmp_path / "home").mkdir(mode=0o555)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("SPEC_TUI_", "XDG_", "HF_"))}
+    environment |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+
+    def as_anybody():
+        """Root may write everywhere: give that right up (CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, PR_CAPBSET_DROP)."""
+        for right in (1, 2):
+            ctypes.CDLL(None).prctl(24, right, 0, 0, 0)
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "spec_tui", *arguments], env=environment, cwd=tmp_path, capture_output=True,
+            text=True, preexec_fn=as_anybody,
+        )
+
+    listed = run("datastore", "list")
+    assert listed.returncode == 0 and "python-stdlib" in listed.stdout
+    (tmp_path / "notes.txt").write_text("The fox sleeps. The fox eats.")
+    built = run("datastore", "build", "notes", "--from", "notes.txt", "--model", "sample")
+    assert built.returncode == 3 and "cannot be written in" in built.stderr and "SPEC_TUI_DATA_DIR" in built.stderr
+    assert "make room" not in built.stderr and "bug" not in built.stderr

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import chain, combinations
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -119,6 +123,47 @@ def test_an_interrupted_search_goes_on_as_if_it_had_not_been(home, stop):
     assert extend_search(halfway, everything(4), 25, second, search_store.save) == expected
     assert search_store.find(new(4).identity) == expected
     assert extend_search(expected, everything(4), 25, World(set(), stop=0), search_store.save) == expected
+
+
+KILLED = """
+import os, signal, sys
+from engines.methods.draft_verify.layer_search import search_store
+from engines.methods.draft_verify.layer_search.search import extend_search
+from tests.engines.test_layersearch import World, everything, new
+replace, saved = os.replace, []
+def kill(*names):
+    saved.append(names)
+    if len(saved) > 7:
+        os.kill(os.getpid(), signal.SIGKILL)  # the new file is written, and has not its name yet
+    replace(*names)
+os.replace = kill
+with search_store.locked(new(4).identity.id):
+    extend_search(new(4), everything(4), 25, World({"a2", "m3", "m4"}), search_store.save)
+"""
+
+
+def test_a_search_that_was_killed_goes_on(home):
+    """kill -9 amid a write: what was saved is whole, the lock is free, nothing is left behind."""
+    whole = World({"a2", "m3", "m4"})
+    expected = extend_search(new(4), everything(4), 25, whole, lambda _: None)
+    root = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", KILLED], cwd=root).returncode == -signal.SIGKILL
+    [entry] = search_store.listing()
+    assert [trial.skipped for trial in entry.search.trials] == whole.asked[:7]
+    assert len(list(home.glob(".*.json.*"))) == 1
+    with search_store.locked(entry.id):
+        assert extend_search(entry.search, everything(4), 25, World(whole.costly), search_store.save) == expected
+    assert [file.name for file in home.iterdir() if not file.name.endswith(".lock")] == [f"{entry.id}.json"]
+
+
+def test_a_locked_name_that_is_a_link_is_refused(home, tmp_path):
+    """Opening a lock empties it: the file that a link leads to would be lost."""
+    (tmp_path / "diary").write_text("dear diary")
+    home.mkdir()
+    (home / ".aaaaaaaaaaaa.lock").symlink_to(tmp_path / "diary")
+    with pytest.raises(UsageProblem, match="cannot be saved"):
+        search_store.locked("a" * 12).__enter__()
+    assert (tmp_path / "diary").read_text() == "dear diary"
 
 
 def test_another_seed_tries_other_sets():

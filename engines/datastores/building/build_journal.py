@@ -162,8 +162,11 @@ class BuildJournal:
 
 
 def _read_journal(folder: Path) -> dict[str, Any]:
-    """The journal on the disk; {} if it is incomplete or its files are."""
+    """The journal on the disk; {} if it is incomplete or its files are, or if there is a link among them, which could
+    lead to a file of something else."""
     try:
+        if any(path.is_symlink() for path in (folder, *folder.rglob("*"))):
+            return {}
         digest, _, text = (folder / _JOURNAL).read_text("utf-8").partition("\n")
         if digest != _digest(text):
             return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 from contextlib import AbstractContextManager
@@ -145,9 +146,10 @@ def locked(name: str) -> AbstractContextManager[Any]:
 
 
 def unwritable(error: OSError) -> DatastoreProblem:
-    """The error for a disk that is full or read-only."""
-    hint = "make room; SPEC_TUI_DATA_DIR chooses another place for datastores"
-    return DatastoreProblem(f"the datastore cannot be written ({error.strerror or error})", hint)
+    """The error for a disk that is full or read-only, and for a folder of somebody else."""
+    full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
+    hint = f"{'make room, or ' if full else ''}set SPEC_TUI_DATA_DIR to another folder"
+    return DatastoreProblem(f"the datastore cannot be written in {home()} ({error.strerror or error})", hint)
 
 
 def _homes() -> tuple[Path, ...]:

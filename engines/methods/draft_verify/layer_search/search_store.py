@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -181,13 +182,13 @@ def searches_elsewhere(identity: Identity) -> list[Search]:
 
 
 def save(search: Search) -> None:
-    """Write a search to disk. Raises UsageProblem if it cannot be written."""
+    """Write a search to disk; its name is locked. Raises UsageProblem if it cannot be written."""
     try:
+        for left in _home().glob(f".{search.identity.id}.json.*"):  # by a process that was killed
+            left.unlink()
         folders.write_json(_file(search.identity.id), encoding.plain(search))
     except OSError as error:
-        raise UsageProblem(
-            f"the search cannot be saved ({error.strerror})", "make room, or set SPEC_TUI_DATA_DIR to another place"
-        ) from None
+        raise _unwritable(error) from None
 
 
 def remove(name: str) -> None:
@@ -202,8 +203,13 @@ def remove(name: str) -> None:
 def locked(name: str) -> AbstractContextManager[Any]:
     """Lock a search against other processes. Raises UsageProblem if another process has locked it."""
     busy = UsageProblem("this model's layers are being searched already", "wait for it, or stop it")
-    return folders.lock(_home(), name, busy, lambda error: UsageProblem(
-        f"searches cannot be saved ({error.strerror})", "set SPEC_TUI_DATA_DIR to another place"))
+    return folders.lock(_home(), name, busy, _unwritable)
+
+
+def _unwritable(error: OSError) -> UsageProblem:
+    full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
+    hint = f"{'make room, or ' if full else ''}set SPEC_TUI_DATA_DIR to another folder"
+    return UsageProblem(f"searches cannot be saved in {_home()} ({error.strerror or error})", hint)
 
 
 def _home() -> Path:
