@@ -288,3 +288,31 @@ def test_a_race_outlives_its_screen_and_the_application(tmp_path):
         terminal.wait_for("enter shows it")
         terminal.type("\r")
         terminal.wait_for("HISTORY, kept from today")
+
+
+def test_another_model_goes_on_with_the_conversation(tmp_path):
+    """The models screen in a real terminal: a folder at hand is chosen, and the next answer knows the earlier one."""
+    import shutil
+
+    from engines.folders import sample_model
+
+    folder = tmp_path / "mine"
+    shutil.copytree(sample_model("draft"), folder)
+    with Terminal([*APPLICATION, "--model", str(sample_model("target"))], columns=120, rows=40,
+                  SPEC_TUI_DATA_DIR=str(tmp_path / "data")) as terminal:
+        terminal.wait_for("ready")
+        send(terminal, "Count from 1 to 5.")
+        terminal.wait_for(finished)
+        terminal.type("\x0c")  # ctrl+l
+        terminal.wait_for("target model")
+        terminal.type("\t")
+        time.sleep(1)  # the focus is not seen on the screen
+        terminal.type(str(folder))
+        terminal.wait_for("mine")
+        terminal.type("\r")
+        terminal.wait_for("enter again loads it")
+        terminal.type("\r")
+        terminal.wait_for(lambda screen: "/mine · 1.6" in screen and "ready" in screen)
+        assert "Count from 1 to 5." in terminal.text and "1 turn in this conversation" in terminal.text
+        send(terminal, "And on to 8?")
+        terminal.wait_for("2 turns in this conversation")

@@ -32,7 +32,7 @@ Role = Literal["target", "draft"]
 DATASTORES = "datastores"
 ANOTHER = "another {} model: a folder, a GGUF file, or a hub id such as owner/name"
 LOOKING = "looking at the models at hand …"
-KEYS = "enter loads · space marks · tab another model · d datastores · esc close"
+KEYS = "enter loads · space marks · tab another · d datastores · esc close"
 TITLE = 12  # columns of a fact's name
 
 
@@ -131,9 +131,9 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         words = count(size) if size else ""
         if choice.problem:
             words = "not here" if choice.folder is None else "does not fit" if choice.fits is False else "not usable"
-        name = one_line(choice.title, 30)
+        name = one_line(choice.title, 24)
         style = "$tok-prompt" if choice.problem else ""
-        return Content.assemble((mark, "$primary"), (f"{name:<31}", style), (words, "$tok-prompt"))
+        return Content.assemble((mark, "$primary"), (f"{name:<25}", style), (words, "$tok-prompt"))
 
     def _here(self) -> str | None:
         at = self.listed.highlighted
