@@ -138,8 +138,8 @@ class Generator:
         at = length + 1
         for index, (made, seconds) in enumerate(zip(rounds, took), 1):
             yield Round(
-                index=index, position=at, draft=Draft(), path=(), emitted=tuple(made), draft_seconds=0.0,
-                verify_seconds=seconds, other_seconds=0.0, cache_length=at,
+                index=index, position=at, draft=Draft(), path=(), emitted=tuple(made), draft_seconds=None,
+                verify_seconds=seconds, other_seconds=None, cache_length=at,
             )
             at += len(made)
 

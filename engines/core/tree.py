@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import lt
 from typing import Any
 
@@ -140,14 +140,12 @@ class DraftTree:
 
     def _pick(self, keep: list[int], draws: dict[int, list[int]] | None) -> DraftTree:
         index = {-1: -1} | {old: new for new, old in enumerate(keep)}
-        return DraftTree(
-            tokens=[self.tokens[i] for i in keep], parents=[index[self.parents[i]] for i in keep],
-            probs=[self.probs[i] for i in keep], origin=[self.origin[i] for i in keep], origins=self.origins,
-            also=[self.also[i] for i in keep] if self.also else [],
+        columns = ("tokens", "probs", "origin", "also")
+        return replace(
+            self, **{name: [column[i] for i in keep] if (column := getattr(self, name)) else [] for name in columns},
+            parents=[index[self.parents[i]] for i in keep], _known={},
             dists={index[p]: q for p, q in self.dists.items() if p in index} if self.dists is not None else None,
-            distinct=self.distinct,
             draws={index[p]: [index[n] for n in nodes] for p, nodes in draws.items()} if draws is not None else None,
-            note=self.note, budget=self.budget, retrieval=self.retrieval,
         )
 
     def check(self, vocab_size: int) -> None:

@@ -197,7 +197,7 @@ class _Runner:
             if repeat == 0:
                 self.texts.setdefault(prompt, {})[lane] = last.text
         metrics = measure(events)
-        rows = max((e.cache_length + len(e.draft.tokens) for e in events if isinstance(e, Round)), default=0)
+        rows = max(((e.cache_length or 0) + len(e.draft.tokens) for e in events if isinstance(e, Round)), default=0)
         memory = self.racer.memory(self.asked.lanes[lane].engine, rows)
         return LaneFinished(
             lane=lane, repeat=repeat, prompt=prompt, tokens=metrics.new_tokens,

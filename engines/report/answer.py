@@ -42,7 +42,8 @@ class Answer:
         settings = ("model", "dtype", "prompt", "law", "seed", "lossless", *SAMPLING_FIELDS)
         return cls(
             **{name: getattr(started, name) for name in settings},
-            tokens=tuple(e.token for e in emitted), probs=tuple(e.prob for e in emitted),
+            tokens=tuple(e.token for e in emitted),
+            probs=() if any(e.prob is None for e in emitted) else tuple(e.prob for e in emitted),
         )
 
     @classmethod

@@ -255,7 +255,7 @@ class Emitted:
         kind: its fate.
         node: index in ``Round.draft`` of the node that carried it, -1 if the target wrote it.
         prob: target's probability of the token (under the law's temperature and filters; at temperature 0 the
-            plain softmax).
+            plain softmax); None where it is not known.
         gap: difference of the two best scores that the law compared at this position (logits; at temperature > 0
             logits/temperature + noise). None under laws other than ``exact``: they compare nothing.
         noise: the Gumbel noise of the chosen token, None at temperature 0 and under other laws.
@@ -268,7 +268,7 @@ class Emitted:
     piece: str
     kind: Kind
     node: int = -1
-    prob: float = 1.0
+    prob: float | None = None
     gap: float | None = None
     noise: float | None = None
     top: tuple[Choice, ...] = ()
@@ -367,7 +367,7 @@ class Prefilled:
         reused: prompt tokens whose KV rows were already there (shared prefix of an earlier turn).
         seconds: time of the prefill, the first token and the drafter's own start included.
         first: the first token of the answer.
-        cache_length: KV rows now in the cache.
+        cache_length: KV rows now in the cache; None where it is not known.
         layers: of self-speculation: which sublayers the drafts of this answer leave out, and why.
     """
 
@@ -375,7 +375,7 @@ class Prefilled:
     reused: int
     seconds: float
     first: Emitted
-    cache_length: int
+    cache_length: int | None
     layers: Layers | None = None
 
 
@@ -389,8 +389,9 @@ class Round:
         draft: what was drafted (sent to verification).
         path: nodes accepted, root to leaf (after the cut at the end token or the length limit).
         emitted: the tokens added, in order; one for each visited row.
-        draft_seconds, verify_seconds, other_seconds: drafting; the forward; everything else of the loop.
-        cache_length: KV rows after the round.
+        draft_seconds, verify_seconds, other_seconds: drafting; the forward; everything else of the loop. Where an
+            engine says only what a round took in all, that is ``verify_seconds``, and the others are None.
+        cache_length: KV rows after the round; None where it is not known.
         note: the method's remarks as JSON data (``engines.methods.note_of`` reads them).
         budget: what the budget chose of the draft; None where there is no budget.
         threads: where the round ran on fewer than ``Ready.threads``, since something else was using the cores.
@@ -406,10 +407,10 @@ class Round:
     draft: Draft
     path: tuple[int, ...]
     emitted: tuple[Emitted, ...]
-    draft_seconds: float
-    verify_seconds: float
-    other_seconds: float
-    cache_length: int
+    draft_seconds: float | None
+    verify_seconds: float | None
+    other_seconds: float | None
+    cache_length: int | None
     note: dict[str, Any] = field(default_factory=dict)
     bias: float | None = None
     retrieval: Retrieval | None = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import reduce
 from typing import Any
 
 from engines.core.tree import depths
@@ -29,6 +30,7 @@ class Metrics:
         matches: of retrieval by exact match: rounds by the length in tokens of the longest suffix that was found,
             0 for none (REST's Fig. 13).
         price: t(n) of the target, where the run says it; ``priced_seconds`` is the sum of it over the rounds' rows.
+        draft_seconds, verify_seconds, other_seconds: sums over the rounds; None where some round does not say.
         bias_total: sum of the rounds' biases under a lossy law; ``biased_rounds`` counts them.
     """
 
@@ -40,9 +42,9 @@ class Metrics:
     path_acceptances: float = 0.0
     drafting_rounds: int = 0
     prefill_seconds: float = 0.0
-    draft_seconds: float = 0.0
-    verify_seconds: float = 0.0
-    other_seconds: float = 0.0
+    draft_seconds: float | None = 0.0
+    verify_seconds: float | None = 0.0
+    other_seconds: float | None = 0.0
     depth_tried: tuple[int, ...] = ()
     depth_accepted: tuple[int, ...] = ()
     sources: dict[str, int] = field(default_factory=dict)
@@ -83,9 +85,9 @@ class Metrics:
             accepted=self.accepted + len(r.path),
             path_acceptances=self.path_acceptances + (len(r.path) / depth if depth else 0.0),
             drafting_rounds=self.drafting_rounds + (depth > 0),
-            draft_seconds=self.draft_seconds + r.draft_seconds,
-            verify_seconds=self.verify_seconds + r.verify_seconds,
-            other_seconds=self.other_seconds + r.other_seconds,
+            draft_seconds=_both(self.draft_seconds, r.draft_seconds),
+            verify_seconds=_both(self.verify_seconds, r.verify_seconds),
+            other_seconds=_both(self.other_seconds, r.other_seconds),
             depth_tried=tuple(tried),
             depth_accepted=tuple(kept),
             sources=_count(self.sources, who),
@@ -97,7 +99,8 @@ class Metrics:
 
     @property
     def decode_seconds(self) -> float:
-        return self.draft_seconds + self.verify_seconds + self.other_seconds
+        """Seconds of all rounds, as far as they are known."""
+        return (self.draft_seconds or 0.0) + (self.verify_seconds or 0.0) + (self.other_seconds or 0.0)
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -128,14 +131,15 @@ class Metrics:
     @property
     def verify_scale(self) -> float | None:
         """What verification took in this run over what t(n) says: the context and the machine's mood are in it."""
-        return _ratio(self.verify_seconds, self.priced_seconds)
+        known = self.draft_seconds is not None and self.verify_seconds is not None  # else drafting may be in it
+        return _ratio(self.verify_seconds, self.priced_seconds) if known else None
 
     @property
     def break_even(self) -> BreakEven | None:
         """What a round of this run had to yield, and did: its mean time over that of a round with nothing drafted, one
         row at this run's own scale and the loop's other time."""
         scale, rounds = self.verify_scale, self.target_forwards
-        if self.price is None or not scale or not rounds:
+        if self.price is None or not scale or not rounds or self.other_seconds is None:
             return None
         plain = scale * self.price.at(1) + self.other_seconds / rounds
         return BreakEven(self.decode_seconds / rounds / plain, self.mean_generated_length or 0.0)
@@ -193,7 +197,7 @@ def together(runs: Iterable[Metrics]) -> Metrics:
     runs = list(runs)
     depth = max((len(m.depth_tried) for m in runs), default=0)
     sums = {
-        f.name: sum(getattr(m, f.name) for m in runs)
+        f.name: reduce(_both, (getattr(m, f.name) for m in runs), 0)
         for f in fields(Metrics) if isinstance(f.default, (int, float)) and f.name != "priced_seconds"
     }
     columns = ("depth_tried", "depth_accepted")
@@ -204,6 +208,11 @@ def together(runs: Iterable[Metrics]) -> Metrics:
 
 def _ratio(a: float, b: float) -> float | None:
     return a / b if b else None
+
+
+def _both(a: float | None, b: float | None) -> float | None:
+    """The sum; None where one is not known."""
+    return None if a is None or b is None else a + b
 
 
 def _grow(counts: tuple[int, ...], size: int) -> list[int]:

@@ -80,7 +80,7 @@ class TokenState:
     piece: str
     kind: str
     source: str
-    prob: float
+    prob: float | None
     round: int
     emitted: Emitted
 
@@ -119,8 +119,8 @@ class RunState:
         return "".join(token.text for token in self.tokens)
 
     @property
-    def cache_length(self) -> int:
-        """KV rows in the cache."""
+    def cache_length(self) -> int | None:
+        """KV rows in the cache; None where it is not known."""
         if self.rounds:
             return self.rounds[-1].cache_length
         return self.prefilled.cache_length if self.prefilled else 0

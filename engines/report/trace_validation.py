@@ -118,12 +118,12 @@ def _broken(event: Round) -> str:
     return "has a passage that is not there" if lost else ""
 
 
-def _seconds(values: Iterable[float]) -> str:
-    return "" if all(0 <= value < _MOST_SECONDS for value in values) else "has a time that cannot be"
+def _seconds(values: Iterable[float | None]) -> str:
+    return "" if all(value is None or 0 <= value < _MOST_SECONDS for value in values) else "has a time that cannot be"
 
 
-def _counts(values: Iterable[int]) -> str:
-    return "" if all(0 <= value < _LARGEST for value in values) else "has a number that cannot be"
+def _counts(values: Iterable[int | None]) -> str:
+    return "" if all(value is None or 0 <= value < _LARGEST for value in values) else "has a number that cannot be"
 
 
 def _tree(draft: Draft, path: tuple[int, ...]) -> str:
@@ -146,7 +146,7 @@ def _emitted(emitted: Iterable[Emitted], nodes: int) -> str:
     for token in emitted:
         if not -1 <= token.node < nodes or any(not 0 <= trial.node < nodes for trial in token.trials):
             return "has a token from a node that is not there"
-        if not (math.isnan(token.prob) or 0 <= token.prob <= 1.001):
+        if not (token.prob is None or math.isnan(token.prob) or 0 <= token.prob <= 1.001):
             return "has a probability that cannot be"
     return ""
 

@@ -32,12 +32,14 @@ def counted(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 'es' if word.endswith(('ch', 's')) else 's'}"
 
 
-def p3(value: float) -> str:
+def p3(value: float | None) -> str:
     """A probability."""
-    return f"{value:.3f}"
+    return "an unknown probability" if value is None else f"{value:.3f}"
 
 
-def ms(seconds: float) -> str:
+def ms(seconds: float | None) -> str:
+    if seconds is None:
+        return "an unknown time"
     return f"{seconds * 1000:.2f} ms" if seconds < 0.01 else f"{seconds * 1000:.1f} ms"
 
 
@@ -67,8 +69,8 @@ def prompt_length(run: RunState) -> int:
     return len(run.started.prompt) if run.started is not None else 0
 
 
-def rows_before(run: RunState, number: int) -> int:
-    """KV rows in the cache before a round."""
+def rows_before(run: RunState, number: int) -> int | None:
+    """KV rows in the cache before a round; None where it is not known."""
     if number >= 2:
         return run.rounds[number - 2].cache_length
     return run.prefilled.cache_length if run.prefilled is not None else 0
@@ -80,5 +82,5 @@ def fed(event: Prefilled) -> int:
 
 
 def seconds_of(event: Round) -> float:
-    """What a round took."""
-    return event.draft_seconds + event.verify_seconds + event.other_seconds
+    """What a round took, as far as it is known."""
+    return (event.draft_seconds or 0.0) + (event.verify_seconds or 0.0) + (event.other_seconds or 0.0)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from engines.folders import model_label
 from engines.report.events import Started
 from engines.report.run_state import RunState
+from engines.report.wording import seconds_of
 from spec_tui.present.audit_words import sentence
 from spec_tui.present.narration import REASONS, asked, quoted
 from spec_tui.present.text import lossy, one_line
@@ -55,8 +56,9 @@ def outcome(run: RunState) -> Iterator[tuple[str, str]]:
         yield "accepted", f"{m.accepted} of {m.drafted} drafted ({m.acceptance_rate:.0%})"
     if m.tokens_per_second is not None:
         yield "speed", f"{m.tokens_per_second:.1f} tokens/s"
-    yield "seconds", (f"prefill {m.prefill_seconds:.3f}, draft {m.draft_seconds:.3f}, verify {m.verify_seconds:.3f}, "
-                      f"other {m.other_seconds:.3f}")
+    times = {name: getattr(m, name) for name in ("prefill_seconds", "draft_seconds", "verify_seconds", "other_seconds")}
+    known = [f"{name.removesuffix('_seconds')} {took:.3f}" for name, took in times.items() if took is not None]
+    yield "seconds", ", ".join(known)
     if run.started is not None and not run.started.lossless:
         yield "distribution", lossy(m.bias)
     yield "ended", ending(run)
@@ -78,7 +80,7 @@ def rounds(run: RunState) -> Iterator[tuple[str, ...]]:
     """The values of ``ROUND`` for each round."""
     for event in run.rounds:
         own = Counter(token.kind for token in event.emitted if token.node < 0)
-        seconds = event.draft_seconds + event.verify_seconds + event.other_seconds
+        seconds = seconds_of(event)
         added = ", ".join(f"{number} {kind}" for kind, number in own.items()) or "none"
         drafted, accepted = str(len(event.draft.tokens)), str(len(event.path))
         yield str(event.index), drafted, accepted, added, f"{seconds * 1000:.1f}", quoted(*event.emitted)

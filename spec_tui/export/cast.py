@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from engines.report.events import Emitted
 from engines.report.run_state import RunState
+from engines.report.wording import seconds_of
 from spec_tui.export import about
 from spec_tui.present.ansi import FateStyle
 from spec_tui.present.narration import question
@@ -41,7 +42,7 @@ def _written(run: RunState, speed: float) -> Iterator[tuple[float, str]]:
     prefill = run.prefilled.seconds if run.prefilled is not None else 0.0
     yield _BEFORE + prefill / speed, _INK.text(first)
     for event in run.rounds:
-        seconds = event.draft_seconds + event.verify_seconds + event.other_seconds
+        seconds = seconds_of(event)
         yield seconds / speed, _INK.text(event.emitted)
     numbers = dict(about.outcome(run))
     said = [numbers[name] for name in ("speed", "accepted", "ended") if name in numbers]

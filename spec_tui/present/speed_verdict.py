@@ -160,7 +160,8 @@ def _standard_error(run: RunState) -> float | None:
     price, rounds = run.metrics.price, run.rounds
     if len(rounds) < _FEWEST:
         return None
-    shares = [r.verify_seconds / (price.at(1 + len(r.draft.tokens)) if price else 1.0) for r in rounds]
+    shares = [r.verify_seconds / (price.at(1 + len(r.draft.tokens)) if price else 1.0)
+              for r in rounds if r.verify_seconds is not None]
     size = -(-len(shares) // _BLOCKS)
     blocks = [fmean(shares[at : at + size]) for at in range(0, len(shares), size)]
     return stdev(blocks) / len(blocks) ** 0.5 / fmean(blocks) if any(blocks) else None

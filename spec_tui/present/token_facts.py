@@ -8,6 +8,7 @@ from engines.core.tree import children
 from engines.laws import trying
 from engines.report.events import BudgetChoice, Layers, Origin, Round
 from engines.report.run_state import RunState, TokenState
+from engines.report.wording import p3
 from spec_tui.present.step.nodes import origins_of
 from spec_tui.present.text import LOSSY, one_line, visible
 from spec_tui.present.token_styles import SOURCES
@@ -51,7 +52,7 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
         yield "draft says", f"{q:.3f}" if q is not None else "no probability (copied, not predicted)"
     else:
         yield "proposed by", "the target itself"
-    yield "target says", f"{e.prob:.3f}"
+    yield "target says", p3(e.prob)
     if e.gap is not None:
         yield "won by", f"{e.gap:.3f} over the next best score" + (
             f", noise {e.noise:+.3f} included" if e.noise is not None else " (logits)")

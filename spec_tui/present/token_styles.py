@@ -53,8 +53,10 @@ def style_of(token: TokenState, view: str) -> str:
     return confidence(token.prob) if view == "confidence" else "text"
 
 
-def confidence(prob: float) -> str:
-    """Step of the heat scale for a probability."""
+def confidence(prob: float | None) -> str:
+    """Step of the heat scale for a probability; plain text where it is not known."""
+    if prob is None:
+        return "text"
     if prob >= 0.9:
         return "sure"
     if prob >= 0.6:

@@ -15,6 +15,7 @@ from engines.race.result import LaneFigures, LaneRun, RaceResult
 from engines.report.events import Auditing, Failed
 from engines.report.metrics import measure
 from engines.report.run_state import RunState
+from engines.report.wording import seconds_of
 from engines.wire import Event
 from spec_tui.present.playback import SPEEDS, PlaybackClock
 from spec_tui.present.race_text import NOT_COMPARABLE, failure_sentences, notes, pair_sentence, ranks
@@ -181,7 +182,7 @@ def timeline(run: RunState) -> list[Point]:
     points = [(run.prefilled.seconds, 1)] if run.prefilled is not None else []
     clock, tokens = points[0] if points else (0.0, 0)
     for event in run.rounds:
-        clock += event.draft_seconds + event.verify_seconds + event.other_seconds
+        clock += seconds_of(event)
         tokens += len(event.emitted)
         points.append((clock, tokens))
     return points

@@ -110,12 +110,13 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
 def _forward(draft: CostCurve | None, total: DraftCosts, run: RunState | None) -> float | None:
     if run is None or not total.forwards:
         return draft.at(1) if draft else None
-    return run.metrics.draft_seconds / total.forwards
+    took = run.metrics.draft_seconds
+    return None if took is None else took / total.forwards
 
 
 def _timed(forecast: SpeedupModel, total: DraftCosts, run: RunState | None) -> SpeedupModel:
     """The forecast with what a run measured."""
-    if run is None or not run.rounds:
+    if run is None or not run.rounds or None in (run.metrics.draft_seconds, run.metrics.other_seconds):
         return forecast
     m, rounds = run.metrics, len(run.rounds)
     if forecast.first:

@@ -64,7 +64,8 @@ def payoff(metrics: Metrics, rounds: Iterable[Round], longest: int = LONGEST) ->
     """
     scale, kept, judged = metrics.verify_scale, sum(metrics.depth_accepted), sum(metrics.depth_tried)
     forwards = sum(draft_forwards(event) for event in rounds)
-    if metrics.price is None or not scale or not judged or not forwards:
+    times = (metrics.draft_seconds, metrics.other_seconds)
+    if metrics.price is None or not scale or not judged or not forwards or None in times:
         return None
     each = metrics.draft_seconds / forwards
     other = metrics.other_seconds / metrics.target_forwards

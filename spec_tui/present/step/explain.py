@@ -67,7 +67,7 @@ def _prefill(run: RunState, phase: Phase, deep: bool) -> list[str]:
         words = [f"The prefill reads {tokens(fed(made))} in {ms(made.seconds)}: all rows of the prompt together, so it "
                  "is fast for its length. Its last row says what the answer begins with."]
         more = ("The time includes the first token and the drafter's own start; it is not part of the decoding time. A "
-                f"row of the cache holds keys and values of one token; {made.cache_length} are there now.")
+                f"row of the cache holds keys and values of one token; {_cached(made.cache_length)} are there now.")
     elif phase == "correct" and begun:
         words, more = [f"The token {first} is given: the run goes on from an answer that was begun. The target gives "
                        f"it {p3(made.first.prob)}."], ""
@@ -79,7 +79,7 @@ def _prefill(run: RunState, phase: Phase, deep: bool) -> list[str]:
     else:
         ended = run.finished is not None and len(run.tokens) == 1
         goes = "the answer ends with it" if ended else "it is the root of the first round"
-        words = [f"The KV cache holds {counted(made.cache_length, 'row')}, one for every token of the prompt. The "
+        words = [f"The KV cache holds {_cached(made.cache_length)}, one for every token of the prompt. The "
                  f"first token {first} is not read yet: {goes}."]
         more = ("Rows are never computed again while the text before them stays: a round feeds only what the cache "
                 "lacks.")
@@ -100,7 +100,7 @@ def _context(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     if deep:
         before = run.until(number - 1).metrics
         m = f"; so far {before.mean_generated_length:.2f} tokens per verify step (M)" if number > 1 else ""
-        words.append(f"The KV cache holds {counted(rows_before(run, number), 'row')}, those of all tokens but the root"
+        words.append(f"The KV cache holds {_cached(rows_before(run, number))}, those of all tokens but the root"
                      f"{m}. A round is a draft, one forward pass of the target, and the choice of what stays.")
     return words
 
@@ -204,8 +204,8 @@ def _keep(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     rows, kept = 1 + len(event.draft.tokens), 1 + len(event.path)
     before, own = rows_before(run, number), event.emitted[-1] if event.emitted else None
     words = [f"The forward pass wrote {counted(rows, 'row')} after the cache. Kept: {kept}, the root's and "
-             f"{counted(kept - 1, 'accepted node')}; forgotten: {rows - kept}. The cache grows from {before} to "
-             f"{event.cache_length} rows."]
+             f"{counted(kept - 1, 'accepted node')}; forgotten: {rows - kept}. The cache grows from {_cached(before)} "
+             f"to {_cached(event.cache_length)}."]
     if own is not None and own.node < 0:
         ended = run.finished is not None and number == len(run.rounds)
         goes = "the answer ends with it" if ended else "it is the root of the next round"
@@ -226,3 +226,8 @@ _ROUND: dict[Phase, Callable[[RunState, int, Round, bool], list[str]]] = {
     "context": _context, "draft": lambda run, number, event, deep: drafting(run, event, deep), "tree": _tree,
     "verify": _verify, "accept": _accept, "correct": _correct, "keep": _keep,
 }
+
+
+def _cached(count: int | None) -> str:
+    """A number of rows of the cache."""
+    return "some rows" if count is None else counted(count, "row")

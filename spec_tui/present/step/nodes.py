@@ -97,7 +97,7 @@ def _here(event: Round, index: int, here: Emitted | None) -> tuple[Choice | None
     """What the target has at a row, and the noise of it; ``here`` is what was emitted there."""
     row = _row(event, index)
     noise = here.noise if here is not None else row.noise if row is not None else None
-    if here is not None and not here.trials:
+    if here is not None and not here.trials and here.prob is not None:
         return Choice(here.token, here.piece, here.prob), noise
     if row is not None:
         return row.choice, noise

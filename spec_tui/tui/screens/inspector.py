@@ -83,7 +83,7 @@ def explain(run: RunState, index: int) -> Content:
     if token.emitted.top:
         lines += [Content(""), Content("the target's distribution here")]
         lines += [_choice(c, token) for c in token.emitted.top[:6]]
-        if all(c.token != token.emitted.token for c in token.emitted.top[:6]):
+        if token.prob is not None and all(c.token != token.emitted.token for c in token.emitted.top[:6]):
             lines.append(_choice(Choice(token.emitted.token, token.piece, token.emitted.prob), token))
     if token.emitted.trials:
         lines += [Content(""), *_trials(trying(law), token.emitted.trials, event)]

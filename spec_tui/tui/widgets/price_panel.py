@@ -115,7 +115,7 @@ class PricePanel(StripPanel, can_focus=True):
     def _cost(self, width: int, height: int, f: SpeedupModel | None = None) -> list[Row]:
         """t(n) as measured, the round shown, and below the axis what is best and what is published."""
         event = self._run.rounds[self._index] if self._run.rounds else None
-        self._top = max(self._top, cost_top(self._curve, event.verify_seconds if event else 0.0))
+        self._top = max(self._top, cost_top(self._curve, (event.verify_seconds or 0.0) if event else 0.0))
         words, style = of_curve(self._run.metrics.verify_scale)
         title: list[Span] = [("t(n), ms to verify n rows", "title"), ("   ", "text"), *this_round(event),
                              ("   ", "text"), (words, style)]
@@ -181,14 +181,15 @@ class PricePanel(StripPanel, can_focus=True):
 
     def _drafting(self, found: SpeedEstimate) -> str:
         rounds = len(self._run.rounds)
-        each = self._run.metrics.draft_seconds / rounds * 1000 if rounds else 0.0
+        took = self._run.metrics.draft_seconds
+        each = "not measured yet" if not rounds or took is None else f"{took / rounds * 1000:.2f} ms a round"
         if found.dear is None:
-            return "looked up, no model; " + (f"{each:.2f} ms a round" if rounds else "not measured yet")
+            return f"looked up, no model; {each}"
         dear = f"({share(found.dear)} of the target's)"
         if not self._seen.forwards:
             return f"a forward of the draft model takes {found.forward * 1000:.2f} ms {dear}"
         forwards = f"{self._seen.forwards / rounds:.1f} forwards of {found.forward * 1000:.2f} ms"
-        return f"{forwards} {dear}, {each:.2f} ms a round"
+        return f"{forwards} {dear}, {each}"
 
 
 def _needed(chance: float | None) -> str:
@@ -221,7 +222,7 @@ def of_curve(scale: float | None) -> Span:
 
 def this_round(event: Round | None) -> list[Span]:
     """The round shown, as it stands in the plot; columns that don't move."""
-    if event is None:
+    if event is None or event.verify_seconds is None:
         return []
     rows = 1 + len(event.draft.tokens)
     return [(HERE, "accent"), (f"{rows:>3} row{'s' if rows > 1 else ' '}", "text"),
@@ -241,7 +242,7 @@ def cost_plot(
     ``height`` rows."""
     room = width - LABEL
     at, marks = -1, {}
-    if event is not None:
+    if event is not None and event.verify_seconds is not None:
         took = event.verify_seconds * 1000
         at = height - 1 - min(int(took / top * height), height - 1)
         marks = {column_of(1 + len(event.draft.tokens), room): (HERE if took <= top else "▲", "accent")}

@@ -131,10 +131,10 @@ class SpeedPanel(StripPanel, can_focus=True):
         out: list[Row] = [[("time a round", "text"), (f" {number(per_round, 9, 2)} ms", "muted")]]
         length = max(6, width - 27)
         for name, seconds in (("draft", m.draft_seconds), ("verify", m.verify_seconds), ("other", m.other_seconds)):
-            share = seconds / total if total else 0.0
-            mean = seconds / rounds * 1000 if rounds else None
+            share = (seconds or 0.0) / total if total else 0.0
+            mean = seconds / rounds * 1000 if rounds and seconds is not None else None
             out.append([(f"  {name:<7}", "muted"), *gauge(share, length), (f" {number(mean, 7, 2)} ms", "text"),
-                        (f" {percent(share if total else None)}", "muted")])
+                        (f" {percent(share if total and seconds is not None else None)}", "muted")])
         return out
 
     def _sources(self, width: int, room: int) -> list[Row]:
@@ -170,7 +170,7 @@ class SpeedPanel(StripPanel, can_focus=True):
             [("a forward M", "muted"), (number(m.mean_generated_length, 6, 2), "strong"), ("  kept: nodes", "muted"),
              (percent(m.acceptance_rate), "strong"), ("  path", "muted"), (percent(m.path_acceptance), "strong")],
             [("tokens ", "muted"), (f"{m.new_tokens:>5}", "text"), ("   KV ", "muted"),
-             (f"{run.cache_length:>5}{limit}", "text"), ("   reused ", "muted"), (f"{reused:>4}", "text")],
+             (f"{_length(run):>5}{limit}", "text"), ("   reused ", "muted"), (f"{reused:>4}", "text")],
             [("prefill", "muted"), (f"{prefill} ms", "text"), ("   now ", "muted"),
              (f"{number(rate_now(run), 7, 1)} tokens/s", "text")],
         ]
@@ -219,7 +219,7 @@ def telemetry(
     drafted, kept = (len(last.draft.tokens), len(last.path)) if last else (0, 0)
     second: Row = [*_round_or_bias(run), (f"  drafted {drafted:>3}  kept {kept:>2} │ accepted ", "muted"),
                    (percent(m.acceptance_rate), "text"), ("  KV ", "muted"),
-                   (f"{run.cache_length}" + (f"/{limit}" if limit else ""), "text"),
+                   (_length(run) + (f"/{limit}" if limit else ""), "text"),
                    (f" {spark(rates(run, 16))} ", "bar")]
     return [clip(first, width), clip(second, width)]
 
@@ -230,3 +230,8 @@ def _round_or_bias(run: RunState) -> list[Span]:
     if run.started is None or run.started.lossless:
         return [(f" round {m.target_forwards:>4}", "text")]
     return [(" ", "text"), *spans(LOSSY, "text"), (f"{number(m.bias, 6, 3)}", "text")]
+
+
+def _length(run: RunState) -> str:
+    """KV rows in the cache, a dash where that is not known."""
+    return "—" if run.cache_length is None else str(run.cache_length)

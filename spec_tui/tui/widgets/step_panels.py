@@ -349,7 +349,7 @@ def _correct(run: RunState, place: StepPosition, event: Round, width: int, heigh
 def _distribution(own: Emitted, style: str, width: int) -> list[Row]:
     """The target's likeliest tokens, its own marked."""
     choices, label = list(own.top), label_width(width)
-    if all(choice.token != own.token for choice in choices):
+    if own.prob is not None and all(choice.token != own.token for choice in choices):
         choices.append(Choice(own.token, own.piece, own.prob))
     rows: list[Row] = [[("the target's distribution here", "muted")]]
     for choice in choices:
@@ -365,11 +365,12 @@ def _keep(run: RunState, place: StepPosition, event: Round, width: int, height: 
                   for node in nodes[: width - 12]]
     forgotten = len(nodes) - len(kept)
     rows: list[Row] = [
-        named("before", f"{rows_before(run, place.round)} KV rows"), [*named("new rows", ""), *signs],
-        named("after", f"{event.cache_length} KV rows: {len(kept)} kept, {forgotten} forgotten"),
+        named("before", f"{known(rows_before(run, place.round))} KV rows"), [*named("new rows", ""), *signs],
+        named("after", f"{known(event.cache_length)} KV rows: {len(kept)} kept, {forgotten} forgotten"),
     ]
     total, gained = seconds_of(event), len(event.emitted)
-    times = (("draft", event.draft_seconds), ("verify", event.verify_seconds), ("other", event.other_seconds))
+    named_times = (("draft", event.draft_seconds), ("verify", event.verify_seconds), ("other", event.other_seconds))
+    times = [(name, seconds) for name, seconds in named_times if seconds is not None]
     if height < len(rows) + len(times) + 2:
         rows.append(named("time", " · ".join(f"{name} {seconds * 1000:.2f}" for name, seconds in times) + " ms"))
     else:
@@ -388,7 +389,7 @@ def _prefill(run: RunState, phase: Phase, width: int) -> list[Row]:
     if phase == "correct":
         return _distribution(made.first, "target", width)
     if phase == "keep":
-        return [named("KV cache", f"{made.cache_length} rows, one a token of the prompt")]
+        return [named("KV cache", f"{known(made.cache_length)} rows, one a token of the prompt")]
     return [named("prompt", f"{made.prompt_tokens} tokens"), named("in cache", f"{made.reused} from before"),
             named("prefill", f"{made.seconds * 1000:.1f} ms"), *_layers(run, width)]
 
@@ -410,7 +411,7 @@ def _context(run: RunState, place: StepPosition, event: Round, width: int, heigh
     prompt = prompt_length(run)
     return [named("context", f"{event.position} tokens: {prompt} prompt, {event.position - prompt} answer"),
             [*named("root", _quoted(_root_piece(run, place)), "strong"), ("  the last token, not read yet", "muted")],
-            named("KV cache", f"{rows_before(run, place.round)} rows")]
+            named("KV cache", f"{known(rows_before(run, place.round))} rows")]
 
 
 def _window(nodes: list[TreeNode], event: Round, room: int, judged: bool) -> list[TreeNode]:
@@ -485,3 +486,8 @@ _ROUND: dict[Phase, Callable[[RunState, StepPosition, Round, int, int], list[Row
     "context": _context, "draft": _draft, "tree": _tree, "verify": _verify, "accept": _accept, "correct": _correct,
     "keep": _keep,
 }
+
+
+def known(count: int | None) -> str:
+    """A count, or a dash where it is not known."""
+    return "—" if count is None else str(count)

@@ -210,8 +210,10 @@ def _label(piece: str) -> str:
     return text if cells(text) <= PIECE else fit(text, PIECE)
 
 
-def _p(prob: float) -> str:
-    """A probability in three columns: .93, 1.0."""
+def _p(prob: float | None) -> str:
+    """A probability in three columns: .93, 1.0; a dash where it is not known."""
+    if prob is None:
+        return " — "
     return "1.0" if prob >= 0.995 else f"{prob:.2f}"[1:]
 
 
