@@ -121,12 +121,12 @@ def test_a_preview_shows_what_goes_and_what_comes_back():
     look = LayersView("admg", USED, planned)
     assert look.changes
     out = flat(look)
-    assert rowed(out, "attn").split()[2:7] == ["□□", "b·", "□□", "□□", "I·"]
-    assert rowed(out, "MLP").split()[2:7] == ["□□", "I·", "■■", "□□", "I·"]
+    assert rowed(out, "attn").split()[2:7] == [AGAIN * 2, "b·", AGAIN * 2, AGAIN * 2, "I·"]
+    assert rowed(out, "MLP").split()[2:7] == [AGAIN * 2, "I·", "■■", AGAIN * 2, "I·"]
     assert "next: α 0.97  m 4  n 4" in out[0]
     assert any("next leaves out 6→2 attention and 3→2 MLP of 12" in row for row in out)
     changed = {text for row in layers_panel.rows(look, 51, 14) for text, style in row if style == "changed"}
-    assert changed == {"□□", "I·"}
+    assert changed == {AGAIN * 2, "I·"}
 
 
 def test_the_threshold_is_a_line_and_cosines_near_1_are_told_apart():

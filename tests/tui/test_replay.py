@@ -149,7 +149,7 @@ async def test_an_audit_and_a_second_run_are_played_too():
         await s.settle()
         assert [turn.request.engine for turn in s.app.session.turns] == ["autoregressive", "draft"]
         assert "✓ identical" in s.shown and s.shown.count(PROMPT[:20]) == 2
-        assert "×" in s.chat.query_one("#speed").text_rows()[1], "the first run is the second's baseline"
+        assert "x faster" in s.chat.query_one("#speed").text_rows()[1], "the first run is the second's baseline"
 
 
 async def test_a_run_that_failed_and_one_that_was_stopped():

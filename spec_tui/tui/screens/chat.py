@@ -192,7 +192,8 @@ class ChatScreen(HasActions, Screen):
             self.prompt.put(text)
         if happened & {"dead", "failed", "broke", "finished"}:
             self._message = self.session.unsaved
-            if "finished" in happened and (said := self.session.cautions(self.session.last.run)):
+            last = self.session.last if "finished" in happened else None  # None too where nothing was said
+            if last is not None and (said := self.session.cautions(last.run)):
                 self._message = said[0]
         if "audited" in happened:
             self._close(self.session.audited)
