@@ -2,17 +2,79 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import tempfile
+import select
+import stat
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePath, PureWindowsPath
-from typing import Any
+from typing import IO, Any
 
 from engines.errors import UsageProblem
 
 _HERE = Path(__file__).resolve().parent
+
+
+def typed_path(name: str) -> Path:
+    """The path that somebody typed; ``~`` stands for a home folder. Raises UsageProblem where it can be none."""
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+        return path
+    except RuntimeError:
+        user = PurePath(name).parts[0]
+        raise UsageProblem(f"{user} stands for no home folder here", "write the path in full") from None
+    except OSError as error:
+        shown = name if len(name) <= 60 else f"{name[:30]}…{name[-29:]}"
+        raise UsageProblem(f"{shown} cannot be read: {error.strerror}", "check the path") from None
+
+
+def open_input(path: Path) -> IO[bytes]:
+    """Open a file that somebody named, or a pipe.
+
+    Raises:
+        OSError: it is not there or cannot be opened.
+        UsageProblem: reading it would never end: a device, or a pipe that nobody writes to.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not os.isatty(handle)):
+            raise UsageProblem(f"{path} is a device, not a file", "name a file")
+        if stat.S_ISFIFO(mode) and _abandoned(handle):
+            raise UsageProblem(f"{path} is a pipe that nobody writes to", "start what writes to it first")
+        if hasattr(os, "set_blocking"):
+            os.set_blocking(handle, True)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def open_output(path: Path, mode: str) -> IO[bytes]:
+    """Open a file, a device, or a pipe that somebody reads. Raises OSError, also where nobody does."""
+    def begin(name: str, flags: int) -> int:
+        handle = os.open(name, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+        if hasattr(os, "set_blocking"):
+            os.set_blocking(handle, True)
+        return handle
+
+    return open(path, mode, opener=begin)
+
+
+def _abandoned(pipe: int) -> bool:
+    """Whether a pipe is empty, and there is nobody to fill it."""
+    if select.select([pipe], [], [], 0)[0]:
+        return False
+    try:
+        return not os.read(pipe, 1)
+    except BlockingIOError:  # somebody may still write
+        return False
 
 
 def data() -> Path:
@@ -39,17 +101,34 @@ def _chosen(variable: str) -> Path | None:
 
 
 def write_json(file: Path, value: Any) -> None:
-    """Write a file whole or not at all, its folder too; a process that is killed leaves ``.NAME.*``. Raises OSError."""
-    name = None
+    """Write a file whole or not at all, its folder too. Raises OSError."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, json.dumps(value).encode())
+
+
+def write_whole(file: Path, data: bytes, replace: bool = True) -> None:
+    """Write a file whole or not at all; one that exists is replaced if ``replace`` allows it. A process
+    that is killed leaves ``.NAME.*``.
+
+    Raises:
+        OSError: it cannot be written, the disk is full, or (FileExistsError) it exists.
+    """
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(value, stream)
-        os.replace(name, file)
+        file = file.resolve()  # where a link leads
+    except RuntimeError:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(file)) from None
+    if file.exists() and not replace:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
+    if file.exists() and not file.is_file():  # a device or a pipe
+        with open_output(file, "wb") as device:
+            device.write(data)
+        return
+    beside = file.with_name(f".{file.name[:200]}.{os.getpid()}-{time.monotonic_ns()}")
+    try:
+        beside.write_bytes(data)
+        os.replace(beside, file)
     except BaseException:  # ctrl+c too
-        if name is not None:
-            Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise
 
 

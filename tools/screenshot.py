@@ -13,11 +13,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from engines.request import Request
+from spec_tui.export.svg import portable
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.process import ProcessClient
 from spec_tui.tui.app import SpecTui
-from spec_tui.tui.screens.export import offline
 
 _PATIENCE = 120.0  # seconds for loading and for the answer
 
@@ -36,7 +36,7 @@ async def picture(path: Path, prompt: str, engine: str, options: dict, size: tup
         await until(pilot, lambda: session.baselines and not session.busy)
         await pilot.press(*["left_square_bracket"] * 7)  # a round in the middle: its tree says more than the last one's
         await pilot.pause(1.0)
-        path.write_text(offline(app.export_screenshot(title="spec-tui")), encoding="utf-8")
+        path.write_text(portable(app.export_screenshot(title="spec-tui")), encoding="utf-8")
 
 
 async def until(pilot, done) -> None:

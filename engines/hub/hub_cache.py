@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from engines.folders import typed_path
+
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -16,7 +18,7 @@ def folder() -> Path:
     """The folder that huggingface_hub caches in, by its own settings (HF_HOME, HF_HUB_CACHE)."""
     from huggingface_hub import constants
 
-    return Path(constants.HF_HUB_CACHE).expanduser()
+    return typed_path(constants.HF_HUB_CACHE)
 
 
 def repository(name: str) -> Path:

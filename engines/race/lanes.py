@@ -14,6 +14,7 @@ from engines.request import Request
 
 STORES = "datastore"  # written like an option of the engine, though it is the request's
 _EXAMPLE = "for example autoregressive,pld,rest:c=16:n_max=8"
+_MOST_REPEATS = 1000
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
@@ -79,8 +80,8 @@ class Race:
         """Raises UsageProblem for what cannot be run, options and prompts included."""
         if not self.lanes:
             raise UsageProblem("there is no lane to run", f"name engines: {_EXAMPLE}")
-        if self.repeats < 1:
-            raise UsageProblem(f"repeats {self.repeats} is out of range", "repeats is at least 1")
+        if not 1 <= self.repeats <= _MOST_REPEATS:
+            raise UsageProblem(f"repeats {self.repeats} is out of range", f"repeats takes 1 to {_MOST_REPEATS}")
         for lane in self.lanes:
             lane.check()
         if not self.prompts:

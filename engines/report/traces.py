@@ -18,7 +18,7 @@ from typing import IO
 
 from engines.cost.budget import BudgetChoice
 from engines.errors import RunFailed, UsageProblem
-from engines.folders import model_label
+from engines.folders import model_label, open_input, open_output
 from engines.report.encoding import from_json, to_json, union_classes
 from engines.report.events import SCHEMA, Audited, Failed, Finished, Prefilled, Round, RunEvent, Started
 from engines.report.trace_validation import OptionCheck, TraceValidator, no_check
@@ -79,7 +79,7 @@ class TraceWriter:
     def _append(self, line: bytes) -> None:
         try:
             if self._file is None:
-                self._file = open(self._path, self._mode)  # noqa: SIM115 (closed by close)
+                self._file = open_output(self._path, self._mode)
             self._file.write(line)
             self._file.flush()
         except FileExistsError:
@@ -207,7 +207,7 @@ def parse_trace(path: Path, wrong_options: OptionCheck = no_check) -> Trace:
         UsageProblem: there is no such file, it cannot be opened, or nothing in it is an event.
     """
     try:
-        with open(path, "rb") as file:
+        with open_input(path) as file:
             trace = _read(iter(lambda: file.readline(_LONGEST_LINE), b""), wrong_options)
     except OSError as error:
         raise UsageProblem(f"the trace {path} cannot be read: {error.strerror}", "check the path") from None

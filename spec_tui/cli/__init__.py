@@ -9,8 +9,11 @@ from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
+from engines.errors import UsageProblem
 from spec_tui.cli.failures import exit_code
 from spec_tui.tui.own_terminal import LEAVING
+
+_DIGITS = 4  # of the largest size of a terminal
 
 
 def main() -> NoReturn:
@@ -22,6 +25,10 @@ def main() -> NoReturn:
         number = getattr(signal, name, None)
         if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, _leave)
+    for name in ("COLUMNS", "LINES"):  # a terminal's size, which libraries make room for
+        value = os.environ.get(name, "0")
+        if not (value.isdecimal() and len(value) <= _DIGITS):
+            del os.environ[name]
     code = call(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
@@ -42,6 +49,10 @@ def call(arguments: list[str]) -> int:
 
 
 def _done(arguments: list[str]) -> int:
+    try:
+        os.getcwd()
+    except FileNotFoundError:  # libraries end the process where they look for it
+        raise UsageProblem("the current folder no longer exists", "go to another one: cd ~") from None
     if not arguments:  # without the parser, so that the first screen is painted soon
         from spec_tui.cli.application import open_application
         from spec_tui.session.client import LoadRequest

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 RESULTS, RUNS, TABLES = "results.json", "runs.csv", "tables.md"
 PLOTS = ("speed-ups.svg", "tasks.svg", "generate.svg")
 
-_SUITE = "Lines of JSON with prompt or turns, and category; Spec-Bench's questions are. Default: our own."
-_ENGINES = "Engines, with options: pld,rest:c=16:n_max=8. Default: all. The baseline takes part in any case."
+_SUITE = "File of questions, as JSON lines with prompt or turns, and category, as in Spec-Bench. Default: our own."
+_ENGINES = "Engines, with their options: pld,rest:c=16:n_max=8. Default: all. The baseline is always included."
 _REPEATS = f"How often each engine answers everything. Default: {REPEATS}, enough for 95 % intervals; 1 with --suite."
-_LIMIT = "At most so many questions of each task."
-_PEERS = "Leave transformers.generate out."
-_OUT = "Write results.json, runs.csv, tables.md and plots into this folder."
+_LIMIT = "Maximum number of questions of each task."
+_PEERS = "Leave out transformers.generate."
+_OUT = "Folder to write results.json, runs.csv, tables.md and plots to."
 _PAUSE = 15.0  # seconds between lines of progress in a pipe
 
 

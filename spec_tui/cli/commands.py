@@ -26,7 +26,7 @@ from spec_tui.cli.search_layers import search_layers
 from spec_tui.cli.sweep import sweep
 
 app = typer.Typer(
-    help="See speculative decoding at work: which tokens were drafted, and what became of them.\n\n"
+    help="Watch speculative decoding at work: which tokens were drafted, and what became of them.\n\n"
     "Without a command, the terminal application opens.",
     epilog="Nothing is sent anywhere; there is no telemetry.",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -63,21 +63,21 @@ app.callback(invoke_without_command=True)(command(tui, call=lambda function, **v
 _CODES = "Exit codes: 0, 1 {failure}, 2 usage, 3 model unavailable, 130 interrupted."
 _RUN_CODES = _CODES.format(failure="failed run or a BUG found by --audit")
 _RACE_CODES = _CODES.format(failure="a lane failed or a BUG")
-_MODEL = "Look at models without loading them."
-_DATASTORE = "Build and look into what drafts are retrieved from."
+_MODEL = "Describe models without loading them."
+_DATASTORE = "Build and search datastores, for drafts by retrieval."
 
 for offered, help, codes in (
-    (run, "Ask once, without the application.", _RUN_CODES),
-    (replay, "Play a recorded run, without a model.", None),
+    (run, "Decode one prompt, without the application.", _RUN_CODES),
+    (replay, "Play a recorded run; no model is loaded.", None),
     (learn, "Speculative decoding in short lessons.", None),
-    (export, "Write a recorded run as Markdown, page, picture or recording.", None),
-    (compare, "Engines side by side: speed, acceptance, same text.", _RACE_CODES),
-    (bench, "Engines and transformers.generate over a suite of tasks.", _RACE_CODES),
-    (sweep, "One option of an engine against speed and acceptance.", None),
-    (engines, "List the engines and their options.", None),
-    (search_layers, "Which layers to skip when a model drafts for itself.", None),
-    (price, "What verification costs here, and when drafts pay.", None),
-    (doctor, "Say what works here and what is missing.", None),
+    (export, "Write a recorded run as Markdown, web page, picture or cast.", None),
+    (compare, "Compare engines: speed, acceptance, same text.", _RACE_CODES),
+    (bench, "Benchmark engines and transformers.generate on tasks.", _RACE_CODES),
+    (sweep, "Vary one option of an engine: speed and acceptance.", None),
+    (engines, "List the engines (decoding methods) and their options.", None),
+    (search_layers, "Find the layers to skip when a model drafts for itself.", None),
+    (price, "Measure what verification costs, and when drafting pays.", None),
+    (doctor, "Check what is installed, what works, what is missing.", None),
 ):
     app.command(offered.__name__.replace("_", "-"), short_help=help, epilog=codes)(command(offered))
 app.add_typer(model_commands.group, name="model", short_help=_MODEL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -21,20 +22,21 @@ from engines.wire import Event
 from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
 from spec_tui.cli.options import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.cli.output import Status
-from spec_tui.cli.prompts import read_prompts
+from spec_tui.cli.prompts import confirmed, read_prompts
 from spec_tui.cli.run import load_decoder
 from spec_tui.export.race_files import WRITERS, TraceFolder
 from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
 
+_MANY = 200  # runs that somebody at a terminal is asked about
 REPEATS = 6  # the fewest from which order statistics give an interval of 95 %
 
-_ENGINES = "Engines to compare, with options: autoregressive,pld,rest:c=16:n_max=8."
-_LANE = "One engine, its values may hold commas: rest:datastore=notes,python-stdlib. Repeatable."
+_ENGINES = "Engines to compare, with their options: autoregressive,pld,rest:c=16:n_max=8."
+_LANE = "One engine whose values have commas: rest:datastore=notes,python-stdlib. Repeatable."
 _REPEATS = f"How often each engine answers. Default: {REPEATS}, enough for a 95 % interval; 1 with --prompts."
-_PROMPTS = "Lines of JSON with prompt, or with turns as Spec-Bench's questions have them."
-_TRACES = "Write the trace of every run into this folder."
-_FORMAT = "table for people; md; json and csv have every run."
+_PROMPTS = "File with a prompt on each line, as JSON: {\"prompt\": ...}, or {\"turns\": [...]} as in Spec-Bench."
+_TRACES = "Folder to write a trace of every run to."
+_FORMAT = "table or md (Markdown): a summary; json or csv: every run."
 
 
 class RaceFormat(StrEnum):
@@ -131,6 +133,9 @@ def run_race(load: LoadRequest, asked: Race, traces: Path | None, show: Callable
         SpecError: the race cannot be run, or a lane failed in its warm-up.
     """
     folder = TraceFolder(traces, asked) if traces is not None else None
+    runs = len(asked.lanes) * asked.repeats * max(1, sum(map(len, asked.prompts)))
+    if runs > _MANY and sys.stdin.isatty() and not confirmed(f"these are {runs:,} runs: begin?", "ask for fewer"):
+        return FAILED
     racer = load_decoder(load)
     result = RaceResult(keep_runs=folder is not None)
     follow(racer, asked, result, RaceProgress(asked))

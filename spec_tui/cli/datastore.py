@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +14,7 @@ from engines.hub.download_progress import in_bytes
 from spec_tui.cli.failures import INTERRUPTED, narrate
 from spec_tui.cli.options import Format, ModelOptions, OutputFormat, TargetOptions, command, complete_datastore
 from spec_tui.cli.output import console, table
-from spec_tui.cli.prompts import argument_text
+from spec_tui.cli.prompts import argument_text, confirmed
 from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.progress import estimate_parts, skipped_files
 from spec_tui.present.text import one_line, visible
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 _STANDARD_LIBRARY = "python-stdlib"  # offered, though not there until it is used
 
-Name = Annotated[str, Argument(metavar="NAME", help="Of the datastore.", autocompletion=complete_datastore)]
+Name = Annotated[str, Argument(metavar="NAME", help="Name of the datastore.", autocompletion=complete_datastore)]
 
 group = Typer(rich_markup_mode=None)
 
@@ -47,9 +46,9 @@ def datastore(context: Context) -> None:
 @group.command(short_help="Build one from files, folders, the hub or the model's answers.")
 @command
 def build(
-    name: Annotated[str, Argument(metavar="NAME", help="What it will be called.")],
+    name: Annotated[str, Argument(metavar="NAME", help="Name of the new datastore.")],
     more: Annotated[list[str] | None, Argument(
-        metavar="[SOURCE]...", help="More sources, so that --from *.py works."
+        metavar="[SOURCE]...", help="More sources, for --from *.py."
     )] = None,
     from_: Annotated[list[str] | None, Option(
         "--from", metavar="SOURCE",
@@ -59,27 +58,33 @@ def build(
         metavar="sparse|dense|both", help="sparse: exact matches; dense: hidden states of the model; both."
     )] = "sparse",
     prompts: Annotated[str | None, Option(
-        metavar="FILE", help="For model-answers: prompts, one a line, or lines of JSON with a prompt."
+        metavar="FILE", help="For model-answers: a file with a prompt on each line, plain or as JSON."
     )] = None,
-    answers: Annotated[int, Option(metavar="N", help="Answers to each prompt; with a temperature.")] = 1,
-    temperature: Annotated[float, Option(metavar="T", help="Of the answers; 0 is greedy.")] = 0.0,
+    answers: Annotated[int, Option(
+        metavar="N", help="Answers to each prompt (more than one needs a temperature)."
+    )] = 1,
+    temperature: Annotated[float, Option(metavar="T", help="Sampling temperature of the answers; 0 is greedy.")] = 0.0,
     max_new_tokens: Annotated[int, Option(metavar="N", help="Longest answer, in tokens.")] = 256,
     system: Annotated[str, Option(metavar="TEXT", help="System prompt of the answers. Default: none.")] = "",
-    engine: Annotated[str, Option(metavar="ID", help="How answers are decoded; changes only the time.")] = "",
-    limit: Annotated[int | None, Option(metavar="TOKENS", help="Stop after so many tokens.")] = None,
-    dims: Annotated[int, Option(metavar="D", help="Dense: principal components of a key, 0 for no PCA.")] = 64,
-    z_norm: Annotated[bool, Option("--z-norm/--no-z-norm", help="Dense: dimensions to mean 0, deviation 1.")] = True,
-    unit_norm: Annotated[bool, Option("--unit-norm/--no-unit-norm", help="Dense: keys of length 1.")] = True,
-    index: Annotated[str, Option(metavar="INDEX", help="Dense: scann, faiss, exact, or auto.")] = "auto",
+    engine: Annotated[str, Option(
+        metavar="ID", help="Engine that decodes the answers; it changes only the time."
+    )] = "",
+    limit: Annotated[int | None, Option(metavar="TOKENS", help="Maximum number of tokens.")] = None,
+    dims: Annotated[int, Option(metavar="D", help="Dense: dimensions of a key after PCA; 0 means no PCA.")] = 64,
+    z_norm: Annotated[bool, Option(
+        "--z-norm/--no-z-norm", help="Dense: scale each dimension to mean 0, deviation 1."
+    )] = True,
+    unit_norm: Annotated[bool, Option("--unit-norm/--no-unit-norm", help="Dense: scale keys to length 1.")] = True,
+    index: Annotated[str, Option(metavar="INDEX", help="Dense: index; scann, faiss, exact or auto.")] = "auto",
     sample: Annotated[int, Option(
-        metavar="N", help="Dense: hidden states that mean, deviation and PCA are fitted on."
+        metavar="N", help="Dense: number of hidden states that PCA and scaling are fitted on."
     )] = 1_000_000,
     window: Annotated[int | None, Option(
-        metavar="N", help="Dense: tokens of a document read together. Default: 2048."
+        metavar="N", help="Dense: tokens of a document that are read at once. Default: 2048."
     )] = None,
-    fresh: Annotated[bool, Option("--fresh", help="Start over, whatever an interrupted build left.")] = False,
+    fresh: Annotated[bool, Option("--fresh", help="Start over; what an interrupted build left is dropped.")] = False,
     replace: Annotated[bool, Option(
-        "--replace", help="Let one of this name give way when the new one is complete."
+        "--replace", help="Replace a datastore of this name when the new one is complete."
     )] = False,
     format: OutputFormat = Format.text,
     *,
@@ -135,10 +140,12 @@ def info(name: Name, format: OutputFormat = Format.text) -> int:
 @group.command(short_help="Compare checksums; measure how good an index is.")
 @command
 def verify(
-    names: Annotated[list[str] | None, Argument(metavar="[NAME]...", help="Which; none checks all.")] = None,
-    recall: Annotated[bool, Option("--recall", help="Of held-out keys: recall@10 against exact search.")] = False,
-    mrr: Annotated[bool, Option("--mrr", help="Of stored keys: mean reciprocal rank of themselves.")] = False,
-    sample: Annotated[int, Option(metavar="N", help="Keys that --mrr asks for.", min=1)] = 1000,
+    names: Annotated[list[str] | None, Argument(metavar="[NAME]...", help="Datastores to check. Default: all.")] = None,
+    recall: Annotated[bool, Option(
+        "--recall", help="Measure recall@10 of held-out keys against exact search."
+    )] = False,
+    mrr: Annotated[bool, Option("--mrr", help="Measure the mean reciprocal rank of stored keys.")] = False,
+    sample: Annotated[int, Option(metavar="N", help="Number of keys for --mrr.", min=1)] = 1000,
     format: OutputFormat = Format.text,
 ) -> int:
     """Read every byte and compare it with its checksum; exit code 3 where something is damaged.
@@ -162,19 +169,21 @@ def verify(
 @group.command(short_help="What would be drafted after a text, and from where.")
 @command
 def probe(
-    text: Annotated[str, Argument(metavar="TEXT", help="What the draft would follow: the end of a context.")],
+    text: Annotated[str, Argument(metavar="TEXT", help="The end of a context; the draft follows it.")],
     prompt: Annotated[str | None, Option(
-        metavar="TEXT", help="Take TEXT as the beginning of the answer to this."
+        metavar="TEXT", help="Prompt to which TEXT begins the answer."
     )] = None,
     datastore: Annotated[list[str] | None, Option(
-        metavar="NAME", help="Look up in this one; repeatable. Default: all that fit the model."
+        metavar="NAME", help="Datastore to search. Repeatable. Default: all that fit the model."
     )] = None,
     kind: Annotated[str, Option(
-        metavar="sparse|dense|both", help="Look only there; dense needs the model. Default: both."
+        metavar="sparse|dense|both", help="Part to search; dense loads the model. Default: both."
     )] = "both",
-    nodes: Annotated[int, Option(metavar="N", help="Sparse: heaviest nodes of the trie.", min=1, max=512)] = 24,
-    drafts: Annotated[int, Option(metavar="N", help="Dense: neighbours.", min=1, max=512)] = 10,
-    length: Annotated[int, Option(metavar="N", help="Tokens of a continuation.", min=1, max=64)] = 10,
+    nodes: Annotated[int, Option(
+        metavar="N", help="Sparse: number of nodes, the most frequent first.", min=1, max=512
+    )] = 24,
+    drafts: Annotated[int, Option(metavar="N", help="Dense: number of neighbours.", min=1, max=512)] = 10,
+    length: Annotated[int, Option(metavar="N", help="Length of a continuation, in tokens.", min=1, max=64)] = 10,
     format: OutputFormat = Format.text,
     *,
     models: TargetOptions,
@@ -207,7 +216,8 @@ def remove(
     found = [e for e in catalog.listing() if e.name == name and not e.shipped]
     if not found:
         catalog.remove(name)  # which says why not
-    if not yes and not _confirmed(name, sum(e.size for e in found)):
+    size = in_bytes(sum(e.size for e in found))
+    if not yes and not confirmed(f"remove datastore {name} ({size})?", "give --yes"):
         narrate("nothing was removed")
         return 1
     catalog.remove(name)
@@ -291,14 +301,6 @@ def summary(store: Store) -> dict[str, Any]:
         "tokenizer": facts.tokenizer, "model": model.name if model else None,
         "revision": model.revision if model else None,
     }
-
-
-def _confirmed(name: str, size: int) -> bool:
-    """Ask on the terminal. Raises UsageProblem where nobody can answer."""
-    if not sys.stdin.isatty():
-        raise UsageProblem(f"removing {name} needs a yes, and nobody can be asked", "give --yes")
-    print(f"remove datastore {name} ({in_bytes(size)})? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _list(format: Format) -> int:

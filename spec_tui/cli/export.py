@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
+from engines.folders import typed_path, write_whole
 from engines.report.traces import Trace
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import complete_trace
-from spec_tui.cli.replay import runs_in
+from spec_tui.cli.replay import check_speed, runs_in
 from spec_tui.export.formats import FORMATS as DOCUMENTS
 from spec_tui.export.formats import ExportFormat, ExportOptions
 from spec_tui.session.sample_traces import trace_path
@@ -28,10 +28,10 @@ def _picture(trace: Trace, name: str, options: ExportOptions) -> str:
 
 FORMATS = DOCUMENTS | {"svg": ExportFormat("picture of the application's screen at the end", _picture)}
 
-_TRACE = "A trace that spec-tui run --trace wrote, or the name of one that ships."
-_TO = "; ".join(f"{name}: {form.words}" for name, form in FORMATS.items()) + ". Default: as --output ends."
-_OUTPUT = "Where to write. Default: the trace's name in this folder; - is stdout."
-_SIZE = "Of the screen (svg, 120x40) or the terminal (cast, 80x24)."
+_TRACE = "A trace (spec-tui run --trace writes one), or the name of one that ships."
+_TO = "; ".join(f"{name}: {form.words}" for name, form in FORMATS.items()) + ". Default: the ending of --output."
+_OUTPUT = "File to write; - is standard output. Default: named after the trace, in the current folder."
+_SIZE = "Size of the screen (svg; default 120x40) or of the terminal (cast; default 80x24)."
 _LARGEST = 1000
 
 
@@ -41,17 +41,16 @@ def export(
     output: Annotated[str | None, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT)] = None,
     force: Annotated[bool, Option("--force", help="Overwrite the file if it exists.")] = False,
     size: Annotated[str | None, Option(metavar="COLSxROWS", help=_SIZE)] = None,
-    theme: Annotated[str | None, Option(metavar="NAME", help="Colours of the picture.")] = None,
-    speed: Annotated[float, Option(metavar="X", help="How fast a recording plays: 1 as it was.")] = 1.0,
+    theme: Annotated[str | None, Option(metavar="NAME", help="Colour theme of the picture.")] = None,
+    speed: Annotated[float, Option(metavar="X", help="Speed of a cast; 1 is the speed of the run.")] = 1.0,
 ) -> int:
-    """Write a recorded run as a document, and say where. No model is loaded; nothing is overwritten unasked."""
+    """Write a recorded run as a document. No model is loaded; a file is overwritten only with --force."""
     name = to or (Path(output).suffix[1:].lower() if output else "")
     if name not in FORMATS:
-        raise UsageProblem("say which form to export to", "--to " + "|".join(FORMATS))
-    if not 0 < speed < math.inf:
-        raise UsageProblem(f"the speed {speed:g} is out of range", "for example --speed 0.1")
+        raise UsageProblem("say which format to export to", "--to " + "|".join(FORMATS))
+    check_speed(speed)
     path = trace_path(trace)
-    target = None if output == "-" else Path(output or f"{path.stem}.{name}")
+    target = None if output == "-" else typed_path(output or f"{path.stem}.{name}")
     if target is not None and target.exists() and not force:
         raise UsageProblem(f"{target} exists", "name another file with --output, or say --force")
     options = ExportOptions(_size(size), theme, speed)
@@ -76,8 +75,7 @@ def _write(path: Path | None, text: str, force: bool) -> None:
         sys.stdout.write(text)
         return
     try:
-        with path.open("w" if force else "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        write_whole(path, text.encode("utf-8", "backslashreplace"), replace=force)
     except OSError as error:
         raise RunFailed(f"{path} cannot be written: {error.strerror}", "name another file with --output") from None
     narrate(f"wrote {path}")

@@ -17,6 +17,7 @@ from spec_tui.present.text import sanitise
 
 T = TypeVar("T")
 FAILED, INTERRUPTED = 1, 130
+_LONGEST = 600
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 
@@ -76,6 +77,8 @@ def forget_stdout() -> None:
 
 
 def _tell(message: str, hint: str) -> None:
+    if len(message) > _LONGEST:  # a name of thousands of characters
+        message = f"{message[:_LONGEST // 2]} … {message[-_LONGEST // 2:]}"
     narrate(f"spec-tui: {message}" + (f"\n  {hint}" if hint else ""))
 
 

@@ -25,9 +25,9 @@ def complete_lesson(incomplete: str) -> list[str]:
     return [name for name in names() if name.startswith(incomplete)]
 
 
-_LESSON = "Which lesson. Without: lists them, on a terminal to choose from."
-_FORMAT = "screen: the application; text: line by line, for screen readers."
-_LIVE = "Run the lesson's examples on this machine first, in place of the recorded runs: the numbers are then yours."
+_LESSON = "The lesson. Without a name, the lessons are listed; on a terminal, choose one there."
+_FORMAT = "screen: in the application; text: line by line, for screen readers."
+_LIVE = "Run the examples on this machine first; the lesson then shows these runs, not the recorded ones."
 
 
 def learn(
@@ -37,9 +37,9 @@ def learn(
     theme: Theme = None,
     presenter: Presenter = False,
 ) -> int:
-    """Speculative decoding in short lessons, for those who have read nothing.
+    """Speculative decoding in short lessons, for readers new to the subject.
 
-    Each is a few pages beside a real run, and a question that the run answers. No model is loaded, except
+    A lesson is a few pages beside a real run, and a question that the run answers. No model is loaded, except
     with --live.
     """
     if lesson is None and (format == "text" or not (sys.stdin.isatty() and sys.stdout.isatty())):

@@ -49,9 +49,9 @@ class Format(StrEnum):
 
 OutputFormat = Annotated[Format, Option("--format", help="text for people, json for programs.")]
 EngineSettings = Annotated[
-    list[str] | None, Option("--set", metavar="KEY=VALUE", help="An option of the engine; repeatable.")
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="Set an option of the engine. Repeatable.")
 ]
-Theme = Annotated[str | None, Option(metavar="NAME", help="Colours of the application.")]
+Theme = Annotated[str | None, Option(metavar="NAME", help="Colour theme.")]
 Presenter = Annotated[bool, Option("--presenter", help="Large, for a projector.")]
 
 
@@ -79,29 +79,30 @@ class ModelOptions:
     """The target and the draft model, and how they compute."""
 
     model: Annotated[str | None, Option(
-        metavar="DIR|HUB_ID", autocompletion=complete_model, help="Target model. Default: the one that ships."
+        metavar="DIR|HUB_ID", autocompletion=complete_model,
+        help="Target model: a folder, a GGUF file, a hub id or a known name. Default: the one that ships.",
     )] = None
     draft_model: Annotated[str | None, Option(
         metavar="DIR|HUB_ID", autocompletion=complete_model,
-        help="Draft model. Default: the one that ships, if its tokens fit.",
+        help="Draft model. Default: the one that ships, if it has the target's vocabulary.",
     )] = None
     revision: Annotated[str | None, Option(
-        metavar="REV", help="Branch, tag or commit of the target's hub id. Default: main."
+        metavar="REV", help="Branch, tag or commit of the target on the hub. Default: main."
     )] = None
-    draft_revision: Annotated[str | None, Option(metavar="REV", help="The same for the draft model.")] = None
-    dtype: Annotated[str, Option(metavar="D", help="float32, bfloat16, float16, or auto: float32 on CPU.")] = "auto"
+    draft_revision: Annotated[str | None, Option(metavar="REV", help="The same of the draft model.")] = None
+    dtype: Annotated[str, Option(metavar="D", help="float32, bfloat16, float16, or auto: float32 on a CPU.")] = "auto"
     device: Annotated[str, Option(metavar="D", help="cpu, cuda, mps, or auto.")] = "auto"
     strict: Annotated[bool, Option(
-        "--strict", help="Logits the same to the last bit with and without drafts; costs some speed."
+        "--strict", help="Compute each token in the same way with and without drafts, to the last bit; slower."
     )] = False
     threads: Annotated[int | None, Option(
-        metavar="N", min=1, help="CPU threads of the models. Default: what a measurement at load finds best."
+        metavar="N", min=1, help="CPU threads of the models. Default: the fastest number, measured at loading."
     )] = None
     allow_pickle: Annotated[bool, Option(
-        "--allow-pickle", help="Read .bin weights where there are no safetensors."
+        "--allow-pickle", help="Read .bin weights (pickles) where there are no safetensors."
     )] = False
     trust_remote_code: Annotated[bool, Option(
-        "--trust-remote-code", help="Run Python code that comes with a model. Read it first."
+        "--trust-remote-code", help="Run the Python code that comes with a model. Read it first."
     )] = False
 
     @property
@@ -118,8 +119,10 @@ TargetOptions = Annotated[ModelOptions, Without("draft_model", "draft_revision")
 class PromptOptions:
     """What is asked."""
 
-    prompt: Annotated[str | None, Argument(metavar="PROMPT", help="What to ask. - reads stdin.")] = None
-    prompt_file: Annotated[str | None, Option(metavar="FILE|-", help="Read the prompt from a file.")] = None
+    prompt: Annotated[str | None, Argument(metavar="PROMPT", help="The prompt; - reads it from standard input.")] = None
+    prompt_file: Annotated[str | None, Option(
+        metavar="FILE|-", help="Read the prompt from a file; - is standard input."
+    )] = None
 
     def read(self) -> str:
         """The prompt, from where it is. Raises UsageProblem."""
@@ -132,7 +135,7 @@ class DatastoreOptions:
 
     datastore: Annotated[list[str] | None, Option(
         "--datastore", metavar="NAME", autocompletion=complete_datastore,
-        help="Datastore that rest, dresd and the like search; repeatable. Default: those that ship and fit.",
+        help="Datastore that engines with retrieval search. Repeatable. Default: those that ship and fit.",
     )] = None
 
     @property
@@ -141,33 +144,41 @@ class DatastoreOptions:
         return tuple(dict.fromkeys(self.datastore or ()))
 
 
-_LAW = "Who decides what is accepted. To see what bias looks like, LOSSY: " + ", ".join(
+_LAW = "Verification law: how drafted tokens are accepted. Those that change the text, LOSSY: " + ", ".join(
     name for name, law in LAWS.items() if not law.lossless) + "."
 _DEFAULT = Request(conversation=())
-_AUDIT = "Check every token against the plain model afterwards; exit code 1 on a BUG."
+_AUDIT = "Then check every token against the target model alone; exit code 1 if one is wrong."
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions(DatastoreOptions):
     """How answers are generated, whatever the engine."""
 
-    max_new_tokens: Annotated[int, Option(metavar="N", help="Longest answer, in tokens.")] = _DEFAULT.max_new_tokens
-    temperature: Annotated[float, Option(metavar="T", help="0 is greedy.")] = _DEFAULT.temperature
-    top_p: Annotated[float, Option(metavar="P", help="Sample from the likeliest tokens of this mass.")] = _DEFAULT.top_p
-    top_k: Annotated[int, Option(metavar="K", help="Sample from the K likeliest tokens; 0: from all.")] = _DEFAULT.top_k
+    max_new_tokens: Annotated[int, Option(
+        metavar="N", help="Maximum length of the answer, in tokens."
+    )] = _DEFAULT.max_new_tokens
+    temperature: Annotated[float, Option(metavar="T", help="Sampling temperature; 0 is greedy.")] = _DEFAULT.temperature
+    top_p: Annotated[float, Option(
+        metavar="P", help="Sample from the most probable tokens that hold this share."
+    )] = _DEFAULT.top_p
+    top_k: Annotated[int, Option(
+        metavar="K", help="Sample from the K most probable tokens; 0: from all."
+    )] = _DEFAULT.top_k
     min_p: Annotated[float, Option(
-        metavar="P", help="Sample from tokens of at least this share of the likeliest one's probability.")
+        metavar="P", help="Sample from tokens that have at least this share of the top probability.")
     ] = _DEFAULT.min_p
     repetition_penalty: Annotated[float, Option(
-        metavar="R", help="Above 1: tokens that are there already become less likely, as in transformers.")
+        metavar="R", help="Above 1, tokens that occurred become less probable, as in transformers.")
     ] = _DEFAULT.repetition_penalty
     no_repeat_ngram_size: Annotated[int, Option(
-        metavar="N", help="No run of N tokens comes twice, 2 or more, as in transformers; 0: off.")
+        metavar="N", help="No sequence of N tokens (2 or more) occurs twice, as in transformers; 0: off.")
     ] = _DEFAULT.no_repeat_ngram_size
-    seed: Annotated[int, Option(metavar="S", help="Same seed, same text.")] = _DEFAULT.seed
+    seed: Annotated[int, Option(
+        metavar="S", help="Seed of the random numbers; the same seed repeats a text."
+    )] = _DEFAULT.seed
     law: Annotated[str, Option(metavar="|".join(LAWS), help=_LAW)] = _DEFAULT.law
     system: Annotated[str | None, Option(metavar="TEXT", help="System prompt. Default: none.")] = None
-    raw: Annotated[bool, Option("--raw", help="Feed the prompt without the chat template.")] = False
+    raw: Annotated[bool, Option("--raw", help="Feed the prompt as it is, without the chat template.")] = False
     audit: Annotated[bool, Option("--audit", help=_AUDIT)] = False
 
     def request(self, prompt: str | None = None, engine: str = "", options: dict[str, Any] | None = None) -> Request:

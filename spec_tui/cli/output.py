@@ -14,6 +14,7 @@ from engines.report import encoding
 from engines.report.events import Loading, Prefilled, Prefilling, Round, Started
 from engines.report.metrics import run_object
 from engines.report.run_state import RunState
+from engines.report.wording import counted
 from engines.wire import Event
 from spec_tui.cli.failures import narrate
 from spec_tui.export import about
@@ -43,19 +44,20 @@ def summary(run: RunState) -> str:
     """The numbers of a run in a few lines, for people."""
     m, said = run.metrics, dict(about.outcome(run))
     name = run.started.engine if run.started else "run"
-    length = f" ({m.mean_generated_length:.2f} tokens per verify step)" if m.mean_generated_length is not None else ""
+    length = "" if m.mean_generated_length is None else f", {m.mean_generated_length:.2f} tokens per verify step (M)"
     rate = f" ({m.acceptance_rate:.0%})" if m.acceptance_rate is not None else ""
     speed = f", {said['speed']}" if "speed" in said else ""
     lines = [
         f"{name}: {m.new_tokens} tokens{speed}, {said['ended']}",
-        f"forwards {m.target_forwards}{length}, drafted {m.drafted}, accepted {m.accepted}{rate}",
+        f"{counted(m.target_forwards, 'forward pass')} of the target{length}",
+        f"drafted {m.drafted}, accepted {m.accepted}{rate}",
     ]
     if (even := m.break_even) is not None and m.drafted:
         lines.append(f"break-even by t(n): {even.needs:.2f} tokens per verify step; for the speed-up: spec-tui compare")
     lines.append(f"seconds: {said['seconds']}")
     if m.matches:
         lengths = ", ".join(f"{length}: {rounds}" for length, rounds in sorted(m.matches.items()))
-        lines.append(f"rounds by matched length: {lengths}")
+        lines.append(f"rounds by length of the match: {lengths}")
     notes = (f"note: {caution}" for caution in cautions(run))
     return "\n".join([*lines, *filter(None, [said.get("distribution")]), *notes])
 

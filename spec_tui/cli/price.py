@@ -15,7 +15,7 @@ from spec_tui.cli.run import load_decoder
 from spec_tui.present.text import one_line
 
 _LENGTHS = (1, 3, 7, 15, 31, 63)  # drafted tokens: with the root as many rows as t(n) was measured at
-_FRESH = "Measure again, whatever was kept. Runs under the rejection law may then write otherwise."
+_FRESH = "Measure again, though a measurement is stored. Texts under the rejection law may then change."
 
 
 def price(

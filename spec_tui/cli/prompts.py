@@ -1,4 +1,4 @@
-"""Where prompts come from: an argument, a file, a pipe; or a file of many prompts."""
+"""What is asked for: prompts from an argument, a file, a pipe, or a file of many; and a yes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import IO
 
 from engines.bench.suite import records
 from engines.errors import UsageProblem
+from engines.folders import open_input
 from spec_tui.cli.failures import narrate
 
 LARGEST = 8 << 20
@@ -45,10 +46,18 @@ def read_prompts(path: Path) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(record["turns"]) for _, record in records(read_text(path, "--prompts"), str(path)))
 
 
+def confirmed(question: str, otherwise: str) -> bool:
+    """Ask on the terminal. Raises UsageProblem where nobody can answer; ``otherwise`` is what to do then."""
+    if not sys.stdin.isatty():
+        raise UsageProblem(f"{question}: nobody can be asked", otherwise)
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def read_text(path: Path, flag: str) -> str:
     """The text of a file that a flag names. Raises UsageProblem."""
     try:
-        with open(path, "rb") as file:
+        with open_input(path) as file:
             return _text(_read(file, str(path)), str(path))
     except FileNotFoundError:
         raise UsageProblem(f"there is no file {path}", f"check the path after {flag}") from None

@@ -22,11 +22,12 @@ from spec_tui.present.text import one_line
 from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.sample_traces import names, trace_path
 
-_SPEED = "How fast it plays: 1 as it was, 0.1 ten times as slow, inf all at once."
-_TRACE = "A trace that spec-tui run --trace wrote, or the name of one that ships; with --screen race up to six, or a \
-folder of compare --trace-dir. Without: lists those that ship."
-_SCREEN = "Which screen of the application plays it; race puts recorded runs side by side."
-_FORMAT = "screen: the application; text: told round by round; json: as run --format json."
+_SLOWEST, _FASTEST = 0.001, 1000
+_SPEED = "Speed: 1 is the speed of the run, 0.1 ten times slower, inf shows all at once."
+_TRACE = "A trace (spec-tui run --trace writes one), or the name of one that ships. With --screen race: up to six, or \
+a folder of compare --trace-dir. Without a name, those that ship are listed."
+_SCREEN = "Screen of the application that opens; race shows several runs side by side."
+_FORMAT = "screen: in the application; text: in sentences, round by round; json: as run --format json."
 
 
 def replay(
@@ -41,10 +42,10 @@ def replay(
 ) -> int:
     """Play a recorded run, or with --screen race several side by side. No model is loaded.
 
-    What is damaged in the file is left out and named. With --format text and --speed, the lines come at that pace.
+    Damaged lines of the file are left out and reported. With --format text and --speed, the sentences appear at that
+    speed.
     """
-    if speed is not None and not speed > 0:
-        raise UsageProblem(f"the speed {speed:g} is out of range", "for example --speed 0.1, or --speed inf")
+    check_speed(1 if speed is None else speed, math.inf)
     if not traces:
         return _list()
     if screen == "race":
@@ -59,6 +60,13 @@ def replay(
         return open_recorded(lambda: recorded.replay(client, screen, theme, presenter), "replay FILE --format text")
     _narrate(trace, speed or math.inf) if format == "text" else _summarise(trace)
     return 0
+
+
+def check_speed(speed: float, *others: float) -> None:
+    """Raises UsageProblem where a run would not move or a number is none; ``others`` are allowed too."""
+    if not (_SLOWEST <= speed <= _FASTEST or speed in others):
+        more = "".join(f", or {other:g}" for other in others)
+        raise UsageProblem(f"the speed {speed:g} is out of range", f"--speed takes {_SLOWEST:g} to {_FASTEST:g}{more}")
 
 
 def runs_in(path: Path, tell: bool) -> Trace:
@@ -103,7 +111,7 @@ def _list() -> int:
         run = fold_all(read_trace(trace_path(name)).events)
         length = run.metrics.mean_generated_length or 1.0
         asked = one_line(question(run.started), 60)
-        made = f"{len(run.tokens):>3} tokens, {length:.2f} a forward"
+        made = f"{len(run.tokens):>3} tokens, {length:.2f} per verify step"
         print(f"{name:<{width}}  {run.started.engine:<14}  {made}  {asked}")
     narrate("\nspec-tui replay NAME plays one.")
     return 0

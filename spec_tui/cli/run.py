@@ -32,10 +32,10 @@ from spec_tui.session.client import LoadRequest
 from spec_tui.session.environment import prepare_this_process
 from spec_tui.session.service import Decoder
 
-_ENGINE = "How to decode; see spec-tui engines. Default: draft where a draft model fits, else pld."
-_NARRATE = "Tell the run round by round, a line each, for screen readers."
-_TRACE = "Write the run's events as lines of JSON. Overwrites nothing but a trace."
-_DETAIL = "With --trace: record what the target has at every row, which the Step screen shows."
+_ENGINE = "Decoding method; spec-tui engines lists them. Default: draft if a draft model fits, else pld."
+_NARRATE = "Describe the run in sentences, a line for each round, for screen readers."
+_TRACE = "Record the run in this file, as lines of JSON. Only an older trace is overwritten."
+_DETAIL = "With --trace: record what the target predicts at every position, for the Step screen."
 
 
 def run(
@@ -50,13 +50,13 @@ def run(
     models: ModelOptions,
     generation: GenerationOptions,
 ) -> int:
-    """Ask once; the answer streams to stdout, everything else goes to stderr.
+    """Decode one prompt. The answer goes to standard output, messages and numbers to standard error.
 
-    On a terminal each token shows its fate, and what could steer the terminal is made visible. A pipe gets
-    the model's exact text.
+    On a terminal each token is marked as accepted, corrected or bonus, and control characters are made visible. In a
+    pipe the text is exactly the model's.
     """
     if detail and trace is None:
-        raise UsageProblem("--detail says more in a trace, and none is written", "add --trace FILE")
+        raise UsageProblem("--detail adds to a trace, and no trace is written", "add --trace FILE")
     options = engine_settings(set_)
     if engine:
         methods.find(engine).parse(options)  # wrong ones are told before anything is loaded

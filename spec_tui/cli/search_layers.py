@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from engines.methods.draft_verify.layer_search.search_store import Search, SearchTrial, StoredSearch
 
 _PROMPTS = "Prompts to measure on, one a line, or lines of JSON with a prompt. Default: eight of the showcase."
-_TRIALS = "Sets to try in all, those of earlier runs included."
-_TOKENS = "Tokens of each answer."
+_TRIALS = "Number of sets to try, those of earlier runs included."
+_TOKENS = "Length of each answer, in tokens."
 _SHOWCASES_EACH = 2  # of every kind; eight prompts in all, as in the paper
 
 # A search does not say which threads or which forwards it was measured with, so it takes the usual ones.
@@ -34,10 +34,10 @@ def search_layers(
     prompts: Annotated[Path | None, Option(metavar="FILE", help=_PROMPTS)] = None,
     trials: Annotated[int, Option(metavar="N", help=_TRIALS)] = 100,
     tokens: Annotated[int, Option(metavar="N", help=_TOKENS)] = 32,
-    seed: Annotated[int, Option(metavar="S", help="Same seed and same measurements, same sets.")] = 0,
-    fresh: Annotated[bool, Option("--fresh", help="Begin anew, whatever was searched before.")] = False,
-    show: Annotated[bool, Option("--show", help="List the searches, and search nothing.")] = False,
-    remove: Annotated[str | None, Option(metavar="ID", help="Delete a search; --show has the ids.")] = None,
+    seed: Annotated[int, Option(metavar="S", help="Seed of the search.")] = 0,
+    fresh: Annotated[bool, Option("--fresh", help="Start over; what was searched before is dropped.")] = False,
+    show: Annotated[bool, Option("--show", help="List earlier searches and end.")] = False,
+    remove: Annotated[str | None, Option(metavar="ID", help="Delete an earlier search; --show lists the ids.")] = None,
     format: OutputFormat = Format.text,
     *,
     models: SearchedModel,

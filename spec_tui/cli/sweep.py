@@ -17,13 +17,13 @@ from spec_tui.cli.failures import narrate
 from spec_tui.cli.options import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.present.text import one_line
 
-_VARY = "The option and its values: c=8,16,32,64. datastore varies what is searched."
+_VARY = "The option and its values: c=8,16,32,64. The name datastore varies what is searched."
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def sweep(
     prompt: PromptOptions,
-    engine: Annotated[str, Option(metavar="ID", help="The engine; see spec-tui engines.")] = "",
+    engine: Annotated[str, Option(metavar="ID", help="The engine; spec-tui engines lists them.")] = "",
     vary: Annotated[str, Option(metavar="OPTION=V,V,...", help=_VARY)] = "",
     set_: EngineSettings = None,
     repeats: Repeats = None,

@@ -33,7 +33,7 @@ def origin(started: Started) -> Iterator[tuple[str, str]]:
         yield "repetitions", f"penalty {started.repetition_penalty:g}, n-gram size {started.no_repeat_ngram_size}"
     yield from started.conversation[:-1]
     if started.conversation and started.conversation[-1][0] == "raw":
-        yield "prompt", "fed as it is, without the chat template"
+        yield "prompt", "without the chat template"
     yield "tokens at most", str(started.max_new_tokens)
     if started.datastores:
         yield "datastores", ", ".join(started.datastores)
@@ -49,9 +49,9 @@ def outcome(run: RunState) -> Iterator[tuple[str, str]]:
     """Name and value of what came out."""
     m = run.metrics
     yield "tokens", str(m.new_tokens)
-    yield "forwards of the target", str(m.target_forwards)
+    yield "forward passes of the target", str(m.target_forwards)
     if m.mean_generated_length is not None:
-        yield "tokens a forward", f"{m.mean_generated_length:.2f}"
+        yield "tokens per verify step (M)", f"{m.mean_generated_length:.2f}"
     if m.acceptance_rate is not None:
         yield "accepted", f"{m.accepted} of {m.drafted} drafted ({m.acceptance_rate:.0%})"
     if m.tokens_per_second is not None:
@@ -73,7 +73,7 @@ def ending(run: RunState) -> str:
     return REASONS[run.finished.reason] if run.finished is not None else "its end is missing"
 
 
-ROUND = ("round", "drafted", "accepted", "the target added", "ms", "wrote")
+ROUND = ("round", "drafted", "accepted", "added by the target", "ms", "text")
 
 
 def rounds(run: RunState) -> Iterator[tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import count
@@ -205,9 +206,13 @@ def export(result: RaceResult, asked: Race, parent: Path | None = None) -> Path:
         SpecError: the disk is full in the middle of a trace.
     """
     folder = _folder(parent)
-    for name in _FORMATS:
-        (folder / f"race.{name}").write_text(WRITERS[name](result, asked) + "\n", encoding="utf-8")
-    TraceFolder(folder / "traces", asked).write(result)
+    try:
+        for name in _FORMATS:
+            (folder / f"race.{name}").write_text(WRITERS[name](result, asked) + "\n", encoding="utf-8")
+        TraceFolder(folder / "traces", asked).write(result)
+    except BaseException:  # half a race is no race
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return folder
 
 

@@ -24,7 +24,15 @@ def prepare_this_process() -> None:
     os.environ.update({**_UNLESS_SET, **os.environ, **_ALWAYS})
 
 
+def working_folder() -> str:
+    """The current folder, or the root where that was deleted: libraries end a process that has none."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return os.path.abspath(os.sep)
+
+
 def child_environment() -> dict[str, str]:
     """The same for a process of its own, which finds modules where this one does. Started with ``-P``, nowhere else."""
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    path = os.pathsep.join(entry or working_folder() for entry in sys.path)
     return {**_UNLESS_SET, **os.environ, **_ALWAYS, "PYTHONPATH": path}

@@ -21,7 +21,7 @@ from engines.report.events import Failed
 from engines.wire import Event, from_json
 from spec_tui.session.client import AGAIN, LoadRequest, QueuedClient
 from spec_tui.session.commands import Close, Command, command_line
-from spec_tui.session.environment import child_environment
+from spec_tui.session.environment import child_environment, working_folder
 from spec_tui.session.log import log_path, open_log
 
 _LEAVE = -1  # cores, to the screen that draws meanwhile
@@ -82,6 +82,7 @@ class _Child:
                 stdout=subprocess.PIPE,
                 stderr=log or subprocess.DEVNULL,
                 env=child_environment(),
+                cwd=working_folder(),
                 start_new_session=os.name == "posix",  # the terminal's ctrl+c and ctrl+z are the parent's
             )
         finally:

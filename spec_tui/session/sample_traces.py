@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engines.errors import UsageProblem
-from engines.folders import sample_traces
+from engines.folders import sample_traces, typed_path
 
 
 def names() -> tuple[str, ...]:
@@ -16,7 +16,7 @@ def names() -> tuple[str, ...]:
 
 def trace_path(name: str) -> Path:
     """The file of this path, or the shipped trace of this name. Raises UsageProblem where there is neither."""
-    path, shipped = Path(name).expanduser(), names()
+    path, shipped = typed_path(name), names()
     if path.exists() or name not in shipped:
         if not path.exists() and path.name == name and not path.suffix:
             raise UsageProblem(f"there is no trace {name!r}", "those that ship are: " + ", ".join(shipped))

@@ -6,8 +6,8 @@ import asyncio
 
 from engines.errors import RunFailed
 from engines.report.traces import Trace
+from spec_tui.export.svg import portable
 from spec_tui.session.replay_client import ReplayClient
-from spec_tui.tui.screens.export import offline
 
 _FRAMES = 200
 
@@ -30,4 +30,4 @@ async def _picture(trace: Trace, name: str, size: tuple[int, int], theme: str | 
             raise RunFailed("the picture did not get finished", "try again on an idle machine")
         app.screen.draw_all()
         await pilot.pause()
-        return offline(app.export_screenshot(title=f"spec-tui replay {name}"))
+        return portable(app.export_screenshot(title=f"spec-tui replay {name}"))

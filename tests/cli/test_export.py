@@ -201,6 +201,26 @@ def test_a_picture_is_of_the_screen_at_the_end(cli, tmp_path):
     assert not re.search(r"https?://(?!www\.w3\.org)", target.read_text())
 
 
+def test_every_word_and_symbol_of_a_picture_stands_in_its_cells(cli, tmp_path):
+    """So that it does not matter how wide a font draws the others, nor whether lengths and blanks are respected."""
+    target = tmp_path / "t.svg"
+    assert cli("export", "tree", "-o", str(target), "--size", "80x24").code == 0
+    svg = target.read_text()
+    pattern = r'<text class="[^"]*" x="([\d.]+)" y="([\d.]+)" textLength="([\d.]+)" [^>]*>([^<]*)</text>'
+    grid: dict[str, list[str]] = {}
+    for x, y, length, text in re.findall(pattern, svg):
+        text = html.unescape(text)
+        assert text[0] not in " \xa0" and (text.isascii() or len(text.rstrip("\xa0 ")) == 1 or "\xa0" in text), text
+        assert float(length) == pytest.approx(12.2 * len(text), abs=0.1)
+        cell = float(x) / 12.2
+        assert cell == pytest.approx(round(cell), abs=0.01)
+        row = grid.setdefault(y, [" "] * 80)
+        row[round(cell) : round(cell) + len(text)] = text.replace("\xa0", " ")
+    lines = ["".join(row) for row in grid.values()]
+    assert svg.count("<text ") - 1 == len(re.findall(pattern, svg)) and {len(line) for line in lines} == {80}
+    assert any("replay of tree" in line for line in lines) and any("│" in line for line in lines)
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_written_to_a_file_of_its_name_and_never_over_another(cli, tmp_path, monkeypatch, form):
     monkeypatch.chdir(tmp_path)
@@ -227,6 +247,8 @@ def test_to_stdout_and_from_a_damaged_file(cli, tmp_path):
     (["pld", "--to", "svg", "--size", "big"], "not COLSxROWS"),
     (["pld", "--to", "svg", "--size", "1x1"], "out of range"),
     (["pld", "--to", "svg", "--theme", "mud"], "no theme"), (["pld", "--to", "cast", "--speed", "0"], "out of range"),
+    (["pld", "--to", "cast", "--speed", "1e-300"], "out of range"),
+    (["pld", "--to", "cast", "--speed", "inf"], "out of range"),
 ])  # fmt: skip
 def test_wrong_arguments(cli, arguments, words):
     done = cli("export", *arguments)

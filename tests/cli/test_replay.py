@@ -99,7 +99,8 @@ def test_without_a_name_those_that_ship_are_listed(cli):
 @pytest.mark.parametrize("arguments, words", [
     (["no-such"], "there is no trace 'no-such'"), (["gone.jsonl"], "cannot be read: No such file"),
     (["pld", "--speed", "0"], "out of range"), (["pld", "--speed", "-1"], "out of range"),
-    (["pld", "--speed", "nan"], "out of range"), (["pld"], "the application needs a terminal"),
+    (["pld", "--speed", "nan"], "out of range"),
+    (["pld", "--speed", "1e-300"], "0.001 to 1000, or inf"), (["pld"], "the application needs a terminal"),
     (["pld", "--format", "xml"], "xml"), (["pld", "tree"], "add --screen race"),
     (["pld", "tree", "--screen", "step"], "add --screen race"), (["pld", "tree", "--format", "text"], "one"),
     (["pld", "tree", "--screen", "race", "--format", "text"], "leave one out"),

@@ -40,7 +40,7 @@ def test_text_is_exact_in_a_pipe_and_numbers_go_to_stderr(cli):
     done = cli("run", "hello", "--max-new-tokens", "3")
     assert (done.code, done.out) == (0, "first t1! t2!")
     assert "pld: 5 tokens, 500.0 tokens/s, cut at the limit\n" in done.err
-    assert "forwards 2 (2.00 tokens each), drafted 4, accepted 2 (50%)\n" in done.err
+    assert "2 forward passes of the target, 2.00 tokens per verify step (M)\ndrafted 4, accepted 2 (50%)\n" in done.err
     assert "seconds: prefill 0.010, draft 0.002, verify 0.004, other 0.002\n" in done.err
     assert "\x1b" not in done.out + done.err
     assert cli("run", "hostile", "--max-new-tokens", "2").out == "first" + HOSTILE + "!"

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import engines
+from engines.datastores.building.model_answers import read_prompts
+from engines.errors import UsageProblem, first_line
 from engines.folders import sample_model
 from engines.wire import read_trace
 from spec_tui.cli import call
+from spec_tui.session.sample_traces import trace_path
 from tests.e2e.terminal import Terminal
 
 FAKE = [
@@ -94,6 +99,103 @@ def test_streams_that_are_closed_or_full(command, code, words):
     line = "set -o pipefail; " + command.format(shlex.join(REAL))
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, "") and done.stdout.startswith(words)
+
+
+def test_a_folder_that_was_deleted_is_told(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    line = f"cd {shlex.quote(str(gone))}; rmdir {shlex.quote(str(gone))}; {sys.executable} -P -m spec_tui run hello"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr == (
+        "spec-tui: the current folder no longer exists\n  go to another one: cd ~\n")
+
+
+@pytest.mark.parametrize("before", [None, "an earlier one"])
+def test_a_full_disk_leaves_no_part_of_an_export(tmp_path, before):
+    """Files may not grow beyond 4 kB here; the page is larger."""
+    target = tmp_path / "pld.html"
+    if before is not None:
+        target.write_text(before)
+    done = subprocess.run(
+        [*REAL, "export", "pld", "--output", str(target), *["--force"] * (before is not None)], capture_output=True,
+        text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
+    )
+    assert done.returncode == 1 and "cannot be written: File too large" in done.stderr
+    assert [path.read_text() for path in tmp_path.iterdir()] == ([] if before is None else [before])
+
+
+@pytest.mark.parametrize("command", [
+    ["replay", "{}"], ["export", "{}", "--to", "md"], ["run", "--prompt-file", "{}"], ["bench", "--suite", "{}"],
+    ["compare", "--engines", "pld,autoregressive", "--prompts", "{}"], ["search-layers", "--prompts", "{}"],
+    ["replay", "{}", "pld", "--screen", "race"],
+], ids=lambda command: command[0])  # fmt: skip
+def test_a_file_that_never_ends_is_refused(tmp_path, cli, command):
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+    for path, words in ((pipe, "is a pipe that nobody writes to"), ("/dev/zero", "is a device, not a file")):
+        done = cli(*(word.format(path) for word in command))
+        assert done.code == 2 and f"{path} {words}" in done.err
+        with pytest.raises(UsageProblem, match=words):
+            read_prompts(Path(path))
+
+
+def test_a_pipe_that_is_written_is_read(tmp_path):
+    trace = shlex.quote(str(trace_path("pld")))
+    line = f"{shlex.join(REAL)} replay <(sleep 0.3; cat {trace}) --format text"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "end: ended by the model" in done.stdout and not done.stderr
+
+
+@pytest.mark.parametrize("size", ["100000000", "0" * 5000 + "9" * 5000, "-3", "wide"])
+def test_a_terminal_of_an_absurd_size(size):
+    code, out, err = outcome("engines", COLUMNS=size, LINES=size)
+    assert (code, err) == (0, "") and len(out) < 100_000
+    assert outcome("--help", COLUMNS=size)[0] == 0
+
+
+@pytest.mark.parametrize("command", [["run", "hello", "--max-new-tokens", "3", "--trace", "{}"],
+                                     ["export", "pld", "--to", "md", "--force", "--output", "{}"]])
+def test_a_pipe_that_nobody_reads_and_a_link_to_itself_are_not_written(tmp_path, cli, command):
+    pipe, loop = tmp_path / "pipe", tmp_path / "loop"
+    os.mkfifo(pipe)
+    loop.symlink_to(loop)
+    for path, words in ((pipe, "No such device or address"), (loop, "Too many levels of symbolic links")):
+        done = cli(*(word.format(path) for word in command))
+        assert done.code in (1, 2) and f"{words}" in done.err and "unexpected" not in done.err
+
+
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["run", "hi", "--model", LONG], "File name too long"), (["replay", LONG], "File name too long"),
+    (["export", LONG, "--to", "md"], "File name too long"),
+    (["run", "--prompt-file", LONG], "File name too long"),
+    (["run", "hi", "--trace", LONG], "File name too long"),
+    (["export", "pld", "-o", LONG, "--to", "md"], "File name too long"),
+    (["run", "hi", "--engine", LONG], "there is no engine"),
+    (["replay", "~nouser/x"], "~nouser stands for no home folder here"),
+    (["model", "info", "~nouser/x"], "there is no model ~nouser/x"),
+    (["datastore", "build", "x", "--from", "~nouser/x"], "~nouser stands for no home folder here"),
+    (["run", "hi", "--model", "~nouser/x"], "there is no model ~nouser/x"),
+])  # fmt: skip
+def test_names_that_can_be_none_are_told_and_no_bug(capsys, arguments, words):
+    assert call(arguments) in (2, 3)
+    told = capsys.readouterr().err
+    assert words in told and "unexpected" not in told and len(told) < 900
+
+
+def test_a_cache_folder_that_is_none_is_not_the_models_fault(cli, monkeypatch):
+    for name in ("SPEC_TUI_CACHE_DIR", "SPEC_TUI_DATA_DIR"):
+        monkeypatch.setenv(name, "~nouser/x")
+    done = cli("datastore", "list")
+    assert done.code == 2 and "names no folder: ~nouser/x" in done.err
+
+
+def test_the_reason_of_another_library_is_not_cut_off():
+    assert first_line(ValueError("Validation error for 'x':\n    TypeError: expected int\nmore")) == (
+        "Validation error for 'x': TypeError: expected int")
+    assert first_line(ValueError("one\ntwo")) == "one" and first_line(ValueError()) == "ValueError"
 
 
 def outcome(*arguments: str, stdin: bytes = b"", **environment: str) -> tuple[int, bytes, str]:

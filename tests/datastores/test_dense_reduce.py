@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from engines.datastores.search.reduction import Recipe, Reduction, blocks, fit, moments, to_half
-from engines.errors import RunFailed, UsageProblem
+from engines.errors import DatastoreProblem, RunFailed, UsageProblem
 
 
 def states(rows=3000, width=24, seed=0):
@@ -114,6 +114,10 @@ def test_what_can_t_be_a_key_is_refused():
                         lambda b=broken: fit([b], Recipe(2))):  # fmt: skip
             with pytest.raises(RunFailed, match="not finite"), np.errstate(all="ignore"):
                 attempt()
+    damaged = Reduction.of(reduction.recipe, reduction.arrays() | {"mean": np.full(sample.shape[1], np.inf)})
+    for attempt in (lambda: damaged(sample[:3]), lambda: damaged.one(sample[0])):
+        with pytest.raises(DatastoreProblem, match="damaged"), np.errstate(all="ignore"):
+            attempt()
     with pytest.raises(RunFailed, match="7 dimensions"):
         reduction.one(np.zeros(7, np.float32))
     with pytest.raises(RunFailed, match="no hidden states"):

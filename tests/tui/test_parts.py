@@ -17,6 +17,7 @@ from engines.methods import find, specs
 from engines.report.events import DatastoreInfo, Draft, Emitted, Origin, Prefilled, Round, Trial, Unprepared
 from engines.report.run_state import RunState, TokenState, fold_all
 from engines.request import Request
+from spec_tui.export.svg import portable
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present import token_styles as marks
 from spec_tui.present.token_facts import fate, marked_text
@@ -24,7 +25,7 @@ from spec_tui.session.settings import ChatSettings, changed, unavailable
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import slash
 from spec_tui.tui.race_controller import usual_lanes
-from spec_tui.tui.screens.export import offline, save
+from spec_tui.tui.screens.export import save
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, number, percent, telemetry
 from spec_tui.tui.widgets.strip_panel import bar, clip, fit, size, title_row
@@ -233,7 +234,7 @@ def test_marked_text_strips_to_the_answer():
 
 def test_pictures_are_private_and_never_overwrite(tmp_path):
     svg = '<svg><!-- by --><style>@font-face { src: url("https://cdnjs.x/y") } a{font-family: Fira Code}</style></svg>'
-    assert "http" not in offline(svg) and "<!--" not in offline(svg)
+    assert "http" not in portable(svg) and "<!--" not in portable(svg)
     first, second = save(b"x", "svg", tmp_path), save(b"x", "svg", tmp_path)
     assert first != second and first.exists() and second.exists()
 

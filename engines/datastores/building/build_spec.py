@@ -20,6 +20,7 @@ from engines.datastores.search.reduction import Recipe
 from engines.datastores.storage import catalog
 from engines.datastores.storage.manifest import tokenizer_fingerprint
 from engines.errors import UsageProblem
+from engines.folders import typed_path
 from engines.progress import Loading, Progress, no_progress
 from engines.report import encoding
 from engines.request import Request
@@ -125,7 +126,7 @@ class BuildSpec:
 
 
 def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
+    return str(typed_path(path).absolute())
 
 
 def unfinished_build(name: str) -> BuildSpec | None:
@@ -160,7 +161,7 @@ def open_corpus(spec: BuildSpec, model: BuildModel | None = None, progress: Prog
             parts.append(text_files(paths, progress=progress))
             paths = []
         if not named:
-            paths.append(Path(source).expanduser())
+            paths.append(typed_path(source))
         elif source == STANDARD_LIBRARY:
             parts.append(standard_library(progress))
         elif source is not None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from engines.datastores.building.corpus import BuildModel, Document
 from engines.errors import UsageProblem
+from engines.folders import open_input
 from engines.request import Request
 
 _LARGEST = 64 << 20  # bytes of a file of prompts
@@ -93,7 +94,7 @@ def read_prompts(path: Path) -> list[str]:
             names the line).
     """
     try:
-        with open(path, "rb") as stream:
+        with open_input(path) as stream:
             content = stream.read(_LARGEST + 1)
         lines = content.decode("utf-8-sig").splitlines()
     except OSError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engines.datastores.search.ann import product
-from engines.errors import RunFailed, UsageProblem
+from engines.errors import DatastoreProblem, RunFailed, UsageProblem
 
 BLOCK = 4096  # rows that are processed together
 _EPSILON = 1e-10  # of the mean variance: the paper's epsilon, whatever the scale
@@ -77,13 +77,14 @@ class Reduction:
         return cls(recipe, *(arrays.get(name) for name in ("mean", "deviation", "components", "explained")))
 
     def __call__(self, hidden: np.ndarray) -> np.ndarray:
-        """Keys float32 [n, d] of hidden states [n, H]. Raises RunFailed: not finite, or of another width."""
+        """Keys float32 [n, d] of hidden states [n, H]. Raises RunFailed: not finite, or of another width;
+        DatastoreProblem: the PCA is damaged."""
         centred = self._centred(hidden)
         keys = centred @ self._folded.T if self._folded.ndim == 2 else centred * self._folded
         if self.recipe.unit_norm:
             keys /= np.maximum(np.sqrt(np.einsum("nd,nd->n", keys, keys)), _TINY)[:, None]
         if not np.isfinite(keys).all():
-            raise not_finite()
+            raise not_finite(hidden)
         return keys
 
     def one(self, hidden: np.ndarray) -> np.ndarray:
@@ -92,7 +93,7 @@ class Reduction:
         key = product(self._folded, centred) if self._folded.ndim == 2 else centred * self._folded
         size = math.sqrt(key @ key)
         if not math.isfinite(size):
-            raise not_finite()
+            raise not_finite(hidden)
         return key / np.float32(max(size, _TINY)) if self.recipe.unit_norm else key
 
     def _centred(self, hidden: np.ndarray) -> np.ndarray:
@@ -170,6 +171,9 @@ def to_half(values: np.ndarray) -> np.ndarray:
     return np.clip(values, -_HALF, _HALF).astype(np.float16)
 
 
-def not_finite() -> RunFailed:
-    """The error for hidden states that are infinite or not a number."""
+def not_finite(hidden: np.ndarray | None = None) -> RunFailed | DatastoreProblem:
+    """The error for keys that are infinite or not a number: whose hidden states are finite, is not to blame."""
+    if hidden is not None and np.isfinite(hidden).all():
+        return DatastoreProblem("the datastore's PCA makes keys that are not finite: it is damaged",
+                                "spec-tui datastore verify finds what is; build it again")
     return RunFailed("the model's hidden states are not finite", "load the model in float32 or bfloat16")

@@ -505,11 +505,12 @@ class ChatScreen(HasActions, Screen):
             self.call_after_refresh(self._save, form)  # the dialog shall not be in the picture
 
     def _save(self, form: str) -> None:
+        from spec_tui.export.svg import portable
         from spec_tui.tui.screens import export
 
         try:
             if form == export.PICTURE:
-                picture = export.offline(self.app.export_screenshot(title="spec-tui"))
+                picture = portable(self.app.export_screenshot(title="spec-tui"))
                 what, data, ending = "screen", picture.encode(), form
             else:
                 what, (data, ending) = "answer", export.document(self.turn.run, form)

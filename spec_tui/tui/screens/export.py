@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from datetime import datetime
 from pathlib import Path
 
 from textual.content import Content
 
+from engines.folders import write_whole
 from engines.report.run_state import RunState
 from engines.report.traces import Trace, written
 from spec_tui.export.formats import FORMATS, ExportOptions
@@ -48,13 +48,6 @@ def document(run: RunState, name: str) -> tuple[bytes, str]:
     return FORMATS[name].make(Trace(events), "answer", ExportOptions()).encode("utf-8", "backslashreplace"), name
 
 
-def offline(svg: str) -> str:
-    """The picture without links to fonts or sites: it shows the same with no network, and tells nobody."""
-    svg = re.sub(r"@font-face\s*\{[^}]*\}", "", svg)
-    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
-    return svg.replace("Fira Code", "ui-monospace, Menlo, Consolas, DejaVu Sans Mono")
-
-
 def save(data: bytes, ending: str, folder: Path | None = None) -> Path:
     """Write a file where there is none yet: in the current folder, else the documents folder. Returns its path.
 
@@ -71,8 +64,7 @@ def save(data: bytes, ending: str, folder: Path | None = None) -> Path:
     for number in range(1000):
         path = folder / (f"{name}.{ending}" if not number else f"{name}-{number}.{ending}")
         try:
-            with path.open("xb") as file:
-                file.write(data)
+            write_whole(path, data, replace=False)
             return path
         except FileExistsError:
             continue
