@@ -16,17 +16,32 @@ if TYPE_CHECKING:
 
 
 def open_application(
-    load: LoadRequest, theme: str | None = None, datastores: tuple[str, ...] = (), presenter: bool = False
+    load: LoadRequest, theme: str | None = None, asked: Request | None = None, presenter: bool = False
 ) -> int:
-    """Run the application with an engine. Raises UsageProblem where there is no terminal or no such datastore."""
+    """Run the application with an engine; ``asked`` says with which method, options and datastores it begins.
+
+    Raises:
+        UsageProblem: there is no terminal, or no such method, option or datastore.
+    """
     _need_terminal("run PROMPT")
     from spec_tui.session.settings import check_datastores
     from spec_tui.tui.app import run_app
 
-    check_datastores(datastores)
-    asked = Request((), datastores=datastores)
+    if asked is not None:
+        check_datastores(asked.datastores)
+        _check_engine(asked)
     with restored():
         return run_app(load, theme=theme, initial_request_options=asked, presenter=presenter)
+
+
+def _check_engine(asked: Request) -> None:
+    """Raises UsageProblem where there is no such method, or no such option of it."""
+    from engines import methods
+
+    if asked.engine:
+        methods.find(asked.engine).parse(dict(asked.options))
+    elif asked.options:
+        raise UsageProblem("--set needs to know of which engine", "add --engine ID, for example --engine pld")
 
 
 def open_recorded(make: Callable[[], SpecTui], otherwise: str) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from engines.errors import UsageProblem
+from engines.request import Request
 from spec_tui.cli import datastore as datastore_commands
 from spec_tui.cli import model as model_commands
 from spec_tui.cli.application import open_application
@@ -18,7 +19,15 @@ from spec_tui.cli.doctor import doctor
 from spec_tui.cli.engines import engines
 from spec_tui.cli.export import export
 from spec_tui.cli.learn import learn
-from spec_tui.cli.options import DatastoreOptions, ModelOptions, Presenter, Theme, command
+from spec_tui.cli.options import (
+    DatastoreOptions,
+    EngineSettings,
+    ModelOptions,
+    Presenter,
+    Theme,
+    command,
+    engine_settings,
+)
 from spec_tui.cli.price import price
 from spec_tui.cli.replay import replay
 from spec_tui.cli.run import run
@@ -34,6 +43,8 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: half the time to the first line, and the same in a pipe
 )
 
+_ENGINE = "The engine to begin with; see spec-tui engines."
+
 
 def tui(
     context: typer.Context,
@@ -41,12 +52,15 @@ def tui(
     datastores: DatastoreOptions,
     theme: Theme = None,
     presenter: Presenter = False,
+    engine: Annotated[str, typer.Option(metavar="ID", help=_ENGINE)] = "",
+    set_: EngineSettings = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> Callable[[], int] | None:
     name = context.invoked_subcommand
     if name is None:
-        return _version if version else partial(open_application, models.load, theme, datastores.names, presenter)
-    if models != ModelOptions() or datastores.names or theme is not None or presenter or version:
+        asked = Request((), engine=engine, options=engine_settings(set_), datastores=datastores.names)
+        return _version if version else partial(open_application, models.load, theme, asked, presenter)
+    if models != ModelOptions() or datastores.names or theme is not None or presenter or version or engine or set_:
         raise UsageProblem("options go after the command", f"see spec-tui {name} --help")
     return None  # typer goes on to the command
 

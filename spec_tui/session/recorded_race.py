@@ -123,7 +123,7 @@ def kept_race(runs: Mapping[str, RunState], when: str) -> RaceState:
             placed[int(found[1]), int(found[2]) - 1] = name, run
     order = sorted({number for number, _ in placed})
     if not 1 <= len(order) <= MOST:
-        raise UsageProblem("nothing of this race can be shown", "d deletes it")
+        raise UsageProblem("nothing of this race can be shown", "- deletes it")
     named = {number: (name, run) for (number, _), (name, run) in sorted(placed.items(), reverse=True)}
     lanes = tuple(_lane(named[number][0], named[number][1].started) for number in order)
     first = named[order[0]][1].started

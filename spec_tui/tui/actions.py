@@ -7,16 +7,17 @@ the command palette, slash commands and the help page are made from that list.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
 from textual.app import SystemCommand
-from textual.binding import Binding
+from textual.binding import ActiveBinding, Binding
 
 _KEY_NAMES = {
     "left_square_bracket": "[", "right_square_bracket": "]", "question_mark": "?", "escape": "esc", "full_stop": ".",
     "comma": ",", "plus": "+", "equals_sign": "=", "minus": "-", "greater_than_sign": ">", "less_than_sign": "<",
+    "number_sign": "#", "asterisk": "*", "slash": "/", "shift+right": "shift+→", "shift+left": "shift+←",
     "right": "→", "left": "←", "up": "↑", "down": "↓", "f1": "F1",
 }
 
@@ -47,8 +48,11 @@ class Action:
         footer: whether the footer shows it.
         palette: entry in the command palette; None makes one of the label, "" leaves it out.
         command: slash command without the slash, "" for none.
+        opens: whether it opens a screen of the chat's; the palette offers it on every screen.
         choices: what may follow the slash command and is then the argument of ``run``.
         when: whether the action applies, given its screen or widget. Actions that share a method share the condition.
+        offered: whether it would do something now, given the same. The footer leaves out what would not; its key says
+            why not.
     """
 
     id: str
@@ -61,8 +65,10 @@ class Action:
     footer: bool = False
     palette: str | None = None
     command: str = ""
+    opens: bool = False
     choices: tuple[str, ...] = ()
     when: Callable[[Any], bool] = always
+    offered: Callable[[Any], bool] = always
 
     @property
     def method(self) -> str:
@@ -116,9 +122,24 @@ class HasActions:
         """Whether an action applies now."""
         return all(found.when(self) for found in self.actions if found.method == action)
 
-    def palette(self) -> Iterator[SystemCommand]:
-        """Entries of the command palette, of the actions that apply now."""
+    @property
+    def active_bindings(self) -> dict[str, ActiveBinding]:
+        """Of a screen: the keys that apply now, without those of the footer that would do nothing."""
+        found = super().active_bindings
+        for key, (node, binding, enabled, tooltip) in found.items():
+            own = (a for a in getattr(node, "actions", ()) if binding.show and binding.id in (a.id, f"{a.id}.anywhere"))
+            if not all(action.offered(node) for action in own):
+                found[key] = ActiveBinding(node, replace(binding, show=False), enabled, tooltip)
+        return found
+
+    def palette(self, run: Callable[[str], Any] | None = None) -> Iterator[SystemCommand]:
+        """Entries of the command palette, of the actions that apply now: name, keys, and what they do.
+
+        Args:
+            run: starts an action that opens a screen, from elsewhere; only those are listed then.
+        """
         for action in self.actions:
             name = f"{self.PALETTE}{action.label.lower()}" if action.palette is None else action.palette
-            if name and self.check_action(action.method, ()):
-                yield SystemCommand(name, action.help, partial(self.run_action, action.run))
+            if name and self.check_action(action.method, ()) and (run is None or action.opens):
+                keys = f"{action.key_words}: " if action.key_words else ""
+                yield SystemCommand(name, keys + action.help, partial(run or self.run_action, action.run))

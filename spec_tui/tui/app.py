@@ -107,8 +107,17 @@ class SpecTui(HasActions, App[int]):
         """Everything a key does, by name."""
         if isinstance(screen, HasActions):
             yield from screen.palette()
+        chat = self.screen_stack[0]
+        if isinstance(chat, ChatScreen) and screen is not chat and getattr(screen, "can_leave", True):
+            yield from chat.palette(self._open_from_chat)
         yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
         yield from self.palette()
+
+    async def _open_from_chat(self, action: str) -> None:
+        """Leave what lies over the chat, and do this there."""
+        while len(self.screen_stack) > 1:
+            await self.screen.dismiss(getattr(self.screen, "leaves_with", None))
+        await self.screen.run_action(action)
 
     def on_unmount(self) -> None:
         self.client.close()

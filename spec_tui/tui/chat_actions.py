@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from spec_tui.present.token_styles import VIEWS
 from spec_tui.tui.actions import Action, can
 
+
+def _answered(chat: Any) -> bool:
+    """Whether there is an answer to measure and to check, and an engine that is free for it."""
+    session = chat.session
+    return session.phase == "ready" and not session.busy and session.last is not None and session.last.kept
+
+
 CHAT = (
+    Action(id="chat.close", run="close", keys="escape", label="Close", footer=True, palette="",
+           help="Close what is open: a list, a notice, an enlarged panel, the token cursor",
+           when=lambda chat: chat.escape_does == "close"),
     Action(id="run.stop", run="stop", keys="escape", label="Stop", footer=True, palette="Stop",
-           help="Stop the answer and keep its text; stop a download", when=lambda chat: chat.session.stoppable),
-    Action(id="chat.back", run="back", keys="escape", label="Back", footer=True, palette="",
-           help="Close what is enlarged, drop the cursor, or change between prompt and text",
-           when=lambda chat: not chat.session.stoppable),
+           help="Stop the answer and keep its text; stop a download", when=lambda chat: chat.escape_does == "stop"),
+    Action(id="chat.text", run="text", keys="escape", label="Text", footer=True, palette="",
+           help="Leave the prompt or the panel for the text, where letters are keys",
+           when=lambda chat: chat.escape_does == "text"),
     Action(id="chat.view", run="view", keys="v", label="View", footer=True, palette="", command="view", choices=VIEWS,
-           help="Colour tokens by outcome, source, confidence, or not"),
+           help="Colour tokens by outcome, source, confidence, or not", offered=lambda chat: chat.in_text),
     Action(id="run.baseline", run="baseline", keys="b", anywhere="f7", label="Baseline", footer=True,
            palette="Measure baseline", command="baseline",
-           help="Run the last prompt autoregressively, to compare with", when=can("ask")),
+           help="Run the last prompt autoregressively, to compare with", when=can("ask"), offered=_answered),
     Action(id="run.audit", run="audit", keys="a", anywhere="f6", label="Audit", footer=True,
            palette="Audit the answer", command="audit",
            help="Check every token of the answer (under the cursor, else the last) against the target",
-           when=can("audit")),
-    Action(id="chat.engine", run="engine", anywhere="ctrl+e,f2", label="Engine", footer=True,
+           when=can("audit"), offered=_answered),
+    Action(id="chat.engine", run="engine", opens=True, anywhere="ctrl+e,f2", label="Engine", footer=True,
            palette="Engine and options", help="Choose the engine, its options and sampling", when=can("ask")),
-    Action(id="chat.showcase", run="showcase", keys="ctrl+o,f3", label="Showcase", palette="Showcase",
+    Action(id="chat.showcase", run="showcase", opens=True, keys="ctrl+o,f3", label="Showcase", palette="Showcase",
            command="showcase", help="Sample prompts, each with what to look for", when=can("ask")),
     Action(id="run.again", run="again", anywhere="ctrl+r,f4", label="Again", palette="Ask again", command="again",
            help="Ask the last prompt again with the same seed; restart a dead engine", when=can("ask")),
@@ -33,20 +45,20 @@ CHAT = (
            help="Start a new conversation (press twice)", when=can("ask")),
     Action(id="chat.new", run="new", label="New", palette="New conversation", command="new",
            help="Start a new conversation", when=can("ask")),
-    Action(id="chat.history", run="history", keys="h", label="History", palette="Conversations", command="history",
-           help="Former conversations: continue, rename, delete", when=can("ask")),
-    Action(id="chat.race", run="race", keys="r", label="Race", palette="Race", command="race",
+    Action(id="chat.history", run="history", opens=True, keys="h", label="History", palette="Conversations",
+           command="history", help="Former conversations: continue, rename, delete", when=can("ask")),
+    Action(id="chat.race", run="race", opens=True, keys="r", label="Race", palette="Race", command="race",
            help="Engines side by side on one prompt", when=can("race")),
-    Action(id="chat.price", run="price", keys="p,f10", label="Price", palette="Price of verification", command="price",
-           help="What verification costs, and whether drafting pays"),
-    Action(id="chat.step", run="step", keys="full_stop", label="Step", palette="Step through the answer",
+    Action(id="chat.price", run="price", opens=True, keys="p,f10", label="Price", palette="Price of verification",
+           command="price", help="What verification costs, and whether drafting pays"),
+    Action(id="chat.step", run="step", opens=True, keys="full_stop", label="Step", palette="Step through the answer",
            command="step", help="Go through the answer phase by phase, with explanations, from the cursor's round on"),
-    Action(id="chat.learn", run="learn", label="Lessons", palette="Lessons", command="learn",
+    Action(id="chat.learn", run="learn", opens=True, label="Lessons", palette="Lessons", command="learn",
            help="Speculative decoding in short lessons", when=can("ask")),
-    Action(id="chat.models", run="models", keys="o", anywhere="ctrl+l", label="Models", palette="Models",
-           command="model", help="Choose another target or draft model; the conversation is kept",
+    Action(id="chat.models", run="models", opens=True, keys="o", anywhere="ctrl+l", label="Models",
+           palette="Models", command="model", help="Choose another target or draft model; the conversation is kept",
            when=can("ask")),
-    Action(id="chat.data", run="data", keys="d", label="Data", palette="Datastores", command="data",
+    Action(id="chat.data", run="data", opens=True, keys="d", label="Data", palette="Datastores", command="data",
            help="The datastores: which are searched; build, probe, remove", when=can("datastores")),
     *(Action(id=f"chat.view-{view}", run=f"view('{view}')", label="View", palette=f"View: {view}",
              help=f"Colour tokens by {view}") for view in VIEWS),
@@ -62,8 +74,9 @@ CHAT = (
            help="Everything the panels know, or the first look"),
     Action(id="chat.enlarge", run="enlarge", keys="m,f9", label="Enlarge", palette="Panel: enlarge",
            help="Enlarge the focused panel"),
-    Action(id="chat.prompt", run="prompt", keys="i", label="Prompt", palette="", help="Go to the prompt",
-           when=can("ask")),
+    Action(id="chat.prompt", run="prompt", keys="i,enter", label="Prompt", footer=True, palette="",
+           help="Go to the prompt; so does a click on it", when=can("ask"),
+           offered=lambda chat: not chat.escape_does),  # where esc has brought one
     Action(id="chat.copy", run="copy(False)", keys="y", label="Copy", palette="Copy: answer", help="Copy the answer"),
     Action(id="chat.copy-marked", run="copy(True)", keys="Y", label="Copy marked", palette="Copy: marked answer",
            help="Copy the answer with corrections marked (CriticMarkup)"),
@@ -74,13 +87,13 @@ CHAT = (
 PLAYBACK = (
     Action(id="replay.pause", run="pause", keys="space", label="Pause", footer=True, when=can("clock"),
            help="Hold the replay, and go on"),
-    Action(id="replay.faster", run="speed(1)", keys="plus,equals_sign", label="Faster", footer=True, when=can("clock"),
+    Action(id="replay.faster", run="speed(1)", keys="greater_than_sign", label="Faster", footer=True, when=can("clock"),
            help="Twice as fast"),
-    Action(id="replay.slower", run="speed(-1)", keys="minus", label="Slower", footer=True, when=can("clock"),
+    Action(id="replay.slower", run="speed(-1)", keys="less_than_sign", label="Slower", footer=True, when=can("clock"),
            help="Half as fast"),
-    Action(id="replay.round", run="one_round", keys="greater_than_sign", label="One round", when=can("clock"),
+    Action(id="replay.round", run="one_round", keys="N", label="One round", when=can("clock"),
            help="One round more, then hold"),
-    Action(id="replay.again", run="rewind", keys="less_than_sign", anywhere="ctrl+r,f4", label="Rewind", footer=True,
+    Action(id="replay.again", run="rewind", anywhere="ctrl+r,f4", label="Rewind", footer=True,
            palette="From the start", help="Play it from the beginning", when=can("clock")),
     Action(id="replay.rest", run="rest", keys="0", label="To the end", when=can("clock"),
            help="The rest of this run at once"),

@@ -66,7 +66,7 @@ def _check_count(lanes: Sequence[Lane]) -> None:
     """Raises UsageProblem."""
     if not FEWEST <= len(lanes) <= MOST:
         raise UsageProblem(f"a race has {FEWEST} to {MOST} lanes, and these would be {len(lanes)}",
-                           "a adds one, - takes one away, /lanes autoregressive,pld sets them all")
+                           "+ adds one, - takes one away, /lanes autoregressive,pld sets them all")
 
 
 def usual_lanes(settings: ChatSettings, ready: Ready | None) -> tuple[Lane, ...]:

@@ -194,7 +194,7 @@ def _resting(controller: RaceController) -> Row:
     if controller.race is not None:
         return [(" ■ ", "muted"), ("stopped before anything was complete", "text"), ("  enter starts again", "muted")]
     return [(" ○ ", "muted"), ("enter starts", "text"),
-            ("  i prompt · a adds a lane · - takes it away · t repeats · f live", "muted")]
+            ("  i prompt · + adds a lane · - takes it away · * repeats · f live", "muted")]
 
 
 def _running(controller: RaceController, width: int) -> list[Row]:

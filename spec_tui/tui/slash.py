@@ -31,6 +31,7 @@ COMMANDS = {
     **{name: (" | ".join(action.choices), action.help) for name, action in _ACTIONS.items()},
 }
 """What can be typed, without the slash: the argument it takes, and what it does."""
+_ALONE = ("datastore", "system")  # which mean something without an argument, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +67,20 @@ def execute(line: str, settings: ChatSettings, ready: Ready | None) -> CommandRe
     return handlers[name](argument, settings, ready)
 
 
-def complete(text: str, settings: ChatSettings, ready: Ready | None) -> list[str]:
-    """Whole lines that continue what is typed."""
+def complete(text: str, settings: ChatSettings, ready: Ready | None) -> dict[str, str]:
+    """Whole lines that continue what is typed, each with what it does; first the line as it is, if it is whole."""
     if not is_command(text):
-        return []
+        return {}
     name, space, argument = text[1:].partition(" ")
     if not space:
-        return [f"/{c}" + (" " if COMMANDS[c][0] else "") for c in COMMANDS if c.startswith(name)]
-    if name == "datastore":  # several, so it is the last word that is completed
-        *before, argument = argument.split(" ")
-        name = " ".join((name, *before))
-    words = _arguments(name, settings, ready)
-    return [f"/{name} {word}" for word in words if word.startswith(argument) and word != argument]
+        lines = {f"/{c}" + " " * (bool(takes) and c not in _ALONE): words
+                 for c, (takes, words) in COMMANDS.items() if c.startswith(name)}
+    else:
+        *before, word = argument.split(" ") if name == "datastore" else [argument]  # several: the last one is completed
+        start = " ".join((f"/{name}", *before))
+        known = _arguments(name, before, settings, ready)
+        lines = {f"{start} {value}": words for value, words in known.items() if value.startswith(word)}
+    return {line: lines[line] for line in sorted(lines, key=lambda line: line != text)}
 
 
 def describe(text: str) -> str:
@@ -90,19 +93,23 @@ def describe(text: str) -> str:
     return "  ".join(found) if found else "no such command: " + _suggest(name)
 
 
-def _arguments(name: str, settings: ChatSettings, ready: Ready | None) -> list[str]:
+def _arguments(name: str, before: list[str], settings: ChatSettings, ready: Ready | None) -> dict[str, str]:
+    """What may follow a command, each with what it means; ``before`` are the words typed already."""
     if name == "engine":
-        return [spec.id for spec in methods.specs()]
+        missing = {spec.id: unavailable(spec, ready, settings.options(spec.id)) for spec in methods.specs()}
+        return {spec.id: f"cannot run: {missing[spec.id]}" if missing[spec.id] else f"{spec.title}: {spec.summary}"
+                for spec in methods.specs()}
     if name == "set":
         options = methods.find(settings.resolved(ready)).options
-        words = [f"{o.name}=" for o in options]
-        return words + [f"{o.name}={c}" for o in options for c in o.choices]
+        values = {f"{o.name}={choice}": o.help for o in options for choice in o.choices}
+        return {f"{o.name}=": f"{o.range}: {o.help}" for o in options} | values
     if name in _ACTIONS:
-        return list(_ACTIONS[name].choices)
-    if name.startswith("datastore"):
-        return [store for store in stores(ready) if store not in name.split()[1:]]
-    option = next((o for o in SAMPLING if o.name == _SAMPLING.get(name)), None)
-    return list(option.choices) if option else []
+        return dict.fromkeys(_ACTIONS[name].choices, _ACTIONS[name].help)
+    if name == "datastore":
+        return {store: words for store, words in stores(ready).items() if store not in before}
+    if _SAMPLING.get(name) == "law":
+        return {law.name: f"{law.label}: {law.summary}" for law in LAWS.values()}
+    return {}
 
 
 def _action_string(action: Action, argument: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -105,6 +106,21 @@ def test_the_flags_reach_the_application(cli, monkeypatch):
     load = heard[0]
     asked = (load.revision, load.draft_revision, load.allow_pickle, load.trust_remote_code)
     assert asked == ("v1", "v2", True, True)
+
+
+def test_the_engine_to_begin_with_reaches_the_application(cli, monkeypatch):
+    heard = []
+    monkeypatch.setattr("spec_tui.cli.application._need_terminal", lambda otherwise: None)
+    monkeypatch.setattr("spec_tui.cli.application.restored", contextlib.nullcontext)
+    monkeypatch.setattr(
+        "spec_tui.tui.app.run_app", lambda load, **rest: heard.append(rest["initial_request_options"]) or 0)
+    assert cli("--engine", "pld", "--set", "num_tokens=4").code == 0
+    assert (heard[0].engine, heard[0].options) == ("pld", {"num_tokens": "4"})
+    for wrong, words in ((("--engine", "plod"), "there is no engine"), (("--set", "num_tokens=4"), "add --engine ID"),
+                         (("--engine", "pld", "--set", "nope=1"), "nope")):
+        told = cli(*wrong)
+        assert told.code == 2 and words in told.err
+    assert len(heard) == 1
 
 
 def test_how_large_a_download_is_goes_to_stderr_also_in_a_pipe(capsys):

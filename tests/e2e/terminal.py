@@ -66,6 +66,12 @@ class Terminal:
     def type(self, keys: str | bytes) -> None:
         os.write(self._ours, keys if isinstance(keys, bytes) else keys.encode())
 
+    def resize(self, columns: int, rows: int) -> None:
+        """Another size, as a window is dragged."""
+        with self._lock:
+            self.screen.resize(rows, columns)
+        fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
     def wait_for(self, what: str | Callable[[str], object], seconds: float = PATIENCE) -> str:
         """The screen, once it shows a text or fulfils a condition."""
         holds = (lambda text: what in text) if isinstance(what, str) else what

@@ -126,6 +126,41 @@ def test_a_conversation_outlives_the_application(tmp_path):
         assert terminal.exit_code() == 0
 
 
+def test_a_paste_a_list_of_commands_esc_and_a_resize():
+    """What a pilot cannot see: bracketed paste, the terminal's own size, and letters that are keys."""
+    with Terminal([*WITHOUT_A_MODEL, "--engine", "pld"], columns=120, rows=40) as terminal:
+        terminal.wait_for("○ ready")
+        assert "Prompt lookup" in terminal.text
+        terminal.type(b"\x1b[200~first line\nsecond line\x1b[201~")
+        screen = terminal.wait_for("second line")
+        assert screen.count("first line") == screen.count("second line") == 1
+
+        for view in ("source", "confidence", "plain"):
+            terminal.type("\x1b")  # esc goes to the text, and stays there
+            time.sleep(0.3)
+            terminal.type("v")
+            terminal.wait_for(f"{view} · ")
+        terminal.resize(50, 12)
+        terminal.wait_for("enlarge the window")
+        terminal.resize(120, 40)
+        terminal.wait_for("second line")
+        terminal.type("v")
+        terminal.wait_for("outcome · ")
+        terminal.type("\r")  # enter leads back to the prompt
+        terminal.wait_for("esc Text")
+        terminal.type("!")
+        terminal.wait_for("second line!")
+
+        terminal.type("\x15" * 4 + "\x7f" * 40)
+        terminal.wait_for("Ask something, or")
+        terminal.type("/eng")
+        terminal.wait_for("choose the engine")
+        terminal.type("\r")
+        terminal.wait_for("/engine autoregressive")
+        terminal.type("\r")
+        terminal.wait_for("engine: Autoregressive")
+
+
 def test_leaving_while_it_loads():
     with Terminal(APPLICATION, columns=80, rows=24) as terminal:
         terminal.wait_for("Ask something")

@@ -179,11 +179,11 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
         assert s.app.screen is screen and screen.stock.work.stopping, "escape stops first"
         gate.set()
         await until(s, lambda: not screen.stock.busy)
-        await until(s, lambda: "r goes on from there" in said(s))
-        assert screen.row.unfinished and "r goes on" in said(s, "#about")
+        await until(s, lambda: "R goes on from there" in said(s))
+        assert screen.row.unfinished and "R goes on" in said(s, "#about")
         assert str(folder) in "".join(said(s, "#about").split())
         assert unfinished_build("cut") == BuildSpec("cut", (str(folder),))
-        await s.pilot.press("r")
+        await s.pilot.press("R")
         await until(s, lambda: isinstance(screen.stock.ended, Built))
         assert content(catalog.find("cut")) == whole
         await until(s, lambda: DatastoreInfo("cut", sparse=True, default=True) in s.chat.session.ready.datastores)
@@ -198,17 +198,17 @@ async def test_removing_takes_a_second_press_and_is_at_once_known(session, engin
         screen = await opened(s)
         await until(s, lambda: "gone" in screen.rows)
         screen.listed.highlighted = list(screen.rows).index("gone")
-        await s.pilot.press("x")
-        assert "x again removes gone" in said(s)
-        await s.pilot.press("down", "up", "x")
+        await s.pilot.press("minus")
+        assert "- again removes gone" in said(s)
+        await s.pilot.press("down", "up", "minus")
         assert catalog.find("gone"), "another key takes the first press back"
-        await s.pilot.press("x")
+        await s.pilot.press("minus")
         await until(s, lambda: said(s) == "removed gone")
         assert "gone" not in screen.rows and screen.chosen == ["kept"]
         assert s.chat.session.settings.datastores == ("kept",)
         assert s.chat.session.ready.datastores[0] == DatastoreInfo("kept", sparse=True, default=True)
         screen.listed.highlighted = list(screen.rows).index("python-stdlib")
-        await s.pilot.press("x")
+        await s.pilot.press("minus")
         assert "built when it is first searched" in said(s)
 
 
@@ -224,7 +224,7 @@ async def test_a_probe_says_what_would_be_drafted_and_from_where(session, engine
     async with session(client=engine, size=(80, 24)) as s:
         screen = await opened(s)
         await until(s, lambda: "notes" in screen.rows)
-        await s.pilot.press("home", "p")
+        await s.pilot.press("home", "slash")
         assert "Type a text" in drafts(s)
         await s.pilot.press(*"def add(")
         await until(s, lambda: "match 8" in drafts(s))

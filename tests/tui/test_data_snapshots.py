@@ -104,7 +104,7 @@ def test_form_with_an_estimate(snap_compare, size):
 @pytest.mark.parametrize("size", SIZES)
 def test_probe(snap_compare, size):
     async def steps(pilot, client, settle):
-        await pilot.press("home", "p")
+        await pilot.press("home", "slash")
         pilot.app.screen.query_one("#probe-text").put("def add(")
         await settle()
         client.say(FOUND)
@@ -115,7 +115,7 @@ def test_probe(snap_compare, size):
 
 def test_unfinished_in_light(snap_compare):
     async def steps(pilot, client, settle):
-        await pilot.press("end", "x")
+        await pilot.press("end", "minus")
         await settle()
 
     assert pictured(snap_compare, (100, 30), steps, theme="spec-light")

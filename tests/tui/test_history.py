@@ -75,13 +75,13 @@ async def test_rename_and_delete_by_keys(session, store):
     async with session(store=store) as s:
         await s.ask("one")
         await s.ask("/history", feed=0)
-        await s.pilot.press("r", *(["backspace"] * 3), "n", "e", "w", "enter")
+        await s.pilot.press("n", *(["backspace"] * 3), "n", "e", "w", "enter")
         assert store.entries("conversations")[0].title == "new"
-        await s.pilot.press("r", "x", "escape", "d")
+        await s.pilot.press("n", "x", "escape", "minus")
         assert store.entries("conversations")[0].title == "new"
-        await s.pilot.press("d")
+        await s.pilot.press("minus")
         assert store.entries("conversations") == [] and isinstance(s.app.screen, HistoryScreen)
-        await s.pilot.press("d", "r", "enter", "escape")
+        await s.pilot.press("minus", "n", "enter", "escape")
         await s.ask("two")
         assert store.entries("conversations") == [], "a conversation that was deleted does not come back"
         await s.ask("/new", feed=0)
@@ -94,7 +94,7 @@ async def test_nothing_is_kept_where_that_is_turned_off(session):
         await s.ask("one")
         await s.ask("/history", feed=0)
         assert "SPEC_TUI_HISTORY" in str(s.app.screen.query_one("#said").content)
-        await s.pilot.press("d", "r", "enter", "escape")
+        await s.pilot.press("minus", "n", "enter", "escape")
         assert isinstance(s.app.screen, ChatScreen)
 
 

@@ -103,7 +103,7 @@ async def test_every_page_of_every_lesson_is_drawn_whole_at_80x24():
 async def test_words_presenter_phases_and_the_way_out():
     async with learning("forward", (120, 40)) as (app, pilot):
         screen = app.screen
-        await pilot.press("question_mark")
+        await pilot.press("w")
         assert "prefill: The first forward pass, which reads the whole question." in text(screen)
         await pilot.press("escape")
         assert "A language model works on tokens" in text(screen)

@@ -86,7 +86,7 @@ def test_typos_get_a_suggestion():
 def test_completions_only_complete():
     for text in ("/", "/s", "/engine ", "/set ", "/law ", "/view s", "hello", "/nope "):
         assert all(line.startswith(text) for line in slash.complete(text, ChatSettings(), READY))
-    assert slash.complete("/law r", ChatSettings(), READY) == ["/law rejection", "/law redraw"]
+    assert list(slash.complete("/law r", ChatSettings(), READY)) == ["/law rejection", "/law redraw"]
     assert "/set shape=tree" in slash.complete("/set shape", ChatSettings(), READY)
     for name in slash.COMMANDS:
         assert slash.describe("/" + name)

@@ -191,7 +191,7 @@ async def test_diff_goes_to_the_first_token_that_differs():
         found = [p for p in r.controller.race.result.pairs if p.at is not None]
         assert {(p.first, p.second) for p in found} == {(0, 1), (1, 2), (1, 3)}
         assert {p.verdict for p in found} == {"BUG"}
-        await r.press("d")
+        await r.press("D")
         pair = r.controller.differing
         assert pair == found[0] and r.controller.replay.clock.over and r.screen.lane == pair.second
         runs = [view.run for view in r.screen.query_one(RaceLanes).lanes]
@@ -202,9 +202,9 @@ async def test_diff_goes_to_the_first_token_that_differs():
         styles = [style for row in r.screen.query_one(RaceLanes)._rows for _, style in row]
         assert styles.count("changed") == 2
         assert "✗ BUG" in " ".join(r.rows("#race-lanes")) and "✗" in " ".join(r.rows("#race-table"))
-        await r.press("d", "d", "d")
+        await r.press("D", "D", "D")
         assert r.controller.differing is None and "all pairs that differ" in r.said
-        await r.press("d", "escape")
+        await r.press("D", "escape")
         assert r.controller.differing is None and isinstance(r.app.screen, RaceScreen)
 
 
@@ -245,7 +245,7 @@ async def test_a_killed_engine_leaves_what_is_complete_and_says_the_way_out_in_a
         await r.settle()
         assert "unexpectedly. It can be restarted" in r.said and "ctrl+r there restarts it" in r.said
         assert r.controller.finished and len(r.controller.race.result.complete) == 8
-        await r.press("d")
+        await r.press("D")
         assert "not compared" in r.said
 
 
@@ -273,7 +273,7 @@ async def test_lanes_are_added_taken_away_and_typed():
     async with racing() as r:
         await r.press("2", "minus")
         assert [lane.engine for lane in r.controller.setup.lanes] == ["autoregressive", "draft", "rest"]
-        await r.press("a")
+        await r.press("plus")
         screen = r.app.screen
         assert not screen.query(".sampling") and "add a lane" in str(screen.query_one(".box").border_title)
         screen.query_one("#engines").highlighted = [o.id for o in screen.query_one("#engines").options].index("pld")
@@ -294,7 +294,7 @@ async def test_lanes_are_added_taken_away_and_typed():
         box.put("/lanes pld,nonsense")
         await r.press("enter")
         assert "nonsense" in r.said and len(r.controller.setup.lanes) == 2
-        await r.press("escape", "t")
+        await r.press("escape", "asterisk")
         assert r.controller.setup.repeats == 3
 
 
@@ -379,7 +379,7 @@ async def test_hostile_text_and_small_windows(size):
         r.screen.query_one("#race-prompt").put(HOSTILE)
         await r.whole()
         assert not BAD & set(screen_text(r.app))
-        await r.press("w")
+        await r.press("m")
         assert not BAD & set(screen_text(r.app)) and any("tokens/s" in row for row in r.rows("#race-table"))
         await r.pilot.resize_terminal(50, 10)
         await r.pilot.pause()
@@ -431,7 +431,7 @@ async def test_a_real_race_in_the_engine(tiny):
         await pilot.pause()
         screen = app.screen
         screen.query_one("#race-prompt").put("one two three one two three one two")
-        await pilot.press("t", "t", "t", "enter")
+        await pilot.press("asterisk", "asterisk", "asterisk", "enter")
         for _ in range(500):
             await pilot.pause(0.02)
             if screen.controller.race is not None and not screen.controller.running:
@@ -499,7 +499,7 @@ def test_photo_finish_under_way(snap_compare, size):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_result_sorted_with_a_difference(snap_compare, size):
-    assert picture(snap_compare, size, ["end", "o", "d"], RacingClient.race_on, other=True)
+    assert picture(snap_compare, size, ["end", "S", "D"], RacingClient.race_on, other=True)
 
 
 @pytest.mark.parametrize("size", SIZES[1:])
@@ -509,7 +509,7 @@ def test_result_without_colour(snap_compare, size, monkeypatch):
 
 
 def test_the_table_alone_in_one_column(snap_compare):
-    assert picture(snap_compare, (80, 24), ["end", "w"], RacingClient.race_on)
+    assert picture(snap_compare, (80, 24), ["end", "m"], RacingClient.race_on)
 
 
 def test_a_live_race(snap_compare):

@@ -92,17 +92,17 @@ async def test_keys_of_the_clock():
         clock.now += 100
         await s.settle()
         assert "held" in s.status and s.shown == before
-        await s.pilot.press(">", ">", ">")
+        await s.pilot.press("N", "N", "N")
         await s.settle()
         assert len(s.app.session.last.run.rounds) == 2 and "held" in s.status
-        await s.pilot.press("+", "+", "-")
+        await s.pilot.press(">", ">", "<")
         assert "×2" in s.status
-        await s.pilot.press("-", "-", "-")
+        await s.pilot.press("<", "<", "<")
         assert "×1/4" in s.status and "held" in s.status
         await s.pilot.press("space", "0")
         await s.settle()
         assert s.app.session.last.run.finished and "at its end" in s.status and "lists once" in s.shown
-        await s.pilot.press("<")
+        await s.pilot.press("ctrl+r")
         await s.settle()
         assert "playing" in s.status and not s.app.session.last.run.finished
 

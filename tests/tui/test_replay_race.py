@@ -57,7 +57,7 @@ async def test_the_end_of_the_photo_finish_is_that_of_the_folds():
         assert "RECORDED, perhaps at different times · 2 runs" in screen.query_one("#race-top").text_rows()[0]
         offered = {key.description for key in screen.query("FooterKey")}
         assert {"Step", "Play", "Diff"} <= offered and not offered & {"Start", "Back", "Stop"}
-        await pilot.press("escape", "w")
+        await pilot.press("escape", "m")
         await pilot.pause()
         assert "Back" in {key.description for key in screen.query("FooterKey")}
         await pilot.press("escape", "home", "1", "enter")

@@ -54,9 +54,8 @@ def test_an_unknown_datastore_is_refused_with_those_there_are():
 
 
 def test_names_are_completed_word_by_word():
-    assert slash.complete("/datastore sa", ChatSettings(), RETRIEVING) == ["/datastore sample"]
-    assert slash.complete("/datastore sample ", ChatSettings(), RETRIEVING) == ["/datastore sample python-stdlib"]
-    assert slash.complete("/datastore sample py", ChatSettings(), RETRIEVING) == ["/datastore sample python-stdlib"]
+    for typed, whole in (("sa", "sample"), ("sample ", "sample python-stdlib"), ("sample py", "sample python-stdlib")):
+        assert list(slash.complete(f"/datastore {typed}", ChatSettings(), RETRIEVING)) == [f"/datastore {whole}"]
 
 
 async def test_the_form_takes_them_and_the_answer_names_them(session):

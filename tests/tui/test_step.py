@@ -100,7 +100,7 @@ async def test_the_words_are_of_this_round(session):
 
 async def test_a_guess_comes_before_the_verdict(session):
     async with session() as s:
-        screen = await stepping(s, "p")
+        screen = await stepping(s, "G")
         player = screen.player
         while not player.asks or len(player.run.rounds[player.place.round - 1].path) == 0:
             await s.pilot.press("right")
@@ -116,14 +116,14 @@ async def test_a_guess_comes_before_the_verdict(session):
         await s.pilot.press(str(len(event.path)))
         assert player.place.phase == "verify" and f"you said {len(event.path)}" in shown(screen)
         assert "1 of 1 right" in shown(screen)
-        await s.pilot.press("p")
+        await s.pilot.press("G")
         assert "1 of 1 guesses right" in shown(screen)
         await s.pilot.resize_terminal(80, 24)
-        for key in ("p", "end", "full_stop", "p"):
+        for key in ("G", "end", "full_stop", "G"):
             await s.pilot.press(key)
             await s.pilot.pause()
             (said,) = screen.query_one("#step-said").text_rows()
-            assert said.strip() and "…" not in said and ("right" in said or key == "p")
+            assert said.strip() and "…" not in said and ("right" in said or key == "G")
 
 
 async def test_what_a_round_came_to_is_seen_in_the_smallest_usual_window(session):
@@ -140,13 +140,13 @@ async def test_what_a_round_came_to_is_seen_in_the_smallest_usual_window(session
 
 async def test_bookmarks_the_number_of_a_round_and_a_click_on_the_timeline(session):
     async with session() as s:
-        screen = await stepping(s, "right", "b", "g", "9")
+        screen = await stepping(s, "right", "k", "number_sign", "9")
         assert "9" in shown(screen)
         await s.pilot.press("enter")
         assert screen.player.place.round == 9
-        await s.pilot.press("n")
+        await s.pilot.press("shift+right")
         assert screen.player.place.round == 2 and "▼ 2" in shown(screen)
-        await s.pilot.press("g", "4", "escape")
+        await s.pilot.press("number_sign", "4", "escape")
         assert screen.player.place.round == 2 and s.app.screen is screen
         await s.pilot.click(Timeline, offset=(5, 2))
         assert screen.player.place.round == 6
@@ -154,7 +154,7 @@ async def test_bookmarks_the_number_of_a_round_and_a_click_on_the_timeline(sessi
 
 async def test_playing_goes_on_by_itself_and_its_speed_changes(session):
     async with session() as s:
-        screen = await stepping(s, "plus", "plus", "plus", "space")
+        screen = await stepping(s, "greater_than_sign", "greater_than_sign", "greater_than_sign", "space")
         begin = screen.player.place
         await s.pilot.pause(0.8)
         assert screen.player.clock.playing and screen.player.place != begin
@@ -171,7 +171,7 @@ async def test_presenting_is_light_and_without_chrome_and_shows_the_keys(session
         assert "→" in "\n".join(screen.query_one("#step-said").text_rows())
         await s.pilot.press("escape")
         assert s.app.theme == theme and screen.query_one("#step-top").display and s.app.screen is screen
-        await s.pilot.press("f", "escape", "escape")
+        await s.pilot.press("P", "escape", "escape")
         assert s.app.theme == theme and isinstance(s.app.screen, ChatScreen)
 
 
@@ -194,7 +194,7 @@ async def test_the_answer_is_made_again_with_every_row(session):
     async with session() as s:
         screen = await stepping(s, "full_stop", "full_stop", "full_stop")
         assert "not recorded" in shown(screen)
-        await s.pilot.press("w")
+        await s.pilot.press("A")
         asked = s.client.requests[-1]
         assert asked.detail and asked.conversation == s.client.requests[0].conversation and asked.engine == "draft"
         s.client.feed()
@@ -202,14 +202,14 @@ async def test_the_answer_is_made_again_with_every_row(session):
         await s.pilot.pause(0.2)
         assert "The same text, with every row" in shown(screen) and screen.player.run.rounds[0].verified
         assert len(s.chat.session.turns) == 1 and not s.chat.session.baselines
-        await s.pilot.press("w")
+        await s.pilot.press("A")
         assert "recorded already" in shown(screen)
 
 
 @pytest.mark.parametrize("how", ["fail", "die", "stop"])
 async def test_a_second_run_that_does_not_end_is_told(session, how):
     async with session() as s:
-        screen = await stepping(s, "w")
+        screen = await stepping(s, "A")
         s.client.feed(4)
         await s.settle()
         if how == "fail":
@@ -284,7 +284,7 @@ async def test_no_branch_while_the_engine_is_busy_or_before_the_first_round(sess
     async with session() as s:
         screen = await stepping(s, "home", "B")
         assert s.app.screen is screen and "begins at a round" in shown(screen)
-        await s.pilot.press("w", "right", "B")
+        await s.pilot.press("A", "right", "B")
         assert s.app.screen is screen and "Still measuring every row" in shown(screen)
 
 
@@ -345,7 +345,7 @@ def test_step_draws_the_mask(snap_compare):
 
 
 def test_step_asks_for_a_guess(snap_compare):
-    assert picture(snap_compare, (80, 24), engine="rest", ready=RETRIEVING, keys=["p", "right", "b", "full_stop"])
+    assert picture(snap_compare, (80, 24), engine="rest", ready=RETRIEVING, keys=["G", "right", "k", "full_stop"])
 
 
 def test_step_presents(snap_compare):

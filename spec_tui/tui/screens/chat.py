@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.events import Key
+from textual.events import DescendantFocus, Key
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
@@ -31,7 +31,7 @@ from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.chat_actions import CHAT, PLAYBACK
 from spec_tui.tui.widgets.layers_panel import LayersPanel
-from spec_tui.tui.widgets.prompt_box import PromptBox
+from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
 from spec_tui.tui.widgets.strip_panel import Divider, Lines, Pane, Sides, StripPanel, size, title_row
 from spec_tui.tui.widgets.styled_widget import marked
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 FRAMES = 20  # text, a second: a frame costs what it draws around the text, and the engine may need the core
 TREE_EVERY, NUMBERS_EVERY = 2, 5  # frames: the tree 10 times a second, numbers 4 times
-NOTHING_TO_ASK = "A replay cannot be asked anything. space pauses, + and - change its speed"
+NOTHING_TO_ASK = "A replay cannot be asked anything. space pauses, < and > change its speed"
 PANELS = ("tree", "layers", "speed")
 
 
@@ -67,7 +67,7 @@ class ChatScreen(HasActions, Screen):
         self._long = False  # the message does not fit on the status line
         self._noticed: tuple = ()
         self._frame = 0
-        self._keys_of: tuple = ()  # what keys depended on when they were last looked up
+        self._keys_of: list[bool] = []  # which keys applied when they were last looked up
         self._tree_due = self._numbers_due = False
         self._race: RaceController | None = None  # of the race that was looked at last
 
@@ -88,6 +88,7 @@ class ChatScreen(HasActions, Screen):
         yield Lines(id="legend")
         yield Lines(id="telemetry")
         yield Static("", id="notice", markup=False)
+        yield Choices()
         with Horizontal(id="ask"):
             yield Static("›", id="mark", markup=False)
             yield PromptBox(
@@ -258,7 +259,7 @@ class ChatScreen(HasActions, Screen):
 
     def _draw_status(self) -> None:
         """The status line; and the footer, which takes the time of several frames, only when other keys apply."""
-        keys_of = (self.session.stoppable, self.session.phase, self.session.client.capabilities)
+        keys_of = [a.when(on) and a.offered(on) for on in (self, self.transcript) for a in on.actions if a.footer]
         if keys_of != self._keys_of:
             self._keys_of = keys_of
             self.refresh_bindings()
@@ -302,6 +303,13 @@ class ChatScreen(HasActions, Screen):
             return
         self.ask(text[1:] if text.startswith("//") else text, typed=text)
 
+    def on_prompt_box_pasted(self, event: PromptBox.Pasted) -> None:
+        """Say at once that a text cannot fit: each of its words is a token or more."""
+        limit, text = self.session.ready and self.session.ready.context_limit, self.prompt.text
+        if limit is not None and (count := len(text.split())) >= limit:
+            self.say(f"The prompt has {count:,} words ({len(text):,} characters), and the model's context holds "
+                     f"{limit:,} tokens. It is kept: shorten it, or load a model with a longer context.")
+
     def ask(self, text: str, typed: str = "") -> bool:
         """Send this; what was typed leaves the box only if it was taken."""
         refused = self.session.send(text)
@@ -332,6 +340,7 @@ class ChatScreen(HasActions, Screen):
     def on_transcript_selected(self, event: Transcript.Selected) -> None:
         self._draw_tree()
         self._draw_numbers()
+        self._draw_status()
 
     def on_transcript_inspect(self, event: Transcript.Inspect) -> None:
         from spec_tui.tui.screens.inspector import Inspector
@@ -342,7 +351,8 @@ class ChatScreen(HasActions, Screen):
         if cursor is not None and cursor[0] < len(self.transcript.blocks):
             self.transcript.select(cursor)
 
-    def on_descendant_focus(self) -> None:
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        self._focused = event.widget
         self.query_one("#answer-title", Sides).forget_ink()
 
     def on_resize(self) -> None:
@@ -352,10 +362,9 @@ class ChatScreen(HasActions, Screen):
         self.call_after_refresh(self.draw_all)
 
     def _resized(self) -> None:
-        # While the screen was too small everything was hidden, and what is hidden loses the focus: letters typed for
-        # the prompt would then be keys.
+        # What another size hides loses the focus. It comes back to where it was, else to the text.
         if self.focused is None and not (self.has_class("-tiny") or self.has_class("-flat")):
-            self.prompt.focus()
+            (self._focused if self._focused in self.focus_chain else self.transcript).focus()
         self.draw_all()
 
     # -- what the keys do -----------------------------------------------------------------------
@@ -372,27 +381,48 @@ class ChatScreen(HasActions, Screen):
             self._message = at_work if self.session.busy else "stopping the download"
         self._draw_status()
 
-    def action_back(self) -> None:
-        """Undo one thing: a notice, an enlarged panel, the cursor, the focus."""
-        enlarged = [name for name in self.classes if name.startswith("max-")]
-        if self.session.problem is not None and self.session.phase == "ready":
+    @property
+    def in_text(self) -> bool:
+        """Whether letters are keys: nothing is being typed."""
+        return self.focused is not self.prompt
+
+    @property
+    def _enlarged(self) -> list[str]:
+        return [name for name in self.classes if name.startswith("max-")]
+
+    @property
+    def escape_does(self) -> str:
+        """What esc does now, always in the same direction: "close" what is open, "stop" what runs, go to the "text"; ""
+        for nothing."""
+        notice = self._long or (self.session.problem is not None and self.session.phase == "ready")
+        if self.query_one(Choices).display or notice or self._enlarged:
+            return "close"
+        if self.session.stoppable:
+            return "stop"
+        if self.transcript.cursor is not None:
+            return "close"
+        return "" if self.focused is self.transcript else "text"
+
+    def action_close(self) -> None:
+        if self.query_one(Choices).display:
+            self.query_one(Choices).show({})
+        elif self.session.problem is not None and self.session.phase == "ready":
             self.session.problem = None
-            self._draw_notice()
         elif self._long:
-            self.say("")
-        elif enlarged:
-            self.remove_class(*enlarged)
-            self.call_after_refresh(self.draw_all)
-        elif self.transcript.cursor is not None:
-            self.transcript.action_jump(True)
-        elif self.focused is self.prompt or self.prompt.disabled:
-            self.transcript.focus()
+            self._message = ""
+        elif self._enlarged:
+            self.remove_class(*self._enlarged)
+            self.call_after_refresh(self._resized)
         else:
-            self.prompt.focus()
+            self.transcript.action_jump(True)
+        self._draw_status()
+
+    def action_text(self) -> None:
+        self.set_focus(self.transcript)  # at once: the next letter is a key
 
     def action_prompt(self) -> None:
         self.remove_class(*(f"max-{name}" for name in PANELS))
-        self.prompt.focus()
+        self.set_focus(self.prompt)  # at once: what is typed next is for it
 
     def action_view(self, view: str = "") -> None:
         """Colour the tokens by this, else by the next view in turn."""

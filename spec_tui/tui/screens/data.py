@@ -126,11 +126,11 @@ def row_keys(row: DatastoreRow | None, sitting: ChatSession) -> str:
     if row is None:
         return "n build · esc close"
     if row.unfinished:
-        return "r go on · n build · x remove · c copy command · esc close"
-    gone = "" if row.entry is None or row.entry.shipped else " · x remove"
+        return "R go on · n build · - remove · c copy command · esc close"
+    gone = "" if row.entry is None or row.entry.shipped else " · - remove"
     if row_state(row, sitting)[0]:
         return f"enter use marked · n build{gone} · c copy command · esc close"
-    probe = " · p probe" if row.entry is not None else ""
+    probe = " · / probe" if row.entry is not None else ""
     return f"space choose · enter use · n build{probe}{gone} · c copy · esc"
 
 
@@ -170,8 +170,8 @@ def _stages(stock: DatastoreJobs, width: int) -> list[Content]:
 def _unfinished(row: DatastoreRow) -> list[tuple[str, str]]:
     done = ("unfinished", f"{in_bytes(row.size)} are done, and stay")
     if row.spec is None:
-        return [done, ("way out", "repeat the command line it was begun with, or x removes it")]
-    return [done, *_spec_facts(row.spec), ("way out", "r goes on from there; x removes it")]
+        return [done, ("way out", "repeat the command line it was begun with, or - removes it")]
+    return [done, *_spec_facts(row.spec), ("way out", "R goes on from there; - removes it")]
 
 
 def _spec_facts(spec: BuildSpec) -> list[tuple[str, str]]:
@@ -191,7 +191,7 @@ def facts(name: str, entry: CatalogEntry | None, ready: Ready | None) -> list[tu
                 ("fits", fits)]
     if entry.manifest is None:
         return [("damaged", entry.problem or "it cannot be read"),
-                ("way out", "" if entry.shipped else "x removes it; then build it again")]
+                ("way out", "" if entry.shipped else "- removes it; then build it again")]
     m = entry.manifest
     known = [
         ("kind", m.kind), ("tokens", f"{m.tokens:,} in {m.documents:,} documents"), ("size", in_bytes(m.size)),
@@ -231,10 +231,11 @@ class DataScreen(SpecModal[ChatSettings]):
                help="Stop a build and keep what is done; else close"),
         Action(id="data.choose", run="choose", keys="space", label="Choose", help="Search this one, or not"),
         Action(id="data.new", run="new", keys="n", label="Build", help="Build a datastore"),
-        Action(id="data.resume", run="resume", keys="r", label="Go on", help="Go on with an unfinished build"),
-        Action(id="data.probe", run="probe", keys="p", label="Probe",
+        Action(id="data.resume", run="resume", keys="R", label="Go on", help="Go on with an unfinished build"),
+        Action(id="data.probe", run="probe", keys="slash", label="Probe",
                help="What would be drafted after a text, and from where"),
-        Action(id="data.remove", run="remove", keys="x", label="Remove", help="Delete it (press twice); stop a build"),
+        Action(id="data.remove", run="remove", keys="minus,delete", label="Remove",
+               help="Delete it (press twice); stop a build"),
         Action(id="data.copy", run="copy", keys="c", label="Copy", help="Copy the command line that does the same"),
         Action(id="data.close", run="close", keys="d,q", label="Close", palette="",
                help="Back to the chat; a build goes on"),
@@ -245,7 +246,7 @@ class DataScreen(SpecModal[ChatSettings]):
         self.sitting, self.stock = sitting, sitting.stock
         self.chosen = list(sitting.settings.datastores)
         self.rows: dict[str, DatastoreRow] = {}
-        self._to_remove = ""  # by a second x
+        self._to_remove = ""  # by a second press
         self._seen: tuple = ()
         self._drawn = -1
         self._reported: object = self.stock.ended
@@ -362,13 +363,13 @@ class DataScreen(SpecModal[ChatSettings]):
         self._list(ended.name if isinstance(ended, Built) else None)
         if isinstance(ended, Built):
             way = "the next answers search it" if ended.name in self.searched else "space chooses it"
-            self._say(f"{ended.name} is built, in {in_time(ended.seconds)}: {way}, p looks into it")
+            self._say(f"{ended.name} is built, in {in_time(ended.seconds)}: {way}, / looks into it")
         elif not isinstance(ended, Refused):
             self._say(f"removed {ended.removed}")
         elif ended.do != "estimate":
             stopped = ended.kind == "cancelled"
             left = any(row.unfinished and row.name == ended.name for row in self.rows.values())
-            way = ("r goes on from there" if left else "nothing had been done yet") if stopped else ended.hint
+            way = ("R goes on from there" if left else "nothing had been done yet") if stopped else ended.hint
             self._say(f"{ended.message}: {way}", wrong=not stopped)
 
     def on_resize(self) -> None:
@@ -376,7 +377,7 @@ class DataScreen(SpecModal[ChatSettings]):
 
     # -- what keys do -----------------------------------------------------------------------------
     def on_key(self, event: Key) -> None:
-        if event.key != "x" and self._to_remove:
+        if event.key not in ("minus", "delete") and self._to_remove:
             self._to_remove = ""
             self._draw_chosen()
 
@@ -448,9 +449,9 @@ class DataScreen(SpecModal[ChatSettings]):
     def action_resume(self) -> None:
         row = self.row
         if row is None or not row.unfinished or row.is_running(self.stock):
-            self._say("r goes on with an unfinished build; this is none")
+            self._say("R goes on with an unfinished build; this is none")
         elif row.spec is None:
-            self._say("what began this build is not known: repeat its command line, or x removes it", wrong=True)
+            self._say("what began this build is not known: repeat its command line, or - removes it", wrong=True)
         elif self._ready():
             self._build(row.spec, fresh=False)
 
@@ -482,7 +483,7 @@ class DataScreen(SpecModal[ChatSettings]):
             self._to_remove = row.id
             both = sum(other.name == row.name for other in self.rows.values()) > 1
             what = f"{row.name} and its unfinished build" if both else f"{row.name} ({in_bytes(row.size)})"
-            self._say(f"x again removes {what}; any other key keeps it", wrong=True)
+            self._say(f"- again removes {what}; any other key keeps it", wrong=True)
         else:
             self._to_remove = ""
             self._remove(row.name)

@@ -35,8 +35,9 @@ class HistoryScreen(SpecModal[Entry]):
 
     CSS_PATH: ClassVar = ["modal.tcss", "history_list.tcss"]
     ACTIONS = (
-        Action(id="history.rename", run="rename", keys="r", label="Rename", footer=True, help="Give it another title"),
-        Action(id="history.delete", run="delete", keys="delete,d", label="Delete", footer=True,
+        Action(id="history.rename", run="rename", keys="n", label="New title", footer=True,
+               help="Give it another title"),
+        Action(id="history.delete", run="delete", keys="minus,delete", label="Delete", footer=True,
                help="Delete it from the disk (press twice)"),
     )
 
@@ -47,7 +48,7 @@ class HistoryScreen(SpecModal[Entry]):
         self._asked: Entry | None = None  # the delete key was pressed once for it
 
     def compose(self) -> ComposeResult:
-        with Box(self.kind, f"enter {_OPENS[self.kind]} · r renames · d deletes · esc closes"):
+        with Box(self.kind, f"enter {_OPENS[self.kind]} · n new title · - deletes · esc closes"):
             with Horizontal(id="pair"):
                 yield OptionList(*map(_option, self.entries), id="entries")
                 yield Static("", id="about", markup=False)

@@ -159,7 +159,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         Action(id="lesson.next", run="next", keys="right,enter", label="Next page", footer=True,
                help="The next page; enter also answers with the number typed"),
         Action(id="lesson.back", run="back", keys="left", label="Page before", footer=True, help="The page before"),
-        Action(id="lesson.terms", run="terms", keys="question_mark", label="Words", footer=True,
+        Action(id="lesson.terms", run="terms", keys="w", label="Words", footer=True,
                help="What the words of this page mean"),
         Action(id="lesson.phase", run="phase(1)", keys="full_stop", label="Phase", when=_free,
                help="Look on: the next phase of the run. A page goes back to its own"),
@@ -167,7 +167,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
                help="Look back: the phase before"),
         Action(id="lesson.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the text"),
         Action(id="lesson.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
-        Action(id="lesson.present", run="present", keys="P,f", label="Present", footer=True,
+        Action(id="lesson.present", run="present", keys="P", label="Present", footer=True,
                help="Large, without chrome, light"),
         Action(id="lesson.rub", run="rub", keys="backspace", label="Rub out", palette="",
                help="Take back the last digit typed"),
@@ -254,7 +254,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     def action_terms(self) -> None:
         panel = self.query_one(LessonText)
         panel.explains, panel.scrolled = not panel.explains, 0
-        self.say("? goes back to the text" if panel.explains else "")
+        self.say("w goes back to the text" if panel.explains else "")
         panel.update_rows()
 
     def action_leave(self) -> None:

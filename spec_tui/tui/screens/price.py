@@ -29,7 +29,7 @@ class PriceScreen(SpecModal[None]):
                help="Assume that less is accepted"),
         Action(id="price.more", run="assume(1)", keys="right", label="More", footer=True,
                help="Assume that more is accepted"),
-        Action(id="price.measured", run="measured", keys="0", label="Measured", footer=True,
+        Action(id="price.measured", run="measured", keys="backspace", label="Measured", footer=True,
                help="Acceptance as measured"),
         Action(id="price.close", run="close", keys="p,f10,q", label="Close", help="Close"),
     )
@@ -39,7 +39,7 @@ class PriceScreen(SpecModal[None]):
         self._look = look
 
     def compose(self) -> ComposeResult:
-        with Box("the price of verification", "← → assume another acceptance · 0 as measured · esc closes"):
+        with Box("the price of verification", "← → assume another acceptance · backspace as measured · esc closes"):
             yield PricePanel(id="price")
 
     def on_mount(self) -> None:

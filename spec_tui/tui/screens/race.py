@@ -25,7 +25,7 @@ from spec_tui.tui import chat_words as words
 from spec_tui.tui import race_words
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.race_controller import REPEATS, RaceController
-from spec_tui.tui.widgets.prompt_box import PromptBox
+from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
 from spec_tui.tui.widgets.race_lanes import RaceLanes
 from spec_tui.tui.widgets.race_numbers import SORTS, RacePlot, RaceTable, ranked
 from spec_tui.tui.widgets.strip_panel import Divider, Lines, Pane, Sides
@@ -67,18 +67,18 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         Action(id="race.begin", run="clock('rewind')", keys="home", label="From the start", when=_FINISHED,
                help="Photo finish: from the start"),
         Action(id="race.again", run="again", keys="R", label="Again", when=_AGAIN, help="Race again"),
-        Action(id="race.add", run="add", keys="a", label="Add", when=_IDLE,
+        Action(id="race.add", run="add", keys="plus,equals_sign", label="Add", when=_IDLE,
                help="Add a lane: an engine with its options"),
         Action(id="race.remove", run="remove", keys="minus", label="Remove", when=_IDLE, help="Take the lane away"),
-        Action(id="race.diff", run="diff", keys="d", label="Diff", footer=True, when=_FINISHED,
+        Action(id="race.diff", run="diff", keys="D", label="Diff", footer=True, when=_FINISHED,
                help="To the first token in which two lanes differ; again: the next pair"),
-        Action(id="race.sort", run="sort", keys="o", label="Sort", footer=True, when=_FINISHED,
+        Action(id="race.sort", run="sort", keys="S", label="Sort", footer=True, when=_FINISHED,
                help="Sort the table by the next column"),
-        Action(id="race.numbers", run="numbers", keys="w", label="Numbers", footer=True, when=_FINISHED,
+        Action(id="race.numbers", run="numbers", keys="m", label="Numbers", footer=True, when=_FINISHED,
                help="The table alone, and back"),
         Action(id="race.view", run="view", keys="v", label="View",
                help="Colour tokens by outcome, source, confidence, or not"),
-        Action(id="race.repeats", run="repeats", keys="t", label="Repeats", when=_IDLE,
+        Action(id="race.repeats", run="repeats", keys="asterisk", label="Repeats", when=_IDLE,
                help="How often each lane runs; from 6 repeats intervals are 95 % sure"),
         Action(id="race.mode", run="mode", keys="f", label="Fair or live", when=_IDLE,
                help="Fair draws nothing while a lane runs; live shows lanes as they run, and its numbers are not "
@@ -129,6 +129,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
             yield RacePlot(id="race-plot")
             yield Divider(id="race-divider")
             yield RaceTable(id="race-table")
+        yield Choices()
         with Horizontal(id="race-ask"):
             yield Static("›", id="race-mark", markup=False)
             yield PromptBox(self._complete, id="race-prompt", placeholder="What shall they all answer?")
@@ -259,7 +260,12 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
             self.controller.show_difference(None)
             self.changed()
         else:
-            self.dismiss(self.controller.happened)
+            self.dismiss(self.leaves_with)
+
+    @property
+    def leaves_with(self) -> set[Happening]:
+        """What the chat is told that happened meanwhile."""
+        return self.controller.happened
 
     # -- what will run ----------------------------------------------------------------------------
     def set_up(self, message: str, **changes) -> None:
@@ -320,13 +326,14 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         else:
             self.action_go()
 
-    def _complete(self, text: str) -> list[str]:
+    def _complete(self, text: str) -> dict[str, str]:
         from engines import methods
 
         if not text.startswith("/lanes "):
-            return ["/lanes "] if text and "/lanes ".startswith(text) else []
+            return {"/lanes ": "the engines of the race, between commas"} if text and "/lanes ".startswith(text) else {}
         before, comma, last = text.removeprefix("/lanes ").rpartition(",")
-        return [f"/lanes {before}{comma}{spec.id}" for spec in methods.specs() if spec.id.startswith(last)]
+        start = f"/lanes {before}{comma}"
+        return {f"{start}{spec.id}": spec.title for spec in methods.specs() if spec.id.startswith(last)}
 
     def action_showcase(self) -> None:
         from spec_tui.tui.screens.showcase import ShowcaseScreen

@@ -65,22 +65,23 @@ class StepScreen(HasActions, Backdrop):
         Action(id="step.round-back", run="round(-1)", keys="left", label="Round before", help="The round before"),
         Action(id="step.begin", run="ends(-1)", keys="home", label="Begin", help="The beginning"),
         Action(id="step.end", run="ends(1)", keys="end", label="End", help="The end"),
-        Action(id="step.faster", run="speed(1)", keys="plus,equals_sign", label="Faster", help="Play faster"),
-        Action(id="step.slower", run="speed(-1)", keys="minus", label="Slower", help="Play slower"),
+        Action(id="step.faster", run="speed(1)", keys="greater_than_sign", label="Faster", help="Play faster"),
+        Action(id="step.slower", run="speed(-1)", keys="less_than_sign", label="Slower", help="Play slower"),
         Action(id="step.deeper", run="deeper(True)", keys="x", label="Deeper", footer=True,
                help="Explain more deeply"),
         Action(id="step.simpler", run="deeper(False)", keys="X", label="Simpler", help="Explain more simply"),
         Action(id="step.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the explanation"),
         Action(id="step.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
-        Action(id="step.predict", run="predict", keys="p", label="Guess", footer=True,
+        Action(id="step.predict", run="predict", keys="G", label="Guess", footer=True,
                help="Guess how many tokens will be accepted before it is shown; digits answer"),
-        Action(id="step.mark", run="mark", keys="b", label="Bookmark",
+        Action(id="step.mark", run="mark", keys="k", label="Bookmark",
                help="Set or take away a bookmark at this round"),
-        Action(id="step.next-mark", run="next_mark(1)", keys="n", label="Next mark", help="To the next bookmark"),
-        Action(id="step.mark-before", run="next_mark(-1)", keys="N", label="Mark before",
+        Action(id="step.next-mark", run="next_mark(1)", keys="shift+right", label="Next mark",
+               help="To the next bookmark"),
+        Action(id="step.mark-before", run="next_mark(-1)", keys="shift+left", label="Mark before",
                help="To the bookmark before"),
-        Action(id="step.go", run="type_round", keys="g", label="Go to", help="Type the number of a round"),
-        Action(id="step.present", run="present", keys="P,f", label="Present",
+        Action(id="step.go", run="type_round", keys="number_sign", label="Go to", help="Type the number of a round"),
+        Action(id="step.present", run="present", keys="P", label="Present",
                help="Large, without chrome, light: for a projector"),
         Action(id="step.enter", run="enter", keys="enter", label="Go", palette="",
                help="Go to the round that was typed"),
@@ -90,7 +91,7 @@ class StepScreen(HasActions, Backdrop):
                help="A guess, or a digit of the round to go to"),
         Action(id="step.branch", run="branch", keys="B", label="Branch", footer=True,
                when=can("branch"), help="Change something at this round, run on from here, and see both futures"),
-        Action(id="step.every-row", run="every_row", keys="w", label="All rows",
+        Action(id="step.every-row", run="every_row", keys="A", label="All rows",
                when=can("detail"), help="Run the answer again, and record the target's choice at every row"),
     )
 
@@ -343,7 +344,7 @@ class StepScreen(HasActions, Backdrop):
         if self.player.next_mark(step):
             self.moved()
         else:
-            self.say("No bookmarks: b sets one at this round.")
+            self.say("No bookmarks: k sets one at this round.")
 
     def action_type_round(self) -> None:
         self.typed = ""

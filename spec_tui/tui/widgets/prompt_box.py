@@ -1,31 +1,60 @@
-"""The prompt: enter sends, ctrl+j breaks the line, up and down at the edges bring back what was asked before."""
+"""The prompt: enter sends, ctrl+j breaks the line, up and down at the edges bring back what was asked before. What a
+command may go on with is listed above it, a line each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from textual import events
+from textual.content import Content
 from textual.message import Message
-from textual.widgets import TextArea
+from textual.widgets import OptionList, TextArea
 
 from spec_tui.present.text import sanitise
 from spec_tui.tui.actions import Action, HasActions
 
 
+class Choices(OptionList, can_focus=False):
+    """What may be typed, above the prompt; hidden while there is nothing to choose."""
+
+    DEFAULT_CSS = """
+    Choices { display: none; height: auto; max-height: 9; border: none; padding: 0 1; background: $surface; }
+    """
+
+    def show(self, lines: Mapping[str, str], at: int = 0) -> None:
+        """List whole lines, each with what it does; one of them is highlighted, which enter takes."""
+        self.lines = list(lines)
+        self.display = bool(lines)
+        self.clear_options()
+        if lines:
+            room = max(20, self.app.size.width - 4)
+            name = min(max(map(len, lines)), room // 2) + 2
+            for line, words in lines.items():
+                self.add_option(Content.assemble((f"{line:<{name}}", "bold"), (words, "$tok-prompt")).truncate(
+                    room, ellipsis=True))
+            self.highlighted = at
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.screen.query_one(PromptBox).take(self.lines[event.option_index])
+
+
 class PromptBox(HasActions, TextArea):
     """A text area that sends. What is pasted or put in is made harmless first, so that what is seen is what is sent."""
 
-    HELP = "Type a prompt; a line that starts with / is a command, tab completes it."
+    HELP = "Type a prompt; a line that starts with / is a command: choose with up and down, take with tab or enter."
     ACTIONS = (
         Action(id="prompt.send", run="send", keys="enter", label="Send", footer=True, help="Send the prompt"),
         Action(id="prompt.newline", run="newline", keys="ctrl+j,shift+enter", label="New line", footer=True,
                help="Break the line"),
         Action(id="prompt.showcase", run="screen.showcase", keys="ctrl+o", label="Showcase", footer=True,
-               help="Prompts that show something"),
+               help="Sample prompts, each with what to look for"),
         Action(id="prompt.complete", run="complete", keys="tab", label="Complete",
                help="Complete a command, else go to the next panel"),
-        Action(id="prompt.older", run="older", keys="up", label="Older", help="On the first line: the prompt before"),
-        Action(id="prompt.newer", run="newer", keys="down", label="Newer", help="On the last line: the next prompt"),
+        Action(id="prompt.older", run="older", keys="up", label="Older",
+               help="In a list of commands: up. On the first line: the prompt before"),
+        Action(id="prompt.newer", run="newer", keys="down", label="Newer",
+               help="In a list of commands: down. On the last line: the next prompt"),
     )
 
     class Sent(Message):
@@ -35,7 +64,10 @@ class PromptBox(HasActions, TextArea):
             super().__init__()
             self.text = text
 
-    def __init__(self, completer: Callable[[str], list[str]], **kwargs) -> None:
+    class Pasted(Message):
+        """Something was pasted, and is in the text now."""
+
+    def __init__(self, completer: Callable[[str], Mapping[str, str]], **kwargs) -> None:
         super().__init__(
             "", soft_wrap=True, show_line_numbers=False, highlight_cursor_line=False, tab_behavior="focus", **kwargs
         )
@@ -43,7 +75,13 @@ class PromptBox(HasActions, TextArea):
         self._history: list[str] = []
         self._at = 0
         self._draft = ""
-        self._choices: list[str] = []
+        self._tabbed: Mapping[str, str] = {}  # the lines that tab goes round
+        self._listed = ""  # the text that the list above is for
+
+    @property
+    def choices(self) -> Choices:
+        """The list above this prompt."""
+        return self.screen.query_one(Choices)
 
     def put(self, text: str) -> None:
         """Show this text, cursor at its end."""
@@ -62,12 +100,13 @@ class PromptBox(HasActions, TextArea):
         event.text = sanitise(event.text.replace("\r\n", "\n").replace("\r", "\n"))
         event.prevent_default()  # Textual calls the handlers of base classes too, and would insert the text twice
         await super()._on_paste(event)
+        self.post_message(self.Pasted())
 
     async def _on_key(self, event: events.Key) -> None:
         # Here and not by a priority binding: that would overtake characters typed just before.
         keys = {"enter": self.action_send, "ctrl+j": self.action_newline, "shift+enter": self.action_newline}
-        if event.key not in ("tab", "shift+tab"):
-            self._choices = []
+        if event.key != "tab":
+            self._tabbed = {}
         if action := keys.get(event.key):
             event.stop()
             event.prevent_default()
@@ -75,28 +114,64 @@ class PromptBox(HasActions, TextArea):
             return
         await super()._on_key(event)
 
+    def on_text_area_changed(self) -> None:
+        self._list()
+
+    def _list(self) -> None:
+        """List what the command that is typed may go on with. One that is whole, and alone, needs no list."""
+        self._listed = self.text
+        if self.text in self._tabbed:
+            self.choices.show(self._tabbed, list(self._tabbed).index(self.text))
+        else:
+            found = self._completer(self.text)
+            self.choices.show({} if list(found) == [self.text] else found)
+
+    def on_blur(self) -> None:
+        self.choices.show({})
+
+    def take(self, line: str) -> None:
+        """A line that was chosen: it is sent, unless more is to follow."""
+        if line != self.text:
+            self.put(line)
+        if not line.endswith((" ", "=")):
+            self.choices.show({})
+            self.post_message(self.Sent(line))
+
     def action_send(self) -> None:
-        self.post_message(self.Sent(self.text))
+        if self._listed != self.text:  # enter came before the news of the last letters
+            self._list()
+        if self.choices.display and self.choices.highlighted is not None:
+            self.take(self.choices.lines[self.choices.highlighted])
+        else:
+            self.post_message(self.Sent(self.text))
 
     def action_newline(self) -> None:
         self.insert("\n")
 
     def action_complete(self) -> None:
         """Tab goes round the completions of a command; without one it moves the focus."""
-        if len(self._choices) > 1 and self.text in self._choices:
-            index = (self._choices.index(self.text) + 1) % len(self._choices)
+        lines = list(self._tabbed)
+        if len(lines) > 1 and self.text in lines:
+            index = (lines.index(self.text) + 1) % len(lines)
         else:
-            self._choices, index = self._completer(self.text), 0
-        if self._choices:
-            self.put(self._choices[index])
+            self._tabbed, index = self._completer(self.text), (self.choices.highlighted or 0) * self.choices.display
+            lines = list(self._tabbed)
+        if lines:
+            self.put(lines[index])
         elif not self.text.startswith("/"):
             self.screen.focus_next()
 
     def action_older(self) -> None:
-        self._browse(-1, self.cursor_location[0] == 0, self.action_cursor_up)
+        if self.choices.display:
+            self.choices.action_cursor_up()
+        else:
+            self._browse(-1, self.cursor_location[0] == 0, self.action_cursor_up)
 
     def action_newer(self) -> None:
-        self._browse(1, self.cursor_location[0] == self.document.line_count - 1, self.action_cursor_down)
+        if self.choices.display:
+            self.choices.action_cursor_down()
+        else:
+            self._browse(1, self.cursor_location[0] == self.document.line_count - 1, self.action_cursor_down)
 
     def _browse(self, step: int, at_edge: bool, otherwise: Callable[[], None]) -> None:
         target = self._at + step

@@ -108,7 +108,7 @@ class RaceTable(StripPanel):
         gap = [BLANK] if said and len(rows) + len(said) < height else []
         room = max(len(rows), height) - len(rows) - len(gap)
         if len(said) > room and room:
-            said = [*said[: room - 1], [("… w shows it all", "muted")]]
+            said = [*said[: room - 1], [("… m shows it all", "muted")]]
         return [clip(row, width) for row in [*rows, *gap, *said[:room]]]
 
 

@@ -227,7 +227,7 @@ class Timeline(StepPanel):
             words = (f"round {player.place.round}: drafted {len(event.draft.tokens)}, accepted {len(event.path)}, "
                      f"gained {len(event.emitted)}")
         kept = ", ".join(str(n) for n in player.bookmarks)
-        return [(words, "text"), (f"   bookmarks {marks.BOOKMARK} {kept}" if kept else "   b sets a bookmark", "muted")]
+        return [(words, "text"), (f"   bookmarks {marks.BOOKMARK} {kept}" if kept else "   k sets a bookmark", "muted")]
 
     def on_click(self, event: Click) -> None:
         if self.player is not None:

@@ -59,6 +59,7 @@ class Transcript(HasActions, Inked, ScrollView, can_focus=True):
         Action(id="token.end", run="jump(True)", keys="end", label="Follow",
                help="Go to the end and follow the text"),
         Action(id="token.inspect", run="inspect", keys="enter", label="Why", footer=True,
+               when=lambda text: text.cursor is not None,
                help="Why this token: who proposed it, what the target chose"),
     )
     DEFAULT_CSS = """

@@ -1,0 +1,174 @@
+"""One map of keys: over all screens a key means one thing."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections import defaultdict
+
+from textual.events import Paste
+
+import spec_tui.tui
+from spec_tui.tui.actions import HasActions
+
+# What moves, starts or ends something wherever one is, and what takes a digit.
+EVERYWHERE = {
+    "left", "right", "up", "down", "home", "end", "pageup", "pagedown", "enter", "escape", "tab", "backspace", "space",
+}
+MEANINGS = {  # keys that say the same with several labels
+    "plus": {"One more": {"Add", "n"}}, "equals_sign": {"One more": {"Add", "n"}},
+    "minus": {"One less": {"Remove", "Delete", "n"}}, "delete": {"One less": {"Remove", "Delete"}},
+    "full_stop": {"Step on": {"Step", "Phase"}},
+    "n": {"Something new": {"New", "Build", "New title"}}, "R": {"Again": {"Again", "Go on"}},
+    "m": {"Enlarge": {"Enlarge", "Numbers"}},
+    "f1": {"Help, and back": {"Help", "Close"}}, "question_mark": {"Help, and back": {"Help", "Close"}},
+    "p": {"Price, and back": {"Price", "Close"}}, "f10": {"Price, and back": {"Price", "Close"}},
+    "d": {"Datastores, and back": {"Data", "Datastores", "Close"}}, "f2": {"Engine, and back": {"Engine", "Use"}},
+    "x": {"More detail": {"Deeper", "Details"}},
+    "ctrl+r": {"Again": {"Again", "Rewind"}}, "f4": {"Again": {"Again", "Rewind"}},
+}
+
+
+def hosts(of: type = HasActions) -> set[type]:
+    return {below for one in of.__subclasses__() for below in ({one} | hosts(one))}
+
+
+def test_a_key_means_one_thing_on_all_screens():
+    for module in pkgutil.walk_packages(spec_tui.tui.__path__, "spec_tui.tui."):
+        importlib.import_module(module.name)
+    labels = defaultdict(set)
+    for host in hosts():
+        for action in host.__dict__.get("ACTIONS", ()):
+            for key in filter(None, f"{action.keys},{action.anywhere}".split(",")):
+                labels[key].add(action.label)
+    assert len(labels) > 60, "the screens have been found"
+    two = {}
+    for key, found in labels.items():
+        meant = {next((m for m, same in MEANINGS.get(key, {}).items() if label in same), label) for label in found}
+        if key not in EVERYWHERE and len(meant) > 1:
+            two[key] = sorted(found)
+    assert not two
+
+
+async def test_the_palette_shows_keys_and_finds_screens_on_every_screen(session):
+    from spec_tui.tui.screens.chat import ChatScreen
+    from spec_tui.tui.screens.lessons import LessonsScreen
+    from spec_tui.tui.screens.step import StepScreen
+
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("escape", "full_stop")
+        await s.pilot.pause()
+        assert isinstance(s.app.screen, StepScreen)
+        offered = {command.title: command for command in s.app.get_system_commands(s.app.screen)}
+        assert {"Race", "Lessons", "Datastores", "Engine and options", "Price of verification"} <= offered.keys()
+        assert offered["Race"].help.startswith("r: ") and "Audit the answer" not in offered, "its screens, no more"
+        await offered["Lessons"].callback()
+        await s.pilot.pause()
+        assert [type(screen) for screen in s.app.screen_stack] == [ChatScreen, LessonsScreen], "Step has been left"
+
+
+async def test_esc_goes_one_way_and_i_enter_or_a_click_lead_back(session):
+    async with session() as s:
+        await s.ask("one", feed=5)
+        s.chat.prompt.put("half a th")
+        await s.pilot.press("slash", "escape")
+        assert s.chat.session.busy is False or s.chat.escape_does in ("", "text", "close")
+        s.chat.transcript.focus()
+        await s.pilot.press("escape", "escape", "escape")
+        assert s.chat.focused is s.chat.transcript and s.chat.escape_does == ""
+        for back in ("i", "enter"):
+            await s.pilot.press(back)
+            assert s.chat.focused is s.chat.prompt
+            await s.pilot.press("escape")
+            assert s.chat.focused is s.chat.transcript
+        await s.pilot.click("#prompt")
+        assert s.chat.focused is s.chat.prompt and s.chat.prompt.text == "half a th/"
+
+
+async def test_esc_closes_what_is_open_then_stops_then_goes_to_the_text(session):
+    async with session() as s:
+        await s.ask("one", feed=5)
+        s.chat.prompt.put("/en")
+        await s.pilot.pause()
+        assert s.chat.escape_does == "close", "the list of commands"
+        await s.pilot.press("escape")
+        assert s.chat.escape_does == "stop" and s.chat.session.busy
+        await s.pilot.press("escape")
+        s.client.feed()
+        await s.settle()
+        assert s.chat.escape_does == "text" and s.chat.focused is s.chat.prompt
+        await s.pilot.press("escape", "v")
+        assert s.chat.prompt.text == "/en" and s.chat.transcript.view == "source"
+
+
+async def test_a_resize_moves_no_focus(session):
+    async with session() as s:
+        for widget in (s.chat.transcript, s.chat.prompt):
+            widget.focus()
+            for size in ((50, 12), (80, 24), (200, 60), (120, 40)):
+                await s.pilot.resize_terminal(*size)
+                await s.pilot.pause(0.1)
+            assert s.chat.focused is widget
+
+
+async def test_the_footer_offers_no_key_that_does_nothing(session):
+    def offered(s):
+        return {key.description for key in s.chat.query("FooterKey")}
+
+    async with session() as s:
+        await s.pilot.press("escape")
+        await s.pilot.pause()
+        assert not offered(s) & {"Baseline", "Audit", "Stop", "Why", "Text"} and {"Engine", "Prompt"} <= offered(s)
+        await s.pilot.press("b")
+        assert "Ask something first" in s.status, "the key says why not"
+        await s.ask("one")
+        await s.pilot.press("escape")
+        await s.pilot.pause()
+        assert {"Baseline", "Audit"} <= offered(s) and "Why" not in offered(s)
+        await s.pilot.press("left")
+        await s.pilot.pause()
+        assert "Why" in offered(s) and "Prompt" not in offered(s)
+
+
+async def test_a_pasted_text_that_cannot_fit_is_said_to_and_kept(session):
+    async with session(size=(80, 24)) as s:
+        limit = s.chat.session.ready.context_limit
+        for words, long in ((limit - 1, False), (limit + 9, True)):
+            s.chat.prompt.put("")
+            s.app.post_message(Paste("word " * words))
+            await s.pilot.pause()
+            await s.pilot.pause()
+            assert (f"{words:,} words" in s.notice and f"holds {limit:,} tokens" in s.notice) == long
+            assert s.chat.prompt.text == "word " * words
+        await s.pilot.press("escape")
+        assert s.notice == "" and s.chat.focused is s.chat.prompt
+
+
+async def test_enter_takes_what_is_typed_and_not_an_older_list(session):
+    async with session() as s:
+        s.chat.prompt.put("/")
+        await s.pilot.pause()
+        s.chat.prompt.put("/law exact")
+        s.chat.prompt.action_send()
+        await s.pilot.pause()
+        assert s.chat.session.settings.law == "exact" and s.chat.prompt.text == ""
+
+
+async def test_commands_and_their_arguments_are_listed(session):
+    async with session() as s:
+        await s.pilot.press("slash", "e", "n")
+        choices = s.chat.prompt.choices
+        assert choices.display and choices.lines == ["/engine "]
+        await s.pilot.press("enter")
+        assert s.chat.prompt.text == "/engine " and "/engine pld" in choices.lines and not s.client.requests
+        second = choices.lines[1].split()[1]
+        await s.pilot.press("down", "enter")
+        await s.pilot.pause()
+        assert not choices.display and s.chat.prompt.text == "" and s.chat.session.settings.engine == second == "pld"
+        await s.pilot.press(*"/set num", "enter", "4", "enter")
+        assert s.chat.session.settings.options("pld")["num_tokens"] == 4
+        await s.pilot.press("slash", "v", "i")
+        await s.pilot.click("Choices", offset=(4, 0))
+        await s.pilot.pause()
+        assert s.chat.prompt.text == "/view " and choices.display
