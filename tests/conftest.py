@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # as many processes as cores run tests
@@ -18,7 +19,8 @@ import pytest
 
 from engines.hub.known_models import KNOWN
 
-SMOLLM2 = KNOWN["smollm2"].path  # the user's own, which `make test` fetches
+# The user's own, which `make test` fetches; processes of the tests inherit where it is.
+SMOLLM2 = Path(os.environ.setdefault("SPEC_TUI_TESTS_SMOLLM2", str(KNOWN["smollm2"].path)))
 # What is measured or built here is not put beside what the user's own runs measured and built.
 os.environ["SPEC_TUI_CACHE_DIR"] = tempfile.mkdtemp(prefix="spec-tui-tests-")
 os.environ["SPEC_TUI_DATA_DIR"] = tempfile.mkdtemp(prefix="spec-tui-tests-")
