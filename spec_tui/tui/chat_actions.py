@@ -103,7 +103,7 @@ PLAYBACK = (
 APPLICATION = (
     Action(id="app.help", run="app.help", keys="f1,question_mark", label="Help", footer=True, palette="Help",
            command="help", help="All keys, commands and marks"),
-    Action(id="app.glossary", run="app.glossary", anywhere="f10", label="Glossary", palette="Glossary",
+    Action(id="app.glossary", run="app.glossary", anywhere="f12", label="Glossary", palette="Glossary",
            command="glossary", help="What the words and symbols on the screen mean"),
     Action(id="app.quit", run="app.quit", anywhere="ctrl+q", label="Quit", palette="Quit", command="quit",
            help="Leave spec-tui"),

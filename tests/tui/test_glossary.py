@@ -18,13 +18,13 @@ async def test_one_key_opens_it_on_every_screen_and_typing_searches(session):
             await s.pilot.press(*opened)
             await s.pilot.pause()
             below = s.app.screen
-            await s.pilot.press("f10")
+            await s.pilot.press("f12")
             await s.pilot.pause()
             assert isinstance(s.app.screen, GlossaryScreen)
             await s.pilot.press(*"kv c")
             await s.pilot.pause()
             assert "KV cache" in shown(s.app.screen) and "sublayer" not in shown(s.app.screen)
-            await s.pilot.press("f10", "escape")
+            await s.pilot.press("f12", "escape")
             assert s.app.screen is below
 
 
