@@ -170,9 +170,17 @@ def shipped(model: str) -> str:
     """Which of the models that ship a name (a folder or a hub id) is: "target", "draft", or "" for any other."""
     for name in ("target", "draft"):
         folder = sample_model(name)
-        if model and folder is not None and Path(model).resolve() == folder.resolve():
+        if folder is not None and same_place(model, folder):
             return name
     return ""
+
+
+def same_place(name: str, place: Path) -> bool:
+    """Whether a name that somebody gave leads to a file or folder; False for a name that leads nowhere."""
+    try:
+        return place.samefile(Path(name).expanduser()) if name else False
+    except (OSError, ValueError, RuntimeError):  # nothing there; characters, a length or a user that can't be
+        return False
 
 
 def sample_datastores() -> Path | None:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import termios
@@ -17,6 +18,13 @@ import pyte
 
 PATIENCE = 40.0
 _OURS = {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}  # of the terminal that the tests run in
+
+
+def _begin() -> None:
+    """In the new process: its terminal, and signals as a shell leaves them, whatever the tests were started to ignore."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Terminal:
@@ -34,7 +42,7 @@ class Terminal:
         self.process = subprocess.Popen(
             arguments, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
             env={**keep, "TERM": "xterm-256color", "COLORTERM": "truecolor", **environment},
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_begin,
         )
         self._theirs = theirs
         self._reader = threading.Thread(target=self._read, daemon=True)

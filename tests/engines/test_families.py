@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -186,35 +186,27 @@ def test_a_second_turn_reuses_rows_and_answers_as_a_cold_run(name):
     assert warm[-1] == cold[-1]
 
 
-def by_column(kind, size, columns, positions, rows):
+def by_column(outside, kind, size, columns, own):
     """The mistake to make: windows counted in columns."""
-    return masks._hidden(kind, size, columns, columns[-len(positions) :].copy(), rows)
+    places = np.arange(len(columns))
+    return outside(kind, size, places, places[-len(own) :, None])
 
 
-def one_off(kind, size, columns, positions, rows):
-    return masks._hidden(kind, size + 1, columns, positions, rows)
+def one_off(outside, kind, size, columns, own):
+    return outside(kind, size + 1, columns, own)
 
 
-def none_at_all(kind, size, columns, positions, rows):
-    return np.zeros((rows, len(columns)), dtype=bool)
+def none_at_all(outside, kind, size, columns, own):
+    return np.zeros((len(own), len(columns)), dtype=bool)
 
 
 @pytest.mark.parametrize("wrong", [by_column, one_off, none_at_all])
 @pytest.mark.parametrize("name", ["mistral with window", "gemma2", "smollm3 with window", "llama4 with chunks"])
 def test_the_self_test_sees_wrong_windows(name, wrong, monkeypatch):
-    model, hidden = CausalModel(plain(name), name), masks._hidden
-    monkeypatch.setattr(masks, "_hidden", lambda *args: _with(hidden, wrong, args))
+    model = CausalModel(plain(name), name)
+    monkeypatch.setattr(masks, "_outside", partial(wrong, masks._outside))
     assert selftest.selftest(model) is None
     assert not model.trees
-
-
-def _with(hidden, wrong, args):
-    """A wrong mask made with the right function underneath."""
-    masks._hidden, changed = hidden, masks._hidden
-    try:
-        return wrong(*args)
-    finally:
-        masks._hidden = changed
 
 
 @pytest.mark.parametrize("name", ["mistral with window", "gemma3", "llama4 with chunks", "phi3 with window"])

@@ -116,7 +116,7 @@ async def test_the_application_has_it_with_options_tree_and_explanation(installe
         run = app.session.last.run
         assert run.started.engine == "repeat" and run.started.options["num_tokens"] == 3
         assert len(run.rounds[0].draft.tokens) == 3
-        await pilot.press("escape", "home")
+        await pilot.press("escape", "home", "x")  # x: everything that the panels know
         await until(pilot, lambda: "copies drafted 3" in shown(chat))
 
         await pilot.press("full_stop")

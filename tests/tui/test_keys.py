@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from collections import defaultdict
 
-from textual.events import Paste
+from textual.events import Key, Paste
 
 import spec_tui.tui
 from spec_tui.tui.actions import HasActions
@@ -172,3 +172,12 @@ async def test_commands_and_their_arguments_are_listed(session):
         await s.pilot.click("Choices", offset=(4, 0))
         await s.pilot.pause()
         assert s.chat.prompt.text == "/view " and choices.display
+
+
+async def test_no_letter_overtakes_a_key_typed_before_it(session):
+    async with session() as s:
+        s.chat.prompt.put("abc")
+        for key, character in (("backspace", "\x7f"), ("backspace", "\x7f"), ("x", "x"), ("left", None), ("y", "y")):
+            s.app.post_message(Key(key, character))
+        await s.pilot.pause(0.3)
+        assert s.chat.prompt.text == "ayx"

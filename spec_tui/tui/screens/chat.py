@@ -394,12 +394,12 @@ class ChatScreen(HasActions, Screen):
     def escape_does(self) -> str:
         """What esc does now, always in the same direction: "close" what is open, "stop" what runs, go to the "text"; ""
         for nothing."""
-        notice = self._long or (self.session.problem is not None and self.session.phase == "ready")
-        if self.query_one(Choices).display or notice or self._enlarged:
+        problem = self.session.problem is not None and self.session.phase == "ready"
+        if self.query_one(Choices).display or problem or self._enlarged:
             return "close"
         if self.session.stoppable:
             return "stop"
-        if self.transcript.cursor is not None:
+        if self._long or self.transcript.cursor is not None:
             return "close"
         return "" if self.focused is self.transcript else "text"
 

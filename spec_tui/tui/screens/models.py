@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -16,7 +15,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from engines.errors import SpecError
-from engines.folders import shipped
+from engines.folders import same_place
 from engines.hub.download_progress import in_bytes
 from spec_tui.present.text import one_line
 from spec_tui.session import model_choices
@@ -231,9 +230,7 @@ def _is(choice: ModelChoice, name: str | None, role: Role) -> bool:
     """Whether a choice is what a load request names."""
     if name is None:
         return choice.name is None if role == "draft" else model_choices.names_default(choice)
-    if choice.title.startswith("sample ") and shipped(name) == role:
-        return True
-    return choice.name == name or (choice.folder is not None and choice.folder == Path(name).expanduser().resolve())
+    return choice.name == name or (choice.folder is not None and same_place(name, choice.folder))
 
 
 def _about(role: Role, choice: ModelChoice, width: int) -> Content:

@@ -103,15 +103,15 @@ class PromptBox(HasActions, TextArea):
         self.post_message(self.Pasted())
 
     async def _on_key(self, event: events.Key) -> None:
-        # Here and not by a priority binding: that would overtake characters typed just before.
-        keys = {"enter": self.action_send, "ctrl+j": self.action_newline, "shift+enter": self.action_newline}
+        # Keys with a binding are acted on here, in their turn: Textual would let them go up to the application first,
+        # and letters typed after them would overtake them (enter before a word, backspace after the next one).
         if event.key != "tab":
             self._tabbed = {}
-        if action := keys.get(event.key):
-            event.stop()
-            event.prevent_default()
-            action()
-            return
+        for binding in self._bindings.key_to_bindings.get(event.key, ()):
+            if await self.app.run_action(binding.action, self):
+                event.stop()
+                event.prevent_default()
+                return
         await super()._on_key(event)
 
     def on_text_area_changed(self) -> None:
