@@ -21,7 +21,7 @@ _OURS = {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}  # of the terminal that 
 
 
 def _begin() -> None:
-    """In the new process: its terminal, and signals as a shell leaves them, whatever the tests were started to ignore."""
+    """In the new process: its terminal, and signals as a shell leaves them, whatever the tests were told to ignore."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
