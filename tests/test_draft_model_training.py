@@ -36,11 +36,12 @@ def work(tmp_path_factory):
     return folder
 
 
-def run(folder, *arguments) -> int:
+def run(folder, *arguments, work=None) -> int:
     threads = torch.get_num_threads()
     small = ["--rows", "3", "--longest", "12", "--longest-prompt", "60", "--steps", "4", "--hidden", "64"]
     small += ["--layers", "1"]
-    common = ["--target", folder / "target.gguf", "--data", folder / "data", "--work", folder / "work", "--mlp", "64"]
+    common = ["--target", folder / "target.gguf", "--data", folder / "data", "--mlp", "64"]
+    common += ["--work", work or folder / "work"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["train_draft_model.py", *map(str, [*arguments, *common]), *small])
         try:
@@ -49,18 +50,17 @@ def run(folder, *arguments) -> int:
             torch.set_num_threads(threads)
 
 
-def written(work) -> list[dict]:
-    return [json.loads(line) for line in (work / "work/answers/0000.jsonl").read_text().splitlines()]
+def written(answers) -> list[dict]:
+    return [json.loads(line) for line in (answers / "0000.jsonl").read_text().splitlines()]
 
 
 @torch.no_grad()
-def test_greedy_answers_are_what_the_model_generates(work):
-    source = locate(str(work / "target.gguf"))
+def hold_what_the_target_says(answers, target) -> list[dict]:
+    """The kept distributions of a shard are the target's, one answer at a time."""
+    source = locate(str(target))
     model, tokenizer = read_model(source, torch.bfloat16, torch.device("cpu")), load_tokenizer(source)
-    rows = written(work)
-    assert {row["prompt"] for row in rows} == {q for q in map(str.strip, QUESTIONS) if "rain" not in q}  # too long
-    assert {row["temperature"] for row in rows} == {0.0, 0.8}
-    with np.load(work / "work/answers/0000.npz") as arrays:
+    rows = written(answers)
+    with np.load(answers / "0000.npz") as arrays:
         ends = np.cumsum(arrays["lengths"].sum(1))
         answered = np.cumsum(arrays["lengths"][:, 1])
         for row, (prompt, count), end, top_end in zip(rows, arrays["lengths"], ends, answered, strict=True):
@@ -71,9 +71,16 @@ def test_greedy_answers_are_what_the_model_generates(work):
             likely = model.float()(torch.tensor([tokens])).logits[0, prompt - 1 : -1].log_softmax(-1)
             kept = torch.from_numpy(arrays["top_tokens"][top_end - count : top_end].astype(np.int64))
             logprobs = torch.from_numpy(arrays["top_logprobs"][top_end - count : top_end].astype(np.float32))
-            assert (likely.gather(1, kept) - logprobs).abs().max() < 0.1  # bfloat16, in a batch of others
-            if row["temperature"] == 0:
-                assert kept[:, 0].tolist() == tokens[prompt:]
+            assert (likely.gather(1, kept) - logprobs).abs().max() < 0.15  # bfloat16, in a batch of others
+            row["greedy"] = kept[:, 0].tolist() == tokens[prompt:]
+        return rows
+
+
+def test_greedy_answers_are_what_the_model_generates(work):
+    rows = hold_what_the_target_says(work / "work/answers", work / "target.gguf")
+    assert {row["prompt"] for row in rows} == {q for q in map(str.strip, QUESTIONS) if "rain" not in q}  # too long
+    assert {row["temperature"] for row in rows} == {0.0, 0.8}
+    assert all(row["greedy"] for row in rows if row["temperature"] == 0)
 
 
 def test_answers_that_are_there_are_not_made_again(work):
@@ -81,6 +88,15 @@ def test_answers_that_are_there_are_not_made_again(work):
     assert run(work, "answers") == 0
     assert (work / "work/answers/0000.jsonl").stat().st_mtime_ns == before
     assert not (work / "work/answers/0001.npz").exists()
+
+
+def test_answers_written_elsewhere_are_read_as_their_own(work, tmp_path):
+    with gzip.open(tmp_path / "answered.jsonl.gz", "wt") as rows:
+        rows.write((work / "work/answers/0000.jsonl").read_text())
+    assert run(work, "answers", "--answered", tmp_path / "answered.jsonl.gz", work=tmp_path) == 0
+    rows = hold_what_the_target_says(tmp_path / "answers", work / "target.gguf")
+    assert {row["prompt"] for row in rows} == {row["prompt"] for row in written(work / "work/answers")}
+    assert not (tmp_path / "answers/0001.npz").exists()
 
 
 def test_the_loss_is_the_divergence_from_the_target_s_distribution(work):

@@ -26,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("stage", choices=(*STAGES, "all"), help="one stage, or all of them in this order")
     p.add_argument("--target", default="smollm2", help="the target, as --model takes it (default smollm2)")
     p.add_argument("--data", type=Path, help="folder of *.jsonl.gz rows whose first questions are asked")
+    p.add_argument("--answered", type=Path, help="*.jsonl.gz of the target's answers: read first")
     p.add_argument("--work", type=Path, required=True, help="folder for answers, checkpoints and results")
     p.add_argument("--answers", type=int, default=12_000, help="questions to answer (default 12000)")
     p.add_argument("--rows", type=int, default=64, help="answers made at a time (default 64)")
@@ -54,6 +55,8 @@ def make_answers(arguments: argparse.Namespace) -> bool:
     generator = answers.Generator(
         model, load_tokenizer(source), arguments.rows, arguments.longest, arguments.longest_prompt, arguments.seed
     )
+    if arguments.answered and not answers.read_answered(arguments.answered, generator, arguments.work / "answers"):
+        return False
     asked = answers.questions(arguments.data, arguments.seed)[: arguments.answers]
     return answers.answer_all(asked, generator, arguments.work / "answers")
 

@@ -1,4 +1,5 @@
-"""A target's own answers to first questions, with its distribution at every answered position, in resumable shards.
+"""A target's own answers to first questions, with its distribution at every answered position, in resumable shards:
+made here, or read again where they were written elsewhere.
 
 The rows of a batch are answers at different positions: one that has ended gives its row to the next
 question, so that no row waits for the longest answer.
@@ -190,6 +191,50 @@ def finished_prompts(out: Path) -> set[str]:
         lines = shard.with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()
         done.update(json.loads(line)["prompt"] for line in lines)
     return done
+
+
+@torch.inference_mode()
+def read_answered(file: Path, generator: Generator, out: Path) -> bool:
+    """Read the answers of a file as the target does, in shards as `answer_all` writes them; False if a signal stopped
+    it. Its rows have "prompt", "answer", "temperature", "source" and "ended"."""
+    out.mkdir(parents=True, exist_ok=True)
+    done = finished_prompts(out)
+    rows = [row for row in corpus.rows(file) if row["prompt"] not in done]
+    number = len(list(out.glob("[0-9]*.npz")))
+    tokenizer, read = generator.tokenizer, 0
+    with Interrupt() as interrupt:
+        for shard in (rows[i : i + SHARD] for i in range(0, len(rows), SHARD)):
+            answers = [_written(row, generator) for row in shard]
+            answers = sorted((a for a in answers if a.tokens), key=lambda a: len(a.prompt) + len(a.tokens))
+            for i in range(0, len(answers), 16):  # of like length
+                _read(answers[i : i + 16], generator.model)
+            if interrupt.requested:
+                return False
+            save(answers, tokenizer, tokenizer.eos_token_id, out / f"{number:04}.npz")
+            number, read = number + 1, read + len(answers)
+            print(f"answers: {read} of {len(rows)} read", file=sys.stderr)
+    return True
+
+
+def _written(row: dict, generator: Generator) -> Answer:
+    question = Question(row["source"], row["prompt"], row["temperature"] > 0)
+    tokens = generator.tokenizer.encode(row["answer"], add_special_tokens=False)
+    end = [generator.tokenizer.eos_token_id] if row["ended"] else []
+    return Answer(question, generator.encode(row["prompt"]), tokens + end)
+
+
+def _read(answers: list[Answer], model) -> None:
+    """Note the target's distribution at every token of some answers."""
+    longest = max(len(a.prompt) + len(a.tokens) for a in answers)
+    tokens = torch.zeros(len(answers), longest, dtype=torch.long)  # zeros after the end are seen by nobody
+    for row, a in enumerate(answers):
+        tokens[row, : len(a.prompt) + len(a.tokens)] = torch.tensor(a.prompt + a.tokens)
+    states = model.base_model(tokens, use_cache=False).last_hidden_state
+    for row, a in enumerate(answers):
+        own = states[row, len(a.prompt) - 1 : len(a.prompt) + len(a.tokens) - 1]
+        top = model.get_output_embeddings()(own).float().log_softmax(-1).topk(TOP)
+        a.top_tokens = list(top.indices.numpy().astype(np.int32))
+        a.top_logprobs = list(top.values.numpy().astype(np.float16))
 
 
 @torch.inference_mode()
