@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from engines.methods import find
 from engines.report.run_state import RunState, first_difference
@@ -18,6 +18,7 @@ from spec_tui.present.token_styles import spans
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.tui import chat_words as words
 from spec_tui.tui.actions import Action, HasActions
+from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.step_panels import BLANK, visible_text
 from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Lines, Pane, Row, Sides, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns

@@ -10,7 +10,7 @@ from textual.events import DescendantFocus, Key
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
-from textual.widgets import Footer, Static, TextArea
+from textual.widgets import Static, TextArea
 
 from engines.cost.curve import CostCurve
 from engines.errors import SpecError, UsageProblem
@@ -30,6 +30,7 @@ from spec_tui.tui import price_words as price
 from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.chat_actions import CHAT, PLAYBACK
+from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.layers_panel import LayersPanel
 from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry

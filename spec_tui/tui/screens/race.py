@@ -11,7 +11,7 @@ from textual.containers import Horizontal
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from engines.errors import SpecError
 from engines.race.lanes import Lane, parse_lanes
@@ -25,6 +25,7 @@ from spec_tui.tui import chat_words as words
 from spec_tui.tui import race_words
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.race_controller import REPEATS, RaceController
+from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
 from spec_tui.tui.widgets.race_lanes import RaceLanes
 from spec_tui.tui.widgets.race_numbers import SORTS, RacePlot, RaceTable, ranked

@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.events import Key
-from textual.widgets import Digits, Footer, Static
+from textual.widgets import Digits, Static
 
 from engines.report.run_state import RunState, fold_all
 from engines.request import Request
@@ -24,6 +24,7 @@ from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_words as words
 from spec_tui.tui.actions import Action, HasActions, can
+from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.step_panels import (
     Doing,
     Explaining,
