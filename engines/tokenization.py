@@ -7,11 +7,19 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from jinja2 import Environment, TemplateError, nodes
 from transformers import PreTrainedTokenizerBase
 
-from engines.errors import UsageProblem
-from engines.machine import CallFailed, limited
+from engines.errors import UsageProblem, first_line
+from engines.machine import limited
 from engines.request import Request
+
+_BRIEF = 10**8  # characters put together in a fraction of a second
+_SIMPLE = (
+    nodes.Template, nodes.Output, nodes.TemplateData, nodes.If, nodes.Name, nodes.Const, nodes.Getattr, nodes.Getitem,
+    nodes.Slice, nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not, nodes.Test, nodes.CondExpr, nodes.Add,
+    nodes.Concat,
+)
 
 
 def encode(
@@ -44,20 +52,58 @@ def encode(
 
 
 def _render(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
-    """A template is a program of the model's author: it may run for ever, or fill the memory."""
+    """A template is a program of the model's author: it may run for ever, or fill the memory. Limits take a process,
+    and most templates show that they need none."""
     messages = [{"role": role, "content": content} for role, content in request.conversation]
 
     def render() -> list[int]:
         found = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
         return list(found["input_ids"])
 
+    characters = sum(len(content) for _, content in request.conversation)
+    names = _names_put_together(tokenizer.chat_template)
+    brief = names is not None and names * len(messages) * characters < _BRIEF
     try:
-        return limited(render)
-    except CallFailed as error:
+        return render() if brief else limited(render)
+    except Exception as error:
         raise UsageProblem(
-            f"the model's chat template refuses this conversation: {error}",
+            f"the model's chat template refuses this conversation: {first_line(error)}",
             "leave out the system prompt, or use --raw",
         ) from None
+
+
+@lru_cache
+def _names_put_together(template: str) -> int | None:
+    """How often a chat template uses a variable, if all it does is to go over the messages once and put texts together:
+    its work is then that number times the texts. None where it does anything else, or isn't a template."""
+    try:
+        tree = Environment().parse(template)
+    except (TemplateError, RecursionError):
+        return None
+    todo, names = [tree], 0
+    while todo:
+        node = todo.pop()
+        if not _is_simple(node):
+            return None
+        names += isinstance(node, nodes.Name)
+        todo += node.iter_child_nodes()
+    return names
+
+
+def _is_simple(node: nodes.Node) -> bool:
+    match node:
+        case nodes.For():
+            over = isinstance(node.iter, nodes.Name) and node.iter.name == "messages"
+            return over and not node.recursive and next(node.find_all(nodes.For), None) is None
+        case nodes.Name(name="messages"):
+            return node.ctx == "load"
+        case nodes.Assign():
+            return not isinstance(node.target, nodes.NSRef) and not any(node.find_all((nodes.Add, nodes.Concat)))
+        case nodes.Filter():
+            return node.name in ("trim", "upper", "lower", "tojson") and not node.args and not node.kwargs
+        case nodes.Call():
+            return isinstance(node.node, nodes.Name) and node.node.name == "raise_exception"
+    return isinstance(node, _SIMPLE)
 
 
 class Detokenizer:

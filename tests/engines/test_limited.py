@@ -10,11 +10,12 @@ import time
 
 import pytest
 
+from engines import tokenization
 from engines.errors import UsageProblem
 from engines.machine import CallFailed, limited
 from engines.request import Request
 from engines.tokenization import encode
-from tests.conftest import make_tokenizer
+from tests.conftest import TEMPLATE, make_tokenizer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing is forked elsewhere")
 
@@ -74,3 +75,48 @@ def test_a_template_gives_the_tokens_that_it_gives_without_limits():
     messages = [{"role": role, "content": content} for role, content in ASKED.conversation]
     plain = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
     assert encode(tokenizer, ASKED, 10_000)[0] == list(plain)
+
+
+SIMPLE = "{% for m in messages %}{% if loop.first and m.role != 'system' %}S{% endif %}{{ '<' + m.role }}{% endfor %}"
+
+
+@pytest.mark.parametrize("template", [TEMPLATE, SIMPLE, "{% set system = messages[0].content %}{{ system ~ 'x' }}"])
+def test_a_template_that_puts_texts_together_needs_no_process(template, monkeypatch):
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = template
+    wanted = encode(tokenizer, ASKED, 260)
+    monkeypatch.setattr(tokenization, "limited", None)
+    assert encode(tokenizer, ASKED, 260) == wanted
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        ENDLESS, "{{ 'a' * 9 }}", "{{ 2 ** 9 }}", "{{ '%9d' % 1 }}", "{{ 'a'.center(9) }}", "{{ 'a'|center(9) }}",
+        "{{ {'a': 1}|tojson(indent=9) }}", "{% for m in messages %}{% for c in m.content %}{% endfor %}{% endfor %}",
+        "{% for c in messages[0].content %}{% endfor %}", "{% set messages = 'a' %}{% for m in messages %}{% endfor %}",
+        "{% for messages in messages %}{{ messages }}{% endfor %}", "{% set x = messages ~ messages %}",
+        "{% set ns = namespace(x='a') %}{% set ns.x = 'b' %}", "{% macro a() %}{% endmacro %}{{ a() }}",
+        "{% for m in messages recursive %}{{ loop([m]) }}{% endfor %}", "{% set x %}{{ messages }}{% endset %}",
+        "{% for m in messages %}{% else %}{% for i in range(9) %}{% endfor %}{% endfor %}", "{{ cycler }}{% for %}",
+        "{% include 'x' %}", "{{ range(9)|list }}", "{{ lipsum(9) }}",
+    ],
+)  # fmt: skip
+def test_any_other_template_runs_within_limits(template):
+    assert tokenization._names_put_together(template) is None
+
+
+@pytest.mark.parametrize("template", ["{{ messages + 1 }}", "{{ raise_exception('no') }}", "{{ missing.of.it }}"])
+def test_what_a_simple_template_raises_is_told(template):
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(UsageProblem, match="refuses this conversation: ."):
+        encode(tokenizer, ASKED, 260)
+
+
+def test_a_long_conversation_runs_within_limits(monkeypatch):
+    tokenizer = make_tokenizer()
+    asked = []
+    monkeypatch.setattr(tokenization, "limited", lambda render: asked.append(render) or [5])
+    encode(tokenizer, Request(conversation=(("user", "a" * 10_000_000),) * 9), 260)
+    assert asked
