@@ -100,12 +100,25 @@ def _exists(name: str) -> bool:
 def default_model() -> str:
     """The model that is taken where none is named: the first known one that is here, else the sample's target. Raises
     ModelUnavailable."""
-    return next((model.name for model in KNOWN.values() if model.present), None) or shipped_target()
+    return _first_present() or shipped_target()
 
 
 def default_label() -> str:
     """What ``default_model`` is called before it is loaded."""
-    return next((model.name for model in KNOWN.values() if model.present), "the sample model")
+    return _first_present() or "the sample model"
+
+
+def default_notice() -> str:
+    """Which model answers where none is named, and how to get another; a sentence without a full stop."""
+    if name := _first_present():
+        return f"{name} answers, as no model is named: --model {SAMPLE} takes the sample pair"
+    best = next(iter(KNOWN.values()))
+    fetching = f"spec-tui model get {best.name} fetches a model that can talk ({best.size / 1e6:.0f} MB)"
+    return f"the sample pair answers, which knows little: {fetching}"
+
+
+def _first_present() -> str | None:
+    return next((model.name for model in KNOWN.values() if model.present), None)
 
 
 def shipped_target() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typer import Option
 
 from engines import methods
 from engines.errors import SpecError, UsageProblem
+from engines.hub import known_models
 from engines.report.answer import Answer
 from engines.report.events import Failed, Finished, Loading, Prefilled, Started
 from engines.report.run_state import RunState, fold
@@ -75,6 +77,8 @@ def load_decoder(load: LoadRequest) -> Decoder:
         import engines
 
         decoder = engines.load(**asdict(load), progress=status.show)
+    if load.model is None and sys.stderr.isatty():  # a script has read it once
+        narrate(f"note: {known_models.default_notice()}")
     for warning in decoder.ready.warnings:
         narrate(f"note: {warning}")
     return decoder

@@ -6,7 +6,7 @@ from engines.datastores.events import Built, DatastoreList, Refused
 from engines.errors import SpecError
 from engines.folders import model_label
 from engines.hub.download_progress import in_bytes
-from engines.hub.known_models import default_label
+from engines.hub.known_models import default_label, default_notice
 from engines.laws import LAWS
 from engines.methods import find
 from engines.request import Request
@@ -34,6 +34,14 @@ itself. Every token tells its fate: drafted and accepted, corrected by the model
 esc leaves the prompt; then the arrow keys go from token to token and enter tells why it is there.
 There v changes the colours; anywhere F7 measures plain decoding to compare with, F6 audits the answer, ctrl+e \
 changes the engine, F1 has all keys."""
+
+
+def welcome(session: ChatSession) -> str:
+    """What stands in the text before the first question; with the model that was taken, where none was named."""
+    if session.load_request.model is not None or not session.client.capabilities.ask:
+        return WELCOME
+    chosen = default_notice()
+    return f"{WELCOME}\n\nHere {chosen}; ctrl+l lists the models at hand."
 
 
 def model(session: ChatSession) -> str:

@@ -46,6 +46,13 @@ def test_text_is_exact_in_a_pipe_and_numbers_go_to_stderr(cli):
     assert cli("run", "hostile", "--max-new-tokens", "2").out == "first" + HOSTILE + "!"
 
 
+def test_which_model_answers_where_none_is_named_is_said_on_a_terminal(cli, monkeypatch):
+    assert "model get" not in cli("run", "hello").err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert "note: the sample pair answers" in cli("run", "hello").err
+    assert "answers" not in cli("run", "hello", "--model", "mine").err
+
+
 def test_json_is_one_object(cli):
     sampling = ("--seed", "9", "--temperature", "0.5")
     done = cli("run", "hello", "--max-new-tokens", "3", "--format", "json", *sampling)

@@ -14,7 +14,7 @@ import torch
 from engines.errors import ModelUnavailable
 from engines.hub import gguf_file, gguf_folder
 from engines.hub.gguf_config import Unsupported
-from engines.hub.known_models import KNOWN, default_model
+from engines.hub.known_models import KNOWN, default_model, default_notice
 from engines.hub.model_source import TrustPolicy, locate
 from engines.model import gguf_weights, loading
 from engines.model.description import describe
@@ -169,7 +169,7 @@ def test_what_is_no_model_is_refused_in_a_sentence(tmp_path):
 def test_a_known_model_that_is_not_here_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
     assert "spec-tui model get smollm2" in unavailable("smollm2")
-    assert default_model() == str(locate("sample").folder)
+    assert default_model() == str(locate("sample").folder) and "spec-tui model get smollm2" in default_notice()
     monkeypatch.setitem(KNOWN, "smollm2", replace(KNOWN["smollm2"], size=(path := tmp_path / "tiny.gguf").write_bytes(
         Tiny("llama").write(tmp_path / "source.gguf").read_bytes()
     )))
@@ -178,6 +178,7 @@ def test_a_known_model_that_is_not_here_says_how_to_get_it(tmp_path, monkeypatch
     known.path.parent.mkdir(parents=True)
     path.rename(known.path)
     assert known.present and default_model() == "smollm2" and locate("smollm2").gguf.path == known.path
+    assert default_notice().startswith("smollm2 answers") and "--model sample" in default_notice()
 
 
 def test_one_file_of_a_repository_is_fetched(tmp_path, hub):

@@ -160,7 +160,7 @@ class ChatScreen(HasActions, Screen):
         self._draw_status()
         self._draw_legend()
         self._draw_notice()
-        self.transcript.welcome = words.WELCOME
+        self.transcript.welcome = words.welcome(self.session)
 
     def _draw_text(self) -> None:
         session, transcript = self.session, self.transcript
