@@ -110,7 +110,7 @@ def test_any_other_template_runs_within_limits(template):
 def test_what_a_simple_template_raises_is_told(template):
     tokenizer = make_tokenizer()
     tokenizer.chat_template = template
-    with pytest.raises(UsageProblem, match="refuses this conversation: ."):
+    with pytest.raises(UsageProblem, match=r"refuses this conversation: ."):
         encode(tokenizer, ASKED, 260)
 
 
