@@ -36,7 +36,7 @@ samples: $(VENV)/.test
 	$(BIN)/python tools/make_model_card.py
 	$(BIN)/python tools/build_sample_datastores.py
 	$(BIN)/python tools/record_traces.py
-	$(BIN)/python tools/screenshot.py docs/chat.svg
+	$(BIN)/python tools/screenshot.py docs chat
 
 $(VENV)/.run: $(FILES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

