@@ -34,7 +34,7 @@ bench-cuda: $(VENV)/.run
 # Training new weights takes hours and is a command of its own: tools/train_sample_models.py --help
 samples: $(VENV)/.test
 	$(BIN)/python tools/make_model_card.py
-	$(BIN)/python tools/build_sample_datastores.py
+	$(BIN)/python tools/build_sample_datastores.py sample
 	$(BIN)/python tools/record_traces.py
 	$(BIN)/python tools/screenshot.py docs chat
 

@@ -1,7 +1,8 @@
-"""The datastore that ships: whose answers it holds, and that no prompt that measures is near its prompts."""
+"""The datastores that ship: whose answers they hold, and that no prompt that measures is near their prompts."""
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
 
@@ -22,7 +23,11 @@ import sample_prompts  # noqa: E402
 
 @pytest.fixture(scope="module")
 def store():
-    return Store(ROOT / "sample_datastores" / tool.NAME)
+    return opened("sample")
+
+
+def opened(name):
+    return Store(ROOT / "sample_datastores" / name)
 
 
 def shipped_prompts(store):
@@ -30,15 +35,38 @@ def shipped_prompts(store):
     return [documents.place(documents.bounds(number)[0]).source for number in range(len(documents))]
 
 
-def test_no_prompt_of_the_store_is_near_one_that_measures(store):
+def texts_of_the_repository():
+    """Constants of the tests and of the program that may be prompts, each with its file; and the lessons."""
+    found = {}
+    for file in [*(ROOT / "tests").rglob("*.py"), *(ROOT / "spec_tui").rglob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+                found[node.value] = file.name
+    return found | {file.read_text("utf-8"): file.name for file in (ROOT / "spec_tui").rglob("*.toml")}
+
+
+@pytest.mark.parametrize("name", tool.STORES)
+def test_no_prompt_of_a_store_is_near_one_that_measures(name):
     measured = sample_prompts.measured()
     assert {"showcase", "model card", "bench.py"} <= set(measured.values())
-    assert sample_prompts.overlap(shipped_prompts(store), measured) == []
+    assert tool.STORES[name].overlap(measured) == []
 
 
-def test_the_store_holds_the_answers_to_the_prompts_of_the_tool(store):
-    assert shipped_prompts(store) == sample_prompts.prompts()
-    assert len(set(sample_prompts.prompts())) == store.manifest.documents == sample_prompts.MOST
+def test_no_prompt_of_smollm2s_store_is_in_a_test_or_a_lesson():
+    kept = tool.STORES["smollm2"]
+    texts = texts_of_the_repository()
+    same = {" ".join(sample_prompts.words(text)) for text in texts}
+    assert not [prompt for prompt in kept.prompts() if " ".join(sample_prompts.words(prompt)) in same]
+    long = {text: file for text, file in texts.items() if len(sample_prompts.words(text)) >= kept.shared_words}
+    assert kept.overlap(long) == []
+
+
+@pytest.mark.parametrize("name", tool.STORES)
+def test_a_store_holds_the_answers_to_the_prompts_of_the_tool(name):
+    store, prompts = opened(name), tool.STORES[name].prompts()
+    assert shipped_prompts(store) == prompts
+    assert len(set(prompts)) == store.manifest.documents >= 400
+    store.verify()
 
 
 @pytest.mark.parametrize("mine, theirs, near", [
@@ -57,24 +85,43 @@ def test_the_tool_refuses_prompts_that_are_too_near(monkeypatch, capsys):
     from spec_tui.learn.showcase_prompts import SHOWCASES
 
     monkeypatch.setattr(sample_prompts, "prompts", lambda: ["fine", SHOWCASES[0].prompt])
-    monkeypatch.setattr(sys, "argv", ["build"])
+    monkeypatch.setattr(sys, "argv", ["build", "sample"])
     assert tool.main() == 1 and SHOWCASES[0].prompt in capsys.readouterr().out
 
 
-def test_it_is_whole_small_and_of_the_sample_model(store, sample):
-    store.verify()
+def test_it_is_small_and_of_the_sample_model(store, sample):
     store.check_tokenizer(tokenizer_fingerprint(sample.tokenizer))
     store.check_model(sample.identity)
     assert store.manifest.kind == "both" and 50_000 <= store.manifest.tokens <= 120_000
-    shipped = (ROOT / "sample_datastores").rglob("*")
-    assert sum(p.stat().st_size for p in shipped if p.is_file()) <= 40e6
-    assert recall(DenseStore(store)).value >= 0.85
+    assert size(store) <= 20e6 and recall(DenseStore(store)).value >= 0.85
+
+
+def test_smollm2s_is_small_and_found_with_it(smollm2):
+    store = opened("smollm2")
+    store.check_tokenizer(tokenizer_fingerprint(smollm2.tokenizer))
+    assert store.manifest.kind == "sparse" and store.manifest.tokens >= 50_000 and size(store) <= 1e6
+    assert smollm2.shelf.default() == ("smollm2",) and smollm2.shelf.default(dense=True) == ()
+
+
+def size(store):
+    return sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("number", [2, 403])
 def test_an_answer_is_what_the_model_says_alone(store, sample, number):
-    part = DenseStore(store)
-    begin, end = part.documents.bounds(number)
-    spec = BuildSpec(tool.NAME, (ANSWERS,), max_new_tokens=tool.MAX_NEW_TOKENS, engine="autoregressive")
-    *_, last = sample.run(spec.request(shipped_prompts(store)[number]))
-    assert list(last.tokens) == part.tokens[begin:end].tolist()
+    assert_same(store, sample, number)
+
+
+def test_an_answer_is_what_smollm2_says_alone(smollm2):
+    store = opened("smollm2")
+    documents = SparseStore(store).documents
+    lengths = [end - begin for begin, end in map(documents.bounds, range(len(documents)))]
+    assert_same(store, smollm2, next(number for number, length in enumerate(lengths) if 20 <= length <= 40))
+
+
+def assert_same(store, runtime, number):
+    made = tool.STORES[store.name]
+    begin, end = SparseStore(store).documents.bounds(number)
+    spec = BuildSpec(made.name, (ANSWERS,), max_new_tokens=made.max_new_tokens, engine="autoregressive")
+    *_, last = runtime.run(spec.request(shipped_prompts(store)[number]))
+    assert list(last.tokens) == store.array("tokens")[begin:end].tolist()

@@ -1,10 +1,10 @@
-"""Builds sample_datastores/sample: a sparse and dense datastore of the sample model's own answers.
+"""Builds the datastores that ship: of the sample model's own answers, and of smollm2's.
 
-    python tools/build_sample_datastores.py [--work DIR] [--also FILE]...
+    python tools/build_sample_datastores.py [sample|smollm2]... [--work DIR] [--also FILE]...
 
-The prompts are those of tools/sample_prompts.py, the answers greedy, so the same weights give the same store. First it
-says how far these prompts are from those that demonstrate or measure (--also: JSON lines of a benchmark that lies
-elsewhere); a prompt that is too near ends it. An interrupted build is taken up.
+The answers are greedy, so the same weights give the same store. First the tool says how far the prompts are from those
+that demonstrate or measure (--also: JSON lines of a benchmark that lies elsewhere); a prompt that is too near ends it.
+An interrupted build is taken up.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import argparse
 import os
 import shutil
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,22 +26,58 @@ import sample_prompts  # noqa: E402
 if TYPE_CHECKING:
     from engines.runtime import Runtime
 
-NAME = "sample"
-MAX_NEW_TOKENS = 192  # the model's longer answers repeat themselves
+
+@dataclass(frozen=True)
+class Shipped:
+    """A datastore that ships, by the name of the model whose answers it holds.
+
+    Attributes:
+        prompts: what is asked.
+        max_new_tokens: of each answer.
+        kind: "sparse" or "both".
+        shared_words: a prompt that shares so many consecutive words with one that demonstrates or measures is too near.
+    """
+
+    name: str
+    prompts: Callable[[], list[str]]
+    max_new_tokens: int
+    kind: str
+    shared_words: int
+
+    def overlap(self, others: dict[str, str]) -> list[tuple[str, str]]:
+        """Pairs of a prompt of this datastore and one of ``others`` that is too near."""
+        return sample_prompts.overlap(self.prompts(), others, self.shared_words)
 
 
-def too_near(also: list[Path]) -> int:
+def smollm2_prompts() -> list[str]:
+    """The prompts of tools/smollm2_prompts.txt."""
+    from engines.datastores.building.model_answers import read_prompts
+
+    return read_prompts(ROOT / "tools" / "smollm2_prompts.txt")
+
+
+STORES = {
+    store.name: store
+    for store in (
+        # The sample model's longer answers repeat themselves.
+        Shipped("sample", lambda: sample_prompts.prompts(), 192, kind="both", shared_words=sample_prompts.SHARED_WORDS),
+        Shipped("smollm2", smollm2_prompts, 200, kind="sparse", shared_words=8),
+    )
+}
+
+
+def too_near(store: Shipped, also: list[Path]) -> int:
     """Print the overlap with prompts that demonstrate or measure. Returns how many prompts have one."""
-    prompts, measured = sample_prompts.prompts(), sample_prompts.measured(*also)
-    found = sample_prompts.overlap(prompts, measured)
-    print(f"{len(prompts)} prompts; {len(measured)} prompts demonstrate or measure; {len(found)} pairs share "
-          f"{sample_prompts.SHARED_WORDS} consecutive words, or all of a shorter one")  # fmt: skip
+    measured = sample_prompts.measured(*also)
+    found = store.overlap(measured)
+    print(f"{store.name}: {len(store.prompts())} prompts; {len(measured)} prompts demonstrate or measure; {len(found)} "
+          f"pairs share {store.shared_words} consecutive words, or all of a shorter one")  # fmt: skip
     for mine, theirs in found:
         print(f"  {mine!r} and {theirs!r} ({measured[theirs]})")
     return len(found)
 
 
-def build(runtime: Runtime, work: Path) -> Path:
+def build(store: Shipped, runtime: Runtime, work: Path) -> Path:
     """Build in the folder ``work``, then put the result in its place. Returns that."""
     from engines.datastores.building.build_spec import ANSWERS, BuildSpec
     from engines.datastores.building.build_spec import build as build_datastore
@@ -49,14 +87,14 @@ def build(runtime: Runtime, work: Path) -> Path:
 
     os.environ["SPEC_TUI_DATA_DIR"] = str(work)
     catalog.sample_datastores = lambda: None  # the one that is there must not be in the way of the new one
-    spec = BuildSpec(NAME, (ANSWERS,), "both", max_new_tokens=MAX_NEW_TOKENS)
-    corpus = ModelAnswers(runtime, sample_prompts.prompts(), spec)
+    spec = BuildSpec(store.name, (ANSWERS,), store.kind, max_new_tokens=store.max_new_tokens)
+    corpus = ModelAnswers(runtime, store.prompts(), spec)
     with StageProgress() as progress:
-        store = build_datastore(spec, corpus, runtime.tokenizer, runtime, progress.show, replace=True)
-    target = ROOT / "sample_datastores" / NAME
+        built = build_datastore(spec, corpus, runtime.tokenizer, runtime, progress.show, replace=True)
+    target = ROOT / "sample_datastores" / store.name
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(store.folder, target)
-    facts = store.manifest
+    shutil.copytree(built.folder, target)
+    facts = built.manifest
     print(f"{facts.documents} answers, {facts.tokens:,} tokens, {facts.keys:,} keys, {facts.size / 1e6:.1f} MB")
     return target
 
@@ -66,14 +104,18 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     work = user_cache_path("spec-tui", appauthor=False) / "sample_datastores"
+    parser.add_argument("names", nargs="*", choices=STORES, metavar="NAME", help="default: all")
     parser.add_argument("--work", type=Path, default=work, help=f"where it is built (default {work})")
     parser.add_argument("--also", type=Path, action="append", default=[], metavar="FILE")
     arguments = parser.parse_args()
-    if too_near(arguments.also):
+    stores = [STORES[name] for name in arguments.names or STORES]
+    if any([too_near(store, arguments.also) for store in stores]):
         return 1
     from engines import load
 
-    build(load("sample"), arguments.work)
+    runtimes = [(store, load(store.name)) for store in stores]  # before the build moves the folder of the user's data
+    for store, runtime in runtimes:
+        build(store, runtime, arguments.work)
     return 0
 
 

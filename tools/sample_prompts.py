@@ -206,11 +206,16 @@ def measured(*more: Path) -> dict[str, str]:
     from spec_tui.learn.showcase_prompts import SHOWCASES
 
     card = json.loads((ROOT / "tools" / "card_texts.json").read_text("utf-8"))
-    found = {s.prompt: "showcase" for s in SHOWCASES}
+    found: dict[str, str] = {}
     found |= {text: "model card" for text in [*card["prompts"], *(f["prompt"] for f in card["functions"])]}
     found |= {turn: SHIPPED.name for turns in shipped().prompts for turn in turns}
+    for trace in sorted((ROOT / "sample_traces").glob("*.jsonl")):
+        with open(trace, encoding="utf-8") as lines:
+            started = json.loads(next(lines))
+        found |= {text: trace.name for _, text in started["conversation"]}
     for tool in sorted((ROOT / "tools").glob("bench*.py")):
         found |= {text: tool.name for text in _constants(tool)}
+    found |= {s.prompt: "showcase" for s in SHOWCASES}
     for file in more:
         for line in file.read_text("utf-8").splitlines():
             row = json.loads(line)
@@ -233,11 +238,11 @@ def words(text: str) -> list[str]:
     return re.findall(r"[a-z0-9']+", text.lower())
 
 
-def overlap(texts: Iterable[str], others: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of a text and another: they share ``SHARED_WORDS`` consecutive words, or all of it if it has no more."""
+def overlap(texts: Iterable[str], others: Iterable[str], shared: int = SHARED_WORDS) -> list[tuple[str, str]]:
+    """Pairs of a text and another: they share so many consecutive words, or all of it if it has no more."""
     runs: dict[tuple[str, ...], str] = {}
     for other in others:
-        runs |= dict.fromkeys(_runs(words(other), SHARED_WORDS), other)
+        runs |= dict.fromkeys(_runs(words(other), shared), other)
     sizes = {len(run) for run in runs}
     found = []
     for text in texts:
