@@ -29,15 +29,41 @@ QKV, GATE_UP = "qkv_proj", "gate_up_proj"
 _GROUPS = {"self_attn": (QKV, ("q_proj", "k_proj", "v_proj")), "mlp": (GATE_UP, ("gate_proj", "up_proj"))}
 
 
-class TransposedLinear(nn.Module):
-    """An ``nn.Linear`` with its weight stored as [in, out]. As of all layouts, ``forward`` takes x [..., in] and gives
-    [..., out]."""
+class LaidOut(nn.Module):
+    """An ``nn.Linear`` whose weight lies in memory in another way. ``forward`` takes x [..., in] and gives
+    [..., out]; ``weight`` is the weight as [out, in]."""
+
+    weight: torch.Tensor
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features, self.bias = linear.in_features, linear.out_features, linear.bias
+
+    @property
+    def held(self) -> tuple[torch.Tensor, ...]:
+        """The tensors that hold the weight."""
+        raise NotImplementedError
+
+    def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        """Outputs ``start`` to ``end`` of x [..., in]: [..., end - start]; all are computed."""
+        return self(x)[..., start:end]
+
+    def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added."""
+        return self.forward(x).add_(stream)
+
+
+class TransposedLinear(LaidOut):
+    """An ``nn.Linear`` with its weight stored as [in, out]."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
         self.transposed = linear.weight.detach().t().contiguous()
         self.itemsize = linear.weight.dtype.itemsize
+
+    @property
+    def held(self) -> tuple[torch.Tensor, ...]:
+        return (self.transposed,)
 
     @property
     def weight(self) -> torch.Tensor:
@@ -69,14 +95,16 @@ class TransposedLinear(nn.Module):
         return torch.addmm(stream, x, self.transposed)
 
 
-class PackedLinear(nn.Module):
+class PackedLinear(LaidOut):
     """An ``nn.Linear`` with its weight in oneDNN's layout."""
 
     def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        self.in_features, self.out_features, self.bias = linear.in_features, linear.out_features, linear.bias
+        super().__init__(linear)
         self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().contiguous(), _ROWS_HINT)
-        self.itemsize = linear.weight.dtype.itemsize
+
+    @property
+    def held(self) -> tuple[torch.Tensor, ...]:
+        return (self.packed,)
 
     @property
     def weight(self) -> torch.Tensor:
@@ -85,14 +113,6 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "none", [], "")
-
-    def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
-        """Outputs ``start`` to ``end`` of x [..., in]: [..., end - start]; all are computed."""
-        return self(x)[..., start:end]
-
-    def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added."""
-        return self.forward(x).add_(stream)
 
 
 class BothLinear(TransposedLinear):
@@ -152,13 +172,13 @@ def plain_call(linear: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
 def adding(linear: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """The same as a function of (stream, x): the sum of ``stream`` [rows, out] and what the layer makes of x
     [rows, in]."""
-    if isinstance(linear, (TransposedLinear, PackedLinear)):
+    if isinstance(linear, LaidOut):
         return linear.add
     call = plain_call(linear)
     return lambda stream, x: stream + call(x)
 
 
-LAYOUTS: dict[str, type[nn.Module]] = {"transposed": TransposedLinear, "packed": PackedLinear, "both": BothLinear}
+LAYOUTS: dict[str, type[LaidOut]] = {"transposed": TransposedLinear, "packed": PackedLinear, "both": BothLinear}
 NAMES = {"transposed": "transposed", "packed": "packed", "both": "transposed and packed"}
 
 
@@ -181,7 +201,7 @@ def lay_out(model: nn.Module, layout: str) -> int:
     """
     count = 0
     for name, child in model.named_children():
-        if isinstance(child, tuple(LAYOUTS.values())):
+        if isinstance(child, LaidOut):
             continue
         if type(child) is nn.Linear and child.weight.device.type == "cpu":
             setattr(model, name, LAYOUTS[layout](child))
@@ -194,15 +214,15 @@ def lay_out(model: nn.Module, layout: str) -> int:
 def weight_bytes(model: nn.Module) -> int:
     """Bytes of all weights of a model, as they are laid out; what several modules share counts once."""
     loose = {p.data_ptr(): p.nbytes for p in model.parameters()}
-    laid = [m for m in model.modules() if isinstance(m, tuple(LAYOUTS.values()))]
-    return sum(loose.values()) + sum(m.in_features * m.out_features * m.itemsize for m in laid)
+    held = [tensor for m in model.modules() if isinstance(m, LaidOut) for tensor in m.held]
+    return sum(loose.values()) + sum(tensor.numel() * tensor.dtype.itemsize for tensor in held)
 
 
 @contextmanager
 def as_loaded(model: nn.Module) -> Iterator[None]:
     """Inside, linear layers compute what they did before ``lay_out``, to the last bit, at the price of a copy of their
     weights a forward: for what has to come out the same whichever layout was the fastest when the model was loaded."""
-    laid = [layer for layer in model.modules() if isinstance(layer, (*LAYOUTS.values(), LinearSlice))]
+    laid = [layer for layer in model.modules() if isinstance(layer, (LaidOut, LinearSlice))]
     for layer in laid:
         layer.forward = lambda x, layer=layer: F.linear(x, layer.weight.contiguous(), layer.bias)
     try:
