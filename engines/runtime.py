@@ -36,6 +36,7 @@ from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
 from engines.model.loading import load_models, resolve_device, resolve_dtype
 from engines.model.penalties import Penalties
+from engines.model.quantise import check_choice
 from engines.model.tuning import ThreadGovernor
 from engines.report.answer import Answer
 from engines.report.events import (
@@ -102,7 +103,7 @@ class Runtime:
         cls, model: str | None = None, draft_model: str | None = None, dtype: str = "auto", device: str = "auto",
         progress: Callable[[Loading], None] = lambda _: None, threads: int | None = None,
         revision: str | None = None, draft_revision: str | None = None, allow_pickle: bool = False,
-        trust_remote_code: bool = False, strict: bool = False,
+        trust_remote_code: bool = False, strict: bool = False, quantize: str = "none",
     ) -> Runtime:
         """Load models, folders or hub ids; None takes the ones that ship, the draft model only where its vocabulary is
         the target's. What is on the hub only is downloaded; ``progress`` may raise a BaseException to leave.
@@ -111,23 +112,26 @@ class Runtime:
         from .bin files where there are no safetensors; ``trust_remote_code`` runs code that comes with a model.
         ``strict``: a token's logits are the same to the last bit however it was fed, so that in half precision too
         every engine writes the same text (engines.model.batch_invariant).
+        ``quantize``: "auto" multiplies by weights of 4 and 8 bits as a GGUF file holds them, "int4" and "int8" quantise
+        any model's linear layers, "none" unpacks what is quantised (engines.model.quantise).
 
         On the CPU torch's thread count is set, for the whole process: to ``threads``, or to what a short measurement
         on the target finds best; a negative number leaves cores to a screen (engines.model.tuning.tune).
 
         Raises:
             ModelUnavailable: a model is missing or unusable.
-            UsageProblem: an unknown dtype or device, more threads than processors, or a ``draft_model`` with another
-                vocabulary.
+            UsageProblem: an unknown dtype, device or quantisation, more threads than processors, or a ``draft_model``
+                with another vocabulary.
         """
         clock = perf_counter()
         if threads and threads > (most := os.cpu_count() or 1):
             raise UsageProblem(f"{threads} threads are more than the {most} processors here", f"give at most {most}")
         where = resolve_device(device)
         kind = resolve_dtype(dtype, where)
+        check_choice(quantize)
         target, tokenizer, draft, warnings = load_models(
             model, draft_model, TrustPolicy(allow_pickle, trust_remote_code), kind, where, revision=revision,
-            draft_revision=draft_revision, threads=threads, strict=strict, progress=progress,
+            draft_revision=draft_revision, threads=threads, strict=strict, quantize=quantize, progress=progress,
         )
         runtime = cls(target, tokenizer, draft, warnings=warnings, progress=progress)
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)

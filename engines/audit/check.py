@@ -67,7 +67,7 @@ def audit(
         noise = max(judge.change(seen, row) for seen, row in zip(judge.rows, again, strict=True))
     except AuditStopped:
         return None
-    floor, ceiling = _bounds(judge, target.dtype)
+    floor, ceiling = _bounds(judge, target.dtype, target.rounding)
     tolerance = min(max(SAFETY * noise, floor), ceiling)
     seen = judge.rows[-len(answer.tokens) :]
     verdict, at = _finding(answer, judge.chooses, seen, tolerance)
@@ -194,13 +194,13 @@ def _best(scores: np.ndarray, count: int) -> np.ndarray:
     return np.concatenate([[first], ids[ids != first]])[:count]
 
 
-def _bounds(judge: _Judge, dtype: torch.dtype) -> tuple[float, float]:
+def _bounds(judge: _Judge, dtype: torch.dtype, rounding: torch.dtype) -> tuple[float, float]:
     """The least and the largest tolerance. Least: units of the last place, of the logits in the model's dtype and of
-    logits + Gumbel noise in float32. Largest: what costs more than half of a number's digits is no rounding, whatever
-    the second reading says."""
+    logits + Gumbel noise in float32. Largest: what costs more than half of the digits of the coarsest dtype that a
+    forward rounds to is no rounding, whatever the second reading says."""
     in_float32 = _ulp(judge.largest + judge.added, torch.float32)
     floor = ULPS * (_ulp(judge.largest * judge.heat, dtype) / judge.heat + in_float32)
-    return floor, judge.largest * torch.finfo(dtype).eps ** 0.5
+    return floor, judge.largest * torch.finfo(rounding).eps ** 0.5
 
 
 def _ulp(value: float, dtype: torch.dtype) -> float:

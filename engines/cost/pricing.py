@@ -119,7 +119,7 @@ def _key(model: CausalModel, also: list[object]) -> str:
     device = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else processor()
     facts = [
         config, model.parameters, str(model.dtype), model.device.type, device, os.cpu_count(), torch.__version__,
-        platform.node(), *also,
+        platform.node(), *filter(None, (model.quantised,)), *also,
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

@@ -36,6 +36,7 @@ class CausalModel:
         vocab_size: width of the logits.
         parameters: their number, tied ones counted once.
         layout: how the weights of linear layers lie in memory (``weight_layouts``).
+        quantised: which linear layers are quantised, in words (``quantise``); "" for none.
         fingerprint: of the weights (``loading.weights_fingerprint``); "" where it was not taken.
         context_limit: positions the model was made for.
         spans: kinds and sizes of its attention layers (``masks.spans``).
@@ -46,6 +47,7 @@ class CausalModel:
     """
 
     note = ""
+    quantised = ""
 
     def __init__(
         self, model: PreTrainedModel, name: str, parameters: int = 0, fingerprint: str = "", layout: str = "plain",
@@ -72,7 +74,13 @@ class CausalModel:
     @property
     def backend(self) -> str:
         """Which forward runs, in words."""
-        return self.compute.name + (f", {NAMES[self.layout]} linear layers" if self.layout != "plain" else "")
+        layout = f"{NAMES[self.layout]} linear layers" if self.layout != "plain" else ""
+        return ", ".join(filter(None, (self.compute.name, self.quantised, layout)))
+
+    @property
+    def rounding(self) -> torch.dtype:
+        """The coarsest dtype that a forward rounds to."""
+        return torch.bfloat16 if self.quantised and self.dtype == torch.float32 else self.dtype
 
     @property
     def weight_bytes(self) -> int:

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from engines.hub.gguf_config import family
 from engines.hub.gguf_file import GgufFile, GgufTensor
+from engines.model.quantised_linear import GROUP, WeightGrid
 
 
 def unpacked(file: GgufFile, model: PreTrainedModel, dtype: torch.dtype) -> dict[str, torch.Tensor]:
@@ -27,14 +28,61 @@ def unpacked(file: GgufFile, model: PreTrainedModel, dtype: torch.dtype) -> dict
         if name is None:
             continue
         weight = _numbers(tensor, content)
-        if kind.rotated and ".attn_q." in tensor.name:
-            weight = halves_apart(weight, heads)
-        elif kind.rotated and ".attn_k." in tensor.name:
-            weight = halves_apart(weight, kv_heads)
+        if turned := _turned_heads(tensor, kind.rotated, heads, kv_heads):
+            weight = halves_apart(weight, turned)
         elif kind.norm_offset and tensor.name.endswith("norm.weight"):
             weight = weight - kind.norm_offset
         found[name] = weight.to(dtype)
     return found
+
+
+class StoredGrids:
+    """The weights of a file that are whole numbers of 4 or 8 bits with a scale for every 32 of them.
+
+    Args:
+        file: the file.
+        model: what was loaded from it, with its layers as transformers names them.
+    """
+
+    def __init__(self, file: GgufFile, model: PreTrainedModel) -> None:
+        self._rotated = family(file).rotated
+        self._heads = model.config.num_attention_heads, model.config.num_key_value_heads
+        names = _names(file, model)
+        self._tensors = {names[tensor.name]: tensor for tensor in file.tensors if tensor.name in names}
+        head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+        if head is not None and head.weight is embedding.weight:  # the file has it once
+            by_weight = [name for name, weight in model.named_parameters(remove_duplicate=False)
+                         if weight is head.weight]
+            tensor = next((self._tensors[name] for name in by_weight if name in self._tensors), None)
+            self._tensors |= {name: tensor for name in by_weight if tensor is not None}
+        self._path = file.path
+
+    def kind(self, name: str) -> str:
+        """The type in which the weight of a layer of this name is stored, such as "Q4_1"; "" where it is not."""
+        tensor = self._tensors.get(f"{name}.weight")
+        return tensor.kind if tensor is not None else ""
+
+    def __call__(self, name: str) -> WeightGrid | None:
+        """The weight of a layer of this name; None where it is stored otherwise."""
+        tensor = self._tensors.get(f"{name}.weight")
+        if tensor is None or tensor.kind not in _GRIDS:
+            return None
+        block, bits, read = _GRIDS[tensor.kind]
+        content = np.memmap(self._path, dtype=np.uint8, mode="r")
+        stored = torch.from_numpy(content[tensor.begin : tensor.begin + tensor.size].copy())
+        numbers, scale, zero = read(stored.view(-1, block))
+        outputs, inputs = tensor.shape
+        groups = (outputs, inputs // GROUP)
+        grid = WeightGrid(numbers.reshape(outputs, inputs), scale.reshape(groups), zero.reshape(groups), bits)
+        turned = _turned_heads(tensor, self._rotated, *self._heads)
+        return grid.rows(halves_apart(torch.arange(outputs)[:, None], turned)[:, 0]) if turned else grid
+
+
+def _turned_heads(tensor: GgufTensor, rotated: bool, heads: int, kv_heads: int) -> int:
+    """How many heads a tensor has whose rows are stored in another order; 0: it is stored as it is used."""
+    if rotated and ".attn_q." in tensor.name:
+        return heads
+    return kv_heads if rotated and ".attn_k." in tensor.name else 0
 
 
 def halves_apart(weight: torch.Tensor, heads: int) -> torch.Tensor:
@@ -77,6 +125,31 @@ _UNPACK: dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
     "Q4_1": (20, lambda b: _halves(b, 4).float().mul_(_half(b, 0)).add_(_half(b, 2))),
     "Q8_0": (34, lambda b: b[:, 2:].view(torch.int8).float().mul_(_half(b, 0))),
 }
+
+
+def _q4_k(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of blocks of 256 numbers [blocks, 144]: 8 groups, whose scales and least numbers have 6 bits each."""
+    packed = blocks[:, 4:16]
+    first, second, rest = packed[:, :4], packed[:, 4:8], packed[:, 8:]
+    scale = torch.cat([first & 63, (rest & 15) | (first >> 6 << 4)], 1).float() * _half(blocks, 0)
+    least = torch.cat([second & 63, (rest >> 4) | (second >> 6 << 4)], 1).float() * _half(blocks, 2)
+    pairs = blocks[:, 16:].reshape(-1, 4, GROUP)
+    return torch.stack([pairs & 15, pairs >> 4], 2), scale, 8 * scale - least
+
+
+def _q8_0(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    scale = _half(blocks, 0)
+    return (blocks[:, 2:].view(torch.int8).short() + 128).to(torch.uint8), scale, torch.zeros_like(scale)
+
+
+# bytes of a block, bits of a number; numbers, scales and zeros of ``WeightGrid`` from [blocks, bytes] uint8
+_GRIDS: dict[str, tuple[int, int, Callable]] = {
+    "Q4_0": (18, 4, lambda b: (_halves(b, 2), _half(b, 0), torch.zeros(len(b), 1))),
+    "Q4_1": (20, 4, lambda b: (_halves(b, 4), _half(b, 0), 8 * _half(b, 0) + _half(b, 2))),
+    "Q4_K": (144, 4, _q4_k),
+    "Q8_0": (34, 8, _q8_0),
+}
+GRID_KINDS = frozenset(_GRIDS)
 
 
 def _names(file: GgufFile, model: PreTrainedModel) -> dict[str, str]:

@@ -4,8 +4,10 @@ failure is a sentence. What configurations and tokenizers show to be unfit is re
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -31,9 +33,10 @@ from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import CudaGraphForward
 from engines.model.forward import GenericForward
-from engines.model.gguf_weights import unpacked
+from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
+from engines.model.quantise import AUTO, NONE, PLAIN, quantise
 from engines.model.selftest import selftest, unfit
 from engines.model.tuning import tune
 from engines.model.weight_layouts import fuse, lay_out
@@ -70,14 +73,27 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
+def resolve_quantisation(source: ModelSource, choice: str, device: torch.device) -> tuple[str, str]:
+    """How this model is quantised here, and what a user should know of it: ``auto`` is no quantisation where most of
+    the file is on no grid, and quantised layers are computed on the CPU only."""
+    stored = source.gguf.stored() if source.gguf is not None else {}
+    held = sum(count for kind, count in stored.items() if kind in GRID_KINDS)
+    if choice == NONE or (choice == AUTO and 2 * held <= sum(stored.values())):
+        return NONE, ""
+    if device.type != "cpu":
+        return NONE, f"{source.name}: weights are not quantised, layers of 4 and 8 bits are computed on the CPU only"
+    return choice, ""
+
+
 def load_models(
     model: str | None, draft_model: str | None, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
     revision: str | None = None, draft_revision: str | None = None, threads: int | None = None, strict: bool = False,
-    progress: Progress = lambda _: None,
+    quantize: str = NONE, progress: Progress = lambda _: None,
 ) -> tuple[CausalModel, Tokenizer, CausalModel | None, tuple[str, ...]]:
     """Find, download and load target, tokenizer and draft model, folders or hub ids; None takes those that ship.
 
-    The target is ``strict`` or not: of drafts nothing depends on the last bit. The last value that is returned is what
+    The target is ``strict`` or not: of drafts nothing depends on the last bit. ``quantize`` is the target's
+    (``resolve_quantisation``); the draft model is not quantised. The last value that is returned is what
     the user should know of how the models were found.
 
     Raises:
@@ -85,6 +101,7 @@ def load_models(
         UsageProblem: a named draft model with another vocabulary; a revision of what has none.
     """
     source = locate(default_model() if model is None else model, revision, terms, "target", progress)
+    quantize, said = resolve_quantisation(source, quantize, device)
     progress(Loading("loading the tokenizer", 0.1))
     load_config(source)
     tokenizer = load_tokenizer(source)
@@ -95,8 +112,9 @@ def load_models(
     source.fetch_weights(progress)
     if draft_source is not None:
         draft_source.fetch_weights(progress)
-    target, draft = load_model(source, dtype, device, threads, strict, _part(progress, 0.2, 0.65)), None
-    warnings += source.remarks
+    target = load_model(source, dtype, device, threads, strict, _part(progress, 0.2, 0.65), quantize)
+    draft = None
+    warnings += source.remarks + ((said,) if said else ())
     if draft_source is not None:
         part = _part(progress, 0.65, 0.8, "draft model: ")
         draft = load_model(draft_source, dtype, device, torch.get_num_threads(), progress=part)
@@ -168,17 +186,22 @@ def load_config(source: ModelSource) -> PreTrainedConfig:
 
 def load_model(
     source: ModelSource | str, dtype: torch.dtype, device: torch.device, threads: int | None = None,
-    strict: bool = False, progress: Progress = lambda _: None,
+    strict: bool = False, progress: Progress = lambda _: None, quantize: str = NONE,
 ) -> CausalModel:
     """A causal language model, tuned (see ``tuning.tune`` for ``threads``), tested and ready to decode with; ``strict``
-    as in ``engines.model.batch_invariant``. ``progress`` is told of reading, tuning and testing, 0..1.
+    as in ``engines.model.batch_invariant``, ``quantize`` as in ``engines.model.quantise``, on the CPU only.
+    ``progress`` is told of reading, tuning and testing, 0..1.
 
     Raises:
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
             cannot verify several tokens at once; the message says which and what to do.
     """
     source = _located(source)
-    return wrap(read_model(source, dtype, device, progress), source.name, threads, strict, progress)
+    model, kinds = read_model(source, dtype, device, progress), None
+    if quantize != NONE:
+        stored = StoredGrids(source.gguf, model) if source.gguf is not None else (lambda name: None)
+        kinds = partial(quantise, choice=quantize, stored=stored)
+    return wrap(model, source.name, threads, strict, progress, kinds)
 
 
 def read_model(
@@ -244,9 +267,10 @@ def _weights_counted(progress: Progress) -> Iterator[None]:
 
 def wrap(
     model: PreTrainedModel, name: str, threads: int | None = None, strict: bool = False,
-    progress: Progress = lambda _: None,
+    progress: Progress = lambda _: None, quantising: Callable[[PreTrainedModel], Counter[str]] | None = None,
 ) -> CausalModel:
-    """A transformers model already in memory as a tuned and tested ``CausalModel``. Raises ModelUnavailable."""
+    """A transformers model already in memory as a tuned and tested ``CausalModel``; ``quantising`` is ``quantise``
+    with its arguments but the model. Raises ModelUnavailable."""
     model = model.eval()
     reason = unfit(type(model), model.config)
     try:
@@ -254,7 +278,10 @@ def wrap(
             parameters, fingerprint, own = model.num_parameters(), weights_fingerprint(model), fits(model)
             if own:
                 fuse(model)
-            layout = "plain"
+            layout, words, remark = "plain", "", ()
+            if quantising is not None:
+                progress(Loading("quantising the linear layers", 0.6))
+                words, remark = _quantised_words(name, quantising(model))
             if model.device.type == "cpu":
                 layout = tune(
                     model, threads, _row(model) if own else None,
@@ -267,9 +294,11 @@ def wrap(
             for compute in (*(ours if own else []), GenericForward):
                 kind = BatchInvariantModel if strict else CausalModel
                 causal = kind(model, name, parameters, fingerprint, layout, compute(model))
+                causal.quantised = words
                 reason = selftest(causal)
                 if not reason and (causal.trees or compute is GenericForward):
                     break
+            causal.remarks += remark
             if not reason and (failure := getattr(causal.compute, "failure", "")):
                 causal.remarks += (f"{name}: forwards are not recorded as CUDA graphs ({failure}), which is slower",)
             if strict and not reason:
@@ -281,6 +310,16 @@ def wrap(
     if reason:
         raise _unusable(name, reason)
     return causal
+
+
+def _quantised_words(name: str, kinds: Counter[str]) -> tuple[str, tuple[str, ...]]:
+    """Which linear layers are quantised, "" for none, and a remark on those that are not."""
+    stay, remark = kinds[PLAIN], ()
+    if stay:
+        why = "there is no layout for their size or how they are stored, or this torch lacks the operation"
+        remark = (f"{name}: {stay} of {kinds.total()} linear layers are not quantised: {why}",)
+    found = ", ".join(f"{count} {words}" for words, count in sorted(kinds.items()) if words != PLAIN)
+    return f"linear layers: {found}" if found else "", remark
 
 
 @torch.no_grad()

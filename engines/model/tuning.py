@@ -87,7 +87,11 @@ def tune(
     own = _replaced.get(torch.get_num_threads(), torch.get_num_threads())
     default = keep or own
     free = default + min(threads or 0, 0)
-    layouts = [name for name in LAYOUTS if available(name, model.dtype) and (name != "both" or _fits_twice(model))]
+    plain = any(type(module) is nn.Linear for module in model.modules())  # quantised layers have no other layout
+    layouts = [
+        name for name in (LAYOUTS if plain else ())
+        if available(name, model.dtype) and (name != "both" or _fits_twice(model))
+    ]
     given = keep or "OMP_NUM_THREADS" in os.environ
     chosen, best = 0, None
     counts = [default] if given else _counts(default)

@@ -31,9 +31,14 @@ _GROUPS = {"self_attn": (QKV, ("q_proj", "k_proj", "v_proj")), "mlp": (GATE_UP, 
 
 class LaidOut(nn.Module):
     """An ``nn.Linear`` whose weight lies in memory in another way. ``forward`` takes x [..., in] and gives
-    [..., out]; ``weight`` is the weight as [out, in]."""
+    [..., out]; ``weight`` is the weight as [out, in].
+
+    Attributes:
+        quantised: whether the weight itself is another than the one that was loaded.
+    """
 
     weight: torch.Tensor
+    quantised = False
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -221,8 +226,10 @@ def weight_bytes(model: nn.Module) -> int:
 @contextmanager
 def as_loaded(model: nn.Module) -> Iterator[None]:
     """Inside, linear layers compute what they did before ``lay_out``, to the last bit, at the price of a copy of their
-    weights a forward: for what has to come out the same whichever layout was the fastest when the model was loaded."""
+    weights a forward: for what has to come out the same whichever layout was the fastest when the model was loaded.
+    Quantised layers compute the same anyway."""
     laid = [layer for layer in model.modules() if isinstance(layer, (LaidOut, LinearSlice))]
+    laid = [layer for layer in laid if not getattr(getattr(layer, "whole", layer), "quantised", False)]
     for layer in laid:
         layer.forward = lambda x, layer=layer: F.linear(x, layer.weight.contiguous(), layer.bias)
     try:
@@ -230,6 +237,13 @@ def as_loaded(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in laid:
             del layer.forward
+
+
+def stored_names(name: str) -> tuple[str, ...]:
+    """The names of the layers that the layer of this name was made of by ``fuse``: its own where that is none."""
+    owner, _, own = name.rpartition(".")
+    parts = next((parts for fused, parts in _GROUPS.values() if fused == own), (own,))
+    return tuple(f"{owner}.{part}" if owner else part for part in parts)
 
 
 def fusible(model: PreTrainedModel) -> bool:

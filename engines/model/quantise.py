@@ -1,0 +1,91 @@
+"""Which linear layers of a model become quantised, and in which way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from engines.errors import UsageProblem
+from engines.model.quantised_linear import (
+    Int4Linear,
+    Int8GroupsLinear,
+    Int8RowsLinear,
+    QuantisedLinear,
+    WeightGrid,
+    quantised,
+    works,
+)
+from engines.model.weight_layouts import stored_names
+
+AUTO, NONE, INT8, INT4 = "auto", "none", "int8", "int4"
+CHOICES = (AUTO, NONE, INT8, INT4)
+PLAIN = "plain"
+_STORED = {4: Int4Linear, 8: Int8GroupsLinear}
+StoredGrid = Callable[[str], WeightGrid | None]
+"""The weight of the layer of a name as it is stored in the model's file; None where it is stored otherwise."""
+
+
+def check_choice(choice: str) -> None:
+    """Raises UsageProblem: there is no such choice."""
+    if choice not in CHOICES:
+        raise UsageProblem(f"there is no quantisation {choice!r}", "choices are: " + ", ".join(CHOICES))
+
+
+@torch.inference_mode()
+def quantise(model: PreTrainedModel, choice: str, stored: StoredGrid = lambda name: None) -> Counter[str]:
+    """Replace linear layers of a model on the CPU by quantised ones, in place, after ``fuse``.
+
+    ``auto`` takes what is stored on a grid, and leaves the rest. ``int4`` takes that too, and quantises the rest in
+    groups of 32; the head, on which every choice of a token hangs, gets 8 bits. ``int8`` has one scale for each output,
+    but takes 8 bits in groups where they are stored. A weight that is also used elsewhere (tied embeddings) keeps its
+    plain copy there.
+
+    Returns:
+        How many layers are of which kind, in words; ``PLAIN`` are those that stayed.
+    """
+    counts: Counter[str] = Counter()
+    head = model.get_output_embeddings()
+    for owner, name, own in list(_linears(model)):
+        linear = getattr(owner, own)
+        layer = _quantised(linear, choice, _grid(name, stored), linear is head)
+        if layer is not None:
+            setattr(owner, own, layer)
+        counts[layer.words if layer is not None else PLAIN] += 1
+    return counts
+
+
+def _linears(model: nn.Module) -> Iterator[tuple[nn.Module, str, str]]:
+    """The owner, the full name and the own name of each plain linear layer."""
+    for name, owner in model.named_modules():
+        for own, child in owner.named_children():
+            if type(child) is nn.Linear:
+                yield owner, f"{name}.{own}" if name else own, own
+
+
+def _grid(name: str, stored: StoredGrid) -> WeightGrid | None:
+    """What is stored of a layer that may be several joined ones; None where they are not all of as many bits."""
+    whole = stored(name)
+    grids = [stored(part) for part in stored_names(name)] if whole is None else [whole]
+    found = [grid for grid in grids if grid is not None]
+    if len(found) < len(grids) or len({grid.bits for grid in found}) > 1:
+        return None
+    return WeightGrid.joined(found) if len(found) > 1 else found[0]
+
+
+def _quantised(linear: nn.Linear, choice: str, grid: WeightGrid | None, head: bool) -> QuantisedLinear | None:
+    """The layer to take, None for none."""
+    if grid is not None and not (choice == INT8 and grid.bits == 4):
+        kind = _STORED[grid.bits]
+    elif choice == AUTO:
+        return None
+    else:
+        grid, kind = None, Int8RowsLinear if choice == INT8 else Int8GroupsLinear if head else Int4Linear
+    if not works(kind, linear.in_features, linear.out_features):
+        return None
+    if kind is Int8RowsLinear:
+        return kind(linear)
+    return kind(linear, quantised(linear.weight, 4 if kind is Int4Linear else 8) if grid is None else grid)

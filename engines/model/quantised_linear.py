@@ -1,0 +1,220 @@
+"""Linear layers whose weights are whole numbers of 4 or 8 bits with scales, multiplied as they are stored.
+
+A forward of one row reads every weight once, so it takes as long as the memory takes to give them: 4 bits with their
+scales are a third of bfloat16. torch has two operations for it on the CPU. Both are private, so they are probed
+(``works``), and both are fast in bfloat16 only: in float32 and float16 the same names run a loop of single numbers,
+ten to fifty times slower. So what goes into a product and what comes out of it is rounded to bfloat16, and so are the
+scales; sums are float32. Between the products everything keeps the model's dtype.
+
+A row comes out the same to the last bit, however many rows there are (``batch_invariant`` tries it).
+
+Int4: ``w = (q - 8) scale + zero`` in groups of 32, the grid of a GGUF's Q4_0, Q4_1 and Q4_K.
+Int8 in groups: two layers of 4 bits, ``w = (high - 8) 16 scale + (low - 8) scale + 8 scale``: the grid of Q8_0.
+Int8 in rows: one scale for each output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import nn
+
+from engines.model.weight_layouts import LaidOut
+
+GROUP = 32  # weights that share a scale
+_ROUNDING = 0.02  # of the largest output, in a probe: bfloat16 has 8 bits
+_OUTPUTS = 16  # the operations take multiples of it
+_BLOCK = 4096  # outputs that are quantised together: bounds memory
+
+
+@dataclass(frozen=True, slots=True)
+class WeightGrid:
+    """A weight [out, in] as whole numbers: ``(numbers - middle) * scale + zero``, the middle being 8 or 128.
+
+    Attributes:
+        numbers: uint8 [out, in], of ``bits`` bits.
+        scale, zero: float32 [out, in / 32].
+        bits: 4 or 8.
+    """
+
+    numbers: torch.Tensor
+    scale: torch.Tensor
+    zero: torch.Tensor
+    bits: int
+
+    @property
+    def unpacked(self) -> torch.Tensor:
+        """The weight, float32 [out, in]."""
+        middle = 1 << self.bits - 1
+        grouped = (self.numbers.float() - middle).view(*self.scale.shape, GROUP)
+        return (grouped * self.scale[..., None] + self.zero[..., None]).view(self.numbers.shape)
+
+    def rows(self, where: torch.Tensor) -> WeightGrid:
+        """These outputs, in this order."""
+        return WeightGrid(self.numbers[where], self.scale[where], self.zero[where], self.bits)
+
+    @staticmethod
+    def joined(grids: list[WeightGrid]) -> WeightGrid:
+        """The outputs of several layers of as many bits, one after the other."""
+        parts = [[getattr(grid, name) for grid in grids] for name in ("numbers", "scale", "zero")]
+        return WeightGrid(*(torch.cat(part) for part in parts), grids[0].bits)
+
+
+def quantised(weight: torch.Tensor, bits: int) -> WeightGrid:
+    """The nearest grid of a weight [out, in] in groups of 32. Of 4 bits: from the least to the largest number of a
+    group, as torchao's int4 weight-only scheme has it; of 8: symmetric, as in a GGUF's Q8_0. Scales are rounded to
+    bfloat16 first."""
+    parts = [_quantised(rows.float(), bits) for rows in weight.split(_BLOCK)]
+    return WeightGrid.joined(parts)
+
+
+def _quantised(weight: torch.Tensor, bits: int) -> WeightGrid:
+    groups = weight.view(len(weight), -1, GROUP)
+    middle, most = 1 << bits - 1, (1 << bits) - 1
+    if bits == 4:
+        low, high = groups.aminmax(dim=-1)
+        scale = _rounded((high - low) / most)
+        zero = _rounded(low + middle * scale)
+    else:
+        scale = _rounded(groups.abs().amax(-1) / (middle - 1))
+        zero = torch.zeros_like(scale)
+    safe = torch.where(scale > 0, scale, 1.0)[..., None]
+    numbers = ((groups - zero[..., None]) / safe).round_().add_(middle).clamp_(0, most)
+    return WeightGrid(numbers.to(torch.uint8).view(weight.shape), scale, zero, bits)
+
+
+def _rounded(numbers: torch.Tensor) -> torch.Tensor:
+    return numbers.bfloat16().float()
+
+
+class QuantisedLinear(LaidOut):
+    """What quantised layers have in common: ``_product`` of x [rows, in], bfloat16, is [rows, out]; ``forward`` takes
+    and gives the dtype of the layer that it stands for.
+
+    Attributes:
+        words: for display.
+    """
+
+    quantised = True
+    words: str
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
+        self.dtype = linear.weight.dtype
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.reshape(-1, self.in_features).to(torch.bfloat16).contiguous()
+        out = self._product(rows).to(x.dtype).view(*x.shape[:-1], self.out_features)
+        return out if self.bias is None else out + self.bias
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight as [out, in]: what the operation makes of the unit vectors, anew each time."""
+        return self._product(torch.eye(self.in_features, dtype=torch.bfloat16)).t().to(self.dtype)
+
+
+class Int4Linear(QuantisedLinear):
+    """A weight of 4 bits in groups of 32.
+
+    Args:
+        linear: the layer that it stands for: its bias, and its sizes.
+        grid: of 4 bits.
+    """
+
+    words = "int4"
+
+    def __init__(self, linear: nn.Linear, grid: WeightGrid) -> None:
+        super().__init__(linear)
+        self.packed, self.scales = _packed(grid.numbers), _scales(grid.scale, grid.zero)
+
+    @property
+    def held(self) -> tuple[torch.Tensor, ...]:
+        return self.packed, self.scales
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten._weight_int4pack_mm_for_cpu(x, self.packed, GROUP, self.scales)
+
+
+class Int8GroupsLinear(QuantisedLinear):
+    """A weight of 8 bits in groups of 32, as the sum of two weights of 4 bits. Arguments are those of ``Int4Linear``
+    with a grid of 8 bits."""
+
+    words = "int8 in groups"
+
+    def __init__(self, linear: nn.Linear, grid: WeightGrid) -> None:
+        super().__init__(linear)
+        self.high, self.low = _packed(grid.numbers >> 4), _packed(grid.numbers & 15)
+        self.high_scales = _scales(16 * grid.scale, grid.zero)
+        self.low_scales = _scales(grid.scale, 8 * grid.scale)
+
+    @property
+    def held(self) -> tuple[torch.Tensor, ...]:
+        return self.high, self.low, self.high_scales, self.low_scales
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
+        product = torch.ops.aten._weight_int4pack_mm_for_cpu
+        high = product(x, self.high, GROUP, self.high_scales).float()
+        return high.add_(product(x, self.low, GROUP, self.low_scales))
+
+
+class Int8RowsLinear(QuantisedLinear):
+    """The weight of a layer in 8 bits, one scale for each output."""
+
+    words = "int8"
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
+        weight = linear.weight.detach()
+        self.scales = (weight.float().abs().amax(1).clamp(min=1e-30) / 127).bfloat16()
+        parts = zip(weight.split(_BLOCK), self.scales.split(_BLOCK))
+        self.numbers = torch.cat([
+            (rows.float() / scales.float()[:, None]).round_().clamp_(-127, 127).to(torch.int8) for rows, scales in parts
+        ])
+
+    @property
+    def held(self) -> tuple[torch.Tensor, ...]:
+        return self.numbers, self.scales
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight as [out, in], anew each time."""
+        return (self.numbers.float() * self.scales.float()[:, None]).to(self.dtype)
+
+    def _product(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten._weight_int8pack_mm(x, self.numbers, self.scales)
+
+
+def _packed(numbers: torch.Tensor) -> torch.Tensor:
+    """uint8 [out, in] of 4 bits as the operation reads them."""
+    return torch.ops.aten._convert_weight_to_int4pack_for_cpu(numbers.int(), 1)
+
+
+def _scales(scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
+    """bfloat16 [groups, out, 2] of float32 [out, groups]."""
+    return torch.stack([scale.t(), zero.t()], -1).bfloat16().contiguous()
+
+
+@cache
+def works(kind: type[QuantisedLinear], inputs: int, outputs: int) -> bool:
+    """Whether this torch computes such a layer on this processor, tried on a smaller number of outputs."""
+    if inputs % GROUP or outputs % _OUTPUTS:  # with other sizes torch may read beyond the weight
+        return False
+    try:
+        with torch.inference_mode(), torch.random.fork_rng(devices=()):
+            linear = nn.Linear(inputs, 64 + outputs % 64, bias=False, dtype=torch.bfloat16)
+            x = torch.randn(3, inputs, dtype=torch.bfloat16)
+            if kind is Int8RowsLinear:
+                layer = kind(linear)
+                weight = layer.weight.float()
+            else:
+                grid = quantised(linear.weight, 4 if kind is Int4Linear else 8)
+                layer, weight = kind(linear, grid), grid.unpacked
+            expected, found = x.float() @ weight.t(), layer(x).float()
+            return bool((found - expected).abs().max() <= _ROUNDING * expected.abs().max())
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return False
