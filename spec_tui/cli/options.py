@@ -95,6 +95,10 @@ class ModelOptions:
     strict: Annotated[bool, Option(
         "--strict", help="Compute each token in the same way with and without drafts, to the last bit; slower."
     )] = False
+    quantize: Annotated[str, Option(metavar="Q", autocompletion=lambda: ["auto", "none", "int8", "int4"], help=(
+        "Weights of linear layers on the CPU: auto (4 and 8 bits as a GGUF file holds them), int8 or int4 (any model),"
+        " none (unpacked to the dtype). Products of quantised layers are rounded to bfloat16."
+    ))] = "none"
     threads: Annotated[int | None, Option(
         metavar="N", min=1, help="CPU threads of the models. Default: the fastest number, measured at loading."
     )] = None

@@ -27,6 +27,7 @@ class LoadRequest:
     allow_pickle: bool = False
     trust_remote_code: bool = False
     strict: bool = False
+    quantize: str = "none"
     threads: int | None = None
 
 

@@ -38,6 +38,15 @@ def test_it_reaches_the_engine(cli, loaded, words):
     assert [how["strict"] for how in loaded] == [False, True]
 
 
+@pytest.mark.parametrize("words", [("run", "hello"), ("price",)])
+def test_so_does_the_quantisation(cli, loaded, words):
+    cli(*words, "--quantize", "int4")
+    assert [how["quantize"] for how in loaded] == ["int4"]
+    line = command.compare_line(Race((Lane("pld"),), Request(()), (("a",),)), LoadRequest(quantize="int8"))
+    assert "--quantize int8" in line and "--quantize" not in command.compare_line(
+        Race((Lane("pld"),), Request(()), (("a",),)), LoadRequest())
+
+
 def test_a_race_is_repeated_with_it():
     race = Race((Lane("autoregressive"), Lane("pld")), Request(()), (("a",),))
     line = command.compare_line(race, LoadRequest(dtype="bfloat16", strict=True))
