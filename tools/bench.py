@@ -1,6 +1,6 @@
 """Benchmarks of the playground, as ratios in one interleaved run.
 
-    python tools/bench.py [decode|peers|qwen|context|showcase|race|loop|paint|ui|chat|waiting]... [--repeats N]
+    python tools/bench.py [decode|peers|qwen|context|showcase|race|loop|paint|ui|chat|waiting|real]... [--repeats N]
                            [--json] [--write]
 
 showcase: engines at budget=auto, and at the published sizes, against autoregressive decoding on the showcase prompts;
@@ -15,6 +15,7 @@ paint:  from the start of the process to the first full screen, in a pseudo-term
 ui:     the share of one core that drawing 500 tokens a second takes (tools/bench_ui.py).
 chat:   tokens a second in the chat screen, in a pseudo-terminal, against decoding without a screen.
 waiting: a forward under each policy of waiting threads, alone and beside a busy process.
+real:   smollm2, where it is here: against generate, engines on the own suite, first tokens, memory.
 
 Each figure comes with its median, its spread (minimum and maximum over the repeats) and the bound it should keep.
 """
@@ -35,6 +36,7 @@ from pathlib import Path
 import pages
 from benches.chat import bench_chat
 from benches.peers import bench_decode, bench_peers
+from benches.real import bench_real
 from benches.rows import Row, shuffled, table
 from benches.shapes import bench_context, bench_qwen
 from benches.terminal import Terminal
@@ -203,6 +205,7 @@ SECTIONS = {
     "decode": bench_decode, "peers": bench_peers, "qwen": bench_qwen, "context": bench_context,
     "showcase": bench_showcase, "race": bench_race, "loop": bench_loop, "paint": bench_paint, "ui": bench_ui,
     "chat": bench_chat, "waiting": bench_waiting,
+    "real": bench_real,
 }
 
 

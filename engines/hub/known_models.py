@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engines.errors import ModelUnavailable
-from engines.folders import data, sample_model
+from engines.folders import data, sample_model, shipped
 
 SAMPLE = "sample"
 
@@ -88,6 +88,13 @@ def resolve(name: str) -> str:
             raise ModelUnavailable(f"{name} ({model.title}) is not on this machine", hint)
         return str(model.path)
     return name
+
+
+def known_name(model: str) -> str:
+    """The short name of a model, by its folder, file or hub id: of a known one, "sample", "sample-draft", or "" for any
+    other. A known model's file is known wherever it lies."""
+    ships = {"target": SAMPLE, "draft": f"{SAMPLE}-draft", "": ""}[shipped(model)]
+    return ships or next((known.name for known in KNOWN.values() if model.endswith(known.file)), "")
 
 
 def _exists(name: str) -> bool:

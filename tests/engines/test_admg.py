@@ -17,6 +17,7 @@ from engines.core.tree import DraftTree
 from engines.cost.budget import Budget
 from engines.cost.curve import CostCurve
 from engines.folders import sample_model
+from engines.hub.known_models import KNOWN
 from engines.methods.admg import SPEC
 from engines.methods.admg.drafter import ADMG
 from engines.methods.admg.rules import removed
@@ -352,6 +353,8 @@ def test_presets_give_the_values_and_the_model_decides_which():
     tuned = SPEC.parse({}, shipped)
     assert tuned["preset"] == "sample"
     assert SPEC.parse({}, str(sample_model("draft")))["preset"] == "sample-draft"
+    assert SPEC.parse({}, str(KNOWN["smollm2"].path))["preset"] == "smollm2"
+    assert SPEC.parse({}, f"someone/files:{KNOWN['smollm2'].file}")["preset"] == "smollm2"
     assert SPEC.parse({})["preset"] == SPEC.parse({}, "other/model")["preset"] == "paper"
     assert [SPEC.parse({"preset": p})[o] for p in ("paper", "paper-code") for o in ("alpha", "m", "n")] == [
         0.985, 3, 2, 0.985, 4, 3]

@@ -43,12 +43,12 @@ def bench_peers(repeats: int) -> list[Row]:
     return rows
 
 
-def loaded(draft: bool):
+def loaded(draft: bool, model: str = "sample", dtype: str = "auto"):
     """Our runtime, and the same models as transformers loads them."""
     from engines import load
     from engines.bench import generate_runs as generate
 
-    runtime = load("sample")
+    runtime = load(model, dtype=dtype)
     print(f"{runtime.ready.threads} threads, {runtime.ready.backend}", file=sys.stderr, flush=True)
     return runtime, generate.Generator(*generate.load(runtime.ready, draft), runtime)
 
