@@ -40,7 +40,7 @@ def encode(
     else:
         ids = _render(tokenizer, request)
     if not ids:
-        raise UsageProblem("the prompt has no tokens", "type something to ask")
+        raise UsageProblem("the prompt has no tokens", "type a prompt")
     ids = [*ids, *request.continued]
     if min(ids) < 0 or max(ids) >= vocab_size:
         wrong = max(ids) if min(ids) >= 0 else min(ids)

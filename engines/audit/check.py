@@ -89,7 +89,7 @@ def _penalised(answer: Answer, read: Sequence[int], rows: int, tables: Iterable[
 
 def _check(target: CausalModel, answer: Answer) -> None:
     if not answer.tokens or not answer.prompt:
-        raise UsageProblem("there is nothing to audit: the answer is empty", "let it write at least one token")
+        raise UsageProblem("the answer is empty, so there is nothing to audit", "ask for at least one token")
     if (answer.model, answer.dtype) != (target.name, str(target.dtype).removeprefix("torch.")):
         raise UsageProblem(
             f"the answer was written by {answer.model} in {answer.dtype}", f"load that model; this one is {target.name}"

@@ -77,7 +77,7 @@ def best_length(survival: Sequence[float], seconds: Sequence[float], least: int 
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """Whether rounds of a run pay.
+    """Whether rounds of a run are faster than without drafts.
 
     Attributes:
         needs: tokens a round must yield to be as fast as autoregressive decoding: its time over that of one token.

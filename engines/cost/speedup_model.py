@@ -103,7 +103,7 @@ class SpeedupModel:
 
     @cached_property
     def pays_from(self) -> float | None:
-        """The least acceptance at which drafts of some depth break even; None where nothing can make them pay."""
+        """The least acceptance at which drafts of some depth break even; None where nothing can make them faster."""
         needed = [self.acceptance_needed(depth) for depth in range(1, self.most + 1)]
         return min((share for share in needed if share is not None), default=None)
 

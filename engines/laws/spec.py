@@ -116,7 +116,7 @@ class ExactSpec(LawSpec):
 
     name = "exact"
     summary = "the target's own token, by noise of seed and position; every engine writes the same text"
-    brief = "by noise, one text for all engines"
+    brief = "by noise; one text for all engines"
     source = "Daliri et al. 2024, coupled sampling"
     shares_noise = True
 
@@ -125,7 +125,7 @@ class ExactSpec(LawSpec):
                 f"{started.seed} and the position fix.")
 
     def own_token(self, last: Emitted) -> list[str]:
-        return ["It is fixed by prompt, seed and position: any engine would have come to it."]
+        return ["It is fixed by prompt, seed and position: every engine chooses it."]
 
 
 class TryingSpec(LawSpec):
@@ -152,15 +152,15 @@ class RejectionSpec(TryingSpec):
 
     name = "rejection"
     summary = "speculative sampling (Leviathan, Chen): the target's distribution, but the text depends on the draft"
-    brief = "by random draws, same distribution"
+    brief = "by random draws; the same distribution"
     source = "Leviathan et al. 2023, algorithm 1; Chen et al. 2023, modified rejection sampling"
     trials_title = "the trials of the rejection law, in order: accepted when the random draw < p/q"
 
     def walk(self, event: Round) -> str:
         rule = "A draft is accepted when a random draw is below p/q"
         if point_masses(event):
-            rule += ("; these were chosen and not drawn, so to the law each is a point mass, q = 1, whatever the "
-                     "drafter gave it")
+            rule += ("; these were not drawn at random, so the law takes each as a point mass, q = 1, whatever "
+                     "probability the drafter gave it")
         return f"{rule}. {self._one_by_one(event)}"
 
     def told(self, trial: Trial) -> str:

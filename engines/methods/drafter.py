@@ -83,7 +83,7 @@ class Drafter:
         return None
 
     def remark(self) -> str:
-        """Why this drafter cannot pay with these models, in a sentence; "" where it may."""
+        """Why this drafter cannot be faster with these models, in a sentence; "" where it may."""
         return ""
 
     def start(self, outcome: Outcome) -> None:

@@ -18,10 +18,10 @@ class Note:
     """Remarks of a drafter on its draft; a method adds fields of its own.
 
     Attributes:
-        draft_forwards: forwards of the draft model, or of the part of the target that drafts.
+        draft_forwards: forward passes of the draft model, or of the part of the target that drafts.
     """
 
-    draft_forwards: int | None = labelled("draft forwards")
+    draft_forwards: int | None = labelled("draft forward passes")
 
     def plain(self) -> dict[str, Any]:
         """What is known, as JSON data."""

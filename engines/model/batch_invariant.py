@@ -55,7 +55,7 @@ class BatchInvariantModel(CausalModel):
         if self.rows > 1:
             what = f"every forward has {self.rows} rows, so a token's logits do not depend on how it was fed"
         else:
-            what = "one row a forward, no larger one gives the same bits here; drafts cannot pay"
+            what = "one row per forward pass, no larger one gives the same bits here; drafts cannot be faster"
         self.note = f"strict: {what}; one token costs {share:.2f}x" + ("" if self.trees else "; drafts are chains")
 
     @contextmanager

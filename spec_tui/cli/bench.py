@@ -85,7 +85,7 @@ def enter(
         raise UsageProblem("no engine can run here", missing[0])
     left_out += missing
     if beside_generate and asked.request.temperature > 0:
-        left_out.append("generate is left out: above temperature 0 its texts, and so its work, are not ours")
+        left_out.append("generate is left out: above temperature 0 its texts differ from ours, and so does the work")
     elif beside_generate:
         wanted = generate_lanes(lanes)
         narrate("loading the models once more, for transformers.generate")

@@ -35,7 +35,7 @@ from spec_tui.cli.search_layers import search_layers
 from spec_tui.cli.sweep import sweep
 
 app = typer.Typer(
-    help="Watch speculative decoding at work: which tokens were drafted, and what became of them.\n\n"
+    help="Watch speculative decoding at work: which tokens were drafted, and which were accepted.\n\n"
     "Without a command, the terminal application opens.",
     epilog="Nothing is sent anywhere; there is no telemetry.",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -43,7 +43,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: half the time to the first line, and the same in a pipe
 )
 
-_ENGINE = "The engine to begin with; see spec-tui engines."
+_ENGINE = "The engine to start with; spec-tui engines lists them."
 
 
 def tui(
@@ -90,7 +90,7 @@ for offered, help, codes in (
     (sweep, "Vary one option of an engine: speed and acceptance.", None),
     (engines, "List the engines (decoding methods) and their options.", None),
     (search_layers, "Find the layers to skip when a model drafts for itself.", None),
-    (price, "Measure what verification costs, and when drafting pays.", None),
+    (price, "Measure what verification costs, and when drafts are faster.", None),
     (doctor, "Check what is installed, what works, what is missing.", None),
 ):
     app.command(offered.__name__.replace("_", "-"), short_help=help, epilog=codes)(command(offered))

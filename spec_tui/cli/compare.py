@@ -94,7 +94,7 @@ def _lanes(engines: str, single: list[str], common: dict[str, str]) -> tuple[Lan
     lanes = named(engines, single)
     if len(lanes) < 2:
         raise UsageProblem(
-            "there are not two engines to compare", "for example --engines autoregressive,pld,draft:shape=tree"
+            "a comparison needs at least two engines", "for example --engines autoregressive,pld,draft:shape=tree"
         )
     known = {lane.engine: {option.name for option in methods.find(lane.engine).options} for lane in lanes}
     for name in common:
@@ -134,7 +134,7 @@ def run_race(load: LoadRequest, asked: Race, traces: Path | None, show: Callable
     """
     folder = TraceFolder(traces, asked) if traces is not None else None
     runs = len(asked.lanes) * asked.repeats * max(1, sum(map(len, asked.prompts)))
-    if runs > _MANY and sys.stdin.isatty() and not confirmed(f"these are {runs:,} runs: begin?", "ask for fewer"):
+    if runs > _MANY and sys.stdin.isatty() and not confirmed(f"this takes {runs:,} runs: begin?", "ask for fewer"):
         return FAILED
     racer = load_decoder(load)
     result = RaceResult(keep_runs=folder is not None)
@@ -191,7 +191,8 @@ class RaceProgress(Status):
             super().show(Loading(stage, (event.step - 1) / event.steps))
         elif isinstance(event, LaneFinished) and event.failed is not None:
             self._write("")
-            narrate(f"{one_line(self._labels[event.lane])} failed and is out: {event.failed.message}; the others go on")
+            narrate(f"{one_line(self._labels[event.lane])} failed and is left out: {event.failed.message}; the others "
+                    "go on")
         elif isinstance(event, LaneFinished) and not self.shown:
             step, steps = self._step
             if perf_counter() - self._said < self._pause and step < steps:

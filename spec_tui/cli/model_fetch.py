@@ -41,7 +41,7 @@ def get_model(name: str, given: Path | None, offline: bool, skippable: bool) -> 
             raise
         narrate(f"{name} could not be fetched ({error.message}); {instead}")
         return 0
-    narrate(f"{name} came from {came_from}, its checksum is right: {model.path}")
+    narrate(f"{name} came from {came_from}; its checksum is right: {model.path}")
     return 0
 
 
@@ -50,13 +50,13 @@ def remove_model(name: str) -> int:
     from engines.hub.get_model import remove
 
     freed = remove(_known(name))
-    narrate(f"{name} is deleted, {in_bytes(freed)} are free" if freed else f"{name} was not here")
+    narrate(f"{name} was deleted, which freed {in_bytes(freed)}" if freed else f"{name} was not here")
     return 0
 
 
 def _known(name: str) -> KnownModel:
     if name not in KNOWN:
-        raise UsageProblem(f"no model is known by the name {name!r}", f"known are: {', '.join(KNOWN)}")
+        raise UsageProblem(f"there is no known model {name!r}", f"known models: {', '.join(KNOWN)}")
     return KNOWN[name]
 
 

@@ -89,11 +89,12 @@ class ModelOptions:
     revision: Annotated[str | None, Option(
         metavar="REV", help="Branch, tag or commit of the target on the hub. Default: main."
     )] = None
-    draft_revision: Annotated[str | None, Option(metavar="REV", help="The same of the draft model.")] = None
+    draft_revision: Annotated[str | None, Option(metavar="REV", help="The same for the draft model.")] = None
     dtype: Annotated[str, Option(metavar="D", help="float32, bfloat16, float16, or auto: float32 on a CPU.")] = "auto"
     device: Annotated[str, Option(metavar="D", help="cpu, cuda, mps, or auto.")] = "auto"
     strict: Annotated[bool, Option(
-        "--strict", help="Compute each token in the same way with and without drafts, to the last bit; slower."
+        "--strict", help="Compute each token in the same way with and without drafts, to the last bit, so that ties "
+                         "cannot differ; slower."
     )] = False
     quantize: Annotated[str, Option(metavar="Q", autocompletion=lambda: ["auto", "none", "int8", "int4"], help=(
         "Weights of linear layers on the CPU: auto (4 and 8 bits as a GGUF file holds them), int8 or int4 (any model),"
@@ -116,7 +117,7 @@ class ModelOptions:
 
 
 TargetOptions = Annotated[ModelOptions, Without("draft_model", "draft_revision")]
-"""The target alone, of commands that draft with no other model."""
+"""The target alone, for commands that need no draft model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,22 +164,22 @@ class GenerationOptions(DatastoreOptions):
     )] = _DEFAULT.max_new_tokens
     temperature: Annotated[float, Option(metavar="T", help="Sampling temperature; 0 is greedy.")] = _DEFAULT.temperature
     top_p: Annotated[float, Option(
-        metavar="P", help="Sample from the most probable tokens that hold this share."
+        metavar="P", help="Sample from the most probable tokens that together have this probability."
     )] = _DEFAULT.top_p
     top_k: Annotated[int, Option(
         metavar="K", help="Sample from the K most probable tokens; 0: from all."
     )] = _DEFAULT.top_k
     min_p: Annotated[float, Option(
-        metavar="P", help="Sample from tokens that have at least this share of the top probability.")
+        metavar="P", help="Sample from tokens with at least this share of the highest probability.")
     ] = _DEFAULT.min_p
     repetition_penalty: Annotated[float, Option(
-        metavar="R", help="Above 1, tokens that occurred become less probable, as in transformers.")
+        metavar="R", help="Above 1, tokens that already occurred become less probable, as in transformers.")
     ] = _DEFAULT.repetition_penalty
     no_repeat_ngram_size: Annotated[int, Option(
         metavar="N", help="No sequence of N tokens (2 or more) occurs twice, as in transformers; 0: off.")
     ] = _DEFAULT.no_repeat_ngram_size
     seed: Annotated[int, Option(
-        metavar="S", help="Seed of the random numbers; the same seed repeats a text."
+        metavar="S", help="Seed of the random numbers; the same seed gives the same text."
     )] = _DEFAULT.seed
     law: Annotated[str, Option(metavar="|".join(LAWS), help=_LAW)] = _DEFAULT.law
     system: Annotated[str | None, Option(metavar="TEXT", help="System prompt. Default: none.")] = None

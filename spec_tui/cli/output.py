@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_UNAUDITED = "stopped before it found anything"
+_UNAUDITED = "stopped before it could say anything"
 
 
 def remark(started: Started) -> None:
@@ -77,7 +77,7 @@ class Status:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._write("")
         if kind is KeyboardInterrupt and self._downloading:
-            narrate("what was downloaded stays: the same command goes on from there")
+            narrate("what was downloaded is kept: the same command continues")
 
     def show(self, event: Loading) -> None:
         """Progress of loading. How large a download will be is said where nothing replaces it, in a pipe too."""

@@ -1,4 +1,4 @@
-"""``spec-tui price``: what verification costs with these models on this machine, and what drafts must bring to pay."""
+"""``spec-tui price``: what verification costs here, and the acceptance from which drafts are faster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spec_tui.cli.run import load_decoder
 from spec_tui.present.text import one_line
 
 _LENGTHS = (1, 3, 7, 15, 31, 63)  # drafted tokens: with the root as many rows as t(n) was measured at
-_FRESH = "Measure again, though a measurement is stored. Texts under the rejection law may then change."
+_FRESH = "Measure again, even if a measurement is stored. Texts under the rejection law may then change."
 
 
 def price(
@@ -24,9 +24,11 @@ def price(
     *,
     models: ModelOptions,
 ) -> int:
-    """The price of verification: t(n), the time of a forward over n rows, and the acceptance at which drafts pay.
+    """The price of verification: t(n), the time of a forward pass over n tokens, and the acceptance
+    from which drafting is faster.
 
-    t(n) is measured when a model is loaded for the first time, and kept; --fresh measures it anew.
+    t(n) is measured when a model is loaded for the first time, and kept; --fresh measures it again. What
+    follows from it for drafts is a forecast.
     """
     decoder = load_decoder(models.load)
     if fresh:
@@ -48,11 +50,11 @@ def facts_of(ready) -> dict[str, Any]:
         "model": ready.model, "dtype": ready.dtype, "device": ready.device, "backend": ready.backend,
         "threads": ready.threads, "draft_model": ready.draft_model,
         "price": [list(point) for point in ready.price], "draft_price": [list(point) for point in ready.draft_price],
-        "drafts": {name: _pays(forecast, most) for name, forecast in drafters.items()},
+        "drafts": {name: _forecast(forecast, most) for name, forecast in drafters.items()},
     }
 
 
-def _pays(forecast: SpeedupModel, most: int) -> dict[str, Any]:
+def _forecast(forecast: SpeedupModel, most: int) -> dict[str, Any]:
     return {
         "at_best": forecast.at_best,
         "sizes": [
@@ -67,28 +69,28 @@ def lines(facts: dict[str, Any]) -> list[str]:
     name = "/".join(Path(facts["model"]).parts[-2:])
     out = [
         one_line(f"{name}, {facts['dtype']} on {facts['device']}", 80),
-        one_line(f"forward: {facts['backend']}; threads: {facts['threads']}", 80),
+        one_line(f"forward pass: {facts['backend']}; threads: {facts['threads']}", 80),
         "",
-        _row("rows verified, n", [f"{rows}" for rows, _ in facts["price"]]),
+        _row("tokens verified, n", [f"{rows}" for rows, _ in facts["price"]]),
         _row("t(n), ms", [f"{seconds * 1e3:.2f}" for _, seconds in facts["price"]]),
         _row("t(n) / t(1)", [f"{seconds / facts['price'][0][1]:.2f}" for _, seconds in facts["price"]]),
     ]
     if facts["draft_price"]:
         out += [_row("draft model, ms", [f"{seconds * 1e3:.2f}" for _, seconds in facts["draft_price"]])]
-    for name, pays in facts["drafts"].items():
-        sizes = pays["sizes"]
+    for name, drafts in facts["drafts"].items():
+        sizes = drafts["sizes"]
         out += [
             "",
-            f"{name}: up to x{pays['at_best']:.2f} autoregressive",
+            f"forecast, {name}: at most {drafts['at_best']:.2f}x",
             _row("tokens drafted", [f"{size['tokens']}" for size in sizes]),
-            _row("must yield a round", [f"{size['needs']:.2f}" for size in sizes]),
-            _row("acceptance to pay", [_share(size["acceptance_needed"]) for size in sizes]),
+            _row("break-even tokens", [f"{size['needs']:.2f}" for size in sizes]),
+            _row("break-even acceptance", [_share(size["acceptance_needed"]) for size in sizes]),
         ]
     return out
 
 
 def _row(name: str, cells: list[str]) -> str:
-    return f"  {name:<19}" + "".join(f"{cell:>8}" for cell in cells)
+    return f"  {name:<22}" + "".join(f"{cell:>8}" for cell in cells)
 
 
 def _share(value: float | None) -> str:

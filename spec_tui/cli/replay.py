@@ -1,4 +1,4 @@
-"""``spec-tui replay``: a recorded run again, on the screen or told in words. No model is loaded, and no torch."""
+"""``spec-tui replay``: plays a recorded run on the screen or in words. Loads neither a model nor torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.sample_traces import names, trace_path
 
 _SLOWEST, _FASTEST = 0.001, 1000
-_SPEED = "Speed: 1 is the speed of the run, 0.1 ten times slower, inf shows all at once."
+_SPEED = "Speed: 1 is the speed of the run, 0.1 is ten times slower, inf shows everything at once."
 _TRACE = "A trace (spec-tui run --trace writes one), or the name of one that ships. With --screen race: up to six, or \
 a folder of compare --trace-dir. Without a name, those that ship are listed."
 _SCREEN = "Screen of the application that opens; race shows several runs side by side."
@@ -73,7 +73,7 @@ def runs_in(path: Path, tell: bool) -> Trace:
     """The trace in a file; with ``tell``, what is damaged in it is named. Raises UsageProblem where it has no run."""
     trace = read_trace(path)
     if not trace.runs:
-        raise UsageProblem(f"{path} holds no run", "traces are written by spec-tui run --trace FILE")
+        raise UsageProblem(f"{path} contains no run", "traces are written by spec-tui run --trace FILE")
     for problem in trace.problems if tell else ():
         narrate(f"note: {problem}")
     return trace
@@ -82,8 +82,8 @@ def runs_in(path: Path, tell: bool) -> Trace:
 def _race(traces: list[str], speed: float | None, format: str, theme: str | None, presenter: bool) -> int:
     """Side by side, in the photo finish."""
     if format != "screen":
-        raise UsageProblem(f"--screen race is a screen, and --format {format} is none",
-                           f"leave one out: spec-tui replay FILE --format {format} tells one trace")
+        raise UsageProblem(f"--screen race needs --format screen, not --format {format}",
+                           f"leave one out: spec-tui replay FILE --format {format} reads one trace")
     from spec_tui.cli.application import open_recorded
     from spec_tui.session.recorded_race import read_recorded
     from spec_tui.tui import recorded

@@ -30,13 +30,14 @@ from spec_tui.cli.options import (
     engine_settings,
 )
 from spec_tui.cli.output import JsonOutput, NarratedOutput, Output, Status, TextOutput, remark
+from spec_tui.present.audit_words import STRICT
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.environment import prepare_this_process
 from spec_tui.session.service import Decoder
 
 _ENGINE = "Decoding method; spec-tui engines lists them. Default: draft if a draft model fits, else pld."
 _NARRATE = "Describe the run in sentences, a line for each round, for screen readers."
-_TRACE = "Record the run in this file, as lines of JSON. Only an older trace is overwritten."
+_TRACE = "Record the run in this file, as lines of JSON. Of existing files only a trace is overwritten."
 _DETAIL = "With --trace: record what the target predicts at every position, for the Step screen."
 
 
@@ -58,7 +59,7 @@ def run(
     pipe the text is exactly the model's.
     """
     if detail and trace is None:
-        raise UsageProblem("--detail adds to a trace, and no trace is written", "add --trace FILE")
+        raise UsageProblem("--detail adds to a trace, but no trace is written", "add --trace FILE")
     options = engine_settings(set_)
     if engine:
         methods.find(engine).parse(options)  # wrong ones are told before anything is loaded
@@ -67,7 +68,7 @@ def run(
     decoder = load_decoder(models.load)
     plain = NarratedOutput if narrate else TextOutput
     output = JsonOutput() if format is Format.json else plain()
-    return _decode(decoder, request, writer, output, generation.audit)
+    return _decode(decoder, request, writer, output, generation.audit, strict=models.load.strict)
 
 
 def load_decoder(load: LoadRequest) -> Decoder:
@@ -84,7 +85,8 @@ def load_decoder(load: LoadRequest) -> Decoder:
     return decoder
 
 
-def _decode(decoder: Decoder, request: Request, trace: TraceWriter | None, output: Output, audit: bool) -> int:
+def _decode(decoder: Decoder, request: Request, trace: TraceWriter | None, output: Output, audit: bool, *,
+            strict: bool) -> int:
     run, cut = RunState(), None
     try:
         with Interrupt() as interrupted:
@@ -113,6 +115,8 @@ def _decode(decoder: Decoder, request: Request, trace: TraceWriter | None, outpu
         if trace is not None:
             trace.close()
     output.finish(run, audit)
+    if run.audited is not None and run.audited.verdict == "tie" and not strict:
+        narrate(f"note: {STRICT}")
     if (run.finished is not None and run.finished.reason == "cancelled") or (audit and run.audited is None):
         return INTERRUPTED
     return FAILED if run.audited is not None and run.audited.verdict == "BUG" else 0

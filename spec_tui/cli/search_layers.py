@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from engines.methods.draft_verify.layer_search.search import SearchProgress
     from engines.methods.draft_verify.layer_search.search_store import Search, SearchTrial, StoredSearch
 
-_PROMPTS = "Prompts to measure on, one a line, or lines of JSON with a prompt. Default: eight of the showcase."
+_PROMPTS = "Prompts to measure on, one per line, or lines of JSON with a prompt. Default: eight of the showcase."
 _TRIALS = "Number of sets to try, those of earlier runs included."
 _TOKENS = "Length of each answer, in tokens."
 _SHOWCASES_EACH = 2  # of every kind; eight prompts in all, as in the paper
@@ -35,7 +35,7 @@ def search_layers(
     trials: Annotated[int, Option(metavar="N", help=_TRIALS)] = 100,
     tokens: Annotated[int, Option(metavar="N", help=_TOKENS)] = 32,
     seed: Annotated[int, Option(metavar="S", help="Seed of the search.")] = 0,
-    fresh: Annotated[bool, Option("--fresh", help="Start over; what was searched before is dropped.")] = False,
+    fresh: Annotated[bool, Option("--fresh", help="Start over, and drop the earlier search.")] = False,
     show: Annotated[bool, Option("--show", help="List earlier searches and end.")] = False,
     remove: Annotated[str | None, Option(metavar="ID", help="Delete an earlier search; --show lists the ids.")] = None,
     format: OutputFormat = Format.text,
@@ -93,7 +93,7 @@ class SearchDisplay(StageProgress):
         if progress.step.unit == "trials":
             self._trials = progress.step.done
         best = progress.best
-        words = f"best x{best.speed_up:.2f} without {best.skipped}" if best else ""
+        words = f"best {best.speed_up:.2f}x without {best.skipped}" if best else ""
         if best != self._best and not self.terminal:
             narrate(f"{self._trials} trials: {words}")
         self._best = best
@@ -126,16 +126,16 @@ def lines(search: Search) -> list[str]:
         one_line(f"{search.model}, {identity.dtype}: {identity.layers} layers, {len(search.trials)} sets tried on "
                  f"{settings.prompts} prompts of {settings.tokens} tokens"),
         f"best: without {best.skipped}",
-        f"  x{best.speed_up:.2f} of autoregressive decoding: {best.tokens_per_second:.1f} against"
+        f"  {best.speed_up:.2f}x of autoregressive decoding: {best.tokens_per_second:.1f} against"
         f" {best.baseline:.1f} tokens/s",
-        f"  the middle of runs that measured it again, x{best.low:.2f} to x{best.high:.2f}",
+        f"  the median of runs that measured it again, {best.low:.2f}x to {best.high:.2f}x",
     ]
     if best.speed_up <= 1:
-        out.append("No set pays here: drafting takes more time than it saves.")
+        out.append("No set is faster here: drafting takes more time than it saves.")
     if search.busy_trials:
         out.append(f"note: the machine was busy during {search.busy_trials} of {len(search.trials)} trials: "
-                   "they prove little")
-    return [*out, "--engine draft-verify drafts with it."]
+                   "they say little")
+    return [*out, "--engine draft-verify uses it."]
 
 
 def _list_or_remove(remove: str | None, format: Format) -> int:
@@ -150,7 +150,7 @@ def _list_or_remove(remove: str | None, format: Format) -> int:
         print(json.dumps([_entry(entry) for entry in entries], indent=2))
         return 0
     if not entries:
-        print("no model was searched yet")
+        print("no layer search was run yet")
     for entry in entries:
         print(f"{entry.id}  {_words(entry)}")
     return 0
@@ -165,7 +165,7 @@ def _words(entry: StoredSearch) -> str:
     if search is None:
         return one_line(entry.problem)
     best, machine = search.best, search.identity.machine
-    found = f"x{best.speed_up:.2f} without {best.skipped}" if best else "nothing tried yet"
+    found = f"{best.speed_up:.2f}x without {best.skipped}" if best else "no set tried yet"
     state = "" if search.found else ", unfinished"
     where = f"{machine.processor or machine.system}, {machine.cpus} CPUs" if machine.device == "cpu" else machine.device
     return one_line(f"{search.model}, {search.identity.dtype}: {found}; {len(search.trials)} trials{state}; {where}")

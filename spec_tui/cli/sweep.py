@@ -74,7 +74,7 @@ def _remark(option: str, lane: Lane) -> None:
     known = {o.name: o for o in methods.find(lane.engine).options}
     sizes = option in known and known[option].type == "int"
     if sizes and "budget" in known and lane.options.get("budget", "auto") == "auto":
-        narrate("note: budget=auto drafts less than it may where that pays more; --set budget=paper does not")
+        narrate("note: budget=auto drafts less than it may where that is faster; --set budget=paper does not")
 
 
 def plot(result: RaceResult, asked: Race, option: str) -> str:

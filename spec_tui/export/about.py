@@ -1,4 +1,4 @@
-"""What documents say of a run beside its text: what was asked of whom, what came out, round by round."""
+"""What documents say about a run besides its text: request, results, rounds."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from spec_tui.present.text import lossy, one_line
 def title(run: RunState) -> str:
     """Engine and model in a line."""
     started = run.started
-    return one_line(f"{started.engine} on {model_label(started.model)}" if started else "a run", 100)
+    return one_line(f"{started.engine} on {model_label(started.model)}" if started else "recorded run", 100)
 
 
 def origin(started: Started) -> Iterator[tuple[str, str]]:
-    """Name and value of what is needed to repeat a run."""
+    """Name and value of what it takes to repeat a run."""
     yield "model", f"{model_label(started.model)}, {started.dtype}, {started.device}"
     if started.draft_model:
         yield "draft model", model_label(started.draft_model)
     yield "engine", asked(started)
     if started.temperature and (started.top_p < 1 or started.top_k or started.min_p):
         least = f", min-p {started.min_p:g}" if started.min_p else ""
-        yield "filters", f"top-p {started.top_p:g}, top-k {started.top_k}{least}"
+        yield "sampled from", f"top-p {started.top_p:g}, top-k {started.top_k}{least}"
     if started.repetition_penalty != 1 or started.no_repeat_ngram_size:
-        yield "repetitions", f"penalty {started.repetition_penalty:g}, n-gram size {started.no_repeat_ngram_size}"
+        yield "repetition", f"penalty {started.repetition_penalty:g}, n-gram size {started.no_repeat_ngram_size}"
     yield from started.conversation[:-1]
     if started.conversation and started.conversation[-1][0] == "raw":
         yield "prompt", "without the chat template"
-    yield "tokens at most", str(started.max_new_tokens)
+    yield "maximum new tokens", str(started.max_new_tokens)
     if started.datastores:
         yield "datastores", ", ".join(started.datastores)
     if started.versions:
@@ -46,7 +46,7 @@ def origin(started: Started) -> Iterator[tuple[str, str]]:
 
 
 def outcome(run: RunState) -> Iterator[tuple[str, str]]:
-    """Name and value of what came out."""
+    """Name and value of the results."""
     m = run.metrics
     yield "tokens", str(m.new_tokens)
     yield "forward passes of the target", str(m.target_forwards)
@@ -70,7 +70,7 @@ def ending(run: RunState) -> str:
     """Why a run ended."""
     if run.failed is not None:
         return f"failed: {run.failed.message}"
-    return REASONS[run.finished.reason] if run.finished is not None else "its end is missing"
+    return REASONS[run.finished.reason] if run.finished is not None else "the end of the run is missing"
 
 
 ROUND = ("round", "drafted", "accepted", "added by the target", "ms", "text")

@@ -22,6 +22,9 @@ def badge(found: Audited) -> tuple[str, str]:
     return f"{mark} {words}", style
 
 
+STRICT = "started with --strict, every engine writes one text"
+
+
 def sentence(found: Audited, bias: float | None = None) -> str:
     """The verdict and what it means, in a sentence without a full stop; ``bias`` is the run's (``Metrics.bias``)."""
     return f"{found.words}: {_meaning(found, bias)}"
@@ -39,13 +42,14 @@ def _meaning(found: Audited, bias: float | None) -> str:
         close = f"; the closest call was {_number(min(leads))}, {rounding}" if leads else ""
         return f"{each} the target's own choice{close}"
     if found.verdict == "lossy":
-        said = "the target's distribution is changed by design" + ("" if bias is None else f", bias {bias:.3f} a round")
+        said = "the target's distribution is changed by design" + ("" if bias is None else f", bias {bias:.3f} per "
+                                                                                           "round")
         if not drawn(found):
             return f"{said}; {found.differences} of {among} are not the target's choice"
         cannot = f"; {found.differences} of {among} are ones that the target cannot draw"
         return said + (cannot if found.differences else "")
     if drawn(found):
-        return (f"the target cannot have drawn this token with this probability; {_number(found.gap)} from there, "
+        return (f"the target cannot have drawn this token with this probability; {_number(found.gap)} away, "
                 f"{rounding}")
     choice = f"the target's choice there is {visible(found.choices[found.at].piece)}"
     if found.verdict == "tie":
@@ -80,7 +84,7 @@ def parting(run: RunState, at: int, strict: bool | None) -> str:
     else:
         why = f"✗ differs from autoregressive decoding at token {at}{close}, and rounding does not explain it"
     helps = strict is False and tie is not False
-    return why + ("; started with --strict, every engine writes one text" if helps else "")
+    return why + (f"; {STRICT}" if helps else "")
 
 
 def parting_badge(run: RunState, at: int) -> str:
@@ -95,7 +99,8 @@ def of_token(found: Audited, index: int, token: int) -> list[tuple[str, str]]:
     explained, only = _number(found.tolerance), "" if gap <= found.tolerance else "only "
     target = f"{visible(choice.piece)} ({choice.prob:.3f})"
     if drawn(found):
-        return [("audit", f"✗ the target cannot draw it so: {_number(gap)} from there, rounding explains {explained}"
+        return [("audit", f"✗ the target cannot draw it with this probability: {_number(gap)} away, rounding explains "
+                          f"{explained}"
                  if only else "the target can draw this token, with this probability")]
     if token == choice.token:
         ahead = "" if lead is None else f", {_number(lead)} ahead of the next"

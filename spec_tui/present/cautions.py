@@ -18,8 +18,8 @@ def cautions(run: RunState, disturbed: Disturbance | None = None) -> list[str]:
     """Sentences without a full stop, the gravest first; none where the speed may be believed."""
     found = []
     if (period := loop_length([token.emitted.token for token in run.tokens])) is not None:
-        again = f"{period} token{'s' * (period > 1)} again and again"
-        found.append(f"the answer goes round in circles ({again}): that is easy to draft, so its speed says little")
+        again = f"{period} token{'s' * (period > 1)} over and over"
+        found.append(f"the answer repeats itself ({again}): that is easy to draft, so its speed says little")
     if (document := copied_from(run)) is not None:
         found.append(f"the datastore already holds this answer ({document}): its speed says little about other prompts")
     if disturbed is not None and (sentence := disturbance_sentence(disturbed)):

@@ -23,7 +23,7 @@ _FOUND = {
             "and both tokens are the target's choice within rounding; with --strict all engines write one text"),
     "BUG": ("✗", "bad", "BUG, differs", "and rounding does not explain it"),
     "by design": ("≠", "warn", "differs", "as they may: random draws or a lossy law decide here"),
-    "unchecked": ("?", "warn", "differs", "and no audit says why"),
+    "unchecked": ("?", "warn", "differs", "and no audit explains it"),
 }
 """By how two texts compare: a mark, its style, a few words, and what it means."""
 
@@ -82,7 +82,7 @@ def _ties(ratio: MedianInterval | None) -> bool:
 def verdict_sentences(figures: Sequence[LaneFigures], labels: Sequence[str], base: int) -> Iterator[str]:
     """How fast each of these lanes is beside the baseline's lane ``base``, in sentences without a full stop."""
     if any(f.rate for f in figures) and not any(f.rate for f in figures if f.lane == base):
-        yield f"{labels[base]} has no speed, so no speed-up over it is known"
+        yield f"{labels[base]} has no measured speed, so no speed-up over it is known"
         return
     for f in figures:
         if f.rate and f.lane != base:
@@ -165,7 +165,7 @@ def interval_meaning(estimates: Iterable[MedianInterval | None]) -> str:
     """What the intervals of a table are, in a sentence: how sure they are, and what they come from."""
     known = [e for e in estimates if e is not None and e.coverage is not None]
     if not known:
-        return "a single repeat says nothing about how sure these numbers are; six repeats do"
+        return "a single repeat does not tell how much these numbers vary; six do"
     least = min(known, key=lambda e: e.coverage or 0)
     what = "intervals: of the median, by order statistics"
     if (least.coverage or 0) >= WANTED:
@@ -182,7 +182,7 @@ def disturbance_sentence(found: Disturbance) -> str:
         parts.append(f"other programs kept {found.other_cores:.1f} of {found.cores} cores busy")
     if found.waited is not None:
         parts.append(f"decoding waited for a core {found.waited:.0%} of the time")
-    return " and ".join(parts) + ": the numbers are lower than they could be, and less sure"
+    return " and ".join(parts) + ": speeds are lower and less certain than on an idle machine"
 
 
 def remarks(result: RaceResult, labels: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from statistics import fmean, stdev
 from engines.methods import drafts_nothing
 from engines.race.interval import MedianInterval
 from engines.report.run_state import RunState
+from spec_tui.present.token_styles import FAILED, UNKNOWN
 
 LEAST_NOISE = 0.03  # of the ratio: two single runs on one machine repeat no better
 _BLOCKS, _FEWEST = 8, 4  # parts of a run whose times are compared
@@ -34,7 +35,7 @@ class Speed(StrEnum):
 
 _LOOKS = {
     Speed.FASTER: ("✓", "good"), Speed.SAME: ("≈", "warn"), Speed.SLOWER: ("✗", "bad"),
-    Speed.BASELINE: ("○", "muted"), Speed.UNMEASURED: ("○", "muted"), Speed.IMPOSSIBLE: ("?", "warn"),
+    Speed.BASELINE: (UNKNOWN, "muted"), Speed.UNMEASURED: (UNKNOWN, "muted"), Speed.IMPOSSIBLE: (FAILED, "warn"),
 }
 
 
@@ -94,7 +95,7 @@ def judged(ratio: float | None, noise: float | None, tokens_per_step: float | No
     if noise is None:
         return SpeedVerdict(Speed.UNMEASURED, ratio, reason="too few samples to tell it from noise")
     if tokens_per_step is not None and ratio - noise > tokens_per_step:
-        return SpeedVerdict(Speed.IMPOSSIBLE, reason=f"{ratio:.2f}x measured, but a step makes only "
+        return SpeedVerdict(Speed.IMPOSSIBLE, reason=f"{ratio:.2f}x measured, but a step gives only "
                                                      f"{tokens_per_step:.2f} tokens")
     speed = Speed.SAME if abs(ratio - 1) <= noise else Speed.FASTER if ratio > 1 else Speed.SLOWER
     return SpeedVerdict(speed, ratio, noise)

@@ -9,4 +9,4 @@ __all__ = ["LOSSY", "lossy", "one_line", "sanitise", "visible"]
 
 def lossy(bias: float | None) -> str:
     """The mark of a run that is not lossless, with the mean bias of its rounds (``Metrics.bias``) if there is one."""
-    return LOSSY if bias is None else f"{LOSSY}: bias {bias:.3f} a round"
+    return LOSSY if bias is None else f"{LOSSY}: bias {bias:.3f} per round"

@@ -17,7 +17,7 @@ from spec_tui.present.token_styles import SOURCES
 def fate(token: TokenState, event: Round | None, law: str = "") -> str:
     """One sentence on what happened."""
     if event is None:
-        return "The first token comes from the prefill: the target had read the prompt, nothing was drafted yet."
+        return "The first token comes from the prefill: the target had read the prompt, and nothing was drafted yet."
     itself = token.source == "draft" and "exit_threshold" in event.note
     who = "a part of the target" if itself else SOURCES.get(token.source, token.source)
     if token.emitted.trials:
@@ -27,10 +27,10 @@ def fate(token: TokenState, event: Round | None, law: str = "") -> str:
     if token.kind == "corrected":
         wrong = rivals(event)
         said = " or ".join(visible(p) for p in wrong[:3])
-        return f"The draft said {said}; the target chose otherwise, and its token stands." if said else (
-            "The target chose another token than the draft; its token stands.")
+        return f"The draft was {said}; the target chose another token, which is kept." if said else (
+            "The target chose another token than the draft, and that one is kept.")
     if token.kind == "bonus":
-        return "The whole path was accepted, so the same forward pass gave one more token of the target's own for free."
+        return "The whole path was accepted, so the same forward pass gave one more token, the target's own."
     return "Nothing was drafted in this round: the target wrote this token alone."
 
 

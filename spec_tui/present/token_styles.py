@@ -22,13 +22,17 @@ INKED_BLANKS = frozenset(
 ACCEPTED, REJECTED, UNJUDGED, ROOT, CHOSEN, PRUNED = "●✗○◌◐✂"
 PRESENT, ABSENT = "■□"
 HERE, BOOKMARK = "◆▼"
+BUSY, WAITING, FAILED, UNKNOWN = "▶…!—"
 GLYPHS = {
-    ACCEPTED: "a drafted token that was accepted", REJECTED: "rejected; elsewhere failed, or not so",
+    ACCEPTED: "a drafted token that was accepted", REJECTED: "a bad judgement: rejected, wrong, BUG, slower",
     UNJUDGED: "a drafted token that is not judged", ROOT: "the token from which a draft tree grows",
     CHOSEN: "what the target chose instead of the draft", PRUNED: "retrieved, but cut from the tree",
-    PRESENT: "there: a sublayer that runs, a row that is kept", ABSENT: "not there: left out, or forgotten",
-    HERE: "where you are", BOOKMARK: "a bookmark", "✓": "checked, and right", "≈": "equal within rounding or noise",
-    "≠": "different, as it may be", "▶": "playing", "‖": "held", "▸": "the token that was chosen",
+    PRESENT: "in use: a sublayer that runs, a row that is kept, a model or datastore that is chosen",
+    ABSENT: "not in use: left out, forgotten, not chosen",
+    HERE: "where you are", BOOKMARK: "a bookmark", "✓": "a good judgement: right, identical, faster",
+    "≈": "equal within rounding or noise", "≠": "different, as it may be",
+    BUSY: "at work: answering, measuring, playing", "‖": "paused", WAITING: "waiting, or unfinished",
+    FAILED: "failed, or a warning", UNKNOWN: "not known, or not measured", "▸": "the token that was chosen",
 }
 """What each mark means; no mark means two things."""
 

@@ -148,7 +148,7 @@ class ChatSession:
         if not self.client.capabilities.ask:
             return REFUSED
         if not prompt.strip():
-            return "Type something to ask first."
+            return "Type a prompt first."
         if self.phase == "dead":
             return "The engine is not running. ctrl+r restarts it; your text is kept."
         if self.phase == "failed":
@@ -173,7 +173,7 @@ class ChatSession:
 
     def again(self) -> str:
         """Ask the last prompt again with the present settings (and the same seed)."""
-        if refused := self._not_now() if self.turns else "Nothing to ask again.":
+        if refused := self._not_now() if self.turns else "There is no prompt to ask again.":
             return refused
         turn = self.turns.pop()
         self.same_text.pop(len(self.turns), None)
@@ -223,7 +223,7 @@ class ChatSession:
         """Why nothing new can begin, while the engine is at work."""
         if self.stock.work is not None:
             does = "building" if self.stock.work.do == "build" else "estimating"
-            return f"Still {does} {self.stock.work.spec.name}: esc stops it, what is done stays."
+            return f"Still {does} {self.stock.work.spec.name}: esc stops it, and its progress is kept."
         what = "answering" if self.answering else "auditing"
         return f"Still {what if self.measures is None else 'measuring ' + PURPOSES[self.measures]}: esc stops it."
 
@@ -240,7 +240,7 @@ class ChatSession:
     def restart(self) -> None:
         """A fresh engine; the conversation stays."""
         self.auditing = self.measuring = None
-        self.stock.lost("the engine was started again", "what was done stays")
+        self.stock.lost("the engine was started again", "its progress is kept")
         self.phase, self.problem, self.loading, self._busy = "loading", None, None, False
         if self.client.alive:
             self.client.load(self.load_request)
@@ -449,7 +449,7 @@ class ChatSession:
 
     def _died(self) -> Happening:
         self.phase = "dead"
-        self.stock.lost("the engine process ended", "what was done stays; ctrl+r in the chat restarts the engine")
+        self.stock.lost("the engine process ended", "its progress is kept; ctrl+r in the chat restarts the engine")
         if self.problem is None:
             self.problem = Failed("the engine process ended unexpectedly", "your conversation is kept")
         if self._busy:

@@ -18,7 +18,7 @@ from engines.request import Request
 from engines.wire import Event
 from spec_tui.session.commands import Audit, Cancel, Command, DatastoreCommand, Load, LoadRequest, Run, StartRace
 
-AGAIN = "start the engine again to go on"
+AGAIN = "start the engine again to continue"
 
 
 @cache

@@ -29,7 +29,7 @@ from spec_tui.session.sample_traces import trace_path
 MOST = 6
 SEPARATE = "recorded runs: a trace does not say when it was made, and runs of different times are not comparable"
 ELSEWHERE = "recorded on different machines or devices, so these numbers are not comparable"
-UNCOMPARED = "not asked the same, or not at their end"
+UNCOMPARED = "of different requests, or unfinished"
 _PROBLEMS = 3  # of a file that there is room for
 _NAMED = "name the files: spec-tui replay FILE FILE --screen race"
 _TRACE = re.compile(r"(\d+)-.+\.repeat-(\d+)\.prompt-(\d+)")  # as ``trace_name`` writes it
@@ -63,7 +63,7 @@ def _sources(name: str) -> Iterator[RecordedRun]:
     for each in paths:
         trace = read_trace(each)
         if not trace.runs:
-            raise UsageProblem(f"{each} holds no run", "traces are written by spec-tui run --trace FILE")
+            raise UsageProblem(f"{each} contains no run", "traces are written by spec-tui run --trace FILE")
         yield RecordedRun(each.stem, trace, note if each == paths[0] else "")
 
 

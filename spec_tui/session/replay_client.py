@@ -64,7 +64,7 @@ class ReplayClient(EngineClient):
         """``Ready`` at once, as far as the trace knows the model, and what of the file could not be read; then the
         runs."""
         if not self.runs:
-            self._messages.append(Failed("the trace holds no run", "", "usage"))
+            self._messages.append(Failed("the trace contains no run", "", "usage"))
             return
         self._messages.append(ready_of(self.runs[0][0]))
         if self.trace.problems:

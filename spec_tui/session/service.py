@@ -180,7 +180,7 @@ class Service:
             self._emit(Refused(do, name, error.message, error.hint, error.kind))
         except _JobStopped:
             built = isinstance(command, BuildDatastore)
-            what, hint = (name, "what is done stays, and can be gone on with") if built else ("the estimate", "")
+            what, hint = (name, "its progress is kept, and can be continued") if built else ("the estimate", "")
             self._emit(Refused(do, name, f"{what} was stopped", hint, "cancelled"))
 
     def _loaded(self) -> Decoder:
@@ -210,7 +210,7 @@ def _build_spec(data: Any) -> BuildSpec:
     try:
         return encoding.build(BuildSpec, encoding.plain(data))
     except ValueError as error:
-        raise UsageProblem(f"this is no order of a datastore: {error}", "fill in the form again") from None
+        raise UsageProblem(f"this is not a valid request for a datastore: {error}", "fill in the form again") from None
 
 
 def _unexpected(error: Exception) -> Failed:

@@ -20,14 +20,14 @@ Turns = tuple[tuple[str, str], ...]
 # Sampling in the shape of engine options, so that one form and one parser serve both. Ranges as in Request.check.
 SAMPLING = (
     Option("temperature", 0.0, "0 takes the likeliest token each time; higher is more varied.", 0, 100),
-    Option("top_p", 1.0, "Keep the likeliest tokens up to this probability together; above 0.", 0, 1),
+    Option("top_p", 1.0, "Keep the likeliest tokens that together have this probability; above 0.", 0, 1),
     Option("top_k", 0, "Keep this many tokens; 0 keeps all.", 0),
-    Option("min_p", 0.0, "Keep tokens of at least this share of the likeliest one's probability; 0 keeps all.", 0, 1),
-    Option("repetition_penalty", 1.0, "Makes tokens that are there already less likely; 1 is off.", 0.01, 100),
-    Option("no_repeat_ngram_size", 0, "No run of so many tokens comes twice, 2 or more; 0 is off.", 0),
+    Option("min_p", 0.0, "Keep tokens with at least this share of the highest probability; 0 keeps all.", 0, 1),
+    Option("repetition_penalty", 1.0, "Above 1, tokens that already occurred become less likely; 1 is off.", 0.01, 100),
+    Option("no_repeat_ngram_size", 0, "No sequence of this many tokens (2 or more) occurs twice; 0 is off.", 0),
     Option("seed", 0, "Same prompt, sampling and seed: same text, whatever the engine.", 0, 2**63 - 1),
     Option("law", laws.DEFAULT,
-           f"Who decides; {' and '.join(law.name for law in LAWS.values() if not law.lossless)} are LOSSY. "
+           f"How drafts are accepted; {' and '.join(law.name for law in LAWS.values() if not law.lossless)} are LOSSY. "
            + " ".join(f"{law.name}: {law.brief}." for law in LAWS.values() if law.brief),
            choices=tuple(LAWS), lossy=tuple(name for name, law in LAWS.items() if not law.lossless)),
     Option("max_new_tokens", 256, "Longest answer, in tokens.", 1),

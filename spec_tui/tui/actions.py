@@ -18,7 +18,8 @@ _KEY_NAMES = {
     "left_square_bracket": "[", "right_square_bracket": "]", "question_mark": "?", "escape": "esc", "full_stop": ".",
     "comma": ",", "plus": "+", "equals_sign": "=", "minus": "-", "greater_than_sign": ">", "less_than_sign": "<",
     "number_sign": "#", "asterisk": "*", "slash": "/", "shift+right": "shift+→", "shift+left": "shift+←",
-    "right": "→", "left": "←", "up": "↑", "down": "↓", "f1": "F1",
+    "right": "→", "left": "←", "up": "↑", "down": "↓", "pageup": "page up", "pagedown": "page down",
+    **{f"f{n}": f"F{n}" for n in range(1, 13)},
 }
 
 

@@ -26,12 +26,13 @@ from spec_tui.tui.widgets.transcript import Transcript
 TOO_SMALL = "Please enlarge the window to at least 60 × 16,\nor use spec-tui run for plain output.\n\nctrl+q leaves."
 
 
-WELCOME = """Ask something, or press ctrl+o for prompts that show something.
+WELCOME = """Type a prompt, or press ctrl+o for examples.
 
-One engine drafts several tokens, the model checks them all in a single pass and keeps what it would have written \
-itself. Every token tells its fate: drafted and accepted, corrected by the model, or a bonus it gave on top.
+The engine drafts several tokens; the model verifies them all in one forward pass and keeps those that it would have \
+written itself. Colours show what became of each token: accepted, corrected by the model, or a bonus token after a \
+draft that was accepted whole.
 
-esc leaves the prompt; then the arrow keys go from token to token and enter tells why it is there.
+esc leaves the prompt; then the arrow keys go from token to token, and enter shows why a token is there.
 There v changes the colours; anywhere F7 measures plain decoding to compare with, F6 audits the answer, ctrl+e \
 changes the engine, F1 has all keys."""
 
@@ -95,7 +96,7 @@ def foot(turn: Turn) -> tuple[str, bool]:
     """The line below an answer, and whether it is bad news; "" while the run goes on."""
     run = turn.run
     if run.failed is not None:
-        return f"✗ {run.failed.message}", True
+        return f"{marks.FAILED} {run.failed.message}", True
     if run.finished is None:
         return "", False
     m = run.metrics
@@ -110,7 +111,7 @@ def foot(turn: Turn) -> tuple[str, bool]:
         parts.append(f"KV reused {run.prefilled.reused} of {run.prefilled.prompt_tokens}")
     full = m.new_tokens < turn.request.max_new_tokens
     cut = "the context is full" if full else f"cut at {turn.request.max_new_tokens} tokens"
-    ending = {"length": cut, "cancelled": "stopped by esc"}
+    ending = {"length": cut, "cancelled": "stopped with esc"}
     if words := ending.get(run.finished.reason):
         parts.append(words)
     if not _lossless(turn):
@@ -132,7 +133,7 @@ def _playback(client: ReplayClient) -> Row:
     """The status line of a recording: its clock, and how far it is."""
     seconds, length = client.progress
     if client.over:
-        state, speed = [(" ■ ", "muted"), ("at its end", "text")], ""
+        state, speed = [("   ", "muted"), ("at the end", "text")], ""
     else:
         state = [(" ▶ ", "good"), ("playing", "text")] if client.clock.playing else [(" ‖ ", "warn"), ("held", "text")]
         speed = f" {speed_words(client.clock.speed)}"
@@ -148,7 +149,8 @@ def status(session: ChatSession, message: str) -> Row:
     if session.phase == "loading" and not message:
         return _loading(session)
     if session.measuring is not None:
-        return [(" ● ", "warn"), (f"measuring {PURPOSES[session.measures]}, not part of the conversation", "text"),
+        return [(f" {marks.BUSY} ", "warn"),
+                (f"measuring {PURPOSES[session.measures]}, not part of the conversation", "text"),
                 ("  esc stops", "muted"), *_more(message)]
     if session.auditing is not None:
         return [*_auditing(session), *_more(message)]
@@ -158,17 +160,18 @@ def status(session: ChatSession, message: str) -> Row:
         return [("   ", "text"), *marks.spans(one_line(message), "text")]
     if session.prefilling is not None:
         done, total = session.prefilling.done, session.prefilling.total
-        return [(" ● ", "good"), (f"{prefill_progress(session.prefilling)}  ", "text"), *gauge(done / total, 12),
+        return [(f" {marks.BUSY} ", "good"), (f"{prefill_progress(session.prefilling)}  ", "text"),
+                *gauge(done / total, 12),
                 (f" {done / total * 100:>3.0f} %", "muted"), ("  esc stops", "muted")]
     if session.answering:
-        return [(" ● ", "good"), ("answering", "text"), ("  esc stops and keeps the text", "muted")]
+        return [(f" {marks.BUSY} ", "good"), ("answering", "text"), ("  esc stops and keeps the text", "muted")]
     if session.phase == "dead":
-        return [(" ✗ ", "bad"), ("the engine is not running", "text"), ("  ctrl+r restarts it", "muted")]
+        return [(f" {marks.FAILED} ", "bad"), ("the engine is not running", "text"), ("  ctrl+r restarts it", "muted")]
     if session.phase == "failed":
-        return [(" ✗ ", "bad"), ("no model is loaded", "text"), ("  ctrl+r tries again", "muted")]
+        return [(f" {marks.FAILED} ", "bad"), ("no model is loaded", "text"), ("  ctrl+r tries again", "muted")]
     turns = sum(turn.kept for turn in session.turns)
     words = "ready" if not turns else f"ready · {turns} turn{'s' if turns > 1 else ''} in this conversation"
-    return [(" ○ ", "muted"), (words, "muted")]
+    return [("   ", "muted"), (words, "muted")]
 
 
 def _more(message: str) -> Row:
@@ -177,13 +180,14 @@ def _more(message: str) -> Row:
 
 def _auditing(session: ChatSession) -> Row:
     which = "the answer" if session.auditing == len(session.turns) - 1 else f"answer {session.auditing + 1}"
-    return [(" ● ", "warn"), (f"auditing {which} against the target  ", "text"), *gauge(session.audit_done, 12),
+    return [(f" {marks.BUSY} ", "warn"), (f"auditing {which} against the target  ", "text"),
+            *gauge(session.audit_done, 12),
             (f" {session.audit_done * 100:>3.0f} %", "muted"), ("  esc stops", "muted")]
 
 
 def _building(work: DatastoreJob) -> Row:
     does = "stopping" if work.stopping else "building" if work.do == "build" else "estimating"
-    row: list[Span] = [(" ◌ ", "warn"), (f"{does} {one_line(work.spec.name, 30)}", "text")]
+    row: list[Span] = [(f" {marks.WAITING} ", "warn"), (f"{does} {one_line(work.spec.name, 30)}", "text")]
     if work.stages:
         row.append((f"  {one_line(short_progress([*work.stages.values()][-1]), 40)}", "muted"))
     return [*row, ("  esc stops, d shows it", "muted")]
@@ -204,11 +208,11 @@ def _loading(session: ChatSession) -> Row:
     stage, width = one_line(event.stage, 64) if event else "starting the engine", 20
     if session.downloading:
         waits, width = "", 6  # bytes, rate and time left shall be read at 80 columns
-    row: list[Span] = [(" ◌ ", "warn"), (waits, "muted"), (stage, "text")]
+    row: list[Span] = [(f" {marks.WAITING} ", "warn"), (waits, "muted"), (stage, "text")]
     if event is not None and event.done is not None:
         row += [("  ", "text"), *gauge(event.done, width), (f" {event.done * 100:>3.0f} %", "muted")]
     if session.downloading:
-        row.append(("  esc takes your prompt back" if session.queued is not None else "  esc stops", "muted"))
+        row.append(("  esc takes back your prompt" if session.queued is not None else "  esc stops", "muted"))
     return row
 
 
@@ -216,7 +220,7 @@ def problem(session: ChatSession) -> str:
     """The last failure: what went wrong, and the way out."""
     failed = session.problem
     message, hint = one_line(failed.message).rstrip("."), one_line(failed.hint).rstrip(".")
-    text = f"✗ {_capital(message)}.\n  "
+    text = f"{marks.FAILED} {_capital(message)}.\n  "
     if hint:
         text += f"{_capital(hint)}.\n  "
     ways = {"dead": "ctrl+r restarts the engine; the conversation is kept.", "failed": "ctrl+r tries again."}
@@ -242,7 +246,7 @@ def same_text(session: ChatSession) -> str:
     if at is None and turn.run.finished.reason == "cancelled":
         return f"✓ its {len(turn.run.tokens)} tokens are those of autoregressive decoding"
     if at is None:
-        return "✓ the same text as autoregressive decoding, token by token"
+        return "✓ the same text as autoregressive decoding, token for token"
     return verdict.parting(turn.run, at, session.load_request.strict if session.client.capabilities.ask else None)
 
 

@@ -94,8 +94,9 @@ def has_rules(engine: str) -> bool:
 def no_rules(engine: str) -> str:
     """Why an engine without rules has none."""
     if drafts_itself(engine):
-        return f"{find(engine).title} leaves out a fixed set: spec-tui search-layers finds one, /set layers= names one"
-    return f"{find(engine).title} leaves no layers out: /engine {with_rules()} does"
+        return (f"{find(engine).title} leaves out a fixed set: spec-tui search-layers finds one, "
+                "and /set layers= sets one")
+    return f"{find(engine).title} leaves out no layers: /engine {with_rules()} does"
 
 
 def measure(session: ChatSession, typed: str) -> str:
@@ -113,7 +114,7 @@ def measure(session: ChatSession, typed: str) -> str:
         return "The model is still loading." if session.phase == "loading" else "The engine is not running: ctrl+r."
     typed = typed.strip()
     if not typed and session.last is None:
-        return "Type a prompt first: the cosines are those of its tokens."
+        return "Type a prompt first: the cosines are measured over its tokens."
     try:
         asked = session.last.request.conversation if session.last else ()
         turns = (*session.history(), ("user", typed)) if typed else tuple(turn for turn in asked if turn[0] != "system")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -29,16 +29,37 @@ def restored() -> Iterator[None]:
     except ImportError:  # Windows
         yield
         return
-    settings = termios.tcgetattr(sys.stdin)
+    settings, errors = termios.tcgetattr(sys.stdin), sys.__stderr__
     guard, all_is_well = _guard(settings)
+    sys.__stderr__ = TerminalOutput(errors)  # what Textual draws on
     try:
         yield
     finally:
+        sys.__stderr__ = errors
         with suppress(termios.error):  # the terminal is gone
             termios.tcsetattr(sys.stdin, termios.TCSANOW, settings)
         with suppress(OSError):  # somebody ended the guard
             os.write(all_is_well, b".")
             os.waitpid(guard, 0)
+
+
+class TerminalOutput:
+    """A terminal's output; what is written after the terminal was closed is lost. Textual's own thread would end with
+    the error, and the application would wait for that thread forever."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._file.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def _guard(settings: list[Any]) -> tuple[int, int]:

@@ -58,7 +58,7 @@ class SpeedEstimate:
         unit: what a draft's size counts: tokens of a chain, levels of a tree.
         paper: the published size; None where there is none.
         published: the forecast at the published width of a tree; of a chain it is ``forecast``.
-        forward: seconds of a forward of what drafts, the mean of the run's; None where no model does.
+        forward: seconds of a forward pass of what drafts, the mean of the run's; None where no model does.
     """
 
     engine: str
@@ -70,7 +70,7 @@ class SpeedEstimate:
 
     @property
     def dear(self) -> float | None:
-        """The share of a target's forward that one of what drafts takes; None where no model does."""
+        """The share of the time of a target's forward pass that one of what drafts takes; None where no model does."""
         f = self.forecast
         return None if self.forward is None else self.forward / (f.scale * f.price.at(1))
 
@@ -154,26 +154,27 @@ def conclusion(found: SpeedEstimate, assumed: float | None = None) -> str:
     f = found.forecast if assumed is None else found.forecast.assuming(assumed)
     least, unit = found.forecast.pays_from, found.unit
     if least is None:
-        dear = f" A draft forward takes {share(found.dear)} of the target's." if found.dear else ""
-        return f"Drafting cannot pay here: with everything accepted it would reach ×{found.forecast.at_best:.2f}.{dear}"
+        dear = f" A draft forward pass takes {share(found.dear)} of the time of the target's." if found.dear else ""
+        return (f"Forecast: slower at any acceptance; with every token accepted drafting would reach "
+                f"{found.forecast.at_best:.2f}x.{dear}")
     if not f.chances:
-        return (f"Acceptance is not measured yet. By the times measured at load, drafting pays from {share(least)} "
-                f"acceptance a {unit}.")
-    given = "Best are" if assumed is None else f"With {share(assumed)} acceptance a {unit}, best are"
+        return (f"Acceptance is not measured yet. Forecast from the times measured at load: drafting is faster from "
+                f"{share(least)} acceptance per {unit}.")
+    given = "Forecast: best are" if assumed is None else f"Forecast at {share(assumed)} acceptance per {unit}: best are"
     if not f.best:
-        return f"{given} no drafts at all: none is expected to pay. It takes {share(least)} acceptance a {unit}."
-    thin = "" if assumed is not None or f.best <= len(f.chances) else ", though nothing that deep was judged yet"
-    text = f"{given} drafts of {f.best} {unit}{'s' * (f.best > 1)}: ×{f.speed_up(f.best):.2f} expected{thin}."
+        return f"{given} no drafts at all; drafting is faster from {share(least)} acceptance per {unit}."
+    thin = "" if assumed is not None or f.best <= len(f.chances) else ", though nothing so deep has been verified yet"
+    text = f"{given} drafts of {f.best} {unit}{'s' * (f.best > 1)}, {f.speed_up(f.best):.2f}x{thin}."
     if found.paper and found.published is not found.forecast:
         text += f" The published tree, {found.paper} levels of {found.published.rows:.0f} nodes, needs " \
-                f"{found.published.needs(found.paper):.2f} tokens a round."
+                f"{found.published.needs(found.paper):.2f} tokens per round to break even."
     elif found.paper and found.paper != f.best:
-        text += f" The published {found.paper} would make ×{f.speed_up(found.paper):.2f}."
+        text += f" The published size, {found.paper}, would give {f.speed_up(found.paper):.2f}x."
     return text
 
 
 def hopeless(ready: Ready | None, spec: MethodSpec, settings: ChatSettings) -> str:
-    """Why an engine cannot pay with the loaded models, in a sentence; "" if it may."""
+    """Why an engine cannot be faster with the loaded models, in a sentence; "" if it may."""
     found = outlook(ready, spec.id, settings.options(spec.id)) if ready is not None else None
     return conclusion(found) if found is not None and found.forecast.pays_from is None else ""
 
@@ -209,7 +210,7 @@ def _next(ready: Ready | None, settings: ChatSettings) -> SpeedEstimate | None:
 def why(run: RunState, baseline: RunState | None, found: SpeedEstimate | None, brief: bool = False
         ) -> list[tuple[str, str]]:
     """What a verification step makes, and what it must make to be as fast as the baseline (≈ by t(n), where none was
-    measured), in 51 columns, or a brief 23; before a run what drafts must do to pay."""
+    measured), in 51 columns, or a brief 35; before a run from which acceptance on drafts are expected to be faster."""
     m = run.metrics
     if run.started is not None and drafts_nothing(run.started.engine):
         return [("one token per verification step", "muted")]
@@ -223,8 +224,9 @@ def why(run: RunState, baseline: RunState | None, found: SpeedEstimate | None, b
     if run.rounds:
         return [("nothing drafted so far", "muted")]
     if found is None:
-        return [("an answer measures whether drafting pays", "muted")]
+        return [("an answer measures whether drafting is faster", "muted")]
     if (least := found.forecast.pays_from) is None:
-        most = f": at most {found.forecast.at_best:.2f}x with all accepted"
-        return [("drafts cannot pay", "bad"), (most * (not brief), "muted")]
-    return [("drafts pay from ", "muted"), (share(least), "strong"), (f" acceptance a {found.unit}", "muted")]
+        most = f", at most {found.forecast.at_best:.2f}x" + " with all accepted" * (not brief)
+        return [("forecast: ", "muted"), ("slower", "bad"), (most, "muted")]
+    rest = " accepted" if brief else f" acceptance per {found.unit}"
+    return [("forecast: faster from ", "muted"), (share(least), "strong"), (rest, "muted")]

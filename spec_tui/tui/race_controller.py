@@ -55,7 +55,7 @@ class RaceSetup:
             raise UsageProblem("there is no prompt", "i goes to the prompt, ctrl+o has examples")
         for lane, label in zip(self.lanes, self.labels):
             if reason := missing(lane, ready, settings):
-                raise UsageProblem(f"{label} cannot run: {reason}", "- takes the lane away")
+                raise UsageProblem(f"{label} cannot run: {reason}", "- removes the lane")
         request = settings.request((("user", self.prompt),), ready)
         asked = Race(self.lanes, replace(request, engine="", options={}), repeats=self.repeats, live=self.live)
         asked.check()
@@ -66,7 +66,7 @@ def _check_count(lanes: Sequence[Lane]) -> None:
     """Raises UsageProblem."""
     if not FEWEST <= len(lanes) <= MOST:
         raise UsageProblem(f"a race has {FEWEST} to {MOST} lanes, and these would be {len(lanes)}",
-                           "+ adds one, - takes one away, /lanes autoregressive,pld sets them all")
+                           "+ adds one, - removes one, /lanes autoregressive,pld sets them all")
 
 
 def usual_lanes(settings: ChatSettings, ready: Ready | None) -> tuple[Lane, ...]:

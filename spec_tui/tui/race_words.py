@@ -11,6 +11,7 @@ from engines.laws import DEFAULT, LAWS
 from engines.race.events import Compared
 from engines.race.lanes import Lane
 from engines.report.metrics import Metrics
+from spec_tui.present import token_styles as marks
 from spec_tui.present.playback import speed_words
 from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sentence, speed_up, verdict
 from spec_tui.present.text import one_line, visible
@@ -61,7 +62,7 @@ def _view(controller: RaceController, number: int, lane: Lane, label: str) -> La
     return LaneView(
         label=label, run=run, seconds=seconds, numbers=numbers, speed=speed, badge=_badge(controller, number),
         total=len(whole.tokens) if replay is not None or whole.finished is not None else None,
-        state={"failed": "failed", "running": "●" if controller.running else ""}.get(
+        state={"failed": "failed", "running": marks.BUSY if controller.running else ""}.get(
             race.progress(number), _rank(race.rank(number)) if replay is not None and replay.arrived(number) else ""),
         lossy=lossy or (whole.started is not None and not whole.started.lossless),
         at=pair.at if pair is not None and number in (pair.first, pair.second) else None,
@@ -73,14 +74,14 @@ def _about(controller: RaceController, lane: Lane, number: int) -> tuple[str, ..
     race, spec = controller.race, methods.find(lane.engine)
     if race is not None and race.progress(number) == "failed":
         failed = [run.failed for run in race.result.runs.values() if run.lane == number and run.failed]
-        return tuple(f"✗ {one_line(failure_sentences(f))}" for f in failed[:1])
+        return tuple(f"{marks.FAILED} {one_line(failure_sentences(f))}" for f in failed[:1])
     if race is not None and not race.running and race.result.complete:
-        return ("nothing of it is complete",)
+        return ("no run of it is complete",)
     reason = missing(lane, controller.session.ready, controller.session.settings)
     parts = [spec.title, *([" · ".join(changed(lane.engine, spec.parse(lane.options)))]), spec.summary]
     if lane.datastores:
         parts.append("from " + ", ".join(lane.datastores))
-    return tuple(filter(None, [f"✗ {reason}" if reason else "", *parts]))
+    return tuple(filter(None, [f"{marks.FAILED} {reason}" if reason else "", *parts]))
 
 
 def _numbers(m: Metrics, ttft: float | None, rate: float | None, speed: str = "", memory: int | None = None,
@@ -132,13 +133,13 @@ def no_difference(race: RaceState) -> str:
     differ = any(pair.at is not None for pair in pairs)
     if race.uncompared:
         said = ("These were all pairs that differ; other" if differ else
-                "What was asked the same has the same text; other" if pairs else "The")
+                "Lanes with the same request have the same text; other" if pairs else "The")
         return f"{said} texts were not compared: {race.uncompared}."
     if pairs:
-        return "These were all pairs that differ." if differ else "All lanes write the same text, token by token."
+        return "These were all pairs that differ." if differ else "All lanes write the same text, token for token."
     if len(lanes) < 2:
         return "No two lanes are complete."
-    return "The texts were not compared: the race did not come to its end."
+    return "The texts were not compared: the race did not finish."
 
 
 def top(controller: RaceController) -> tuple[Row, Row]:
@@ -176,9 +177,10 @@ def status(controller: RaceController, message: str, width: int) -> list[Row]:
     if message:
         return _sentence("   ", "text", message, width)
     if problem is not None:
-        return _sentence(" ✗ ", "bad", failure_sentences(problem), width)
+        return _sentence(f" {marks.FAILED} ", "bad", failure_sentences(problem), width)
     if session.phase in ("dead", "failed"):
-        return _sentence(" ✗ ", "bad", "no engine: esc goes back to the chat, ctrl+r there tries again", width)
+        return _sentence(f" {marks.FAILED} ", "bad", "no engine: esc goes back to the chat, ctrl+r there tries again",
+                         width)
     at_work = controller.can_race and (session.phase != "ready" or session.busy)
     return [words.status(session, "") if at_work else _resting(controller)]
 
@@ -192,24 +194,25 @@ def _resting(controller: RaceController) -> Row:
     if controller.replay is not None:
         return _clock(controller)
     if controller.race is not None:
-        return [(" ■ ", "muted"), ("stopped before anything was complete", "text"), ("  enter starts again", "muted")]
-    return [(" ○ ", "muted"), ("enter starts", "text"),
-            ("  i prompt · + adds a lane · - takes it away · * repeats · f live", "muted")]
+        return [("   ", "muted"), ("stopped before anything was complete", "text"),
+                ("  enter starts again", "muted")]
+    return [("   ", "muted"), ("enter starts", "text"),
+            ("  i prompt · + adds a lane · - removes it · * repeats · f live", "muted")]
 
 
 def _running(controller: RaceController, width: int) -> list[Row]:
     """What runs; in a narrow window how it runs is a line of its own."""
     race = controller.race
     if race.stopping:
-        return [[(" ◌ ", "warn"), ("stopping after this round; what is complete stays", "text")]]
+        return [[(f" {marks.WAITING} ", "warn"), ("stopping after this round; complete runs are kept", "text")]]
     if race.auditing is not None:
-        return [[(" ● ", "warn"), ("auditing texts that differ  ", "text"), *filled(race.auditing, _BAR)]]
+        return [[(f" {marks.BUSY} ", "warn"), ("auditing texts that differ  ", "text"), *filled(race.auditing, _BAR)]]
     at = race.at
     if at is None:
-        return [[(" ◌ ", "warn"), ("starting", "text")]]
+        return [[(f" {marks.WAITING} ", "warn"), ("starting", "text")]]
     what = "warm-up" if at.warm_up else f"repeat {at.repeat + 1} of {race.asked.repeats}"
     how = "live: not comparable" if race.asked.live else "nothing is drawn while it runs"
-    row = [(" ● ", "good"), (f"lane {at.lane + 1} of {len(race.labels)}, {what}: ", "text"),
+    row = [(f" {marks.BUSY} ", "good"), (f"lane {at.lane + 1} of {len(race.labels)}, {what}: ", "text"),
            (one_line(race.labels[at.lane], 30), f"lane-{at.lane + 1}"), ("  ", "text"),
            *filled((at.step - 1) / at.steps, _BAR)]
     more = (f"  {how} · esc stops", "muted")
@@ -218,7 +221,8 @@ def _running(controller: RaceController, width: int) -> list[Row]:
 
 def _clock(controller: RaceController) -> Row:
     replay = controller.replay
-    state = (" ■ ", "muted") if replay.clock.over else (" ▶ ", "good") if replay.clock.playing else (" ‖ ", "warn")
+    playing = (f" {marks.BUSY} ", "good") if replay.clock.playing else (" ‖ ", "warn")
+    state = ("   ", "muted") if replay.clock.over else playing
     again = "space again · R new race" if controller.can_race else "space again"
     keys = again if replay.clock.over else "space · < > speed · end"
     return [state, (f"photo finish {speed_words(replay.clock.speed)}  ", "text"), *filled(replay.clock.share, _BAR),

@@ -26,8 +26,8 @@ COMMANDS = {
     "engine": ("NAME", "choose the engine"),
     "set": ("OPTION=VALUE", "an option of the engine"),
     **{name: (_BY_NAME[key].range, _BY_NAME[key].help) for name, key in _SAMPLING.items()},
-    "datastore": ("NAME ...", "datastores that retrieval searches; no name takes the default ones"),
-    "system": ("TEXT", "system prompt of the conversation; nothing clears it"),
+    "datastore": ("NAME ...", "datastores to search; without a name, the default ones"),
+    "system": ("TEXT", "system prompt of the conversation; without a text, none"),
     **{name: (" | ".join(action.choices), action.help) for name, action in _ACTIONS.items()},
 }
 """What can be typed, without the slash: the argument it takes, and what it does."""
@@ -120,7 +120,7 @@ def _action_string(action: Action, argument: str) -> str:
         raise UsageProblem(f"there is no {action.command} {argument!r}",
                            f"{action.command}s are: " + ", ".join(action.choices))
     if argument:
-        raise UsageProblem(f"/{action.command} takes nothing after it", f"type /{action.command} alone")
+        raise UsageProblem(f"/{action.command} takes no argument", f"type only /{action.command}")
     return action.run
 
 

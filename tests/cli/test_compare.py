@@ -101,7 +101,7 @@ def test_a_race_as_a_document_says_what_was_asked_of_whom(cli):
     assert head.startswith("# Race on ") and "````text\none\n```\n| two\n````" in head and tables
     settings = dict(re.findall(r"^\| (.+?) \| (.+) \|$", head, re.MULTILINE))
     assert settings["sampling"] == "temperature 0.5, seed 9" and settings["repeats"] == "2"
-    assert settings["model"] and settings["verification law"] and settings["tokens at most"]
+    assert settings["model"] and settings["verification law"] and settings["maximum new tokens"]
     found = json.loads(cli(*ask, "--format", "json").out)
     assert found["asked"] == [["user", "one\n```\n| two"]] and found["setting"]["model"] == settings["model"]
 
@@ -195,8 +195,8 @@ def test_files_that_are_none(cli, tmp_path, content, words):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (("hello",), "there are not two engines"),
-        (("hello", "--engines", "pld"), "there are not two engines"),
+        (("hello",), "at least two engines"),
+        (("hello", "--engines", "pld"), "at least two engines"),
         (("hello", "--engines", "pld,nobody"), "there is no engine 'nobody'"),
         (("hello", "--engines", "pld,rest", "--repeats", "0"), "repeats 0 is out of range"),
         (("hello", "--engines", "pld,rest", "--set", "nothing=3"), "none of these engines has an option 'nothing'"),

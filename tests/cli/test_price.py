@@ -43,8 +43,8 @@ def test_numbers_are_those_of_the_curve(priced):
 def test_what_can_never_pay_is_said(priced):
     done = priced(draft_price=DEAR)
     row = done.out.splitlines()[-1]
-    assert done.code == 0 and "acceptance to pay" in row and row.count("never") == 6
-    assert "up to x0." in done.out
+    assert done.code == 0 and "break-even acceptance" in row and row.count("never") == 6
+    assert "at most 0." in done.out
 
 
 def test_without_a_draft_model_only_lookup_is_priced(priced):

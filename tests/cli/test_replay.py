@@ -117,7 +117,7 @@ def test_a_file_that_is_no_trace(cli, tmp_path):
     (tmp_path / "letter.txt").write_text("dear all")
     assert "is not a trace" in cli("replay", str(tmp_path / "letter.txt")).err
     (tmp_path / "odd.jsonl").write_text('{"event":"Loading","stage":"x","done":null,"bytes":null}\n')
-    assert "holds no run" in cli("replay", str(tmp_path / "odd.jsonl"), "--format", "text").err
+    assert "contains no run" in cli("replay", str(tmp_path / "odd.jsonl"), "--format", "text").err
 
 
 def test_a_folder_of_compare_is_its_first_repeats(cli, tmp_path):

@@ -84,9 +84,9 @@ def test_a_sitting():
         terminal.wait_for("esc stops and keeps the text")
         terminal.wait_for(lambda screen: "fox" in screen.partition("╭")[0])
         terminal.type("\x1b")
-        screen = terminal.wait_for(lambda screen: "stopped by esc" in screen or "cut at" in screen)
+        screen = terminal.wait_for(lambda screen: "stopped with esc" in screen or "cut at" in screen)
         assert "Prompt lookup" in screen
-        assert "stopped by esc" in screen, "it was not stopped in time"
+        assert "stopped with esc" in screen, "it was not stopped in time"
 
         os.kill(engine_of(terminal), signal.SIGKILL)
         terminal.wait_for("SIGKILL")
@@ -129,7 +129,7 @@ def test_a_conversation_outlives_the_application(tmp_path):
 def test_a_paste_a_list_of_commands_esc_and_a_resize():
     """What a pilot cannot see: bracketed paste, the terminal's own size, and letters that are keys."""
     with Terminal([*WITHOUT_A_MODEL, "--engine", "pld"], columns=120, rows=40) as terminal:
-        terminal.wait_for("○ ready")
+        terminal.wait_for("   ready")
         assert "Prompt lookup" in terminal.text
         terminal.type(b"\x1b[200~first line\nsecond line\x1b[201~")
         screen = terminal.wait_for("second line")
@@ -290,7 +290,7 @@ def test_the_application_killed_takes_its_engine_with_it():
 
 def race_screen(terminal: Terminal) -> None:
     """From the prompt to the race."""
-    terminal.wait_for("○ ready")
+    terminal.wait_for("   ready")
     terminal.type("\x1b")
     terminal.wait_for("v View")
     terminal.type("r")

@@ -340,7 +340,7 @@ def test_it_remarks_that_drafting_cannot_pay_once_it_has_seen_it(deep, took, pay
     drafter.learn(outcome([1], 1, tree, (), (1,), 2 * took, 2 * 1.1))  # a machine at half its speed
     assert ADMG(resources, **SPEC.parse({})).remark() == drafter.remark()
     assert pays == (not drafter.remark())
-    assert pays or "104% of a full one" in drafter.remark()
+    assert pays or "104% of the time of a full one" in drafter.remark()
 
 
 def test_a_model_that_is_not_understood_is_refused():

@@ -202,7 +202,7 @@ def test_kernels_that_look_at_the_other_rows_cost_all_but_one(monkeypatch):
     right = LeanForward.logits
     monkeypatch.setattr(LeanForward, "logits", lambda self, x: right(self, x) + x.mean() * (9 if len(x) == ROWS else 0))
     model = strict_model("llama")
-    assert model.rows == 1 and not model.trees and "one row a forward" in model.note
+    assert model.rows == 1 and not model.trees and "one row per forward pass" in model.note
     expected, cached = fed_alone(model, TEXT[:20])
     model.truncate(0)
     model.extend(TEXT[:9])

@@ -38,7 +38,7 @@ def test_an_endless_build_tells_some_of_its_steps_and_stops(either):  # noqa: F8
     either.cancel()
     seen = until(either, Finished)
     assert next(event for event in seen if not isinstance(event, Building)) == Refused(
-        "build", "endless", "endless was stopped", "what is done stays, and can be gone on with", "cancelled")
+        "build", "endless", "endless was stopped", "its progress is kept, and can be continued", "cancelled")
     assert not any(isinstance(event, Failed) for event in seen)
 
 
@@ -48,7 +48,7 @@ def test_failures_are_refusals_and_bugs_end_nothing(either):  # noqa: F811
     loaded(either).tell(commands.RemoveDatastore("nothing"))
     assert until(either, Refused)[-1].do == "remove"
     either.tell(commands.BuildDatastore({"name": 7, "sources": "x"}))
-    assert "no order of a datastore" in until(either, Refused)[-1].message
+    assert "not a valid request for a datastore" in until(either, Refused)[-1].message
     either.tell(commands.BuildDatastore(BuildSpec("bug", ("x",))))
     assert until(either, Failed)[-1].kind == "bug"
     either.run(ask("hello", max_new_tokens=3))

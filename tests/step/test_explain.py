@@ -118,9 +118,9 @@ def test_why_nothing_was_drafted_is_the_reason_that_there_was(runs, engine):
     room = replace(run, started=replace(run.started, max_new_tokens=99))
     for budget in (BudgetChoice(0, 64, 1.0), BudgetChoice(0, None, 1.0)):
         unpaid = said(changed(room, 1, draft=Draft(), budget=budget, retrieval=lookup), 1, "draft", deep=True)
-        assert "expected to pay" in unpaid and "nowhere" not in unpaid and "gave anything" not in unpaid
+        assert "expected to save time" in unpaid and "nowhere" not in unpaid and "drafted anything" not in unpaid
     missed = said(changed(room, 1, draft=Draft(), note={}, budget=None, retrieval=lookup), 1, "draft")
-    assert "only one more token" not in missed and "expected to pay" not in missed
+    assert "only one more token" not in missed and "expected to save time" not in missed
     last = replace(run, started=replace(run.started, max_new_tokens=2))
     full = changed(last, 1, draft=Draft(), note={}, budget=None, retrieval=None)
     assert "only one more token" in said(full, 1, "draft")
@@ -201,7 +201,7 @@ def test_a_target_that_drafts_for_itself_names_the_layers(runs):
     own = replace(run, started=started, prefilled=prefilled)
     text = said(own, number, "draft", deep=True)
     assert "3 layers" in text and "2 attention and 1 MLP" in text and "0.96" in text and "0.900 to 0.990" in text
-    assert "a little wrong" in text and "not in the last 1 layer." in text
+    assert "less accurate" in text and "not in the last 1 layer." in text
     whole = replace(layers, attention=("",) * 3, mlp=("",) * 3, alpha=None, m=None, n=None)
     text = said(replace(own, prefilled=replace(run.prefilled, layers=whole)), number, "draft", deep=True)
     assert "none is left out" in text and "wrong" not in text and "cosine" not in text

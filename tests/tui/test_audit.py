@@ -229,8 +229,8 @@ async def test_of_a_lossy_answer_that_dice_wrote_the_bias_is_told_and_nothing_is
         found = await audited(s, "lossy")
         found = replace(found, leads=(None,) * found.checked, differences=0)
         assert verdict.badge(found) == ("≠ lossy", "warn")
-        assert verdict.sentence(found, 0.25).endswith("by design, bias 0.250 a round")
-        assert "bias 0.250 a round" in s.notice and "not the target's choice" in s.notice, "all of it can be read"
+        assert verdict.sentence(found, 0.25).endswith("by design, bias 0.250 per round")
+        assert "bias 0.250 per round" in s.notice and "not the target's choice" in s.notice, "all of it can be read"
 
 
 async def test_audit_and_baseline_have_keys_that_work_in_the_prompt(session):

@@ -32,7 +32,7 @@ async def test_send_stream_finish(session):
         await s.settle()
         assert all(line.strip() in s.shown for line in ANSWER.splitlines()[:8])
         assert "136 tokens" in s.shown and "accepted" in s.shown
-        assert s.status.startswith("○ ready")
+        assert s.status.startswith("ready")
 
 
 async def test_typing_goes_on_while_text_streams_and_is_kept(session):
@@ -58,7 +58,7 @@ async def test_esc_stops_keeps_the_text_and_the_next_turn_builds_on_it(session):
         await s.pilot.press("escape")
         await s.settle()
         kept = s.chat.session.turns[0].run.text
-        assert kept and ANSWER.startswith(kept) and "stopped by esc" in s.shown
+        assert kept and ANSWER.startswith(kept) and "stopped with esc" in s.shown
         await s.ask("go on")
         assert s.client.requests[1].conversation == (("user", "first"), ("assistant", kept), ("user", "go on"))
         assert "KV reused" in s.shown
@@ -200,7 +200,7 @@ async def test_a_prompt_that_waits_for_a_download_is_taken_back_first(session):
     async with session(client=FakeClient(auto=False)) as s:
         s.client.say(GOING)
         await s.ask("early")
-        assert "esc takes your prompt back" in s.status
+        assert "esc takes back your prompt" in s.status
         await s.pilot.press("escape")
         assert s.chat.prompt.text == "early" and s.client.cancels == 0
         await s.pilot.press("escape")
@@ -423,7 +423,7 @@ async def test_palette_and_help_open(session):
 async def test_commands_of_the_palette_cover_the_keys(session):
     async with session() as s:
         titles = [c.title for c in s.app.get_system_commands(s.chat)]
-        for needed in ("Engine and options", "Showcase", "Measure baseline", "Theme", "Export", "Quit"):
+        for needed in ("Engine and options", "Examples", "Measure baseline", "Theme", "Export", "Quit"):
             assert needed in titles
         assert len(titles) == len(set(titles))
 
@@ -665,7 +665,7 @@ async def test_a_showcase_begins_a_new_conversation(session):
 async def test_the_id_of_a_model_is_not_capitalised(session):
     refused = Failed("nosuch/model is not on the hub", "look at the id", "model")
     async with session(client=FakeClient(ready=refused)) as s:
-        assert "✗ nosuch/model is not on the hub.\n  Look at the id." in s.notice
+        assert "! nosuch/model is not on the hub.\n  Look at the id." in s.notice
 
 
 async def test_help_is_laid_out_for_the_width_it_has(session):
@@ -715,5 +715,5 @@ async def test_an_answer_that_goes_round_in_circles_is_told_with_its_speed(sessi
     async with session(client=FakeClient(text="So" + " it is" * 30)) as s:
         await s.ask("Go on.")
         told = s.status + str(s.chat.query_one("#notice").content)
-        assert "the answer goes round in circles (2 tokens again and again)" in told
-        assert any("! the answer goes round in circles" in row for row in s.chat.query_one("#speed").text_rows())
+        assert "the answer repeats itself (2 tokens again and again)" in told
+        assert any("! the answer repeats itself" in row for row in s.chat.query_one("#speed").text_rows())

@@ -173,14 +173,14 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
         await until(s, lambda: "tokens" in (screen.stock.work.stages if screen.stock.work else ()))
         await until(s, lambda: screen.stock.work.stages["tokens"].done > 0)
         await until(s, lambda: "building" in str(screen.listed.get_option(screen.row.id).prompt))
-        assert "● tokens" in said(s, "#about") and " of " in said(s, "#about")
+        assert "▶ tokens" in said(s, "#about") and " of " in said(s, "#about")
         assert "Still building cut" in s.chat.session.send("hello")  # one thing at a time
         await s.pilot.press("escape")
         assert s.app.screen is screen and screen.stock.work.stopping, "escape stops first"
         gate.set()
         await until(s, lambda: not screen.stock.busy)
-        await until(s, lambda: "R goes on from there" in said(s))
-        assert screen.row.unfinished and "R goes on" in said(s, "#about")
+        await until(s, lambda: "R continues it" in said(s))
+        assert screen.row.unfinished and "R continues" in said(s, "#about")
         assert str(folder) in "".join(said(s, "#about").split())
         assert unfinished_build("cut") == BuildSpec("cut", (str(folder),))
         await s.pilot.press("R")
@@ -239,7 +239,7 @@ async def test_a_probe_says_what_would_be_drafted_and_from_where(session, engine
         await until(s, lambda: screen.stock.probed.text == HOSTILE)
         fill(s.app.screen, **{"probe-text": "zzz", "probe-prompt": "qqq"})
         await until(s, lambda: screen.stock.probed.prompt == "qqq")
-        await until(s, lambda: "no suffix of the text was found" in drafts(s))
+        await until(s, lambda: "no match for the end of the text" in drafts(s))
         await s.pilot.press("ctrl+y")
         assert "spec-tui datastore probe --datastore notes --prompt=qqq" in said(s, "#hint")
         await s.pilot.press("escape")
@@ -297,7 +297,7 @@ async def test_the_form_grows_for_model_answers_and_forgets_an_estimate_of_somet
         assert said(s, "#takes") == "the estimate was stopped"
         fill(form, **{"from": "model-answers"})
         await s.pilot.pause()
-        assert form.query_one("#prompts").display and "enter: what it will take" in said(s, "#takes")
+        assert form.query_one("#prompts").display and "enter estimates size and time" in said(s, "#takes")
         await s.pilot.press("enter")
         assert not any(isinstance(command, BuildDatastore) for command in client.told)
         assert "needs questions" in said(s, "#takes")
@@ -450,7 +450,7 @@ async def test_the_default_is_shown_as_chosen_and_is_never_empty(session, monkey
     async with session(client=FakeClient(ready=RETRIEVING)) as s:
         screen = await opened(s)
         mark = {name: str(screen.listed.get_option(name).prompt)[0] for name in ("sample", "python-stdlib")}
-        assert mark == {"sample": "●", "python-stdlib": "○"} and "sample (the default)" in said(s)
+        assert mark == {"sample": "■", "python-stdlib": "□"} and "sample (the default)" in said(s)
         await s.pilot.press("home", "space")
         assert "only sample is searched" in said(s)
         await s.pilot.press("down", "space")

@@ -36,6 +36,10 @@ async def test_the_command_opens_it_and_what_is_not_there_is_said(session):
         assert "Nothing here is called ‹xyzzy›" in shown(s.app.screen)
 
 
+def test_the_options_of_sampling_are_there():
+    assert {"min_p", "repetition_penalty", "no_repeat_ngram_size", "--strict"} <= set(found(""))
+
+
 def test_words_symbols_and_marks_are_found_by_name_first():
     assert next(iter(found("m"))) == "M" and "tokens per verify step" in found("m")
     assert set(GLYPHS) | set(SYMBOLS) <= set(found(""))

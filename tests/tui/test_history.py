@@ -42,7 +42,7 @@ async def test_the_key_for_a_new_conversation_says_that_this_one_is_kept(session
     async with session(store=store) as s:
         await s.ask("one")
         await s.pilot.press("escape", "n")
-        assert "h has this one" in s.status and s.chat.session.turns
+        assert "h lists this one" in s.status and s.chat.session.turns
         await s.pilot.press("n")
         assert not s.chat.session.turns and len(store.entries("conversations")) == 1
 

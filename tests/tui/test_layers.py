@@ -1,4 +1,4 @@
-"""The layers panel: one cell a sublayer, the rules of the next answer by key, whether it pays."""
+"""The layers panel: one cell a sublayer, the rules of the next answer by key, whether it is faster."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_many_layers_fit_with_their_plot_and_the_verdict(count, size):
     used = some_layers("." * count, "." * count, [0.9] * count)
     out = flat(LayersView("admg", used, payoff=a_payoff(0.9)), *size)
     assert sum(x in (RUNS, STAYS) for row in out if row.startswith(("attn", "MLP")) for x in row) >= 2 * count
-    assert any("α" in row for row in out[1:]) and any(row.startswith("○") for row in out)
+    assert any("α" in row for row in out[1:]) and any(row.startswith("—") for row in out)
 
 
 def test_which_rule_left_it_out_and_which_layers_stay():
@@ -159,7 +159,7 @@ def test_numbers_stand_below_wide_cells():
 def test_before_anything_was_measured_the_panel_says_how_to_measure():
     assert "l and enter for the prompt" in " ".join(flat(LayersView("admg")))
     other = " ".join(flat(LayersView("pld")))
-    assert "leaves no layers out" in other and "/engine admg" in other
+    assert "leaves out no layers" in other and "/engine admg" in other
     assert flat(LayersView("draft-verify", replace(USED, alpha=None, m=None, n=None)))[0].endswith("a fixed set ")
 
 
@@ -190,21 +190,21 @@ def test_removed_tells_the_sublayers():
     assert removed(USED)[0] == tuple(x != "." for x in "..icci..ic..")
 
 
-# -- whether it pays -----------------------------------------------------------------------------------
+# -- whether it is faster -----------------------------------------------------------------------------------
 
 
 def test_without_a_baseline_there_is_no_verdict():
     look = LayersView("admg", USED, payoff=a_payoff(0.93, 71, 100))
-    assert said(look) == "○ agreement .71, break-even .93 by t(n)"
-    assert said(replace(look, payoff=a_payoff(1.2))) == "○ agreement .68, even 1 would not pay by t(n)"
+    assert said(look) == "— agreement .71, break-even .93 (forecast)"
+    assert said(replace(look, payoff=a_payoff(1.2))) == "— agreement .68, slower even at 1 (forecast)"
 
 
 @pytest.mark.parametrize("payoff, speed, words", [
-    (None, None, "○ an answer measures whether this pays"),
-    (a_payoff(1.2), 0.7, "✗ slower (0.70x ±0.02): agreement .68, even 1 would not pay"),
+    (None, None, "— an answer measures whether this is faster"),
+    (a_payoff(1.2), 0.7, "✗ slower (0.70x ±0.02): agreement .68, slower even at 1"),
     (a_payoff(0.3), 1.4, "✓ 1.40x faster (±0.02): agreement .68, break-even .30"),
     (a_payoff(0.3), 1.01, "≈ no difference (1.01x ±0.02): agreement .68, break-even .30"),
-    (a_payoff(0.3), 0.9, "✗ slower (0.90x ±0.02): agreement .68, break-even .30, drafts of 2 would pay"),
+    (a_payoff(0.3), 0.9, "✗ slower (0.90x ±0.02): agreement .68, break-even .30, forecast: faster with drafts of 2"),
     (a_payoff(0.9), 1.2, "✓ 1.20x faster (±0.02): agreement .68, break-even .90"),  # the drafts stopped in time
 ])
 def test_the_verdict(payoff, speed, words):

@@ -70,7 +70,7 @@ async def test_another_model_keeps_the_conversation(session, here):
         client.feed()
         await until(s, lambda: not s.chat.session.busy)
         screen = await opened(s)
-        assert str(screen.listed.get_option(ids(screen, "sample target")["target"]).prompt).startswith("●")
+        assert str(screen.listed.get_option(ids(screen, "sample target")["target"]).prompt).startswith("■")
         assert screen.rows[screen._here()][1].title == "sample target" and "11.6M" in said(s, "#about")
         client.ready = replace(READY, model=str(here / "mine"), datastores=(DatastoreInfo("notes", sparse=True),))
         go_to(screen, ids(screen, "mine")["target"])
@@ -119,7 +119,7 @@ async def test_both_are_marked_before_they_are_loaded(session, here):
         go_to(screen, ids(screen, "other")["target"])
         await s.pilot.press("space")
         await until(s, lambda: screen._drafts[0].fits is False)  # judged anew, by the marked target
-        assert str(screen.listed.get_option(ids(screen, "other")["target"]).prompt).startswith("●")
+        assert str(screen.listed.get_option(ids(screen, "other")["target"]).prompt).startswith("■")
         assert "does not fit" in str(screen.listed.get_option(ids(screen, "sample draft")["draft"]).prompt)
         assert len(s.chat.session.client.loaded) == 1
         await s.pilot.press("enter")

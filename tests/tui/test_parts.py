@@ -352,7 +352,7 @@ def test_a_lossy_run_is_marked_on_every_panel(height):
     panel, run = SpeedPanel(), run_of(law="redraw")
     panel._run = run
     rows = flat(panel.rows(50, height))
-    assert any("LOSSY: bias 0.250 a round" in row for row in rows) and all(cells(row) <= 50 for row in rows)
+    assert any("LOSSY: bias 0.250 per round" in row for row in rows) and all(cells(row) <= 50 for row in rows)
     assert any("LOSSY 0.250" in row for row in flat(telemetry(run, None, 1024, 80)))
     assert all(cells(row) <= 80 for row in flat(telemetry(run, None, 1024, 80)))
     tree = TreePanel()
@@ -458,9 +458,9 @@ async def test_rasd_can_be_chosen_without_a_datastore_if_it_retrieves_from_the_t
 def test_the_trees_remarks_are_whole_or_not_there():
     from spec_tui.tui.widgets.tree_panel import _whole
 
-    notes = ["12 of 60 worth verifying", "draft forwards 5", "best of 128"]
+    notes = ["the budget verifies 12 of 60", "draft forwards 5", "best of 128"]
     assert _whole(notes[:], 80) == " · ".join(notes)
-    assert _whole(notes[:], 49) == "12 of 60 worth verifying · draft forwards 5"
+    assert _whole(notes[:], 49) == "the budget verifies 12 of 60 · draft forwards 5"
 
 
 def test_a_preset_goes_by_the_loaded_model():

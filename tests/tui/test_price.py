@@ -72,7 +72,7 @@ def test_a_run_says_what_a_step_makes_and_needs_and_without_a_baseline_gives_no_
     even = run.metrics.break_even
     assert words(why(run, None, of(run))) == (
         f"{even.makes:.2f} tokens per verify step (M), break-even ≈{even.needs:.2f}")
-    assert of_runs(run, None).speed is Speed.UNMEASURED and of_runs(run, None).mark == "○"
+    assert of_runs(run, None).speed is Speed.UNMEASURED and of_runs(run, None).mark == "—"
 
 
 @pytest.mark.parametrize(("measured", "mark", "end"), [
@@ -98,27 +98,27 @@ def test_a_ratio_above_m_is_a_wrong_baseline():
     panel = SpeedPanel()
     panel.show_run(run, baseline_of(run.metrics.mean_generated_length * 1.3), 9)
     rows = flat(panel.rows(80, 10))
-    assert "? wrong baseline" in rows[1] and rows[2].startswith("b measures the baseline again")
+    assert "! wrong baseline" in rows[1] and rows[2].startswith("b measures the baseline again")
 
 
 @pytest.mark.parametrize("run", [run_of(), run_of(slower=60), run_of(slower=900, dear=True), RunState()],
-                         ids=["pays", "does not", "cannot", "before"])
+                         ids=["faster", "slower", "never", "before"])
 @pytest.mark.parametrize("ready", [READY, DEAR], ids=["cheap", "dear"])
 def test_the_row_fits_a_narrow_window(run, ready):
     assert cells(words(why(run, None, of(run, ready), brief=True))) <= 42
 
 
-def test_engines_that_cannot_pay_are_told_so_before():
+def test_engines_that_cannot_be_faster_are_said_to_be_so_before():
     before = words(why(RunState(), None, of(RunState(), DEAR)))
-    assert before.startswith("drafts cannot pay") and "with all accepted" in before
+    assert before.startswith("forecast: slower") and before.endswith("with all accepted") and cells(before) <= 51
     said = price.conclusion(of(RunState(), DEAR))
-    assert "cannot pay" in said and "413 % of the target's" in said
+    assert "slower at any acceptance" in said and "413 % of the time of the target's" in said
 
 
 def test_before_a_run_the_row_says_what_it_takes_and_nothing_is_invented():
     found = of(RunState())
     assert words(why(RunState(), None, found)) == (
-        f"drafts pay from {price.share(found.forecast.pays_from)} acceptance a token")
+        f"forecast: faster from {price.share(found.forecast.pays_from)} acceptance per token")
     assert "an answer measures" in words(why(RunState(), None, None))
     assert "not measured yet" in price.conclusion(found)
     baseline = run_of("autoregressive")
@@ -151,7 +151,8 @@ def test_forwards_times_their_mean_is_the_time_of_drafting():
     found, m = of(run), run.metrics
     assert found.forward * price.seen(run.rounds).forwards == pytest.approx(m.draft_seconds)
     assert found.dear == pytest.approx(found.forward / (m.verify_scale * CURVE.at(1)))
-    assert f"forwards of {found.forward * 1000:.2f} ms ({price.share(found.dear)}" in panel_of(run)._drafting(found)
+    each = f"passes of {found.forward * 1000:.2f} ms ({price.share(found.dear)}"
+    assert each in panel_of(run)._drafting(found)
 
 
 def test_a_draft_model_costs_a_forward_a_token_and_a_tree_a_wide_one_a_level():
@@ -185,11 +186,11 @@ def test_the_conclusion_names_what_is_best_by_the_same_numbers():
     found = of(run_of())
     f = found.forecast
     said = price.conclusion(found)
-    assert f"drafts of {f.best} levels: ×{f.speed_up(f.best):.2f}" in said
-    assert f"The published 5 would make ×{f.speed_up(5):.2f}" in said
-    assert ("nothing that deep" in said) == (f.best > len(f.chances))
+    assert f"Forecast: best are drafts of {f.best} levels, {f.speed_up(f.best):.2f}x" in said
+    assert f"The published size, 5, would give {f.speed_up(5):.2f}x" in said
+    assert ("nothing so deep" in said) == (f.best > len(f.chances))
     assert "no drafts at all" in price.conclusion(found, 0.01)
-    assert price.conclusion(found, 0.9).startswith("With 90 % acceptance a level")
+    assert price.conclusion(found, 0.9).startswith("Forecast at 90 % acceptance per level")
 
 
 def test_at_load_changes_for_other_settings_only():
@@ -285,7 +286,7 @@ def test_the_view_fits_every_size(size, assumed):
 def table_of(panel: PricePanel, width: int = 116) -> dict[str, list[str]]:
     rows = flat(panel.rows(width, 38))
     start = next(y for y, row in enumerate(rows) if row.startswith(("tokens drafted", "levels drafted")))
-    table = {row[:18].strip(): row[18:].replace("★", " ").replace("P", " ").split() for row in rows[start : start + 8]}
+    table = {row[:22].strip(): row[22:].replace("★", " ").replace("P", " ").split() for row in rows[start : start + 8]}
     return {name.replace("tokens drafted", "levels drafted"): cells for name, cells in table.items()}
 
 
@@ -294,16 +295,16 @@ def test_the_table_holds_the_forecast():
     found, table = of(run), table_of(panel_of(run))
     sizes, f = [int(n) for n in table["levels drafted"]], found.forecast
     assert {1, found.paper, f.best, f.most} <= set(sizes) and sizes == sorted(sizes)
-    assert table["needs tokens"] == [f"{f.needs(n):.2f}" for n in sizes]
-    assert table["expected tokens"] == [f"{f.expected(n):.2f}" for n in sizes]
-    assert table["expected speed"] == [f"×{f.speed_up(n):.2f}" for n in sizes]
-    assert table["of judged"][:5] == [str(n) for n in run.metrics.depth_tried[:5]]
+    assert table["break-even tokens"] == [f"{f.needs(n):.2f}" for n in sizes]
+    assert table["forecast tokens"] == [f"{f.expected(n):.2f}" for n in sizes]
+    assert table["forecast speed-up"] == [f"{f.speed_up(n):.2f}x" for n in sizes]
+    assert table["of tokens judged"][:5] == [str(n) for n in run.metrics.depth_tried[:5]]
 
 
 def test_before_a_run_the_table_has_dashes_for_what_is_not_measured():
     table = table_of(panel_of(RunState()))
-    assert set(table["expected speed"]) == set(table["expected tokens"]) == set(table["of judged"]) == {"—"}
-    assert "—" not in table["needs tokens"]
+    assert set(table["forecast speed-up"]) == set(table["forecast tokens"]) == set(table["of tokens judged"]) == {"—"}
+    assert "—" not in table["break-even tokens"]
 
 
 def test_what_if_changes_the_expectation_and_nothing_that_was_seen():
@@ -311,9 +312,9 @@ def test_what_if_changes_the_expectation_and_nothing_that_was_seen():
     before = table_of(panel)
     panel.assumed = 0.3
     after = table_of(panel)
-    same = {"levels drafted", "of judged", "ms a round", "needs tokens"}
+    same = {"levels drafted", "of tokens judged", "ms per round", "break-even tokens"}
     assert all(before[name][:5] == after[name][:5] for name in same)
-    assert before["expected speed"] != after["expected speed"]
+    assert before["forecast speed-up"] != after["forecast speed-up"]
 
 
 @pytest.mark.parametrize("height", [4, 7, 14, 30])
@@ -324,7 +325,7 @@ def test_the_first_look_at_the_speed_panel_answers_one_question(height):
         panel.show_run(run, baseline_of(1.8) if run.started else None, 9, outlook=of(run))
         rows = flat(panel.rows(49, height))
         assert (len(rows) <= height and "tokens/s" in rows[1] and "baseline" in rows[2]) or "autoregressive" in rows[2]
-        assert "tokens per verify step (M)" in rows[3] or "drafts pay from" in rows[3]
+        assert "tokens per verify step (M)" in rows[3] or "forecast: faster from" in rows[3]
         assert not any("accepted by depth" in row or "prefill" in row for row in rows)
         panel.detailed = True
         assert any("prefill" in row for row in flat(panel.rows(49, 40)))
@@ -333,11 +334,12 @@ def test_the_first_look_at_the_speed_panel_answers_one_question(height):
 def test_the_scale_of_a_slow_run_is_said():
     events = [replace(e, verify_seconds=e.verify_seconds * 1.5) if isinstance(e, Round) else e for e in events_of()]
     run = fold_all(events)
-    assert price_panel.of_curve(run.metrics.verify_scale) == (f"run: ×{run.metrics.verify_scale:.2f} of t(n)", "warn")
+    scale = run.metrics.verify_scale
+    assert price_panel.of_curve(scale) == (f"this run: {scale:.2f} times t(n)", "warn")
     assert price_panel.of_curve(1.02)[1] == "muted"
     for shown_run, said in ((run, True), (run_of(), False)):
         for size in ((76, 20), (116, 38), (136, 40), (196, 56)):
-            assert ("price --fresh measures it anew" in "\n".join(flat(panel_of(shown_run).rows(*size)))) == said
+            assert ("price --fresh measures it again" in "\n".join(flat(panel_of(shown_run).rows(*size)))) == said
 
 
 def test_telemetry_has_the_verdict_in_sixty_columns():
@@ -391,7 +393,7 @@ async def test_arrows_assume_and_zero_measures_again(session):
         await s.pilot.press("left", "left")
         panel, m = s.app.screen.query_one(PricePanel), s.chat.session.last.run.metrics
         rate = sum(m.depth_accepted) / sum(m.depth_tried)
-        assert panel.assumed == pytest.approx(round(rate / 0.05) * 0.05 - 0.1) and "With " in shown(s.app.screen)
+        assert panel.assumed == pytest.approx(round(rate / 0.05) * 0.05 - 0.1) and "Forecast at " in shown(s.app.screen)
         await s.pilot.press(*["right"] * 30)
         assert panel.assumed == 1.0
         await s.pilot.press("backspace")
@@ -414,7 +416,7 @@ async def test_before_a_run_the_view_speaks_of_the_next_answer(session):
         await s.pilot.press("f10")
         assert "Prompt lookup" in shown(s.app.screen) and "not measured yet" in shown(s.app.screen)
         await s.pilot.press("right")
-        assert "With 70 % acceptance" in shown(s.app.screen)
+        assert "Forecast at 70 % acceptance" in shown(s.app.screen)
 
 
 async def form(session, options: dict, keys: list[str]):
@@ -455,12 +457,12 @@ async def test_after_the_form_a_command_still_switches_all_sizes(session):
     assert paper.options("draft") == find("draft").parse({"budget": "paper"})
 
 
-async def test_the_form_says_which_engine_cannot_pay(session):
+async def test_the_form_says_which_engine_cannot_be_faster(session):
     for ready in (READY, DEAR):
         async with session(client=FakeClient(ready=ready)) as s:
             await s.pilot.press("ctrl+e")
             await s.pilot.pause()
-            assert ("Drafting cannot pay here" in str(s.app.screen.query_one("#about").content)) == (ready is DEAR)
+            assert ("slower at any acceptance" in str(s.app.screen.query_one("#about").content)) == (ready is DEAR)
 
 
 async def test_the_head_of_an_answer_names_the_budget(session):

@@ -17,6 +17,7 @@ from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.recorded import replay
 from spec_tui.tui.screens.chat import ChatScreen
+from spec_tui.tui.screens.inspector import Inspector
 from tests.tui.conftest import Session
 from tests.tui.fakes import ANSWER, FakeClient, finding, script
 
@@ -51,6 +52,14 @@ def cells(session: Session, *names: str) -> list:
         widget = session.chat.query_one(name)
         out += [strip._segments for strip in (widget.render_line(y) for y in range(widget.size.height))]
     return [[(s.text, s.style) for s in line] for line in out]
+
+
+async def test_enter_without_a_cursor_opens_the_last_token():
+    async with playing(Trace(tuple(script(ASKED)), sealed=True)) as (s, _):
+        last = len(s.app.session.last.run.tokens) - 1
+        await s.pilot.press("enter")
+        await s.pilot.pause()
+        assert isinstance(s.app.screen, Inspector) and s.app.screen.cursor[1] == last
 
 
 @pytest.mark.parametrize("rounds", [1, 12, None])

@@ -62,12 +62,9 @@ async def test_the_form_takes_them_and_the_answer_names_them(session):
     async with session(client=FakeClient(ready=RETRIEVING), request=Request((), "rest")) as s:
         await s.pilot.press("ctrl+e")
         form = s.app.screen
-        form.query_one(".datastores Input").value = "nowhere"
-        await s.pilot.pause()
-        form.action_apply()
-        await s.pilot.pause()
-        assert s.app.screen is form and form.query_one(".datastores").has_class("wrong")
-        form.query_one(".datastores Input").value = "python-stdlib"
+        field = form.query_one(".datastores")
+        assert field.option.choices == ("the default ones", *(info.name for info in RETRIEVING.datastores))
+        field.editor.value = "python-stdlib"
         form.action_apply()
         await s.pilot.pause()
         await s.ask("Merge two lists.")
@@ -134,7 +131,7 @@ def test_by_meaning_the_nearest_are_shown_and_misses_are_said():
     found = Retrieval(0.0002, None, 3, 3, (0.93, 0.81), (replace(PASSAGE, weight=0.93),))
     text = "\n".join(panel_rows(a_run(a_draft((-1,), (0.6,)), (), found)))
     assert "nearest 0.93 0.81" in text and "3 neighbours, 3 used" in text and "●" not in text
-    assert "no suffix of the text was found" in "\n".join(panel_rows(a_run(Draft(), (), Retrieval(0.0001, 0))))
+    assert "no match for the end of the text" in "\n".join(panel_rows(a_run(Draft(), (), Retrieval(0.0001, 0))))
     assert "nothing was looked up" in "\n".join(panel_rows(a_run(Draft(), (), None)))
 
 

@@ -40,7 +40,7 @@ SPEC = MethodSpec(
     note=SelfDraftNote,
     self_speculative=True,
     layer_rules=True,
-    layers_unknown="nothing measured yet: an answer does it; so do l and enter for the prompt that is typed",
+    layers_unknown="nothing measured yet: an answer measures it, and so do l and enter for the prompt that is typed",
     options=(
         Option("preset", "auto", "Values of alpha, m and n. auto: the one that is called like the model (sample, "
                "sample-draft, smollm2), else paper. paper: Llama-2 13B; paper-code: CodeLlama 13B.",
@@ -48,7 +48,7 @@ SPEC = MethodSpec(
         Option("alpha", 0.985, "Attention is left out where the cosine of the residual stream before and after it, "
                "averaged over the context, is at least this.", 0, 1),
         Option("m", 3, "Attention and MLP of every m-th layer are left out.", 1, 1000),
-        Option("n", 2, "The last n layers keep all they have.", 0, 1000),
+        Option("n", 2, "The last n layers keep all sublayers.", 0, 1000),
         Option("cosine", True, "Whether the rule of alpha is on."),
         Option("interval", True, "Whether the rule of m is on."),
         *EXIT_OPTIONS,

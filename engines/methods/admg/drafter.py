@@ -36,7 +36,7 @@ class ADMG(SelfDraft):
     def remark(self) -> str:
         without = self._rules(self._layers())
         if not (self.cosine and self.n < len(self.sublayers)) and not any((*without.attention, *without.mlp)):
-            return "with these rules nothing is left out, so a draft costs as much as the token it stands for"
+            return "with these rules nothing is left out, so a drafted token costs as much as one without drafts"
         return super().remark()
 
     def start(self, outcome: Outcome) -> None:

@@ -7,7 +7,7 @@ from engines.methods.spec import GenerateCall, MethodSpec
 SPEC = MethodSpec(
     id="autoregressive",
     title="Autoregressive",
-    summary="One token a forward, nothing drafted: the baseline.",
+    summary="One token per forward pass, nothing drafted: the baseline.",
     source="the target model itself",
     drafter="engines.methods.drafter:Drafter",
     explanation="engines.methods.autoregressive.explain",

@@ -10,7 +10,7 @@ from engines.methods.spec import GenerateCall, MethodSpec
 
 TREE_OPTIONS = (
     Option("depth", 8, "Tree: most levels expanded.", 1, 16, paper=5),
-    Option("top_k", 4, "Tree: children tried a node, and nodes expanded a level.", 1, 32, paper=10),
+    Option("top_k", 4, "Tree: children tried per node, and nodes expanded per level.", 1, 32, paper=10),
     Option("total_nodes", 32, "Tree: most nodes verified, those of highest path probability.", 1, 256, paper=60),
 )
 
@@ -40,9 +40,9 @@ SPEC = MethodSpec(
         BUDGET,
         Option("shape", "chain", "One path, or a tree expanded by cumulative probability.", choices=("chain", "tree")),
         Option("draw", "top", "Tree: the likeliest children; or, under the rejection law at T > 0, top_k paths drawn "
-               "independently, or top_k distinct draws a level. Under exact the noise draws already.",
+               "independently, or top_k distinct draws per level. Under exact the noise draws already.",
                choices=("top", "independent", "distinct")),
-        Option("num_tokens", 12, "Chain: most tokens drafted a round.", 1, 64, paper=5),
+        Option("num_tokens", 12, "Chain: most tokens drafted per round.", 1, 64, paper=5),
         Option("confidence", 0.4, "Chain, budget=paper: stop after a token the drafter gives less than this.", 0, 1),
         *TREE_OPTIONS,
     ),

@@ -52,8 +52,9 @@ class DraftModel(Drafter):
             return ""
         share = price.at(1) / budget.price.at(1)
         return (
-            f"drafting cannot pay here: a forward of {self.model.name} takes {share:.0%} of the target's, so even with"
-            f" every token accepted a {self.shape} would reach x{best:.2f} of autoregressive decoding"
+            f"drafting cannot be faster here: a forward pass of {self.model.name} takes {share:.0%} of the time of the"
+            f" target's, so even with every token accepted a {self.shape} would reach {best:.2f}x of autoregressive"
+            f" decoding"
         )
 
     def start(self, outcome: Outcome) -> None:

@@ -22,7 +22,7 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     noisy = spec_of(started.law, started.temperature).shares_noise
     belief = "probability of each, the noise included" if noisy else "own probability q of each"
     if len(path) == len(tree.tokens):
-        words = [f"The draft model, small and cheap, wrote {tokens(len(path))} ahead, with its {belief}: "
+        words = [f"The draft model, small and cheap, drafted {tokens(len(path))}, with its {belief}: "
                  f"{guesses}{' …' if len(path) > 5 else ''}. {cost.capitalize()} took {ms(event.draft_seconds)}."]
     else:
         words = [f"The draft model grew a tree of {counted(len(tree.tokens), 'node')}, "
@@ -31,7 +31,7 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     if not deep:
         return words
     own = prod(tree.probs[n] or 0.0 for n in path)
-    words.append(f"By its own probabilities the whole likeliest path is right with their product, {p3(own)}. "
+    words.append(f"By its own probabilities the whole path is right with probability {p3(own)}. "
                  + _how_chosen(run))
     if (candidates := getattr(note_of(started, event), "candidates", None)) is not None:
         words.append(f"The tree was expanded as EAGLE-2 does, the best {len(tree.tokens)} of {candidates} candidates "
@@ -49,9 +49,9 @@ def _how_chosen(run: RunState) -> str:
         return "At temperature 0 it writes its likeliest tokens."
     law = spec_of(started.law)
     if law.shares_noise:
-        return ("It adds the same noise as the target will (coupled sampling): so where the models agree, they agree "
-                "on the token too.")
+        return ("It adds the same noise as the target will (coupled sampling): so where the distributions agree, "
+                "the tokens agree too.")
     drawn = started.options.get("shape") != "tree" or started.options.get("draw") != "top"
     if law.lossless and drawn:
-        return "Its tokens are drawn from q, so that the law can correct for how q differs from p."
+        return "Its tokens are drawn from q, so that the law can correct for the difference between q and p."
     return "It writes its likeliest tokens, point masses to the law."

@@ -22,7 +22,7 @@ SPEC = MethodSpec(
     layers_unknown="the next answer leaves out what spec-tui search-layers found, or what layers= says",
     layers_hint="spec-tui search-layers finds such a set",
     options=(
-        Option("layers", SEARCHED, "The sublayers left out: searched takes what spec-tui search-layers found for this "
+        Option("layers", SEARCHED, "The sublayers left out. searched: what spec-tui search-layers found for this "
                "model here; a3,a5-7,m4 the attention of layers 3, 5, 6, 7 and the MLP of 4."),
         *EXIT_OPTIONS,
     ),

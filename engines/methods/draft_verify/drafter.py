@@ -28,12 +28,12 @@ class DraftVerify(SelfDraft):
         word = self._search.best.skipped if self._search else layers
         removed = SkippedLayers.parse(word, len(self.sublayers))
         if not removed:
-            raise UsageProblem("layers= names no sublayers, and the whole target is no draft", FORM)
+            raise UsageProblem("layers= names no sublayers, and the whole target cannot be its own draft", FORM)
         whole = self._layers()
         stuck = set(removed.attention) & set(whole.attention_stays), set(removed.mlp) & set(whole.mlp_stays)
         if any(stuck):
             words = SkippedLayers(*(tuple(sorted(layers)) for layers in stuck))
-            raise UsageProblem(f"{self.model.name} cannot do without {words}", "leave that out of layers=")
+            raise UsageProblem(f"{self.model.name} cannot do without {words}", "take it out of layers=")
         self.layers = replace(whole, attention=_rules(removed.attention, whole), mlp=_rules(removed.mlp, whole))
 
     @classmethod
@@ -52,8 +52,8 @@ class DraftVerify(SelfDraft):
         if search.found is None:
             return f"the search of layers is not finished: this is the best of {len(search.trials)} trials so far"
         if search.found.speed_up <= 1:
-            reached = f"x{search.found.speed_up:.2f} of autoregressive decoding"
-            return f"the search found no layers that pay to leave out here: the best set reached {reached}"
+            reached = f"{search.found.speed_up:.2f}x of autoregressive decoding"
+            return f"the search found no layers that are worth leaving out here: the best set reached {reached}"
         return remark
 
 
@@ -71,4 +71,4 @@ def _found(target: CausalModel) -> Search:
     others = [other.best for other in search_store.searches_elsewhere(identity) if other.best is not None]
     if others:
         hint += f"; elsewhere (another machine or dtype) {others[0].skipped} was found for it"
-    raise UsageProblem("the layers of this model were not searched on this machine yet", hint)
+    raise UsageProblem("no layer search has been run for this model on this machine yet", hint)

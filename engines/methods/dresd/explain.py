@@ -13,8 +13,9 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     found = event.retrieval
     if found is None:
         return explain.draft(run, event, deep)
-    words = [f"DReSD looks up a meaning: the target's last hidden state among those of {stores(run)}. "
-             f"{counted(found.hits, 'near state')} lead to the root; what followed the {found.used} nearest is merged "
+    words = [f"DReSD looks up the target's last hidden state among those of {stores(run)}. "
+             f"{counted(found.hits, 'similar state')} lead to the root; what followed the {found.used} nearest is "
+             "merged "
              f"into a tree. The most similar has {found.scores[0] if found.scores else 0:.3f}; the likeliest first "
              f"token is {top(event)}."]
     if not deep:
@@ -26,4 +27,4 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
 
 
 def nothing(run: RunState, event: Round) -> str:
-    return f"none of the nearest hidden states in {stores(run)} goes on with the root"
+    return f"none of the nearest hidden states in {stores(run)} is followed by the root"

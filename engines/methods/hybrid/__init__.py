@@ -30,7 +30,8 @@ class HybridNote(Note):
 SPEC = MethodSpec(
     id="hybrid",
     title="Hybrid",
-    summary="Searches this conversation and the datastores, sparse and dense, and drafts what promises most.",
+    summary="Searches this conversation and the datastores, sparse and dense, and drafts from the source with the "
+            "best score.",
     source="future work of Gritta et al. 2025 (DReSD); score: Oliaro et al. 2024 (SuffixDecoding)",
     drafter="engines.methods.hybrid.drafter:Hybrid",
     explanation="engines.methods.hybrid.explain",

@@ -17,7 +17,7 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     words = [f"Every source drafts, and the one with the best score is verified, {who}: scores {_scores(note)}. It "
              f"drafts {tokens(len(event.draft.tokens))}, the likeliest first {top(event)}."]
     return words + ["A score is the sum of the probabilities of a draft's paths, the number of tokens expected to be "
-                    "accepted; with budget=auto they count as far as they came true before."] * deep
+                    "accepted; with budget=auto they are corrected by how often they were right before."] * deep
 
 
 def nothing(run: RunState, event: Round) -> str:
@@ -35,4 +35,4 @@ def _source(name: str) -> str:
         return "this conversation"
     if (spec := known(name)) is None:
         return one_line(name)
-    return "nearness of meaning" if "dense datastore" in spec.needs else "exact match"
+    return "similar hidden states" if "dense datastore" in spec.needs else "exact match"

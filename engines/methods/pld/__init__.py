@@ -36,7 +36,7 @@ SPEC = MethodSpec(
         BUDGET,
         Option("max_ngram", 3, "Longest suffix looked for, in tokens.", 1, 64),
         Option("min_ngram", 1, "Shortest suffix that counts as a match.", 1, 64),
-        Option("num_tokens", 32, "Most tokens copied after a match.", 1, 256, paper=10),
+        Option("num_tokens", 32, "Maximum number of tokens copied after a match.", 1, 256, paper=10),
         Option("num_candidates", 1, "Distinct matches merged into the draft tree.", 1, 16),
     ),
 )

@@ -12,7 +12,7 @@ from engines.methods.rest import SPEC as REST_SPEC
 from engines.methods.spec import MethodSpec
 
 REST, PLD = REST_SPEC.id, PLD_SPEC.id
-"""How retrieval works: as one of these methods does."""
+"""Retrieve as one of these methods does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,8 @@ class RasdNote(DraftNote):
 SPEC = MethodSpec(
     id="rasd",
     title="RASD",
-    summary="Fuses the draft model's tree with a tree of what was retrieved, pruned by the draft model's belief.",
+    summary="Fuses the draft model's tree with a tree of what was retrieved, pruned by the draft model's "
+            "probabilities.",
     source="RASD: Retrieval-Augmented Speculative Decoding (ACL submission), algorithm 1",
     drafter="engines.methods.rasd.drafter:Rasd",
     explanation="engines.methods.rasd.explain",
@@ -43,7 +44,7 @@ SPEC = MethodSpec(
                "does: that needs no datastore.", choices=(REST, PLD)),
         Option("prune", True, "Reject what does not begin with one of the draft model's likeliest tokens (Table 3)."),
         Option("prune_top", 10, "How many of them.", 1, 64),
-        Option("fuse", True, "Merge common prefixes of the two trees; false hangs both under one root (Table 3)."),
+        Option("fuse", True, "Merge common prefixes of the two trees; false puts both under one root (Table 3)."),
         Option("candidates", 16, "Continuations collected (the paper's n).", 1, 256),
         Option("length", 8, "Tokens of each (the paper's l).", 1, 64),
         Option("n_max", 16, "Longest suffix looked for, in tokens.", 1, 64),

@@ -27,4 +27,4 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
 
 
 def nothing(run: RunState, event: Round) -> str:
-    return "neither the draft model nor the lookup gave anything"
+    return "neither the draft model nor the lookup drafted anything"

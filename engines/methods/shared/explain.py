@@ -47,7 +47,7 @@ def nothing(run: RunState, event: Round) -> str:
 
 
 def _why_not(run: RunState, event: Round, words: ModuleType | None) -> str:
-    """Why nothing was drafted: there was no room, it was not expected to pay, or nothing was found."""
+    """Why nothing was drafted: there was no room, it was not expected to save time, or nothing was found."""
     started, chosen = run.started, event.budget
     made = event.position - run.prefilled.prompt_tokens if run.prefilled is not None else 0
     if started is not None and 0 < started.max_new_tokens <= made + 1:
@@ -55,7 +55,7 @@ def _why_not(run: RunState, event: Round, words: ModuleType | None) -> str:
     if chosen is not None and chosen.kept == 0:
         what = "no token of the draft model" if chosen.proposed is None else (
             f"none of the {chosen.proposed} nodes that were found")
-        return f"{what} is expected to pay (budget auto)"
+        return f"{what} is expected to save time (budget auto)"
     spec = known(started.engine) if started is not None else None
     if event.retrieval is None and spec is not None and spec.retrieves(started.options):
         return "there was no room for a draft"

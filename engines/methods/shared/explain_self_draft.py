@@ -27,7 +27,7 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     less = sum(rule != "" for rule in layers.attention), sum(rule != "" for rule in layers.mlp)
     forwards = event.draft_forwards
     cost = f"{counted(forwards, 'such forward pass')} took" if forwards else "It took"
-    does = (f"it leaves out {less[0]} attention and {less[1]} MLP sublayers, which makes it faster and a little wrong"
+    does = (f"it leaves out {less[0]} attention and {less[1]} MLP sublayers, which makes it faster and less accurate"
             if any(less) else "none is left out, so a pass for the draft costs what one of the target costs")
     words = [f"The target drafts for itself: of its {counted(len(layers.attention), 'layer')} {does}. It wrote "
              f"{listed(event.draft.pieces)}. {cost} {ms(event.draft_seconds)}."]

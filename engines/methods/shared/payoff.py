@@ -1,5 +1,5 @@
-"""Whether drafting with a part of the target pays: what a draft forward takes of a whole one, how often the drafts
-agree, and the agreement at which they would break even, all from one run's own numbers.
+"""Whether drafting with a part of the target is faster: the cost of a draft's forward pass as a
+share of a full one, how often the drafts agree, and the agreement at which they would break even, all from one run.
 
 Plain data: needs no torch.
 """
@@ -43,13 +43,13 @@ class Payoff:
         """The least agreement a token at which chains of some length break even; None where even 1 is not enough.
 
         A chain of k drafts yields 1 + a + ... + a^k tokens at agreement a, and takes k draft forwards and one forward
-        over k + 1 rows. Where verifying more rows costs nothing more, k = 1 is the first to pay, at a = ``fraction``.
+        over k + 1 rows. Where verifying more rows costs no more, k = 1 is the first to be faster, at a = ``fraction``.
         """
         return self.forecast.pays_from
 
     @property
     def best(self) -> int:
-        """The length of chain with the most expected tokens a second at this agreement; 0 where none pays."""
+        """The length of chain with the most expected tokens a second at this agreement; 0 where none is faster."""
         return self.forecast.best
 
 

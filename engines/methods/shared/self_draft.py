@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _ORIGIN = Origin("draft")
 
 EXIT_OPTIONS = (
-    Option("num_tokens", 12, "Most tokens drafted a round.", 1, 64),
+    Option("num_tokens", 12, "Most tokens drafted per round.", 1, 64),
     Option("exit_start", 0.6, "Drafting stops after a token that the draft gives less than the exit threshold; this is "
            "its first value.", 0, 1),
     Option("exit_target", 0.9, "The threshold rises while less than this share of the drafts is accepted.", 0, 1),
-    Option("exit_step", 0.01, "By how much it is to move after a round, before smoothing.", 0, 0.5),
+    Option("exit_step", 0.01, "How far it moves after a round, before smoothing.", 0, 0.5),
     Option("exit_beta1", 0.5, "Smoothing of the accepted share: how much of the old value stays.", 0, 0.999),
     Option("exit_beta2", 0.9, "Smoothing of the threshold: how much of the old value stays.", 0, 0.999),
 )
@@ -132,8 +132,10 @@ class SelfDraft(Drafter):
         if (best := SpeedupModel(budget.price, each, each, most=self.num_tokens).at_best) > 1:
             return ""
         return (
-            f"drafting cannot pay with what was left out so far: a draft forward took {each / budget.price.at(1):.0%}"
-            f" of a full one, so even with every token accepted it would reach x{best:.2f} of autoregressive decoding"
+            f"drafting cannot be faster with what was left out so far: a draft forward pass took"
+            f" {each / budget.price.at(1):.0%} of the time of a full one, so even with every token accepted it would "
+            "reach"
+            f" {best:.2f}x of autoregressive decoding"
         )
 
     def _layers(self) -> Layers:

@@ -52,11 +52,11 @@ def verdict(asked: Request, changed: Request, a: RunState, b: RunState) -> tuple
     if asked.text_depends_on_draft:
         return f"Random draws decide: the law keeps the distribution, not the text.{where}", None
     if at is not None:
-        return f"The texts part at token {at + 1}, by a tie within rounding or a BUG: an audit tells.", False
+        return f"The texts part at token {at + 1}, by a tie within rounding or a BUG: an audit tells which.", False
     short = min(len(a.tokens), len(b.tokens))
     if a.running or b.running or len(a.tokens) != len(b.tokens):
-        return f"The same text as far as both go, {short} tokens: what is drafted never changes what is written.", True
-    return f"The same text, all {short} tokens: what is drafted changes how fast, never what is written.", True
+        return f"The same text as far as both go, {short} tokens: drafts never change the text.", True
+    return f"The same text, all {short} tokens: drafts change the speed, never the text.", True
 
 
 def _sampling(request: Request) -> tuple:

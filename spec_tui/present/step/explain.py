@@ -61,11 +61,11 @@ def _prefill(run: RunState, phase: Phase, deep: bool) -> list[str]:
     if phase == "context":
         words = [f"The prompt has {tokens(made.prompt_tokens)}."]
         if made.reused:
-            words.append(f"{made.reused} of them stand in the KV cache from before; to be read: {fed(made)}.")
-        more = f"Its last {tokens(begun)} are an answer that was begun before." if begun else ""
+            words.append(f"{made.reused} of them are in the KV cache already; to be read: {fed(made)}.")
+        more = f"Its last {tokens(begun)} belong to an answer that was begun earlier." if begun else ""
     elif phase == "verify":
-        words = [f"The prefill reads {tokens(fed(made))} in {ms(made.seconds)}: all rows of the prompt together, so it "
-                 "is fast for its length. Its last row says what the answer begins with."]
+        words = [f"The prefill reads {tokens(fed(made))} in {ms(made.seconds)}: all rows of the prompt together, "
+                 "which is fast. Its last row predicts the first token of the answer."]
         more = ("The time includes the first token and the drafter's own start; it is not part of the decoding time. A "
                 f"row of the cache holds keys and values of one token; {_cached(made.cache_length)} are there now.")
     elif phase == "correct" and begun:
@@ -132,7 +132,7 @@ def _verify(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
         words = [f"One forward pass of the target scores the root and {counted(rows - 1, 'drafted node')} together: "
                  f"{rows} rows in {ms(event.verify_seconds)}." + _price(run, rows)]
     started = run.started
-    rule = "At every row the target says which token comes next." if started is None else _law(run).rule(started)
+    rule = "At every row the target predicts the next token." if started is None else _law(run).rule(started)
     words.append(rule + after_root(run, event))
     return words + (_rows(run, event) if deep else [])
 
@@ -143,7 +143,7 @@ def _price(run: RunState, rows: int) -> str:
         return ""
     curve = CostCurve(started.price)
     return (f" By the cost of a pass over n rows, t(n), that takes ×{curve.at(rows) / curve.at(1):.2f} as long as one "
-            "row: a pass mostly reads weights, and reads them once for all rows.")
+            "row: a pass spends most of its time reading weights, and reads them once for all rows.")
 
 
 def _rows(run: RunState, event: Round) -> list[str]:
@@ -184,13 +184,15 @@ def _correct(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     what = f"{quoted(last.piece)}, to which it gives {p3(last.prob)}"
     words = []
     if last.kind == "bonus":
-        words.append(f"The path was accepted to its end, and the row there says what follows: {what}. It is a bonus: "
+        words.append(f"The path was accepted to its end, and the row there predicts the next token: {what}. It is a "
+                     "bonus: "
                      "the same forward pass gave it, at no cost.")
     elif last.kind == "corrected":
-        words.append(f"The draft said {rivals(event)} here; the target's own token is {what}. It stays: so even a "
-                     f"draft that is all wrong costs no token, and this round makes {tokens(len(event.emitted))}.")
+        words.append(f"The draft said {rivals(event)} here; the target's own token is {what}. It is kept: even "
+                     "where the whole draft is rejected, a round gives a token. This one gives "
+                     f"{tokens(len(event.emitted))}.")
     else:
-        words.append(f"Nothing was drafted: the target's token is {what}. The round makes one token.")
+        words.append(f"Nothing was drafted: the target's token is {what}. The round gives one token.")
     words += _law(run).own_token(last)
     if deep and last.top:
         words.append(f"Its likeliest tokens here: {', '.join(chosen(c) for c in last.top)}.")
@@ -213,7 +215,7 @@ def _keep(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     if deep:
         took = seconds_of(event)
         words.append(f"The round took {ms(took)}: draft {ms(event.draft_seconds)}, verify {ms(event.verify_seconds)}, "
-                     f"other {ms(event.other_seconds)}; it made {tokens(len(event.emitted))}, "
+                     f"other {ms(event.other_seconds)}; it gave {tokens(len(event.emitted))}, "
                      f"{ms(took / max(1, len(event.emitted)))} each.")
         totals = run.until(number).metrics
         rate = f", {totals.acceptance_rate:.0%} of what was drafted" if totals.acceptance_rate is not None else ""

@@ -14,7 +14,7 @@ from engines.report.run_state import RunState, first_difference
 from engines.request import Request
 from spec_tui.present.step.branching import differences, future, verdict
 from spec_tui.present.text import one_line
-from spec_tui.present.token_styles import spans
+from spec_tui.present.token_styles import BUSY, FAILED, spans
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.tui import chat_words as words
 from spec_tui.tui.actions import Action, HasActions
@@ -43,7 +43,7 @@ def future_rows(title: str, run: RunState, at: int | None, top: int, width: int,
     shown = wrapped(toks, width)[-room:]
     gained = [len(event.emitted) for event in run.rounds]
     return [title_row(width, one_line(title, width // 2), state), *shown, *[BLANK] * (room - len(shown)),
-            [("tokens gained, a column a round", "muted")],
+            [("tokens gained, one column per round", "muted")],
             *([(line, "bar")] for line in columns(gained[-width:], top, bars))]
 
 
@@ -135,9 +135,9 @@ class BranchScreen(HasActions, Backdrop):
         run = self.branch.run
         if run.failed is not None:
             hint = one_line(run.failed.hint)
-            return [(" ✗ ", "bad"), (one_line(run.failed.message), "text"), (f"  {hint}", "muted")]
+            return [(f" {FAILED} ", "bad"), (one_line(run.failed.message), "text"), (f"  {hint}", "muted")]
         if run.finished is None:
-            return [(" ● ", "good"), ("the other future is being written", "text"), ("  esc stops it", "muted")]
+            return [(f" {BUSY} ", "good"), ("the other future is being written", "text"), ("  esc stops it", "muted")]
         stopped = run.finished.reason == "cancelled"
         return [("   ", "text"), ("stopped; what is there stays" if stopped else "both have ended", "muted")]
 

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 INTERVAL = 0.1  # seconds between two checks for changes
 FIELDS = (
-    Option("name", "", "What it will be called: a-z, 0-9, - and _."),
-    Option("from", "", "Files and folders with blanks between them ('in quotes' where they have some), python-stdlib, "
-           "hf:DATASET[:SPLIT][:COLUMN], or model-answers: what the model says to prompts of yours."),
+    Option("name", "", "Name: a-z, 0-9, - and _."),
+    Option("from", "", "Files and folders, separated by blanks (in 'quotes' where a name has blanks), python-stdlib, "
+           "hf:DATASET[:SPLIT][:COLUMN], or model-answers: the model's answers to your prompts."),
     Option("kind", "sparse", "sparse: exact matches, for rest; dense: hidden states of the model, for dresd; both.",
            choices=("sparse", "dense", "both")),
     Option("limit", 0, "Stop after so many tokens; 0 takes all.", 0),
 )  # fmt: skip
 ANSWER_FIELDS = (
-    Option("prompts", "", "A file of prompts: one a line, or lines of JSON with a \"prompt\"."),
-    Option("answers", 1, "To each prompt; more than one need a temperature.", 1),
-    Option("temperature", 0.0, "Of the answers; 0 is greedy.", 0, 100),
+    Option("prompts", "", "A file of prompts: one per line, or lines of JSON with a \"prompt\"."),
+    Option("answers", 1, "Answers to each prompt; more than one needs a temperature.", 1),
+    Option("temperature", 0.0, "Temperature of the answers; 0 is greedy.", 0, 100),
     Option("max_new_tokens", 256, "Longest answer, in tokens.", 1),
 )
 WIDE = ("name", "from", "prompts")
@@ -157,13 +157,13 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
 
     def _draw(self) -> None:
         self._drawn, work, ended = self.stock.changes, self.stock.work, self.stock.ended
-        keys = "enter says what it takes · tab next field · ctrl+y copy command · esc close"
+        keys = "enter estimates · tab next field · ctrl+y copy command · esc close"
         if work is not None:
             step = [*work.stages.values()][-1] if work.stages else None
             lines = [Content(progress_line(step) if step else "reading the sources")]
             keys = "esc stops"
         elif self._spec is None:
-            lines = [Content.styled("enter: what it will take, before it is built", "$tok-prompt")]
+            lines = [Content.styled("enter estimates size and time before anything is built", "$tok-prompt")]
         elif self.stock.estimated is not None:
             lines = self._takes(self.stock.estimated)
             keys = "enter builds it · ctrl+y copy command · esc close"
@@ -180,7 +180,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
             lines.append(Content.styled(one_line(words), "$tok-prompt"))
         if self._fresh:
             name = self._spec.name
-            lines.append(Content.styled(f"what is done of another, unfinished build of {name} is dropped", "$warning"))
+            lines.append(Content.styled(f"the progress of another, unfinished build of {name} is dropped", "$warning"))
         return [*lines, Content.assemble(("enter", "bold $primary"), " builds it")]
 
     def _show(self, lines: list[Content]) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 FRAMES = 20  # text, a second: a frame costs what it draws around the text, and the engine may need the core
 TREE_EVERY, NUMBERS_EVERY = 2, 5  # frames: the tree 10 times a second, numbers 4 times
-NOTHING_TO_ASK = "A replay cannot be asked anything. space pauses, < and > change its speed"
+NOTHING_TO_ASK = "A replay takes no prompts. space pauses, < and > change its speed"
 PANELS = ("tree", "layers", "speed")
 
 
@@ -94,7 +94,7 @@ class ChatScreen(HasActions, Screen):
             yield Static("›", id="mark", markup=False)
             yield PromptBox(
                 lambda text: slash.complete(text, self.session.settings, self.session.ready),
-                id="prompt", placeholder="Ask something, or press ctrl+o for a showcase")
+                id="prompt", placeholder="Type a prompt, or press ctrl+o for examples")
         yield Sides(id="status")
         yield Footer()
         yield Static(words.TOO_SMALL, id="enlarge", markup=False)
@@ -470,7 +470,7 @@ class ChatScreen(HasActions, Screen):
         if turns and not self._asked_new:
             self._asked_new = True
             lost = f"forgets {turns} turn{'s' if turns > 1 else ''}"
-            does = lost if self.session.entry is None else "begins a new conversation, and h has this one"
+            does = lost if self.session.entry is None else "starts a new conversation; h lists this one"
             self.say(f"n again {does}; any other key goes on")
         else:
             self._asked_new = False
@@ -745,7 +745,7 @@ class ChatScreen(HasActions, Screen):
             return
         off = {"alpha": "cosine", "m": "interval"}.get(name, "")
         rule_off = off and not settings.options(engine)[off]
-        self._chosen(new, f"{name} is of a rule that is off: /set {off}=true" if rule_off else "")
+        self._chosen(new, f"{name} belongs to a rule that is off: /set {off}=true" if rule_off else "")
 
     def action_measure_layers(self) -> None:
         """The cosines of a prompt, without an answer."""

@@ -19,6 +19,7 @@ from engines.hub.download_progress import in_bytes, in_time
 from engines.report.events import Ready
 from spec_tui.present.progress import amount, amount_done, rate_and_time_left
 from spec_tui.present.text import one_line
+from spec_tui.present.token_styles import ABSENT, BUSY, PRESENT, WAITING
 from spec_tui.session import shell_lines as command
 from spec_tui.session.settings import ChatSettings, stores
 from spec_tui.tui.actions import Action
@@ -93,7 +94,7 @@ def list_rows(sitting: ChatSession) -> dict[str, DatastoreRow]:
 def row_label(row: DatastoreRow, chosen: bool, sitting: ChatSession) -> Content:
     """The line of the list."""
     word, style = row_state(row, sitting)
-    mark = "◌ " if row.unfinished else "● " if chosen else "○ "
+    mark = f"{WAITING if row.unfinished else PRESENT if chosen else ABSENT} "
     kind = "built on demand" if row.entry is None else row.entry.manifest.kind if row.entry.manifest else ""
     return Content.assemble((mark, "$primary"), (f"{one_line(row.name, 20):<20} ", "" if word else "bold"),
                             (word or kind, style))  # fmt: skip
@@ -122,11 +123,11 @@ def _share(stock: DatastoreJobs) -> str:
 def row_keys(row: DatastoreRow | None, sitting: ChatSession) -> str:
     """What can be done with a row."""
     if sitting.stock.busy:
-        return "esc stops, what is done stays · d back to the chat, it goes on"
+        return "esc stops the build, which can be continued · d chat; the build goes on"
     if row is None:
         return "n build · esc close"
     if row.unfinished:
-        return "R go on · n build · - remove · c copy command · esc close"
+        return "R continue · n build · - remove · c copy command · esc close"
     gone = "" if row.entry is None or row.entry.shipped else " · - remove"
     if row_state(row, sitting)[0]:
         return f"enter use marked · n build{gone} · c copy command · esc close"
@@ -156,8 +157,8 @@ def _stages(stock: DatastoreJobs, width: int) -> list[Content]:
     lines += [Content.assemble(("✓ ", "$success"), (f"{one_line(step.stage)}: ", "$tok-prompt"),
                                amount(step.done, step.unit)) for step in ended]  # fmt: skip
     if last is None:
-        return [*lines, Content("the engine begins")]
-    lines.append(Content.assemble(("● ", "$primary"), one_line(last.stage)))
+        return [*lines, Content("starting")]
+    lines.append(Content.assemble((f"{BUSY} ", "$primary"), one_line(last.stage)))
     if last.total:
         filled = bar(last.done / last.total, BAR)
         track = "·" * (BAR - len(filled))
@@ -168,10 +169,10 @@ def _stages(stock: DatastoreJobs, width: int) -> list[Content]:
 
 
 def _unfinished(row: DatastoreRow) -> list[tuple[str, str]]:
-    done = ("unfinished", f"{in_bytes(row.size)} are done, and stay")
+    done = ("unfinished", f"{in_bytes(row.size)} are done and kept")
     if row.spec is None:
-        return [done, ("way out", "repeat the command line it was begun with, or - removes it")]
-    return [done, *_spec_facts(row.spec), ("way out", "R goes on from there; - removes it")]
+        return [done, ("remedy", "repeat the command that began it, or remove it with -")]
+    return [done, *_spec_facts(row.spec), ("remedy", "R continues it; - removes it")]
 
 
 def _spec_facts(spec: BuildSpec) -> list[tuple[str, str]]:
@@ -191,7 +192,7 @@ def facts(name: str, entry: CatalogEntry | None, ready: Ready | None) -> list[tu
                 ("fits", fits)]
     if entry.manifest is None:
         return [("damaged", entry.problem or "it cannot be read"),
-                ("way out", "" if entry.shipped else "- removes it; then build it again")]
+                ("remedy", "" if entry.shipped else "- removes it; then build it again")]
     m = entry.manifest
     known = [
         ("kind", m.kind), ("tokens", f"{m.tokens:,} in {m.documents:,} documents"), ("size", in_bytes(m.size)),
@@ -228,17 +229,17 @@ class DataScreen(SpecModal[ChatSettings]):
     PALETTE = "Datastore: "
     ACTIONS = (
         Action(id="data.leave", run="leave", keys="escape", label="Close",
-               help="Stop a build and keep what is done; else close"),
-        Action(id="data.choose", run="choose", keys="space", label="Choose", help="Search this one, or not"),
+               help="Stop a build and keep its progress; else close"),
+        Action(id="data.choose", run="choose", keys="space", label="Choose", help="Choose or deselect this one"),
         Action(id="data.new", run="new", keys="n", label="Build", help="Build a datastore"),
-        Action(id="data.resume", run="resume", keys="R", label="Go on", help="Go on with an unfinished build"),
+        Action(id="data.resume", run="resume", keys="R", label="Go on", help="Continue an unfinished build"),
         Action(id="data.probe", run="probe", keys="slash", label="Probe",
                help="What would be drafted after a text, and from where"),
         Action(id="data.remove", run="remove", keys="minus,delete", label="Remove",
                help="Delete it (press twice); stop a build"),
-        Action(id="data.copy", run="copy", keys="c", label="Copy", help="Copy the command line that does the same"),
+        Action(id="data.copy", run="copy", keys="c", label="Copy", help="Copy the equivalent command line"),
         Action(id="data.close", run="close", keys="d,q", label="Close", palette="",
-               help="Back to the chat; a build goes on"),
+               help="Back to the chat; a build continues"),
     )
 
     def __init__(self, sitting: ChatSession) -> None:
@@ -342,7 +343,7 @@ class DataScreen(SpecModal[ChatSettings]):
         names = ", ".join(self.searched)
         if not names:
             if self.sitting.ready is None:
-                self._say("which datastores fit is known when the model is loaded")
+                self._say("which datastores fit will be known when the model is loaded")
             elif stores(self.sitting.ready):
                 self._say("no datastore is searched yet: space chooses one, n builds one")
             else:
@@ -363,13 +364,13 @@ class DataScreen(SpecModal[ChatSettings]):
         self._list(ended.name if isinstance(ended, Built) else None)
         if isinstance(ended, Built):
             way = "the next answers search it" if ended.name in self.searched else "space chooses it"
-            self._say(f"{ended.name} is built, in {in_time(ended.seconds)}: {way}, / looks into it")
+            self._say(f"{ended.name} is built, in {in_time(ended.seconds)}: {way}, / probes it")
         elif not isinstance(ended, Refused):
             self._say(f"removed {ended.removed}")
         elif ended.do != "estimate":
             stopped = ended.kind == "cancelled"
             left = any(row.unfinished and row.name == ended.name for row in self.rows.values())
-            way = ("R goes on from there" if left else "nothing had been done yet") if stopped else ended.hint
+            way = ("R continues it" if left else "nothing was built yet") if stopped else ended.hint
             self._say(f"{ended.message}: {way}", wrong=not stopped)
 
     def on_resize(self) -> None:
@@ -389,7 +390,7 @@ class DataScreen(SpecModal[ChatSettings]):
 
     def _stop(self) -> None:
         self.sitting.cancel()
-        self._say(f"stopping {self.stock.work.spec.name} at its next step; what is done stays")
+        self._say(f"stopping {self.stock.work.spec.name} after this step; its progress is kept")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Use the chosen datastores."""
@@ -449,9 +450,9 @@ class DataScreen(SpecModal[ChatSettings]):
     def action_resume(self) -> None:
         row = self.row
         if row is None or not row.unfinished or row.is_running(self.stock):
-            self._say("R goes on with an unfinished build; this is none")
+            self._say("R continues an unfinished build; this one is complete")
         elif row.spec is None:
-            self._say("what began this build is not known: repeat its command line, or - removes it", wrong=True)
+            self._say("how this build was begun is not known: repeat its command line, or remove it with -", wrong=True)
         elif self._ready():
             self._build(row.spec, fresh=False)
 
@@ -477,7 +478,7 @@ class DataScreen(SpecModal[ChatSettings]):
             self._stop()
         elif row.entry is None or row.entry.shipped:
             why = "is not on the disk: it is built when it is first searched" if row.entry is None else (
-                "ships with the program: it stays")
+                "ships with the program and cannot be removed")
             self._say(f"{row.name} {why}")
         elif self._to_remove != row.id:
             self._to_remove = row.id

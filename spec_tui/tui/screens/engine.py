@@ -16,12 +16,14 @@ from engines.methods import MethodSpec, find, specs
 from engines.methods.options import Option
 from engines.report.events import Ready
 from spec_tui.present.text import LOSSY, one_line
-from spec_tui.session.settings import SAMPLING, ChatSettings, unavailable
+from spec_tui.session.settings import SAMPLING, ChatSettings, stores, unavailable
 from spec_tui.tui import price_words as price
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.field import Field
 from spec_tui.tui.widgets.styled_widget import STAND_OUT, marked
+
+DEFAULT_ONES = "the default ones"  # no datastore can have a name with blanks
 
 
 class EngineScreen(SpecModal[ChatSettings]):
@@ -57,9 +59,17 @@ class EngineScreen(SpecModal[ChatSettings]):
                     yield Vertical(id="options")
                     if self.SAMPLED:
                         yield from self._sampling()
-                    yield Field(Option("datastores", "", "Names of those to search; nothing takes the default ones."),
-                                " ".join(self.settings.datastores), classes="wide datastores")
+                    yield self._datastores()
             yield Static("", id="hint", markup=False)
+
+    def _datastores(self) -> Field:
+        """Those that fit the model, one at a time, and several that were chosen elsewhere."""
+        chosen = " ".join(self.settings.datastores)
+        offered = tuple(dict.fromkeys([DEFAULT_ONES, *stores(self.ready), *filter(None, [chosen])]))
+        searched = ", ".join(replace(self.settings, datastores=()).searched(self.ready)) or "none"
+        words = f"What engines with retrieval search. Default ones: {searched}. Several: on the Data screen (d)."
+        return Field(Option("datastores", DEFAULT_ONES, words, choices=offered), chosen or DEFAULT_ONES,
+                     classes="wide datastores")
 
     def _sampling(self) -> ComposeResult:
         yield Static("sampling", classes="section", markup=False)
@@ -159,7 +169,8 @@ class EngineScreen(SpecModal[ChatSettings]):
         if field.has_class("system"):
             return replace(settings, system=str(field.value))
         if field.has_class("datastores"):
-            return settings.with_datastores(str(field.value).replace(",", " ").split(), self.ready)
+            names = "" if field.value == DEFAULT_ONES else str(field.value)
+            return settings.with_datastores(names.split(), self.ready)
         if field.has_class("sampling"):
             return settings.with_sampling(field.option.name, field.value)
         return settings.with_option(self.chosen, field.option.name, field.value)

@@ -14,6 +14,7 @@ from textual.widgets import Input, Static
 from spec_tui.learn.lesson import terms
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import GLYPHS
+from spec_tui.session.settings import SAMPLING
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.help import row
 from spec_tui.tui.screens.modal import Box, SpecModal
@@ -23,10 +24,14 @@ SYMBOLS = {
     "t(n)": "Cost of a pass over n tokens, measured when the model is loaded.",
     "p": "The probability that the target gives to a token.",
     "q": "The probability that the draft gives to it.",
-    "×": "Times as fast as writing without drafts, measured in this session with the same prompt and settings.",
+    "1.42x": "Speed-up: times as fast as autoregressive decoding of the same prompt and settings, measured in this "
+             "session.",
     "TTFT": "Time to the first token: what the prefill takes.",
     "α": "The cosine from which on a sublayer is left out.",
     "γ": "The probability below which a drafter stops.",
+    "--strict": "Chosen at the start: every token is computed the same way with and without drafts, so that near ties "
+                "cannot differ; slower.",
+    "forecast": "Expected from the cost of a pass, the cost of drafting and the acceptance; computed, not measured.",
 }
 
 
@@ -67,7 +72,8 @@ class GlossaryScreen(SpecModal[None]):
 def found(wanted: str) -> Mapping[str, str]:
     """The words and symbols of the glossary in which this occurs, those first whose name begins with it."""
     wanted = wanted.strip().lower()
-    known = {**SYMBOLS, **{sign: f"On the screen: {words}." for sign, words in GLYPHS.items()}, **terms()}
+    options = {option.name: option.help for option in SAMPLING}
+    known = {**SYMBOLS, **options, **{sign: f"On the screen: {words}." for sign, words in GLYPHS.items()}, **terms()}
     names = [name for name, words in known.items() if wanted in f"{name} {words}".lower()]
     return {name: known[name] for name in sorted(names, key=lambda name: not name.lower().startswith(wanted))}
 

@@ -18,23 +18,23 @@ from spec_tui.tui.chat_actions import APPLICATION, CHAT
 from spec_tui.tui.screens.modal import Box, SpecModal
 
 MARKS = (
-    ("accepted", "$tok-accept", "drafted, and the target agrees"),
-    ("corrected", "bold underline $tok-fixed", "the draft was wrong here; this is the target's token"),
-    ("bonus", "bold uu $tok-bonus", "the whole draft was right; one more token of the target's own for free"),
-    ("rejected", "strike $tok-ghost", "drafted and thrown away; shown after the text while it streams"),
+    ("accepted", "$tok-accept", "drafted, and accepted by the target"),
+    ("corrected", "bold underline $tok-fixed", "the draft was rejected here; this is the target's own token"),
+    ("bonus", "bold uu $tok-bonus", "the whole draft was accepted; one more token, from the same forward pass"),
+    ("rejected", "strike $tok-ghost", "drafted and not accepted; shown after the text while it is written"),
 )
 GLYPHS = "● accepted   ✗ rejected   ◐ what the target chose   ◌ where the tree grows from   ✂ retrieved, but pruned"
 LAYERS = ("■ drafts run it   ▣ one of the last n   left out: c cosine, i interval, b both, s search   "
           "next: + runs, C goes")
 LETTERS = "D draft model   P copied from the prompt   O copied from the answer   R datastore   T target   DR both"
 NUMBERS = (
-    ("M", "tokens a target forward gives on average; autoregressive decoding is exactly 1"),
+    ("M", "tokens per verify step: what a forward pass of the target gives on average; without drafts exactly 1"),
     ("accepted", "share of the drafted tokens that were kept"),
-    ("tokens/s", "by the engine's own clock, prefill apart; drawing is never in it"),
-    ("✓ ≈ ✗", "what an audit (a) found: all tokens are the target's own choice; a tie within rounding; a BUG"),
-    ("t(n)", "time of a forward that verifies n rows, measured when the model is loaded"),
-    ("needs, makes", "tokens a round must yield to be as fast as autoregressive decoding; those it did yield"),
-    ("×", "against autoregressive decoding with the same model and sampling, measured with b in this session"),
+    ("tokens/s", "by the engine's own clock, without the prefill; drawing is not in it"),
+    ("✓ ≈ ✗", "what an audit (a) found: every token is the target's own choice; a tie within rounding; a BUG"),
+    ("t(n)", "time of a forward pass over n tokens, measured when the model is loaded"),
+    ("break-even", "tokens that a verify step must give on average to be as fast as autoregressive decoding"),
+    ("1.42x", "times as fast as autoregressive decoding of the same prompt and settings; b measures it"),
 )
 
 

@@ -101,7 +101,7 @@ def _passage(event: Round | None, token: TokenState) -> list[Content]:
     passage = found[origin.passage]
     text = Content.assemble((sanitise(passage.before), "$tok-prompt"), ("│", "$border"),
                             (sanitise(passage.after), "italic $src-retr"))
-    return [Content(""), Content("the passage, after │ what followed there"), *text.split("\n")[:PASSAGE]]
+    return [Content(""), Content("the passage; after │ what followed there"), *text.split("\n")[:PASSAGE]]
 
 
 def _choice(choice: Choice, token: TokenState) -> Content:

@@ -17,7 +17,7 @@ from spec_tui.tui.screens.step import StepScreen
 from spec_tui.tui.widgets.step_panels import BLANK, Explaining, StepPanel, Timeline
 from spec_tui.tui.widgets.strip_panel import Row, Sides, title_row
 
-_END = "That was the lesson: → leads to the next one."
+_END = "End of the lesson: → leads to the next one."
 
 
 class LessonsScreen(ListScreen[None]):
@@ -162,14 +162,14 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         Action(id="lesson.terms", run="terms", keys="w", label="Words", footer=True,
                help="What the words of this page mean"),
         Action(id="lesson.phase", run="phase(1)", keys="full_stop", label="Phase", when=_free,
-               help="Look on: the next phase of the run. A page goes back to its own"),
+               help="The next phase of the run; turning the page returns to its own"),
         Action(id="lesson.phase-back", run="phase(-1)", keys="comma", label="Phase before", when=_free,
-               help="Look back: the phase before"),
+               help="The phase before"),
         Action(id="lesson.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the text"),
         Action(id="lesson.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
         Action(id="lesson.present", run="present", keys="P", label="Present", footer=True,
-               help="Large, without chrome, light"),
-        Action(id="lesson.rub", run="rub", keys="backspace", label="Rub out", palette="",
+               help="Large, light, without frames"),
+        Action(id="lesson.rub", run="rub", keys="backspace", label="Delete", palette="",
                help="Take back the last digit typed"),
         Action(id="lesson.leave", run="leave", keys="escape", label="Leave", footer=True, help="Leave the lesson"),
         Action(id="lesson.digit", run="digit", digits=range(10), label="Digit", palette="",

@@ -18,6 +18,7 @@ from engines.errors import SpecError
 from engines.folders import same_place
 from engines.hub.download_progress import in_bytes
 from spec_tui.present.text import one_line
+from spec_tui.present.token_styles import ABSENT, PRESENT
 from spec_tui.session import model_choices
 from spec_tui.session.model_choices import ModelChoice
 from spec_tui.tui.actions import Action
@@ -31,7 +32,7 @@ Role = Literal["target", "draft"]
 DATASTORES = "datastores"
 ANOTHER = "another {} model: a folder, a GGUF file, or a hub id such as owner/name"
 LOOKING = "looking at the models at hand …"
-KEYS = "enter loads · space marks · tab another · d datastores · esc close"
+KEYS = "enter loads · space marks · tab other model · d datastores · esc closes"
 TITLE = 12  # columns of a fact's name
 
 
@@ -41,7 +42,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
     CSS_PATH: ClassVar = ["modal.tcss", "models.tcss"]
     ACTIONS = (
         Action(id="models.mark", run="mark", keys="space", label="Mark", footer=True,
-               help="Mark this model, to choose the other one before both are loaded"),
+               help="Mark this model, so that both models can be chosen before they are loaded"),
         Action(id="models.data", run="data", keys="d", label="Datastores", footer=True,
                help="Choose the datastores that drafts are retrieved from"),
     )
@@ -68,7 +69,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
     def on_mount(self) -> None:
         self.listed = self.query_one(OptionList)
         self.listed.focus()
-        self._say("the conversation is kept; the next answer is written by what is loaded then")
+        self._say("the conversation is kept; the next answer uses the models loaded then")
         self._in_thread(self._look)
 
     def _in_thread(self, work: Callable[[], None]) -> None:
@@ -125,7 +126,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         return _is(choice, self.load.model if role == "target" else self.load.draft_model, role)
 
     def _label(self, role: Role, choice: ModelChoice) -> Content:
-        mark = "● " if self._marked(role, choice) else "○ "
+        mark = f"{PRESENT if self._marked(role, choice) else ABSENT} "
         size = choice.facts.get("parameters")
         words = count(size) if size else ""
         if choice.problem:

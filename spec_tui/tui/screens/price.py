@@ -26,9 +26,9 @@ class PriceScreen(SpecModal[None]):
     CSS_PATH: ClassVar = ["modal.tcss", "price.tcss"]
     ACTIONS = (
         Action(id="price.less", run="assume(-1)", keys="left", label="Less", footer=True,
-               help="Assume that less is accepted"),
+               help="Assume a lower acceptance"),
         Action(id="price.more", run="assume(1)", keys="right", label="More", footer=True,
-               help="Assume that more is accepted"),
+               help="Assume a higher acceptance"),
         Action(id="price.measured", run="measured", keys="backspace", label="Measured", footer=True,
                help="Acceptance as measured"),
         Action(id="price.close", run="close", keys="p,f10,q", label="Close", help="Close"),

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 INTERVAL = 0.05  # seconds between two checks for changes
 TREE_ROWS = 14  # most rows of a draft's tree
-TEXT = Option("text", "", "What the draft would follow: the end of a context.")
-PROMPT = Option("prompt", "", "The question that the text begins to answer; may be empty.")
+TEXT = Option("text", "", "The end of a context, which the draft would follow.")
+PROMPT = Option("prompt", "", "The prompt that the text begins to answer; may be empty.")
 EMPTY = (
     "Type a text. Below it you see what would be drafted next, how likely each token is, and where it comes from.",
     "",

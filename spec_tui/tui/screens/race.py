@@ -51,9 +51,9 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
     PALETTE: ClassVar = "Race: "
     ACTIONS = (
         Action(id="race.stop", run="stop", keys="escape", label="Stop", footer=True, when=_RUNNING,
-               help="Stop the race; what is complete stays"),
+               help="Stop the race; complete runs are kept"),
         Action(id="race.leave", run="leave", keys="escape", label="Back", footer=True, when=attrgetter("can_leave"),
-               help="Leave the prompt, what is enlarged, the difference; then back to the chat"),
+               help="Leave the prompt, the enlarged table or the difference; then go back to the chat"),
         Action(id="race.go", run="go", keys="enter", label="Start", footer=True, when=_BEFORE, help="Start the race"),
         Action(id="race.open", run="open", keys="enter", label="Step", footer=True, when=_FINISHED,
                help="Step through the lane's run, round by round"),
@@ -70,7 +70,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         Action(id="race.again", run="again", keys="R", label="Again", when=_AGAIN, help="Race again"),
         Action(id="race.add", run="add", keys="plus,equals_sign", label="Add", when=_IDLE,
                help="Add a lane: an engine with its options"),
-        Action(id="race.remove", run="remove", keys="minus", label="Remove", when=_IDLE, help="Take the lane away"),
+        Action(id="race.remove", run="remove", keys="minus", label="Remove", when=_IDLE, help="Remove the lane"),
         Action(id="race.diff", run="diff", keys="D", label="Diff", footer=True, when=_FINISHED,
                help="To the first token in which two lanes differ; again: the next pair"),
         Action(id="race.sort", run="sort", keys="S", label="Sort", footer=True, when=_FINISHED,
@@ -80,25 +80,25 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         Action(id="race.view", run="view", keys="v", label="View",
                help="Colour tokens by outcome, source, confidence, or not"),
         Action(id="race.repeats", run="repeats", keys="asterisk", label="Repeats", when=_IDLE,
-               help="How often each lane runs; from 6 repeats intervals are 95 % sure"),
+               help="How often each lane runs; from 6 repeats on, the intervals are 95 % intervals"),
         Action(id="race.mode", run="mode", keys="f", label="Fair or live", when=_IDLE,
                help="Fair draws nothing while a lane runs; live shows lanes as they run, and its numbers are not "
                     "comparable"),
         Action(id="race.prompt", run="prompt", keys="i", label="Prompt", when=_CAN_RACE,
                help="Go to the prompt; /lanes a,b,c there sets all lanes"),
-        Action(id="race.showcase", run="showcase", keys="ctrl+o,f3", label="Showcase", when=_IDLE,
+        Action(id="race.showcase", run="showcase", keys="ctrl+o,f3", label="Examples", when=_IDLE,
                help="Example prompts, each with what it shows"),
         Action(id="race.history", run="history", keys="h", label="History", when=_IDLE,
-               help="Races of this and of former sessions: show, rename, delete"),
+               help="Races of this and earlier sessions: show, rename, delete"),
         Action(id="race.export", run="export", keys="e", label="Export", when=_AGAIN,
                help="Save numbers (JSON, Markdown, CSV) and a trace of every run in a folder here"),
         Action(id="race.copy", run="copy", keys="c", label="Copy", when=_CAN_RACE,
-               help="Copy the command line that does the same"),
+               help="Copy the command line for this race"),
         Action(id="race.next", run="focus_lane(1)", keys="right,down", label="Next lane", palette="",
                help="The next lane"),
         Action(id="race.before", run="focus_lane(-1)", keys="left,up", label="Lane before", palette="",
                help="The lane before"),
-        Action(id="race.up", run="scroll(1)", keys="pageup", label="Read back", palette="",
+        Action(id="race.up", run="scroll(1)", keys="pageup", label="Scroll up", palette="",
                help="Earlier lines of the texts"),
         Action(id="race.down", run="scroll(-1)", keys="pagedown", label="Read on", palette="",
                help="Later lines of the texts"),
@@ -133,7 +133,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         yield Choices()
         with Horizontal(id="race-ask"):
             yield Static("›", id="race-mark", markup=False)
-            yield PromptBox(self._complete, id="race-prompt", placeholder="What shall they all answer?")
+            yield PromptBox(self._complete, id="race-prompt", placeholder="The prompt for all lanes")
         yield Lines(id="race-said")
         yield Footer()
         yield Static(words.TOO_SMALL, id="race-enlarge", markup=False)
@@ -321,7 +321,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
             self.set_focus(None)
             self.set_up("enter starts")
         elif text.startswith("/") and not text.startswith("//"):
-            self.say("There is one command here: /lanes autoregressive,pld,draft:shape=tree sets the lanes.")
+            self.say("The only command here is /lanes: /lanes autoregressive,pld,draft:shape=tree sets the lanes.")
         elif self.controller.running:
             self.say("The race is still running: esc stops it.")
         else:
@@ -354,7 +354,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
 
         run = self.controller.run(self.lane)
         if run is None:
-            self.say("Nothing of this lane is complete.")
+            self.say("No run of this lane is complete.")
             return
         if self.controller.replay is not None:
             self.controller.replay.clock.playing = False

@@ -14,12 +14,12 @@ class ShowcaseScreen(ListScreen[tuple[str, bool]]):
 
     ACTIONS = (
         Action(id="showcase.fill", run="fill", keys="space", label="Fill in", footer=True,
-               help="Put the prompt into the box, unsent"),
+               help="Put it in the prompt without sending it"),
     )
 
     def __init__(self) -> None:
         super().__init__(
-            "showcase", "enter asks in a new conversation · space fills the box · esc closes",
+            "examples", "enter asks in a new conversation · space: only type it · esc closes",
             [Content.assemble((f"{item.kind:<12}", "$tok-prompt"), item.name) for item in SHOWCASES],
             [Content.assemble((item.shows, "bold"), "\n\n", (item.prompt, "$tok-prompt")) for item in SHOWCASES])
 

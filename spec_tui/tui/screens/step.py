@@ -19,7 +19,7 @@ from spec_tui.present.step.branching import going_on
 from spec_tui.present.step.phases import StepPosition, event_of
 from spec_tui.present.step.player import SPEEDS, StepPlayer, score
 from spec_tui.present.text import one_line
-from spec_tui.present.token_styles import spans
+from spec_tui.present.token_styles import BUSY, spans
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_words as words
@@ -83,7 +83,7 @@ class StepScreen(HasActions, Backdrop):
                help="To the bookmark before"),
         Action(id="step.go", run="type_round", keys="number_sign", label="Go to", help="Type the number of a round"),
         Action(id="step.present", run="present", keys="P", label="Present",
-               help="Large, without chrome, light: for a projector"),
+               help="Large, light, without frames: for a projector"),
         Action(id="step.enter", run="enter", keys="enter", label="Go", palette="",
                help="Go to the round that was typed"),
         Action(id="step.leave", run="leave", keys="escape", label="Back", footer=True,
@@ -91,9 +91,10 @@ class StepScreen(HasActions, Backdrop):
         Action(id="step.digit", run="digit", digits=range(10), label="Digit", palette="",
                help="A guess, or a digit of the round to go to"),
         Action(id="step.branch", run="branch", keys="B", label="Branch", footer=True,
-               when=can("branch"), help="Change something at this round, run on from here, and see both futures"),
+               when=can("branch"), help="Change something at this round, continue from here, and compare both "
+                                        "continuations"),
         Action(id="step.every-row", run="every_row", keys="A", label="All rows",
-               when=can("detail"), help="Run the answer again, and record the target's choice at every row"),
+               when=can("detail"), help="Run the answer again, and record what the target predicts at every row"),
     )
 
     def __init__(
@@ -208,8 +209,8 @@ class StepScreen(HasActions, Backdrop):
     def _draw_top(self) -> None:
         player = self.player
         here = "prefill" if not player.place.round else f"round {player.place.round} of {player.rounds}"
-        playing = "▶" if player.clock.playing else "‖"
-        right = f"{here} · {playing} {speed_words(player.clock.speed)} · {'deeper' if player.deep else 'student'} "
+        playing = BUSY if player.clock.playing else "‖"
+        right = f"{here} · {playing} {speed_words(player.clock.speed)} · {'in detail' if player.deep else 'basics'} "
         started = player.run.started
         engine = f"  {started.engine}" if started is not None else ""
         lossy = " LOSSY" if started is not None and not started.lossless else ""
@@ -281,7 +282,8 @@ class StepScreen(HasActions, Backdrop):
     def _scored(self) -> str:
         """The score, short enough for 80 columns."""
         found = score(self.player.guesses)
-        return (f"{found.exact} of {found.count} guesses right, {found.off:.1f} off on average; one number always: "
+        return (f"{found.exact} of {found.count} guesses right, {found.off:.1f} off on average; the best single "
+                "number: "
                 f"{found.constant:.0%}")
 
     def action_round(self, step: int) -> None:
@@ -331,10 +333,10 @@ class StepScreen(HasActions, Backdrop):
 
     def _no_guess(self, digit: int) -> str:
         if not self.player.guessing:
-            return "p turns guessing on; then digits are guesses. g goes to a round by number."
+            return "G turns guessing on; then digits are guesses. Digits alone go to a round."
         if self.player.asks:
-            return f"The draft is {self.player.most()} deep: press 0 to {self.player.most()}."
-        return "Nothing to guess here: go on with . to the next draft."
+            return f"At most {self.player.most()} tokens can be accepted: press 0 to {self.player.most()}."
+        return "Nothing to guess here: . goes on to the next draft."
 
     def action_mark(self) -> None:
         there = self.player.mark()
@@ -396,7 +398,7 @@ class StepScreen(HasActions, Backdrop):
 
     def action_every_row(self) -> None:
         """Make the answer again with all rows recorded."""
-        refused = self._refused() or ("It is recorded already." if self.player.run is not self.turn.run else "")
+        refused = self._refused() or ("All rows are recorded already." if self.player.run is not self.turn.run else "")
         if refused:
             self.say(refused)
             return

@@ -1,5 +1,5 @@
 """The layers of the target when it drafts for itself: one cell a sublayer, its cosine above, and below whether leaving
-some out pays: what a draft forward takes, how often drafts agree and what they would have to, on one scale."""
+some out is faster: the cost of a draft's forward pass, agreement and break-even agreement on one scale."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ KEYS = "←→ α  ↑↓ m  −+ n  enter measures"
 class LayersPanel(HasActions, StripPanel, can_focus=True):
     """Draws a ``LayersView``; its keys move the rules of the next answer."""
 
-    HELP = ("One cell a sublayer: ■ drafting runs it, ▣ one of the last n, which stay; left out: c for its cosine, i "
+    HELP = ("One cell per sublayer: ■ drafting runs it, ▣ one of the last n, which stay; left out: c for its cosine, i "
             "as one of every m-th, b for both, s by a search. The next answer: + will run it, capitals leave it out.")
     ACTIONS = (
         Action(id="layers.alpha-less", run="screen.rule('alpha', -1)", keys="left", label="α",
                help="Lower the threshold α: the next answer drafts with fewer attention sublayers"),
         Action(id="layers.alpha-more", run="screen.rule('alpha', 1)", keys="right", label="α",
-               help="Raise the threshold α: with more of them"),
+               help="Raise the threshold α: the next answer drafts with more of them"),
         Action(id="layers.m-less", run="screen.rule('m', -1)", keys="down", label="m",
-               help="Leave out every m-th layer: more of them"),
-        Action(id="layers.m-more", run="screen.rule('m', 1)", keys="up", label="m", help="Fewer of them"),
+               help="Leave out more layers: every m-th, with a smaller m"),
+        Action(id="layers.m-more", run="screen.rule('m', 1)", keys="up", label="m", help="Leave out fewer of them"),
         Action(id="layers.n-less", run="screen.rule('n', -1)", keys="minus", label="n",
-               help="Fewer of the last layers are kept whatever the rules say"),
+               help="Keep fewer of the last layers, whatever the rules say"),
         Action(id="layers.n-more", run="screen.rule('n', 1)", keys="plus,equals_sign", label="n",
-               help="More of them"),
+               help="Keep more of them"),
         Action(id="layers.measure", run="screen.measure_layers", keys="enter", label="Measure",
-               help="Measure the cosines with the prompt that is typed, else the last one, without an answer"),
+               help="Measure the cosines over the prompt that is typed, else the last one, without answering it"),
     )
 
     def __init__(self, **kwargs) -> None:
@@ -273,7 +273,7 @@ def _title(look: LayersView) -> str:
 def _nothing(look: LayersView, width: int) -> list[Row]:
     spec, rules = known(look.engine), with_rules()
     text = (spec.layers_unknown if spec is not None else "") or (
-        f"this engine leaves no layers out: /engine {rules} drafts with a part of the model")
+        f"this engine leaves out no layers: /engine {rules} drafts with a part of the model")
     return [BLANK, *([(line, "muted")] for line in wrap(text, max(10, width)))]
 
 
@@ -320,24 +320,24 @@ def _short(cosine: float) -> str:
 
 
 def verdict(look: LayersView, width: int) -> Row:
-    """Whether leaving out layers pays here, in words as long as there is room for: the run's speed where a baseline was
-    measured, and the agreement that it has and would need."""
+    """Whether leaving out layers is faster here, as fully as there is room for: the run's speed where a baseline was
+    measured, its agreement, and the agreement that it would need."""
     found, p = look.verdict, look.payoff
     if p is None:
-        words = ["an answer measures whether this pays", "not measured yet"]
+        words = ["an answer measures whether this is faster", "not measured yet"]
     else:
-        needs = "even 1 would not pay" if p.needed is None else f"break-even {share(p.needed)}"
+        needs = "slower even at 1" if p.needed is None else f"break-even {share(p.needed)}"
         has, judged = f"agreement {share(p.agreement)}, {needs}", found.noise is not None
-        words = [f"{found.words}: {has}", found.words, found.brief] if judged else [f"{has} by t(n)", has]
+        words = [f"{found.words}: {has}", found.words, found.brief] if judged else [f"{has} (forecast)", has]
         if found.speed is Speed.SLOWER and p.best:
-            words.insert(0, f"{words[0]}, drafts of {p.best} would pay")
+            words.insert(0, f"{words[0]}, forecast: faster with drafts of {p.best}")
     text = next((w for w in words if len(w) + 2 <= width), words[-1])
     return clip([(found.mark + " ", found.style), (text, "text")], width)
 
 
 def scale(p: Payoff | None, width: int) -> list[Row]:
-    """A draft forward, agreement and break-even as shares of 1, on one scale."""
-    names = ("draft forward", "agreement", "break-even")
+    """A draft forward pass, agreement and break-even as shares of 1, on one scale."""
+    names = ("draft pass", "agreement", "break-even")
     words = ["—"] * 3 if p is None else [
         f"{share(p.fraction)} of a whole", f"{share(p.agreement)} of {p.judged} judged",
         "> 1, never" if p.needed is None else f"{share(p.needed)} agreement"]

@@ -29,9 +29,9 @@ _FAR = 2.0  # times the curve's end: a slower forward is an accident and does no
 Marks = Mapping[int, Span]
 """Column of a line: the glyph that stands there, and its style."""
 BESIDE = 150  # columns from which the two plots stand side by side
-NAME, CELL = 18, 7  # columns of the table
+NAME, CELL = 22, 7  # columns of the table
 _KEY: Row = [(BEST, "good"), (" best  ", "muted"), (PAPER, "accent"), (" as published", "muted")]
-_FRESH = "spec-tui price --fresh measures it anew"
+_FRESH = "spec-tui price --fresh measures it again"
 BLANK: Row = [("", "text")]
 _SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 256)
 
@@ -39,7 +39,7 @@ _SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 256)
 class PricePanel(StripPanel, can_focus=True):
     """Draws one run's price; ``assumed`` is the acceptance of the what-if, None for the one that was measured."""
 
-    HELP = "What verification costs and whether drafting pays. Left and right assume another acceptance."
+    HELP = "What verification costs and whether drafting is faster. Left and right assume another acceptance."
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
@@ -91,8 +91,8 @@ class PricePanel(StripPanel, can_focus=True):
         if self._curve is not None and started is not None and drafts_nothing(started.engine):
             return "Nothing is drafted here: autoregressive decoding is what the other engines are compared with."
         if self._curve is not None:
-            return "What drafting with a part of the target takes is not known yet: the first answer measures it."
-        return "t(n) is measured when a model is loaded; of this one it is not known."
+            return "How long drafting with a part of the target takes is not known yet: the first answer measures it."
+        return "The cost of a pass, t(n), is measured when a model is loaded; for this one it is not known."
 
     @property
     def titled_focus(self) -> bool:
@@ -117,7 +117,7 @@ class PricePanel(StripPanel, can_focus=True):
         event = self._run.rounds[self._index] if self._run.rounds else None
         self._top = max(self._top, cost_top(self._curve, (event.verify_seconds or 0.0) if event else 0.0))
         words, style = of_curve(self._run.metrics.verify_scale)
-        title: list[Span] = [("t(n), ms to verify n rows", "title"), ("   ", "text"), *this_round(event),
+        title: list[Span] = [("cost of a pass, t(n), ms", "title"), ("   ", "text"), *this_round(event),
                              ("   ", "text"), (words, style)]
         room, found, marks = width - LABEL, self._outlook, {}
         if found is not None and found.paper is not None:
@@ -129,12 +129,12 @@ class PricePanel(StripPanel, can_focus=True):
 
     def _speed(self, found: SpeedEstimate, f: SpeedupModel, width: int, height: int) -> list[Row]:
         if not f.chances:
-            title = [("acceptance needed to pay, %", "title"), (f" over {found.unit}s drafted", "text"),
-                     ("   none is measured yet: → assumes one", "muted")]
+            title = [("break-even acceptance, %", "title"), (f" by {found.unit}s drafted", "text"),
+                     ("   not measured yet: → assumes an acceptance", "muted")]
             return [clip(title, width), *needed_plot(found, f, width, height)]
         which = ("acceptance as measured", "muted") if self.assumed is None else (
             f"with {share(self.assumed)} acceptance", "warn")
-        title = [("expected speed", "title"), (f" over {found.unit}s drafted   ", "text"), which]
+        title = [("forecast speed-up", "title"), (f" by {found.unit}s drafted   ", "text"), which]
         return [clip(title, width), *speed_plot(found, f, width, height)]
 
     # -- numbers ------------------------------------------------------------------------------------
@@ -146,13 +146,13 @@ class PricePanel(StripPanel, can_focus=True):
         judged = [tried[n - 1] if n <= len(tried) else 0 for n in sizes]
         kept = [m.depth_accepted[n - 1] if n <= len(m.depth_accepted) else 0 for n in sizes]
         lines: list[tuple[str, str, list[str]]] = [
-            ("accepted there", "text", [share(k / j) if j else "—" for k, j in zip(kept, judged)]),
-            ("  of judged", "muted", [str(j) if j else "—" for j in judged]),
-            ("ms a round", "text", [f"{f.seconds(n) * 1000:.1f}" for n in sizes]),
-            ("needs tokens", "text", [f"{f.needs(n):.2f}" for n in sizes]),
-            ("needs acceptance", "text", [_needed(f.acceptance_needed(n)) for n in sizes]),
-            ("expected tokens", "text", [f"{f.expected(n):.2f}" if known else "—" for n in sizes]),
-            ("expected speed", "strong", [f"×{f.speed_up(n):.2f}" if known else "—" for n in sizes]),
+            ("acceptance", "text", [share(k / j) if j else "—" for k, j in zip(kept, judged)]),
+            ("  of tokens judged", "muted", [str(j) if j else "—" for j in judged]),
+            ("ms per round", "text", [f"{f.seconds(n) * 1000:.1f}" for n in sizes]),
+            ("break-even tokens", "text", [f"{f.needs(n):.2f}" for n in sizes]),
+            ("break-even acceptance", "text", [_needed(f.acceptance_needed(n)) for n in sizes]),
+            ("forecast tokens", "text", [f"{f.expected(n):.2f}" if known else "—" for n in sizes]),
+            ("forecast speed-up", "strong", [f"{f.speed_up(n):.2f}x" if known else "—" for n in sizes]),
         ]
         head: list[Span] = [(fit(f"{found.unit}s drafted", NAME), "title")]
         for n in sizes:
@@ -168,7 +168,8 @@ class PricePanel(StripPanel, can_focus=True):
         other = "no run yet" if started is None else "none: the exit threshold ends a draft"
         words = [{"auto": "auto", "paper": "as published or set"}.get(budget, other)]
         if total := self._seen.judged:
-            words.append(f"expected {self._seen.expected / total:.2f} a round, made {self._seen.made / total:.2f}")
+            words.append(f"expected {self._seen.expected / total:.2f} tokens per round, got "
+                         f"{self._seen.made / total:.2f}")
         if this := ", ".join(filter(None, budget_words(self._run.rounds[self._index].budget))) if rounds else "":
             words.append(f"{HERE} {this}")
         rows = [("draft   ", self._drafting(found)), ("budget  ", " · ".join(words))]
@@ -176,19 +177,19 @@ class PricePanel(StripPanel, can_focus=True):
             points = " · ".join(f"{n}: {seconds * 1000:.1f}" for n, seconds in self._curve.points)
             rows.insert(0, ("t(n)    ", f"{points} ms, measured at load"))
         if (scale := self._run.metrics.verify_scale) and off(scale):
-            rows.append(("t(n)    ", f"this run took ×{scale:.2f}: {_FRESH}"))
+            rows.append(("t(n)    ", f"this run took {scale:.2f}x that: {_FRESH}"))
         return [clip([(name, "text"), (text, "muted")], width) for name, text in rows]
 
     def _drafting(self, found: SpeedEstimate) -> str:
         rounds = len(self._run.rounds)
         took = self._run.metrics.draft_seconds
-        each = "not measured yet" if not rounds or took is None else f"{took / rounds * 1000:.2f} ms a round"
+        each = "not measured yet" if not rounds or took is None else f"{took / rounds * 1000:.2f} ms per round"
         if found.dear is None:
-            return f"looked up, no model; {each}"
+            return f"looked up, without a model; {each}"
         dear = f"({share(found.dear)} of the target's)"
         if not self._seen.forwards:
-            return f"a forward of the draft model takes {found.forward * 1000:.2f} ms {dear}"
-        forwards = f"{self._seen.forwards / rounds:.1f} forwards of {found.forward * 1000:.2f} ms"
+            return f"a pass of the draft model takes {found.forward * 1000:.2f} ms {dear}"
+        forwards = f"{self._seen.forwards / rounds:.1f} passes of {found.forward * 1000:.2f} ms"
         return f"{forwards} {dear}, {each}"
 
 
@@ -217,7 +218,7 @@ def of_curve(scale: float | None) -> Span:
     """How a run's verification compares with t(n)."""
     if scale is None:
         return "measured at load", "muted"
-    return f"run: ×{scale:.2f} of t(n)", "warn" if off(scale) else "muted"
+    return f"this run: {scale:.2f} times t(n)", "warn" if off(scale) else "muted"
 
 
 def this_round(event: Round | None) -> list[Span]:
@@ -293,7 +294,7 @@ def mark_row(width: int, marks: Marks, key: Row = ()) -> Row:
 
 
 def speed_plot(found: SpeedEstimate, forecast: SpeedupModel, width: int, height: int) -> list[Row]:
-    """Expected tokens a second, as a multiple of drafting nothing, over the size of the draft; what pays stands out.
+    """Expected tokens a second, as a multiple of drafting nothing, by the size of the draft; what is faster stands out.
     Two rows more than ``height``: the axis, and below it what is best and what is published."""
     speeds = [forecast.speed_up(depth) for depth in range(forecast.most + 1)]
     bars, top = [(speed, "good" if speed > 1 + 1e-9 else "bar") for speed in speeds], nice_top(max(speeds))
@@ -301,7 +302,7 @@ def speed_plot(found: SpeedEstimate, forecast: SpeedupModel, width: int, height:
 
 
 def needed_plot(found: SpeedEstimate, forecast: SpeedupModel, width: int, height: int) -> list[Row]:
-    """The acceptance in percent from which drafts of a size pay, in the same frame; what never pays stands out."""
+    """The acceptance in percent from which drafts of a size are faster, in the same frame; what never is stands out."""
     needed = [forecast.acceptance_needed(depth) for depth in range(forecast.most + 1)]
     bars = [(100.0, "bad") if share is None else (share * 100, "bar") for share in needed]
     return _size_plot(bars, 100.0, width, height, None, {found.paper: (PAPER, "accent")})

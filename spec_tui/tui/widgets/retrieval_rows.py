@@ -85,9 +85,9 @@ def _key(run: RunState, index: int, found: Retrieval, width: int) -> Row:
     """What was looked up."""
     if found.match is None:
         near = " ".join(f"{score:.2f}" for score in found.scores)
-        return [("nearest ", "muted"), (fit(near or "nothing near enough", width - 8).rstrip(), "text")]
+        return [("nearest ", "muted"), (fit(near or "no similar state was found", width - 8).rstrip(), "text")]
     if not found.match:
-        return [("no suffix of the text was found", "muted")]
+        return [("no match for the end of the text", "muted")]
     head = f"match {found.match} "
     text = one_line(suffix(run, index, found.match))
     while cells(text) > max(1, width - cells(head) - 2):

@@ -105,7 +105,7 @@ class SpeedPanel(StripPanel, can_focus=True):
             return [self._depths_in_a_row(width)]
         m = self._run.metrics
         shown = min(len(m.depth_tried), max(1, room - 1))
-        out: list[Row] = [[("accepted by depth", "text"), ("   kept of tried", "muted")]]
+        out: list[Row] = [[("accepted by depth", "text"), ("   accepted of judged", "muted")]]
         length = max(6, width - 24)
         for d in range(shown):
             tried, kept = m.depth_tried[d], m.depth_accepted[d] if d < len(m.depth_accepted) else 0
@@ -122,13 +122,13 @@ class SpeedPanel(StripPanel, can_focus=True):
         m = self._run.metrics
         pairs = zip(m.depth_tried, [*m.depth_accepted, *[0] * len(m.depth_tried)])
         words = "".join(f"{100 * kept / tried:>4.0f}" if tried else "   —" for tried, kept in pairs)
-        return [("kept by depth, %", "text"), (fit(words or "  nothing drafted", width - 16), "muted")]
+        return [("accepted by depth, %", "text"), (fit(words or "  nothing drafted", width - 20), "muted")]
 
     def _split(self, width: int) -> list[Row]:
         m = self._run.metrics
         total, rounds = m.decode_seconds, m.target_forwards
         per_round = total / rounds * 1000 if rounds else None
-        out: list[Row] = [[("time a round", "text"), (f" {number(per_round, 9, 2)} ms", "muted")]]
+        out: list[Row] = [[("time per round", "text"), (f" {number(per_round, 7, 2)} ms", "muted")]]
         length = max(6, width - 27)
         for name, seconds in (("draft", m.draft_seconds), ("verify", m.verify_seconds), ("other", m.other_seconds)):
             share = (seconds or 0.0) / total if total else 0.0
@@ -167,7 +167,7 @@ class SpeedPanel(StripPanel, can_focus=True):
         reused = run.prefilled.reused if run.prefilled else 0
         prefill = number(m.prefill_seconds * 1000, 5, 0) if run.prefilled else number(None, 5, 0)
         return [
-            [("a forward M", "muted"), (number(m.mean_generated_length, 6, 2), "strong"), ("  kept: nodes", "muted"),
+            [("tokens/step M", "muted"), (number(m.mean_generated_length, 5, 2), "strong"), (" accepted", "muted"),
              (percent(m.acceptance_rate), "strong"), ("  path", "muted"), (percent(m.path_acceptance), "strong")],
             [("tokens ", "muted"), (f"{m.new_tokens:>5}", "text"), ("   KV ", "muted"),
              (f"{_length(run):>5}{limit}", "text"), ("   reused ", "muted"), (f"{reused:>4}", "text")],
@@ -217,7 +217,7 @@ def telemetry(
                   (f"{found.mark} {found.words}", found.style),
                   (" │ ", "muted"), *why(run, baseline, outlook, brief=True)]
     drafted, kept = (len(last.draft.tokens), len(last.path)) if last else (0, 0)
-    second: Row = [*_round_or_bias(run), (f"  drafted {drafted:>3}  kept {kept:>2} │ accepted ", "muted"),
+    second: Row = [*_round_or_bias(run), (f"  accepted {kept:>2} of {drafted:>3} │ overall ", "muted"),
                    (percent(m.acceptance_rate), "text"), ("  KV ", "muted"),
                    (_length(run) + (f"/{limit}" if limit else ""), "text"),
                    (f" {spark(rates(run, 16))} ", "bar")]

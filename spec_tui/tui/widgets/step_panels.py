@@ -83,7 +83,7 @@ class Doing(StepPanel):
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         run, place = player.run, player.place
         high = height >= 16
-        head = [] if self.airy else [title_row(width, "what the machine is doing", self._state(player))]
+        head = [] if self.airy else [title_row(width, "what happens here", self._state(player))]
         lines = next(lines for rows, lines in _TEXT_ROWS if height >= rows)
         text = text_so_far(run, place, width, lines)
         gap = [BLANK] if high else []
@@ -106,7 +106,7 @@ class Explaining(StepPanel):
 
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         told = explain(player.run, player.place, player.deep)
-        level = "deeper" if player.deep else "student"
+        level = "in detail" if player.deep else "basics"
         head = [title_row(width, f"explanation: {told.title.lower()}", level)]
         if self.airy:
             head = [[(told.title, "title")], BLANK]
@@ -173,7 +173,7 @@ def calibration(player: StepPlayer) -> list[Row]:
         return [] if player.guessing else [named("guesses", "p asks for them", "muted")]
     return [[*named("guesses", f"{found.exact} of {found.count} right", "strong"),
              (f", {found.off:.1f} off on average", "text")],
-            named("", f"always the same number: {found.constant:.0%} at best", "muted"),
+            named("", f"the best single number: {found.constant:.0%}", "muted"),
             *([*named(f"said {said}", f"×{count}", "muted"), (f"  came {came:.1f} ", "text"),
                ("▪" * round(came), "bar")] for said, (count, came) in found.table.items())]
 
@@ -236,7 +236,7 @@ class Timeline(StepPanel):
                 self.post_message(self.Picked(number))
 
 
-# -- what the machine is doing --------------------------------------------------------------------
+# -- what happens here --------------------------------------------------------------------
 def text_so_far(run: RunState, place: StepPosition, width: int, height: int) -> list[Row]:
     """The end of the text as it stands after a phase; what the phase added stands out, else the root does."""
     count, fresh = written(run, place), len(emits(run, place))
@@ -389,7 +389,7 @@ def _prefill(run: RunState, phase: Phase, width: int) -> list[Row]:
     if phase == "correct":
         return _distribution(made.first, "target", width)
     if phase == "keep":
-        return [named("KV cache", f"{known(made.cache_length)} rows, one a token of the prompt")]
+        return [named("KV cache", f"{known(made.cache_length)} rows, one per token of the prompt")]
     return [named("prompt", f"{made.prompt_tokens} tokens"), named("in cache", f"{made.reused} from before"),
             named("prefill", f"{made.seconds * 1000:.1f} ms"), *_layers(run, width)]
 

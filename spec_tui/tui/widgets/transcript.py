@@ -21,7 +21,7 @@ from textual.strip import Strip
 from engines.report.run_state import RunState, ghosts
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import LOSSY, one_line, sanitise
-from spec_tui.tui.actions import Action, HasActions
+from spec_tui.tui.actions import Action, HasActions, can
 from spec_tui.tui.widgets.cached_scrollbar import CachedScrollbar
 from spec_tui.tui.widgets.styled_widget import Inked
 from spec_tui.tui.widgets.wrap import GUTTER, Line, Tok, Wrapper, cells
@@ -45,7 +45,7 @@ class Block:
 class Transcript(HasActions, Inked, ScrollView, can_focus=True):
     """The scrolling text with a token cursor."""
 
-    HELP = "The conversation. Arrows move over tokens, enter tells why a token is there, v changes the colours."
+    HELP = "The conversation. Arrow keys move over tokens, enter shows why a token is there, v changes the colours."
     ACTIONS = (
         Action(id="token.left", run="move(-1)", keys="left", label="Token", help="Select the token before"),
         Action(id="token.right", run="move(1)", keys="right", label="Token", help="Select the next token"),
@@ -59,8 +59,8 @@ class Transcript(HasActions, Inked, ScrollView, can_focus=True):
         Action(id="token.end", run="jump(True)", keys="end", label="Follow",
                help="Go to the end and follow the text"),
         Action(id="token.inspect", run="inspect", keys="enter", label="Why", footer=True,
-               when=lambda text: text.cursor is not None,
-               help="Why this token: who proposed it, what the target chose"),
+               when=lambda text: text.cursor is not None or not can("ask")(text.screen),
+               help="Why this token (in a replay: the last one): who proposed it, what the target chose"),
     )
     DEFAULT_CSS = """
     Transcript {

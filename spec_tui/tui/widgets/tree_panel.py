@@ -36,8 +36,8 @@ class _Pen:
 class TreePanel(HasActions, StripPanel, can_focus=True):
     """A round's tree, chains folded onto one line, the accepted path first; below it what was looked up for it."""
 
-    HELP = ("The draft tree of a round: ● accepted, ✗ rejected, ◐ what the target chose instead, ◌ where it grew from, "
-            "✂ retrieved, but pruned; and the places it was retrieved from.")
+    HELP = ("The draft tree of a round: ● accepted, ✗ rejected, ◐ what the target chose instead, ◌ its root, "
+            "✂ retrieved, but pruned; and the passages that were retrieved.")
     ACTIONS = (
         Action(id="tree.back", run="screen.round(-1)", keys="left_square_bracket", label="Round",
                help="The round before"),
