@@ -67,7 +67,7 @@ def test_ctrl_c_keeps_the_trials(searcher, monkeypatch):
 
 
 def test_searches_are_listed_and_removed(searcher):
-    assert searcher("--show").out == "no model was searched yet\n"
+    assert searcher("--show").out == "no layer search was run yet\n"
     searcher("--trials", "1")
     (entry,) = json.loads(searcher("--show", "--format", "json").out)
     assert entry["model"] == "tiny-target" and entry["problem"] is None

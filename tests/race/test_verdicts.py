@@ -68,7 +68,7 @@ def test_more_than_the_tokens_of_a_step_is_no_speed_up():
 def test_without_a_baseline_there_is_no_verdict():
     found = MadeRace((), (10, 11))
     (said,) = verdict_sentences(found.figures(), LABELS, 0)
-    assert said == "autoregressive has no speed, so no speed-up over it is known"
+    assert said == "autoregressive has no measured speed, so no speed-up over it is known"
 
 
 @given(st.lists(st.tuples(*[st.floats(50, 100)] * 3), min_size=2, max_size=4))

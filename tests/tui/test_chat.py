@@ -715,5 +715,5 @@ async def test_an_answer_that_goes_round_in_circles_is_told_with_its_speed(sessi
     async with session(client=FakeClient(text="So" + " it is" * 30)) as s:
         await s.ask("Go on.")
         told = s.status + str(s.chat.query_one("#notice").content)
-        assert "the answer repeats itself (2 tokens again and again)" in told
+        assert "the answer repeats itself (2 tokens over and over)" in told
         assert any("! the answer repeats itself" in row for row in s.chat.query_one("#speed").text_rows())

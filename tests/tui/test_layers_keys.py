@@ -83,7 +83,7 @@ async def test_a_key_of_a_rule_that_is_off_says_so(session):
         await s.ask("/set cosine=false", feed=0)
         await s.ask("Merge two lists.")
         await press(s, "escape", "l", "left")
-        assert "alpha is of a rule that is off: /set cosine=true" in s.status
+        assert "alpha belongs to a rule that is off: /set cosine=true" in s.status
         await press(s, "up")
         assert "is off" not in s.status
 

@@ -133,7 +133,7 @@ def test_speed_panel_keeps_its_places_while_numbers_change():
         rows = flat(panel.rows(50, 23))
         assert len(rows) <= 23 and all(cells(r) <= 50 for r in rows)
         labels = {
-            label: (y, row.index(label)) for label in ("tokens/s", "verify", "time a round", "KV", "prefill")
+            label: (y, row.index(label)) for label in ("tokens/s", "verify", "time per round", "KV", "prefill")
             for y, row in enumerate(rows) if label in row and (label != "tokens/s" or y < 3)
         }
         assert places in (None, labels)
