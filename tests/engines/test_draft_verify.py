@@ -79,7 +79,7 @@ def test_an_unfinished_search_serves_and_says_so(tiny, home):
 
 def test_that_nothing_pays_is_said(tiny, home):
     search_store.save(searched(tiny, 0.7, 0.82, 0.6))
-    assert "the best set reached x0.82" in run(tiny)[0].warnings[0]
+    assert "the best set reached 0.82x" in run(tiny)[0].warnings[0]
 
 
 def test_a_search_of_another_machine_is_told_and_not_taken(tiny, home):

@@ -29,11 +29,11 @@ async def test_it_comes_and_goes_with_the_engine(session):
         await s.ask("/engine admg", feed=0)
         assert shown(s) == {"tree", "layers", "speed"} and "nothing measured yet" in panel(s)
         await s.ask("Merge two lists.")
-        assert "leaves out" in panel(s) and "draft forward" not in panel(s)  # the first look
+        assert "leaves out" in panel(s) and "draft pass" not in panel(s)  # the first look
         await press(s, "escape", "x")
         sizes = {name: s.chat.query_one(f"#{name}").size.height for name in ("tree", "layers", "speed")}
         assert sizes["tree"] >= 6 and sizes["layers"] >= 13 and sizes["speed"] >= 12
-        assert "leaves out" in panel(s) and "draft forward" in panel(s)
+        assert "leaves out" in panel(s) and "draft pass" in panel(s)
         await s.ask("/engine pld", feed=0)
         assert shown(s) == {"tree", "speed"}
 
