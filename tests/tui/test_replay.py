@@ -94,7 +94,7 @@ async def test_replay_equals_live_cell_by_cell(session, tmp_path, rounds):
 async def test_keys_of_the_clock():
     events = tuple(script(ASKED))
     async with playing(Trace(events, sealed=True), 1.0) as (s, clock):
-        assert "playing ×1" in s.status and s.chat.prompt.disabled and "cannot be asked" in s.chat.prompt.placeholder
+        assert "playing ×1" in s.status and s.chat.prompt.disabled and "takes no prompts" in s.chat.prompt.placeholder
         assert s.chat.focused is s.chat.transcript
         await s.pilot.press("space")
         before = s.shown
