@@ -110,7 +110,7 @@ async def test_keys_of_the_clock():
         assert "×1/4" in s.status and "held" in s.status
         await s.pilot.press("space", "0")
         await s.settle()
-        assert s.app.session.last.run.finished and "at its end" in s.status and "lists once" in s.shown
+        assert s.app.session.last.run.finished and "at the end" in s.status and "lists once" in s.shown
         await s.pilot.press("ctrl+r")
         await s.settle()
         assert "playing" in s.status and not s.app.session.last.run.finished
