@@ -1,7 +1,7 @@
 """Benchmarks of the playground, as ratios in one interleaved run.
 
-    python tools/bench.py [decode|peers|qwen|context|showcase|race|loop|paint|ui|chat|waiting|real]... [--repeats N]
-                           [--json] [--write]
+    python tools/bench.py [decode|peers|qwen|context|quantised|showcase|race|loop|paint|ui|chat|waiting|real]...
+                           [--repeats N] [--json] [--write]
 
 showcase: engines at budget=auto, and at the published sizes, against autoregressive decoding on the showcase prompts;
         with t(n) and each engine's break-even, so that a miss explains itself.
@@ -9,6 +9,7 @@ decode: our autoregressive loop and each engine against transformers.generate on
 peers:  prompt lookup and the draft model against transformers.generate with the same method.
 qwen:   autoregressive decoding of a model in the shape of Qwen2-0.5B against transformers.generate.
 context: a round at context 2048 against one at 256.
+quantised: smollm2 in float32, bfloat16, int8 and as its file holds it, on two threads.
 race:   lanes of spec-tui compare against spec-tui run alone, and a lane against itself.
 loop:   the loop's own time a round (everything but drafting and the forward), at temperature 0 and 0.8.
 paint:  from the start of the process to the first full screen, in a pseudo-terminal.
@@ -36,6 +37,7 @@ from pathlib import Path
 import pages
 from benches.chat import bench_chat
 from benches.peers import bench_decode, bench_peers
+from benches.quantised import bench_quantised
 from benches.real import bench_real
 from benches.rows import Row, shuffled, table
 from benches.shapes import bench_context, bench_qwen
@@ -203,8 +205,8 @@ def bench_ui(repeats: int) -> list[Row]:
 
 SECTIONS = {
     "decode": bench_decode, "peers": bench_peers, "qwen": bench_qwen, "context": bench_context,
-    "showcase": bench_showcase, "race": bench_race, "loop": bench_loop, "paint": bench_paint, "ui": bench_ui,
-    "chat": bench_chat, "waiting": bench_waiting,
+    "quantised": bench_quantised, "showcase": bench_showcase, "race": bench_race, "loop": bench_loop,
+    "paint": bench_paint, "ui": bench_ui, "chat": bench_chat, "waiting": bench_waiting,
     "real": bench_real,
 }
 

@@ -26,8 +26,8 @@ def bench_qwen(repeats: int) -> list[Row]:
         eos_token_id=None,
     ))
     peer, ours = copy.deepcopy(model), _ours(model, "Qwen2-0.5B shape")
-    prompt = _tokens(64, ours.vocab_size)
-    contenders = {"ours": lambda: _decode(ours, prompt), "theirs": lambda: _generate(peer, prompt)}
+    prompt = random_tokens(64, ours.vocab_size)
+    contenders = {"ours": lambda: decode(ours, prompt), "theirs": lambda: _generate(peer, prompt)}
     assert contenders["ours"]()[0] == contenders["theirs"]()[0], "the texts differ"  # and the warm-up
     rates: dict[str, list[float]] = {name: [] for name in contenders}
     for repeat in range(repeats):
@@ -50,7 +50,7 @@ def bench_context(repeats: int) -> list[Row]:
         num_key_value_heads=4, max_position_embeddings=4096, tie_word_embeddings=True, bos_token_id=None,
         eos_token_id=None,
     )), "sample shape")
-    prompts = {length: _tokens(length, model.vocab_size) for length in CONTEXTS}
+    prompts = {length: random_tokens(length, model.vocab_size) for length in CONTEXTS}
     measures = {"autoregressive": _round, f"a chain of {TREE} rows": _chain, f"a tree of {TREE} rows": _tree}
     spent: dict[tuple[str, int], list[float]] = {}
     for repeat in range(repeats + 1):  # the first is the warm-up
@@ -86,12 +86,12 @@ def _ours(model, name: str):
     return ours
 
 
-def _tokens(count: int, vocab: int) -> list[int]:
+def random_tokens(count: int, vocab: int) -> list[int]:
     draw = random.Random(count)
     return [draw.randrange(vocab) for _ in range(count)]
 
 
-def _decode(model, prompt: list[int]) -> tuple[list[int], float]:
+def decode(model, prompt: list[int]) -> tuple[list[int], float]:
     """Our answer, and the seconds after its first token."""
     from engines.report.events import Prefilled
 
@@ -167,7 +167,7 @@ def _forward(model, prompt: list[int], parents) -> float:
     seconds = []
     for start in range(ROUNDS):
         clock = perf_counter()
-        model.forward(_tokens(TREE + start, model.vocab_size)[:TREE], list(parents))
+        model.forward(random_tokens(TREE + start, model.vocab_size)[:TREE], list(parents))
         model.keep([0])
         seconds.append(perf_counter() - clock)
     return statistics.median(seconds)

@@ -1,0 +1,80 @@
+"""smollm2 by how its weights lie in memory: what a token and a forward of several rows cost."""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter
+
+from benches.rows import Row, shuffled
+from benches.shapes import decode, random_tokens
+
+MODEL = "smollm2"
+PROMPT, ROWS = 64, (4, 8)
+_KINDS = {
+    "float32": ("float32", "none"), "bfloat16": ("bfloat16", "none"), "int8": ("float32", "int8"),
+    "as stored": ("float32", "auto"),
+}
+
+
+def bench_quantised(repeats: int) -> list[Row]:
+    """Autoregressive decoding of each kind of weights against bfloat16 and float32, forwards of several rows against
+    one of their own, and the memory's bandwidth by a copy; nothing where the model is not here."""
+    from engines.hub.known_models import KNOWN
+
+    if not KNOWN[MODEL].path.is_file():
+        print(f"{MODEL} is not here: spec-tui model get {MODEL}", file=sys.stderr)
+        return []
+    models = {name: _load(name) for name in _KINDS}
+    prompt = random_tokens(PROMPT, 40_000)
+    rates: dict[str, list[float]] = {name: [] for name in models}
+    several: dict[tuple[str, int], list[float]] = {(name, rows): [] for name in models for rows in ROWS}
+    copies = []
+    for repeat in range(repeats + 1):  # the first is the warm-up
+        for name in shuffled(models, repeat):
+            answer, seconds = decode(models[name], prompt)
+            rates[name].append((len(answer) - 1) / seconds)
+            for rows in ROWS:
+                several[name, rows].append(_forward(models[name], rows) * rates[name][-1])
+        copies.append(_copy())
+    rates, several = ({name: samples[1:] for name, samples in found.items()} for found in (rates, several))
+    rows = [Row(f"{MODEL}, {name}", rates[name], "tokens/s") for name in models]
+    pairs = (("int8", "bfloat16", ">= 1.5"), ("as stored", "bfloat16", ""), ("as stored", "float32", ""))
+    for name, other, bound in pairs:
+        ratios = [a / b for a, b in zip(rates[name], rates[other])]
+        rows.append(Row(f"{MODEL}, {name} / {other}", ratios, "x", bound))
+    rows += [Row(f"{MODEL}, {name}: a forward of {count} rows / a round", samples, "x")
+             for (name, count), samples in several.items()]
+    return [*rows, Row("memory, by a copy (read and written)", copies[1:], "GB/s")]
+
+
+def _load(name: str):
+    import torch
+
+    from engines.model.loading import load_model
+
+    dtype, quantize = _KINDS[name]
+    threads = min(2, torch.get_num_threads())
+    model = load_model(MODEL, getattr(torch, dtype), torch.device("cpu"), threads, quantize=quantize)
+    size = model.weight_bytes / 1e6
+    print(f"{MODEL}, {name}: {threads} threads, {model.backend}, {size:.0f} MB", file=sys.stderr, flush=True)
+    return model
+
+
+def _forward(model, rows: int) -> float:
+    """Seconds of a forward over a chain after the rows that are cached."""
+    clock = perf_counter()
+    model.forward([7] * rows, list(range(-1, rows - 1)))
+    model.drop()
+    return perf_counter() - clock
+
+
+def _copy() -> float:
+    """10^9 bytes a second that a copy of 128 MB reads and writes."""
+    import torch
+
+    source = torch.ones(1 << 25)
+    target = torch.empty_like(source)
+    target.copy_(source)
+    clock = perf_counter()
+    target.copy_(source)
+    return 2 * source.nbytes / (perf_counter() - clock) / 1e9
