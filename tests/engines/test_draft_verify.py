@@ -34,7 +34,7 @@ def run(tiny, **options):
 
 
 def test_without_a_search_it_says_what_to_do(tiny, home):
-    with pytest.raises(UsageProblem, match="not searched") as caught:
+    with pytest.raises(UsageProblem, match="no layer search") as caught:
         run(tiny)
     assert "spec-tui search-layers" in caught.value.hint and "layers=a3" in caught.value.hint
 
