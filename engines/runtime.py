@@ -90,7 +90,7 @@ class Runtime:
                 warnings += () if model.trees else (f"{model.name} cannot branch: {words}",)
         price, draft_price = self._points()
         self.ready = Ready(
-            model=target.name, dtype=_name(target.dtype), device=str(target.device), parameters=target.parameters,
+            model=target.name, dtype=target.precision, device=str(target.device), parameters=target.parameters,
             vocab_size=target.vocab_size, context_limit=target.context_limit,
             chat_template=bool(tokenizer.chat_template), draft_model=draft.name if draft else None,
             draft_parameters=draft.parameters if draft else None, seconds=seconds, backend=target.backend,
@@ -353,10 +353,6 @@ def _end_tokens(target: CausalModel, tokenizer: PreTrainedTokenizerBase) -> froz
         if end is not None:
             return frozenset([end] if isinstance(end, int) else end)
     return frozenset()
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 @cache

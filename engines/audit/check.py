@@ -90,9 +90,10 @@ def _penalised(answer: Answer, read: Sequence[int], rows: int, tables: Iterable[
 def _check(target: CausalModel, answer: Answer) -> None:
     if not answer.tokens or not answer.prompt:
         raise UsageProblem("the answer is empty, so there is nothing to audit", "ask for at least one token")
-    if (answer.model, answer.dtype) != (target.name, str(target.dtype).removeprefix("torch.")):
+    if (answer.model, answer.dtype) != (target.name, target.precision):
         raise UsageProblem(
-            f"the answer was written by {answer.model} in {answer.dtype}", f"load that model; this one is {target.name}"
+            f"the answer was written by {answer.model} in {answer.dtype}",
+            f"load that model; this one is {target.name} in {target.precision}",
         )
     length = len(answer.prompt) + len(answer.tokens)
     if length > target.context_limit:

@@ -37,6 +37,7 @@ class CausalModel:
         parameters: their number, tied ones counted once.
         layout: how the weights of linear layers lie in memory (``weight_layouts``).
         quantised: which linear layers are quantised, in words (``quantise``); "" for none.
+        weights: how they are quantised, in two or three words (``quantise.LABELS``); "" where they are not.
         fingerprint: of the weights (``loading.weights_fingerprint``); "" where it was not taken.
         context_limit: positions the model was made for.
         spans: kinds and sizes of its attention layers (``masks.spans``).
@@ -47,7 +48,7 @@ class CausalModel:
     """
 
     note = ""
-    quantised = ""
+    quantised = weights = ""
 
     def __init__(
         self, model: PreTrainedModel, name: str, parameters: int = 0, fingerprint: str = "", layout: str = "plain",
@@ -76,6 +77,11 @@ class CausalModel:
         """Which forward runs, in words."""
         layout = f"{NAMES[self.layout]} linear layers" if self.layout != "plain" else ""
         return ", ".join(filter(None, (self.compute.name, self.quantised, layout)))
+
+    @property
+    def precision(self) -> str:
+        """What an answer's tokens depend on beside the model: its dtype by name, and how its weights are quantised."""
+        return ", ".join(filter(None, (str(self.dtype).removeprefix("torch."), self.weights)))
 
     @property
     def rounding(self) -> torch.dtype:

@@ -36,7 +36,7 @@ from engines.model.forward import GenericForward
 from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
-from engines.model.quantise import AUTO, NONE, PLAIN, quantise
+from engines.model.quantise import AUTO, LABELS, NONE, PLAIN, quantise
 from engines.model.selftest import selftest, unfit
 from engines.model.tuning import tune
 from engines.model.weight_layouts import fuse, lay_out
@@ -201,7 +201,9 @@ def load_model(
     if quantize != NONE:
         stored = StoredGrids(source.gguf, model) if source.gguf is not None else (lambda name: None)
         kinds = partial(quantise, choice=quantize, stored=stored)
-    return wrap(model, source.name, threads, strict, progress, kinds)
+    causal = wrap(model, source.name, threads, strict, progress, kinds)
+    causal.weights = LABELS[quantize] if causal.quantised else ""
+    return causal
 
 
 def read_model(

@@ -24,6 +24,7 @@ from engines.model.weight_layouts import stored_names
 AUTO, NONE, INT8, INT4 = "auto", "none", "int8", "int4"
 CHOICES = (AUTO, NONE, INT8, INT4)
 PLAIN = "plain"
+LABELS = {AUTO: "weights as stored", INT8: "int8 weights", INT4: "int4 weights"}
 _STORED = {4: Int4Linear, 8: Int8GroupsLinear}
 StoredGrid = Callable[[str], WeightGrid | None]
 """The weight of the layer of a name as it is stored in the model's file; None where it is stored otherwise."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -171,10 +172,17 @@ def test_every_engine_writes_what_the_audit_finds_to_be_the_model_s(choice):
         assert runtime.audit(answer).verdict in ("identical", "tie"), engine
 
 
+def test_an_answer_of_other_weights_is_no_bug_of_these(tiny):
+    answer = Answer.from_events(events_of(tiny, "pld", {}))
+    other = replace(answer, dtype=f"{answer.dtype}, int8 weights")
+    with pytest.raises(UsageProblem, match="written by tiny-target in float32, int8 weights"):
+        tiny.audit(other)
+
+
 @pytest.mark.parametrize("choice", ["int4", "int8"])
 def test_the_sample_pair(choice):
     pair = load(quantize=choice, threads=1)
-    assert pair.ready.dtype == "float32" and choice in pair.ready.backend
+    assert pair.ready.dtype == f"float32, {choice} weights" and choice in pair.ready.backend
     linears = [layer for layer in pair.target.model.modules() if isinstance(layer, QuantisedLinear)]
     numbers = sum(layer.in_features * layer.out_features for layer in linears)
     assert pair.target.weight_bytes < 4 * pair.target.parameters - 2 * numbers
