@@ -155,7 +155,7 @@ def test_answers_of_a_build_that_was_interrupted_are_not_asked_again(
     monkeypatch.setattr(build_journal, "_EVERY", -1.0)
     monkeypatch.setattr(type(model), "run", interrupted)
     done = cli("datastore", "build", "parts", *command)
-    assert done.code == 130 and "the same command goes on" in done.err
+    assert done.code == 130 and "the same command continues" in done.err
     assert "unfinished" in cli("datastore", "list").out
     assert cli("datastore", "build", "parts", *command).code == 0
     assert asked == ["one?", "two?", "three?", "four?"][:after] + ["one?", "two?", "three?", "four?"][after:][:1] + [

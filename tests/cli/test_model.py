@@ -141,7 +141,7 @@ def test_an_interrupted_download_says_that_it_goes_on(capsys):
         with pytest.raises(KeyboardInterrupt), Status() as status:
             status.show(stage)
             raise KeyboardInterrupt
-        assert ("goes on from there" in capsys.readouterr().err) is said
+        assert ("the same command continues" in capsys.readouterr().err) is said
 
 
 def test_a_hub_that_sends_something_else_is_refused_and_the_next_try_works(hub, crowded, tmp_path):
