@@ -162,7 +162,7 @@ def test_a_paste_a_list_of_commands_esc_and_a_resize():
 
 def test_leaving_while_it_loads():
     with Terminal(APPLICATION, columns=80, rows=24) as terminal:
-        terminal.wait_for("Ask something")
+        terminal.wait_for("Type a prompt")
         engine = engine_of(terminal)
         terminal.type("\x11")
         assert terminal.exit_code(10) == 0
@@ -221,7 +221,7 @@ def test_the_terminal_is_restored_after_a_stop_from_outside():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL])
 def test_every_way_to_die_restores_the_terminal_and_ends_the_engine(number):
     with Terminal(APPLICATION, columns=80, rows=24) as terminal:
-        terminal.wait_for("Ask something")
+        terminal.wait_for("Type a prompt")
         assert terminal.current_modes() != terminal.modes
         engine = engine_of(terminal)
         os.kill(terminal.process.pid, number)
@@ -242,7 +242,7 @@ def test_so_does_a_replay(number):
 
 def test_a_terminal_that_goes_away_leaves_nothing_running():
     with Terminal(APPLICATION, columns=80, rows=24) as terminal:
-        terminal.wait_for("Ask something")
+        terminal.wait_for("Type a prompt")
         engine = engine_of(terminal)
         group = processes_of(terminal)
         terminal.hang_up()
@@ -282,7 +282,7 @@ def processes_of(terminal: Terminal) -> list[int]:
 
 def test_the_application_killed_takes_its_engine_with_it():
     with Terminal(APPLICATION, columns=80, rows=24) as terminal:
-        terminal.wait_for("Ask something")
+        terminal.wait_for("Type a prompt")
         engine = engine_of(terminal)
         terminal.process.kill()
         assert ended(engine)
