@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import select
 import signal
 import struct
 import subprocess
@@ -35,6 +36,7 @@ class Terminal:
         self.raw = b""
         self._stream = pyte.ByteStream(self.screen)
         self._lock = threading.Lock()
+        self._closed = threading.Event()
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.modes = termios.tcgetattr(theirs)
@@ -55,15 +57,16 @@ class Terminal:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        for end in (self._theirs, self._ours):
-            with contextlib.suppress(OSError):
-                os.close(end)
+        self.hang_up()
 
     def hang_up(self) -> None:
         """Close the terminal, as a window is closed."""
-        ends, self._theirs, self._ours = (self._theirs, self._ours), -1, -1
-        for end in ends:
-            os.close(end)
+        self._closed.set()
+        self._reader.join()  # it would read from whatever gets the same number next
+        for end in (self._theirs, self._ours):
+            if end >= 0:
+                os.close(end)
+        self._theirs = self._ours = -1
 
     @property
     def text(self) -> str:
@@ -108,7 +111,9 @@ class Terminal:
         return self.text
 
     def _read(self) -> None:
-        while True:
+        while not self._closed.is_set():
+            if not select.select([self._ours], [], [], 0.05)[0]:
+                continue
             try:
                 data = os.read(self._ours, 1 << 16)
             except OSError:
