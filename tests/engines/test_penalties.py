@@ -30,8 +30,11 @@ def alone(model: ToyModel, penalties: Penalties, text: list[int]) -> torch.Tenso
     return penalties.apply(model.logits_after(text)[None], [text])[0]
 
 
-@pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(1.2, min_p=0.3), Sampling(0.0)], ids=str)
-@pytest.mark.parametrize("penalties", ALL, ids=WORDS)
+@pytest.mark.parametrize(
+    "penalties, sampling",
+    [*zip([*ALL, ALL[-1]], [Sampling(1.0), Sampling(1.2, min_p=0.3)] * 2 + [Sampling(0.0)], strict=True)],
+    ids=[*WORDS, WORDS[-1] + ", greedy"],
+)
 @pytest.mark.parametrize("name", ENGINES)
 def test_rejection_gives_exactly_the_penalised_targets_distribution(name, penalties, sampling):
     target, draft = ToyModel(4, seed=1), ToyModel(4, seed=2, spread=1.0)

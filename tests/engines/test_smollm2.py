@@ -30,11 +30,11 @@ def test_it_answers_a_question(smollm2):
     assert "Paris" in alone(smollm2, prompt=QUESTION).text
 
 
-@pytest.mark.parametrize("temperature, law", [(0.0, "exact"), (0.8, "exact"), (0.0, "rejection")])
+@pytest.mark.parametrize("temperature, law", [(0.8, "exact"), (0.0, "rejection")])
 @pytest.mark.parametrize("engine, options", ALONE)
 def test_every_engine_writes_what_the_model_writes_alone(smollm2, engine, options, temperature, law):
-    wanted = alone(smollm2, temperature=temperature, seed=3)
-    found = answer(smollm2, engine, options, temperature=temperature, law=law, seed=3)
+    wanted = alone(smollm2, temperature=temperature, seed=3, new=30)
+    found = answer(smollm2, engine, options, temperature=temperature, law=law, seed=3, new=30)
     assert found.tokens == wanted.tokens
 
 
