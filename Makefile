@@ -37,6 +37,7 @@ samples: $(VENV)/.test
 	$(BIN)/python tools/build_sample_datastores.py sample
 	$(BIN)/python tools/record_traces.py
 	$(BIN)/python tools/screenshot.py docs chat
+	$(BIN)/python tools/screenshot.py docs/pictures chat step price --size 80x24 120x40 200x60
 
 $(VENV)/.run: $(FILES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
