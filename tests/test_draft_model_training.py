@@ -55,8 +55,8 @@ def written(answers) -> list[dict]:
 
 
 @torch.no_grad()
-def hold_what_the_target_says(answers, target) -> list[dict]:
-    """The kept distributions of a shard are the target's, one answer at a time."""
+def hold_what_the_target_says(answers, target, rounding: float) -> list[dict]:
+    """The kept distributions of a shard are the target's, one answer at a time, within what bfloat16 rounds."""
     source = locate(str(target))
     model, tokenizer = read_model(source, torch.bfloat16, torch.device("cpu")), load_tokenizer(source)
     rows = written(answers)
@@ -71,13 +71,13 @@ def hold_what_the_target_says(answers, target) -> list[dict]:
             likely = model.float()(torch.tensor([tokens])).logits[0, prompt - 1 : -1].log_softmax(-1)
             kept = torch.from_numpy(arrays["top_tokens"][top_end - count : top_end].astype(np.int64))
             logprobs = torch.from_numpy(arrays["top_logprobs"][top_end - count : top_end].astype(np.float32))
-            assert (likely.gather(1, kept) - logprobs).abs().max() < 0.15  # bfloat16, in a batch of others
+            assert (likely.gather(1, kept) - logprobs).abs().max() < rounding
             row["greedy"] = kept[:, 0].tolist() == tokens[prompt:]
         return rows
 
 
 def test_greedy_answers_are_what_the_model_generates(work):
-    rows = hold_what_the_target_says(work / "work/answers", work / "target.gguf")
+    rows = hold_what_the_target_says(work / "work/answers", work / "target.gguf", 0.1)
     assert {row["prompt"] for row in rows} == {q for q in map(str.strip, QUESTIONS) if "rain" not in q}  # too long
     assert {row["temperature"] for row in rows} == {0.0, 0.8}
     assert all(row["greedy"] for row in rows if row["temperature"] == 0)
@@ -94,7 +94,7 @@ def test_answers_written_elsewhere_are_read_as_their_own(work, tmp_path):
     with gzip.open(tmp_path / "answered.jsonl.gz", "wt") as rows:
         rows.write((work / "work/answers/0000.jsonl").read_text())
     assert run(work, "answers", "--answered", tmp_path / "answered.jsonl.gz", work=tmp_path) == 0
-    rows = hold_what_the_target_says(tmp_path / "answers", work / "target.gguf")
+    rows = hold_what_the_target_says(tmp_path / "answers", work / "target.gguf", 0.15)
     assert {row["prompt"] for row in rows} == {row["prompt"] for row in written(work / "work/answers")}
     assert not (tmp_path / "answers/0001.npz").exists()
 

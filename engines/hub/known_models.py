@@ -91,8 +91,10 @@ def resolve(name: str) -> str:
 
 
 def known_name(model: str) -> str:
-    """The short name of a model, by its folder, file or hub id: of a known one, "sample", "sample-draft", or "" for any
-    other. A known model's file is known wherever it lies."""
+    """The short name of a model, by that name, its folder, file or hub id: of a known one, "sample", "sample-draft", or
+    "" for any other. A known model's file is known wherever it lies."""
+    if model == SAMPLE or model in KNOWN:
+        return model
     if role := shipped(model):
         return SAMPLE if role == "target" else f"{SAMPLE}-{role}"
     return next((known.name for known in KNOWN.values() if model.endswith(known.file)), "")

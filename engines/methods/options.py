@@ -87,7 +87,6 @@ class Option:
 BUDGET = Option(
     "budget", "auto",
     "How much to verify per round. auto: what gives the most expected tokens per second, by the measured cost of a "
-    "pass, t(n), and the "
-    "acceptance so far, up to the sizes below. paper: the sizes below as published, or as set.",
+    "pass, t(n), and the acceptance so far, up to the sizes below. paper: the sizes below as published, or as set.",
     choices=("auto", "paper"),
 )

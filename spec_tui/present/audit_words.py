@@ -42,8 +42,8 @@ def _meaning(found: Audited, bias: float | None) -> str:
         close = f"; the closest call was {_number(min(leads))}, {rounding}" if leads else ""
         return f"{each} the target's own choice{close}"
     if found.verdict == "lossy":
-        said = "the target's distribution is changed by design" + ("" if bias is None else f", bias {bias:.3f} per "
-                                                                                           "round")
+        biased = "" if bias is None else f", bias {bias:.3f} per round"
+        said = f"the target's distribution is changed by design{biased}"
         if not drawn(found):
             return f"{said}; {found.differences} of {among} are not the target's choice"
         cannot = f"; {found.differences} of {among} are ones that the target cannot draw"

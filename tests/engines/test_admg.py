@@ -353,6 +353,7 @@ def test_presets_give_the_values_and_the_model_decides_which():
     tuned = SPEC.parse({}, shipped)
     assert tuned["preset"] == "sample"
     assert SPEC.parse({}, str(sample_model("draft")))["preset"] == "sample-draft"
+    assert SPEC.parse({}, "smollm2")["preset"] == "smollm2" and SPEC.parse({}, "sample")["preset"] == "sample"
     assert SPEC.parse({}, str(KNOWN["smollm2"].path))["preset"] == "smollm2"
     assert SPEC.parse({}, f"someone/files:{KNOWN['smollm2'].file}")["preset"] == "smollm2"
     assert SPEC.parse({})["preset"] == SPEC.parse({}, "other/model")["preset"] == "paper"

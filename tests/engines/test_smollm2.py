@@ -30,12 +30,17 @@ def test_it_answers_a_question(smollm2):
     assert "Paris" in alone(smollm2, prompt=QUESTION).text
 
 
-@pytest.mark.parametrize("temperature, law", [(0.8, "exact"), (0.0, "rejection")])
+@pytest.mark.parametrize("temperature, law", [(0.0, "exact"), (0.8, "exact"), (0.0, "rejection")])
 @pytest.mark.parametrize("engine, options", ALONE)
 def test_every_engine_writes_what_the_model_writes_alone(smollm2, engine, options, temperature, law):
     wanted = alone(smollm2, temperature=temperature, seed=3, new=30)
     found = answer(smollm2, engine, options, temperature=temperature, law=law, seed=3, new=30)
     assert found.tokens == wanted.tokens
+
+
+def test_admg_takes_the_preset_that_is_named_after_it(smollm2):
+    started, *_ = smollm2.run(Request(PROMPT, "admg", max_new_tokens=2))
+    assert started.options["preset"] == "smollm2"
 
 
 def test_the_file_says_where_answers_end(smollm2):

@@ -11,7 +11,7 @@ from benches.peers import loaded, measured, ours, ratios, theirs
 from benches.rows import Row
 
 MODEL = "smollm2"
-ENGINES = ("pld", "rest", "dresd", "hybrid", "admg")
+ENGINES = ("pld", "rest", "hybrid", "admg")  # no dense datastore of it ships
 CONTEXT = 1500  # tokens before a second turn
 
 

@@ -9,7 +9,7 @@ from engines.methods.options import Option
 from engines.methods.shared.self_draft import EXIT_OPTIONS, SelfDraftNote
 from engines.methods.spec import MethodSpec, Presets
 
-_PRESETS: dict[str, dict[str, Any]] = {  # one that is called like a known model is meant for it
+_PRESETS: dict[str, dict[str, Any]] = {  # one named after a known model is that model's
     # C_l of the target that ships, over the showcase prompts: 0.42 to 0.98 in layers 1 to 3, 0.987 0.990 0.992 0.992 in
     # 4 to 7, 0.994 and more from 8 on. Of alpha, m and n in steps these came near the best: agreement 0.82 at 2/3 of
     # the time.
@@ -17,7 +17,7 @@ _PRESETS: dict[str, dict[str, Any]] = {  # one that is called like a known model
     # The draft model that ships, over the same: 0.53 to 0.62, 0.82 to 0.88, 0.79 to 0.87 in its three layers.
     "sample-draft": {"alpha": 0.8, "m": 4, "n": 0},
     # C_l over the own suite: attention 0.58, 0.85 and 0.98 in layers 1 to 3, 0.87 in 25, 0.978 to 0.995 elsewhere. With
-    # the published values 15 % of the drafts agree, with these 79 %; it needs more to pay (docs/self-speculation.md).
+    # the published values 15 % of the drafts agree, with these 79 % (docs/self-speculation.md).
     "smollm2": {"alpha": 0.99, "m": 1000, "n": 2},
     "paper": {"alpha": 0.985, "m": 3, "n": 2},
     "paper-code": {"alpha": 0.985, "m": 4, "n": 3},
@@ -42,7 +42,7 @@ SPEC = MethodSpec(
     layer_rules=True,
     layers_unknown="nothing measured yet: an answer measures it, and so do l and enter for the prompt that is typed",
     options=(
-        Option("preset", "auto", "Values of alpha, m and n. auto: the one that is called like the model (sample, "
+        Option("preset", "auto", "Values of alpha, m and n. auto: the one named after the model (sample, "
                "sample-draft, smollm2), else paper. paper: Llama-2 13B; paper-code: CodeLlama 13B.",
                choices=("auto", *_PRESETS)),
         Option("alpha", 0.985, "Attention is left out where the cosine of the residual stream before and after it, "

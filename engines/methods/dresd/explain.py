@@ -15,9 +15,8 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
         return explain.draft(run, event, deep)
     words = [f"DReSD looks up the target's last hidden state among those of {stores(run)}. "
              f"{counted(found.hits, 'similar state')} lead to the root; what followed the {found.used} nearest is "
-             "merged "
-             f"into a tree. The most similar has {found.scores[0] if found.scores else 0:.3f}; the likeliest first "
-             f"token is {top(event)}."]
+             f"merged into a tree. The most similar has {found.scores[0] if found.scores else 0:.3f}; the likeliest "
+             f"first token is {top(event)}."]
     if not deep:
         return words
     near = ", ".join(f"{score:.3f}" for score in found.scores[:5])

@@ -19,9 +19,8 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     if len(tree.origins) > 1:
         words.append(f"{counted(len(tree.origins), 'distinct match')} were merged into one tree.")
     return [*words, "The match is counted with all tokens that agree before it; of several matches with enough after "
-                    "them "
-            "to copy the longest whole one is taken, then the latest (Saxena's takes the oldest). A copied token has "
-            "no probability of the drafter's."]
+                    "them to copy the longest whole one is taken, then the latest (Saxena's takes the oldest). A "
+                    "copied token has no probability of the drafter's."]
 
 
 def nothing(run: RunState, event: Round) -> str:

@@ -1,5 +1,5 @@
-"""Whether drafting with a part of the target is faster: the cost of a draft's forward pass as a
-share of a full one, how often the drafts agree, and the agreement at which they would break even, all from one run.
+"""Whether drafting with a part of the target is faster: the cost of a draft's forward pass as a share of a full one,
+how often the drafts agree, and the agreement at which they would break even, all from one run.
 
 Plain data: needs no torch.
 """

@@ -132,10 +132,9 @@ class SelfDraft(Drafter):
         if (best := SpeedupModel(budget.price, each, each, most=self.num_tokens).at_best) > 1:
             return ""
         return (
-            f"drafting cannot be faster with what was left out so far: a draft forward pass took"
-            f" {each / budget.price.at(1):.0%} of the time of a full one, so even with every token accepted it would "
-            "reach"
-            f" {best:.2f}x of autoregressive decoding"
+            f"drafting cannot be faster with what was left out so far: a draft forward pass took "
+            f"{each / budget.price.at(1):.0%} of the time of a full one, so even with every token accepted it would "
+            f"reach {best:.2f}x of autoregressive decoding"
         )
 
     def _layers(self) -> Layers:

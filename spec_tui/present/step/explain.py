@@ -185,8 +185,7 @@ def _correct(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     words = []
     if last.kind == "bonus":
         words.append(f"The path was accepted to its end, and the row there predicts the next token: {what}. It is a "
-                     "bonus: "
-                     "the same forward pass gave it, at no cost.")
+                     "bonus: the same forward pass gave it, at no cost.")
     elif last.kind == "corrected":
         words.append(f"The draft said {rivals(event)} here; the target's own token is {what}. It is kept: even "
                      "where the whole draft is rejected, a round gives a token. This one gives "

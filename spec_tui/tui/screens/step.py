@@ -283,8 +283,7 @@ class StepScreen(HasActions, Backdrop):
         """The score, short enough for 80 columns."""
         found = score(self.player.guesses)
         return (f"{found.exact} of {found.count} guesses right, {found.off:.1f} off on average; the best single "
-                "number: "
-                f"{found.constant:.0%}")
+                f"number: {found.constant:.0%}")
 
     def action_round(self, step: int) -> None:
         self.player.clock.playing = False
