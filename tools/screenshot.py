@@ -20,7 +20,7 @@ from spec_tui.session.client import LoadRequest
 from spec_tui.session.process import ProcessClient
 from spec_tui.tui.app import SpecTui
 
-_PATIENCE = 240.0  # seconds for loading, for an answer, for a race
+_PATIENCE = 120.0  # seconds for loading, for an answer
 _A_ROUND_IN_THE_MIDDLE = ("left_square_bracket",) * 7  # its tree says more than the last one's
 
 
@@ -36,7 +36,6 @@ class Scene:
 
 SCENES = {
     "chat": Scene(_A_ROUND_IN_THE_MIDDLE),
-    "race": Scene(("r", "asterisk", "asterisk", "asterisk", "enter"), "photo finish"),
     "step": Scene((*_A_ROUND_IN_THE_MIDDLE, "full_stop", *("full_stop",) * 3), "round"),
     "price": Scene(("p",)),
     "copies": Scene(_A_ROUND_IN_THE_MIDDLE, engine="pld", options={}),

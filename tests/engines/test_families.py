@@ -138,6 +138,13 @@ def test_what_cannot_be_decoded_with_is_refused_with_the_reason(name):
         wrap(make(*family), name, 1)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_an_encoder_is_seen_through_the_rounding_of_half_precision(dtype):
+    *family, reason = REFUSED["bert"]
+    with pytest.raises(ModelUnavailable, match=reason):
+        wrap(make(*family).to(dtype), "bert", 1)
+
+
 @pytest.mark.parametrize(("name", "temperature"), [*((name, 0.8) for name in ANY), *((name, 0.0) for name in NAMED)])
 def test_every_engine_is_lossless(name, temperature):
     *_, baseline = run(name, "autoregressive", temperature=temperature, seed=3)
