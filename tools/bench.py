@@ -188,7 +188,8 @@ def first_paint() -> float:
     clock = time.perf_counter()
     terminal = Terminal([sys.executable, "-m", "spec_tui"])
     try:
-        terminal.wait_for(b"Ask", 30)
+        if not terminal.wait_for(b"a prompt, or press", 30):
+            raise SystemExit("the prompt was not drawn within 30 seconds")
         return time.perf_counter() - clock
     finally:
         terminal.close()

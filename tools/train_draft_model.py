@@ -39,6 +39,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--mlp", type=int, default=512)
     p.add_argument("--batch-tokens", type=int, default=4096, help="tokens in a step (default 4096)")
     p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32",
+                   help="of the target as it answers (default float32; bfloat16 is faster on CPUs that compute in it)")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--resume", action="store_true", help="go on from the checkpoints in --work")
     p.add_argument("--stop-after", type=int, help="stop and save after this many steps of a part of the training")
@@ -51,7 +53,7 @@ def make_answers(arguments: argparse.Namespace) -> bool:
     if not (arguments.data and arguments.data.is_dir()):
         parser().error("answers needs the folder of training rows: --data DIR")
     source = locate(arguments.target)
-    model = read_model(source, torch.bfloat16, torch.device("cpu"))
+    model = read_model(source, getattr(torch, arguments.dtype), torch.device("cpu"))
     generator = answers.Generator(
         model, load_tokenizer(source), arguments.rows, arguments.longest, arguments.longest_prompt, arguments.seed
     )

@@ -186,7 +186,7 @@ class ChatSession:
         if refused := self._not_now():
             return refused
         if self.last is None or not self.last.kept:
-            return "Ask something first: the baseline repeats the last prompt."
+            return "Type a prompt first: the baseline repeats the last prompt."
         engine = methods.baseline().id
         request = replace(self.last.request, engine=engine, options={}, datastores=(), continued=(), detail=False)
         self.measure(self.last.prompt, request, "baseline")
@@ -213,7 +213,7 @@ class ChatSession:
         number = len(self.turns) - 1 if number is None else number
         answer = self.turns[number].run.answer if self.turns else None
         if answer is None:
-            return "Ask something first: an audit checks an answer."
+            return "Type a prompt first: an audit checks an answer."
         self.auditing, self.audit_done, self._busy = number, 0.0, True
         self.client.audit(answer)
         return ""

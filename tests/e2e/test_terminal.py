@@ -69,7 +69,7 @@ def ended(pid: int) -> bool:
     return True
 
 
-def test_a_sitting():
+def test_a_whole_session():
     """Ask, switch the engine, stop an answer, lose the engine, go on, leave."""
     with Terminal(APPLICATION, columns=120, rows=40) as terminal:
         terminal.wait_for("ready")

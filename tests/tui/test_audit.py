@@ -176,7 +176,7 @@ async def test_where_the_baseline_parts_the_audit_gives_the_same_explanation(ses
 async def test_without_an_answer_there_is_nothing_to_audit(session):
     async with session() as s:
         await s.pilot.press("escape", "a")
-        assert "Ask something first" in s.status and not s.client.audits
+        assert "Type a prompt first" in s.status and not s.client.audits
         await s.ask("one", feed=5)
         s.chat.transcript.focus()
         await s.pilot.press("a")

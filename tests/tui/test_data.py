@@ -404,18 +404,18 @@ def test_what_a_probe_shows_fits_and_is_harmless(text, source, count, width):
 
 
 def test_a_hostile_manifest_is_told_in_one_line_each():
-    class Sitting:
+    class FakeSession:
         ready = READY
         stock = DatastoreJobs(lambda _: None)
 
     order = BuildSpec("n", (HOSTILE,), prompts=HOSTILE)
-    shown = str(row_facts(DatastoreRow("n", None, True, order), replace_stock(Sitting, order), 40))
+    shown = str(row_facts(DatastoreRow("n", None, True, order), replace_stock(FakeSession, order), 40))
     assert not any(c in shown for c in "\x1b\x07\x9b\u202e") and "\u241b" in shown
 
 
-def replace_stock(sitting, order):
+def replace_stock(session_class, order):
     """As while that order is built, at a stage of a hostile name."""
-    made = sitting()
+    made = session_class()
     made.stock.build(order)
     made.stock.take(Building("n", BuildProgress(HOSTILE, 1, 3, "bytes")))
     return made

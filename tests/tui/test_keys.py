@@ -121,7 +121,7 @@ async def test_the_footer_offers_no_key_that_does_nothing(session):
         await s.pilot.pause()
         assert not offered(s) & {"Baseline", "Audit", "Stop", "Why", "Text"} and {"Engine", "Prompt"} <= offered(s)
         await s.pilot.press("b")
-        assert "Ask something first" in s.status, "the key says why not"
+        assert "Type a prompt first" in s.status, "the key says why not"
         await s.ask("one")
         await s.pilot.press("escape")
         await s.pilot.pause()

@@ -58,9 +58,9 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
         Action(id="build.copy", run="copy", anywhere="ctrl+y", label="Copy", help="Copy the command line of this form"),
     )
 
-    def __init__(self, sitting: ChatSession, offered: str = "") -> None:
+    def __init__(self, session: ChatSession, offered: str = "") -> None:
         super().__init__()
-        self.sitting, self.stock, self._offered = sitting, sitting.stock, offered
+        self.session, self.stock, self._offered = session, session.stock, offered
         self._spec: BuildSpec | None = None  # that the estimate is of
         self._fresh = False
         self._drawn = -1
@@ -137,7 +137,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
         if self._spec is not None and self.stock.estimated is not None:
             self.dismiss((self._spec, self._fresh))
             return
-        if not self.sitting.busy and self.sitting.phase == "ready":
+        if not self.session.busy and self.session.phase == "ready":
             self._estimate()
 
     def _estimate(self) -> None:
@@ -189,13 +189,13 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
     # -- leaving ----------------------------------------------------------------------------------
     def action_close(self) -> None:
         if self.stock.busy:
-            self.sitting.cancel()
+            self.session.cancel()
         else:
             self.dismiss(None)
 
     def action_copy(self) -> None:
         try:
-            line = command.build_line(self._form_spec(), self.sitting.load_request)
+            line = command.build_line(self._form_spec(), self.session.load_request)
         except SpecError as error:
             self._show([_problem(error.message, error.hint)])
             return

@@ -75,40 +75,40 @@ def unfinished_id(name: str) -> str:
     return f"{name}.partial"
 
 
-def list_rows(sitting: ChatSession) -> dict[str, DatastoreRow]:
+def list_rows(session: ChatSession) -> dict[str, DatastoreRow]:
     """The rows by id: datastores that can be searched, in the engine's order; then all others; then builds."""
     from engines.datastores.building.build_spec import STANDARD_LIBRARY, unfinished_build
     from engines.datastores.storage import catalog
 
     listed = catalog.listing()
     builds = {e.name: DatastoreRow(e.name, e, True, unfinished_build(e.name)) for e in listed if e.unfinished}
-    work = sitting.stock.work
+    work = session.stock.work
     if work is not None and work.do == "build":
         builds[work.spec.name] = DatastoreRow(work.spec.name, None, True, work.spec)
     complete = {e.name: DatastoreRow(e.name, e) for e in listed if not e.unfinished}
     offered = {STANDARD_LIBRARY} - set(builds)  # it is built when it is searched
-    fitting = {name: DatastoreRow(name) for name in stores(sitting.ready) if name in offered or name in complete}
+    fitting = {name: DatastoreRow(name) for name in stores(session.ready) if name in offered or name in complete}
     return {row.id: row for row in (*(fitting | complete).values(), *builds.values())}
 
 
-def row_label(row: DatastoreRow, chosen: bool, sitting: ChatSession) -> Content:
+def row_label(row: DatastoreRow, chosen: bool, session: ChatSession) -> Content:
     """The line of the list."""
-    word, style = row_state(row, sitting)
+    word, style = row_state(row, session)
     mark = f"{WAITING if row.unfinished else PRESENT if chosen else ABSENT} "
     kind = "built on demand" if row.entry is None else row.entry.manifest.kind if row.entry.manifest else ""
     return Content.assemble((mark, "$primary"), (f"{one_line(row.name, 20):<20} ", "" if word else "bold"),
                             (word or kind, style))  # fmt: skip
 
 
-def row_state(row: DatastoreRow, sitting: ChatSession) -> tuple[str, str]:
+def row_state(row: DatastoreRow, session: ChatSession) -> tuple[str, str]:
     """Why a datastore cannot be searched, in a word or two ("" if it can), and the style of that."""
     if row.unfinished:
-        if row.is_running(sitting.stock):
-            return _share(sitting.stock), "$primary"
+        if row.is_running(session.stock):
+            return _share(session.stock), "$primary"
         return "unfinished", "$warning"
     if row.entry is not None and row.entry.problem:
         return "damaged", "bold $error"
-    if sitting.ready is not None and row.name not in stores(sitting.ready):
+    if session.ready is not None and row.name not in stores(session.ready):
         return "does not fit", "$tok-prompt"
     return "", "$tok-prompt"
 
@@ -120,28 +120,28 @@ def _share(stock: DatastoreJobs) -> str:
     return f"building {steps[-1].done / steps[-1].total * 100:.0f} %" if steps else "building"
 
 
-def row_keys(row: DatastoreRow | None, sitting: ChatSession) -> str:
+def row_keys(row: DatastoreRow | None, session: ChatSession) -> str:
     """What can be done with a row."""
-    if sitting.stock.busy:
+    if session.stock.busy:
         return "esc stops the build, which can be continued · d chat; the build goes on"
     if row is None:
         return "n build · esc close"
     if row.unfinished:
         return "R continue · n build · - remove · c copy command · esc close"
     gone = "" if row.entry is None or row.entry.shipped else " · - remove"
-    if row_state(row, sitting)[0]:
+    if row_state(row, session)[0]:
         return f"enter use marked · n build{gone} · c copy command · esc close"
     probe = " · / probe" if row.entry is not None else ""
     return f"space choose · enter use · n build{probe}{gone} · c copy · esc"
 
 
-def row_facts(row: DatastoreRow, sitting: ChatSession, width: int) -> Content:
+def row_facts(row: DatastoreRow, session: ChatSession, width: int) -> Content:
     """What is known of a row, folded to a width in columns."""
     lines = [Content.assemble((one_line(row.name), "bold")), Content("")]
-    if row.is_running(sitting.stock):
-        lines, known = [*lines, *_stages(sitting.stock, width), Content("")], _spec_facts(row.spec)
+    if row.is_running(session.stock):
+        lines, known = [*lines, *_stages(session.stock, width), Content("")], _spec_facts(row.spec)
     else:
-        known = _unfinished(row) if row.unfinished else facts(row.name, row.entry, sitting.ready)
+        known = _unfinished(row) if row.unfinished else facts(row.name, row.entry, session.ready)
     return Content("\n").join([*lines, *[_fact(title, words, width) for title, words in known]])
 
 
@@ -242,10 +242,10 @@ class DataScreen(SpecModal[ChatSettings]):
                help="Back to the chat; a build continues"),
     )
 
-    def __init__(self, sitting: ChatSession) -> None:
+    def __init__(self, session: ChatSession) -> None:
         super().__init__()
-        self.sitting, self.stock = sitting, sitting.stock
-        self.chosen = list(sitting.settings.datastores)
+        self.session, self.stock = session, session.stock
+        self.chosen = list(session.settings.datastores)
         self.rows: dict[str, DatastoreRow] = {}
         self._to_remove = ""  # by a second press
         self._seen: tuple = ()
@@ -266,7 +266,7 @@ class DataScreen(SpecModal[ChatSettings]):
         self.listed.focus()
         self._draw_chosen()
         self._update()
-        if self.sitting.phase == "ready":
+        if self.session.phase == "ready":
             self.stock.refresh()  # other programs may have built some
         self.set_interval(INTERVAL, self._update)
         self.on_resize()  # what is drawn before there is a layout has no width
@@ -274,10 +274,12 @@ class DataScreen(SpecModal[ChatSettings]):
     def _update(self) -> None:
         """Draw what has changed. The disk is read when a job has ended, not at every step."""
         work, ended = self.stock.work, self.stock.ended
-        seen = (self.sitting.ready, work and (work.do, work.spec.name), id(ended))
+        seen = (self.session.ready, work and (work.do, work.spec.name), id(ended))
         if seen != self._seen:
             if self._seen and seen[0] is not self._seen[0]:
                 self._draw_chosen()
+                if isinstance(ended, Built) and ended.name in set(stores(seen[0])) - set(stores(self._seen[0])):
+                    self._reported = None  # it is known to the engine only now: say once more how it is chosen
             self._seen = seen
             self.chosen = [n for n in self.chosen if n != getattr(ended, "removed", "")]
             self._list()
@@ -291,7 +293,7 @@ class DataScreen(SpecModal[ChatSettings]):
     def _list(self, at: str | None = None) -> None:
         """List the rows again; the same row stays highlighted, or ``at`` is."""
         here, before = at or self._here(), self.listed.highlighted or 0
-        self.rows = list_rows(self.sitting)
+        self.rows = list_rows(self.session)
         self.listed.clear_options()
         self.listed.add_options([Option(self._label(row), id=row.id) for row in self.rows.values()])
         if not self.rows:
@@ -303,12 +305,12 @@ class DataScreen(SpecModal[ChatSettings]):
         self._draw_hint()
 
     def _label(self, row: DatastoreRow) -> Content:
-        return row_label(row, row.name in self.searched and not row.unfinished, self.sitting)
+        return row_label(row, row.name in self.searched and not row.unfinished, self.session)
 
     @property
     def searched(self) -> tuple[str, ...]:
         """The datastores that the next answer searches with what is chosen here."""
-        return replace(self.sitting.settings, datastores=tuple(self.chosen)).searched(self.sitting.ready)
+        return replace(self.session.settings, datastores=tuple(self.chosen)).searched(self.session.ready)
 
     def _draw_build(self) -> None:
         row = next((row for row in self.rows.values() if row.is_running(self.stock)), None)
@@ -319,7 +321,7 @@ class DataScreen(SpecModal[ChatSettings]):
 
     def _draw_about(self, row: DatastoreRow) -> None:
         panel = self.query_one("#about", Static)
-        panel.update(row_facts(row, self.sitting, panel.size.width or WIDTH))
+        panel.update(row_facts(row, self.session, panel.size.width or WIDTH))
 
     def _here(self) -> str | None:
         at = self.listed.highlighted
@@ -336,22 +338,22 @@ class DataScreen(SpecModal[ChatSettings]):
             self._draw_hint()
 
     def _draw_hint(self) -> None:
-        self.query_one(Box).border_subtitle = Content(row_keys(self.row, self.sitting))
+        self.query_one(Box).border_subtitle = Content(row_keys(self.row, self.session))
 
     def _draw_chosen(self) -> None:
-        settings = self.sitting.settings
+        settings = self.session.settings
         names = ", ".join(self.searched)
         if not names:
-            if self.sitting.ready is None:
+            if self.session.ready is None:
                 self._say("which datastores fit will be known when the model is loaded")
-            elif stores(self.sitting.ready):
+            elif stores(self.session.ready):
                 self._say("no datastore is searched yet: space chooses one, n builds one")
             else:
                 self._say("no datastore fits the model: n builds one")
             return
         names += "" if self.chosen else " (the default)"
-        engine = settings.resolved(self.sitting.ready)
-        less = "" if settings.retrieves(self.sitting.ready) else f"; {engine} searches none, rest does (ctrl+e)"
+        engine = settings.resolved(self.session.ready)
+        less = "" if settings.retrieves(self.session.ready) else f"; {engine} searches none, rest does (ctrl+e)"
         self._say(f"next answers search {names}{less}")
 
     def _say(self, words: str, wrong: bool = False) -> None:
@@ -389,13 +391,13 @@ class DataScreen(SpecModal[ChatSettings]):
             self.dismiss(None)
 
     def _stop(self) -> None:
-        self.sitting.cancel()
+        self.session.cancel()
         self._say(f"stopping {self.stock.work.spec.name} after this step; its progress is kept")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Use the chosen datastores."""
         try:
-            self.dismiss(self.sitting.settings.with_datastores(self.chosen, self.sitting.ready))
+            self.dismiss(self.session.settings.with_datastores(self.chosen, self.session.ready))
         except SpecError as error:
             self._say(f"{error.message}: {error.hint}", wrong=True)
 
@@ -403,7 +405,7 @@ class DataScreen(SpecModal[ChatSettings]):
         row = self.row
         if row is None:
             return
-        state, _ = row_state(row, self.sitting)
+        state, _ = row_state(row, self.session)
         if row.name in self.searched and not row.unfinished:
             if len(self.searched) == 1:
                 self._say(f"only {row.name} is searched: choose another one first")
@@ -415,7 +417,7 @@ class DataScreen(SpecModal[ChatSettings]):
             return
         else:
             self.chosen = [*self.searched, row.name]
-        default = replace(self.sitting.settings, datastores=()).searched(self.sitting.ready)
+        default = replace(self.session.settings, datastores=()).searched(self.session.ready)
         if set(self.chosen) == set(default):
             self.chosen = []  # so that it follows another model
         self._list()
@@ -423,11 +425,11 @@ class DataScreen(SpecModal[ChatSettings]):
 
     def _ready(self) -> bool:
         """Whether the engine is free; if not, say why."""
-        if self.sitting.phase != "ready":
+        if self.session.phase != "ready":
             self._say("the model is not loaded: a datastore is built for its tokenizer", wrong=True)
-        elif self.sitting.busy:
-            self._say(f"{self.sitting.still.partition(':')[0]}: wait for it, or stop it in the chat", wrong=True)
-        return self.sitting.phase == "ready" and not self.sitting.busy
+        elif self.session.busy:
+            self._say(f"{self.session.still.partition(':')[0]}: wait for it, or stop it in the chat", wrong=True)
+        return self.session.phase == "ready" and not self.session.busy
 
     def action_new(self) -> None:
         from spec_tui.tui.screens.build import BuildScreen
@@ -435,7 +437,7 @@ class DataScreen(SpecModal[ChatSettings]):
         if self._ready():
             row = self.row
             offered = row is not None and row.entry is None and not row.unfinished
-            self.app.push_screen(BuildScreen(self.sitting, row.name if offered else ""), self._start_build)
+            self.app.push_screen(BuildScreen(self.session, row.name if offered else ""), self._start_build)
 
     def _start_build(self, wanted: tuple[BuildSpec, bool] | None) -> None:
         if wanted is not None:
@@ -462,13 +464,13 @@ class DataScreen(SpecModal[ChatSettings]):
         row = self.row
         if row is None:
             return
-        state, _ = row_state(row, self.sitting)
+        state, _ = row_state(row, self.session)
         if state:
             self._say(f"{row.name} cannot be searched: {state}", wrong=True)
         elif row.entry is None:
             self._say(f"{row.name} is built when it is first searched; n builds it now")
         elif self._ready():
-            self.app.push_screen(ProbeScreen(self.sitting, row.name))
+            self.app.push_screen(ProbeScreen(self.session, row.name))
 
     def action_remove(self) -> None:
         row = self.row
@@ -491,9 +493,9 @@ class DataScreen(SpecModal[ChatSettings]):
 
     def _remove(self, name: str) -> None:
         """The engine removes it, because it may have it open; without a loaded model this process does."""
-        if self.sitting.phase == "loading" or self.sitting.busy:
+        if self.session.phase == "loading" or self.session.busy:
             self._ready()
-        elif self.sitting.phase == "ready":
+        elif self.session.phase == "ready":
             self.stock.remove(name)
         else:
             from engines.datastores.storage import catalog
@@ -506,10 +508,10 @@ class DataScreen(SpecModal[ChatSettings]):
             self._list()
 
     def action_copy(self) -> None:
-        row, load = self.row, self.sitting.load_request
+        row, load = self.row, self.session.load_request
         if row is not None and row.spec is not None:
             line = command.build_line(row.spec, load)
         else:
-            line = command.chat_line([n for n in self.chosen if n in stores(self.sitting.ready)], load)
+            line = command.chat_line([n for n in self.chosen if n in stores(self.session.ready)], load)
         self.app.copy_to_clipboard(line)
         self._say(f"copied: {line}")
