@@ -42,6 +42,7 @@ class SpeedupModel:
         most: the deepest draft looked at.
         scale: what verification takes over what ``price`` says.
         other: seconds a round outside of drafting and verification.
+        alone: seconds of a round that drafts nothing, where a baseline measured it; None: by ``price``.
         chances: at index d - 1 the chance to be accepted at depth d, given d - 1; the last holds beyond. Empty where
             nothing is known.
     """
@@ -53,6 +54,7 @@ class SpeedupModel:
     most: int = 16
     scale: float = 1.0
     other: float = 0.0
+    alone: float | None = None
     chances: tuple[float, ...] = ()
 
     def assuming(self, chance: float) -> SpeedupModel:
@@ -61,6 +63,8 @@ class SpeedupModel:
 
     def seconds(self, depth: int) -> float:
         """Time of a round with a draft of this depth; 0 drafts nothing."""
+        if not depth and self.alone is not None:
+            return self.alone
         drafting = self.first + (depth - 1) * self.each if depth else 0.0
         return drafting + self.scale * self.price.at(1 + self.rows * depth) + self.other
 

@@ -139,13 +139,11 @@ def _find_draft(
     if theirs.get_vocab() == tokenizer.get_vocab():
         load_config(source)
         return source, ()
-    problem = (
+    if name is None:
+        return None, (f"no draft model here fits {target.name}: give --draft-model to use the draft engine",)
+    raise UsageProblem(
         f"the vocabulary of draft model {source.name} ({len(theirs)} tokens) is not that of {target.name}"
-        f" ({len(tokenizer)} tokens)"
-    )
-    if name is not None:
-        raise UsageProblem(problem, "give a draft model made with the target's tokenizer")
-    return None, (problem + ": give --draft-model to use the draft engine",)
+        f" ({len(tokenizer)} tokens)", "give a draft model made with the target's tokenizer")
 
 
 def load_tokenizer(source: ModelSource | str) -> Tokenizer:

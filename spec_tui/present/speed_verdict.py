@@ -118,6 +118,14 @@ def of_runs(run: RunState, baseline: RunState | None) -> SpeedVerdict:
     return judged(ratio, noise, m.mean_generated_length)
 
 
+def seconds_alone(run: RunState, baseline: RunState | None) -> float | None:
+    """Seconds of the baseline's rounds, which draft nothing: what a forecast compares the rounds of this run with, so
+    that it agrees with ``of_runs``. None without a baseline that can be right."""
+    if baseline is None or of_runs(run, baseline).ratio is None:
+        return None
+    return 1 / baseline.metrics.tokens_per_second
+
+
 def of_interval(speed_up: MedianInterval | None, tokens_per_step: float | None = None) -> SpeedVerdict:
     """The judgement on a lane of a race, from the interval of its speed-up over the baseline's lane."""
     if speed_up is None:

@@ -12,7 +12,7 @@ from engines.methods.admg.rules import leave_out
 from engines.methods.shared.payoff import Payoff, payoff
 from engines.report.events import Layers
 from engines.report.run_state import RunState
-from spec_tui.present.speed_verdict import UNMEASURED, SpeedVerdict
+from spec_tui.present.speed_verdict import UNMEASURED, SpeedVerdict, of_runs, seconds_alone
 from spec_tui.session.chat_session import REFUSED, ChatSession
 
 _FINE = 0.99  # thresholds from here on go by small steps
@@ -56,14 +56,14 @@ def removed(layers: Layers) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
 
 
 def look(
-    run: RunState, last: Layers | None, engine: str, options: Mapping[str, Any], verdict: SpeedVerdict
+    run: RunState, last: Layers | None, engine: str, options: Mapping[str, Any], baseline: RunState | None
 ) -> LayersView:
     """The look at a run, with the rules of the next answer.
 
     Args:
         last: of the last measurement of cosines, where the run has none.
         engine, options: of the next answer.
-        verdict: on the run's speed.
+        baseline: what the run is compared with.
     """
     used = (run.prefilled.layers if run.prefilled else None) or last
     by = used if used is not None and used.attention_cosine else last
@@ -71,8 +71,8 @@ def look(
     planned = plan(by, options) if fits and has_rules(engine) else None
     found = None
     if run.started is not None and drafts_itself(run.started.engine):
-        found = payoff(run.metrics, run.rounds)
-    return LayersView(engine=engine, used=used, planned=planned, payoff=found, verdict=verdict)
+        found = payoff(run.metrics, run.rounds, alone=seconds_alone(run, baseline))
+    return LayersView(engine=engine, used=used, planned=planned, payoff=found, verdict=of_runs(run, baseline))
 
 
 def plan(layers: Layers, options: Mapping[str, Any]) -> Layers:

@@ -14,6 +14,7 @@ from engines.methods import MethodSpec, drafts_nothing, known
 from engines.methods.options import Option
 from engines.report.events import Ready, Round, Started
 from engines.report.run_state import RunState
+from spec_tui.present.speed_verdict import seconds_alone
 from spec_tui.session.settings import ChatSettings
 
 _OFF = 0.15  # of the curve, worth noticing
@@ -75,14 +76,15 @@ class SpeedEstimate:
         return None if self.forward is None else self.forward / (f.scale * f.price.at(1))
 
 
-def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], run: RunState | None = None
-            ) -> SpeedEstimate | None:
+def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], run: RunState | None = None,
+            baseline: RunState | None = None) -> SpeedEstimate | None:
     """The outlook of an engine with its options; None where it drafts nothing, t(n) is unknown, or it drafts with a
     part of the target, whose time only a run can tell.
 
     Args:
         started: tells the prices.
         run: whose times and acceptance count; without one those of the load do, and acceptance is unknown.
+        baseline: what it is compared with; without one, with rounds that draft nothing by t(n) and this run's own pace.
     """
     spec = known(engine)
     if spec is None or not started.price or not spec.options:  # a trace may be of another version
@@ -100,6 +102,7 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
     forecast = _timed(SpeedupModel(
         CostCurve(started.price), first=draft.at(1) if draft else each or 0.0, rows=rows, most=_most(size, options),
         each=draft.at(int(options.get("top_k", 1)) if tree else 1) if draft else each or 0.0,
+        alone=seconds_alone(run, baseline) if run is not None else None,
     ), total, run)
     paper = None if size is None else int(size.default if size.paper is None else size.paper)
     return SpeedEstimate(engine=spec.title, unit="level" if tree or rows > 1 else "token", paper=paper,
@@ -160,7 +163,8 @@ def conclusion(found: SpeedEstimate, assumed: float | None = None) -> str:
     if not f.chances:
         return (f"Acceptance is not measured yet. Forecast from the times measured at load: drafting is faster from "
                 f"{share(least)} acceptance per {unit}.")
-    given = "Forecast: best are" if assumed is None else f"Forecast at {share(assumed)} acceptance per {unit}: best are"
+    by = " from this run and its baseline" if f.alone is not None else ""
+    given = f"Forecast{by if assumed is None else f' at {share(assumed)} acceptance per {unit}'}: best are"
     if not f.best:
         return f"{given} no drafts at all; drafting is faster from {share(least)} acceptance per {unit}."
     thin = "" if assumed is not None or f.best <= len(f.chances) else ", though nothing so deep has been verified yet"
@@ -189,10 +193,11 @@ def curve(run: RunState, ready: Ready | None) -> CostCurve | None:
     return run.metrics.price or (CostCurve(ready.price) if ready is not None and ready.price else None)
 
 
-def outlook_of(run: RunState, ready: Ready | None, settings: ChatSettings) -> SpeedEstimate | None:
-    """The outlook of a run by its own numbers; before there is one that of the next answer."""
+def outlook_of(run: RunState, ready: Ready | None, settings: ChatSettings, baseline: RunState | None = None
+               ) -> SpeedEstimate | None:
+    """The outlook of a run by its own numbers and its baseline's; before there is one that of the next answer."""
     if run.started is not None:
-        return outlook(run.started, run.started.engine, run.started.options, run)
+        return outlook(run.started, run.started.engine, run.started.options, run, baseline)
     return _next(ready, settings)
 
 

@@ -43,8 +43,9 @@ def run_of(engine: str = "draft", slower: float = 1.0, dear: bool = False, **opt
     return fold_all(replace(e, draft_seconds=e.draft_seconds * slower) if isinstance(e, Round) else e for e in events)
 
 
-def of(run: RunState, ready: Ready = READY, settings: ChatSettings | None = None) -> price.SpeedEstimate | None:
-    return price.outlook_of(run, ready, settings or ChatSettings())
+def of(run: RunState, ready: Ready = READY, settings: ChatSettings | None = None, baseline: RunState | None = None
+       ) -> price.SpeedEstimate | None:
+    return price.outlook_of(run, ready, settings or ChatSettings(), baseline)
 
 
 def flat(rows) -> list[str]:
@@ -142,6 +143,26 @@ def test_the_forecast_at_the_runs_own_size_is_the_runs_own_time(slower):
     assert f.first + 4 * f.each == pytest.approx(m.draft_seconds / sum(bool(r.draft.tokens) for r in run.rounds))
     assert f.scale == m.verify_scale and f.other == pytest.approx(m.other_seconds / m.target_forwards)
     assert f.seconds(0) / f.needs(0) == pytest.approx(m.verify_scale * CURVE.at(1) + f.other)
+
+
+@pytest.mark.parametrize("ratio", [0.3, 0.83, 1.8])
+def test_forecast_and_verdict_have_one_baseline(ratio):
+    """A busy machine slows the run and not its baseline: a forecast by the run's own pace would say "faster" below
+    "slower"."""
+    run, baseline = run_of(), baseline_of(ratio)
+    alone, f = of(run).forecast, of(run, baseline=baseline).forecast
+    m = run.metrics
+    assert m.mean_generated_length / (m.decode_seconds / m.target_forwards / f.seconds(0)) == pytest.approx(
+        of_runs(run, baseline).ratio)
+    for depth in (1, 5):
+        assert f.speed_up(depth) == pytest.approx(alone.speed_up(depth) * f.seconds(0) / alone.seconds(0))
+    assert f.speed_up(0) == 1 and (f.best == 0) == all(f.speed_up(n) <= 1 for n in range(1, f.most + 1))
+    if f.best:
+        assert price.conclusion(of(run, baseline=baseline)).startswith("Forecast from this run and its baseline: best")
+
+
+def test_a_wrong_baseline_is_no_basis_of_a_forecast():
+    assert of(run_of(), baseline=baseline_of(90)) == of(run_of())
 
 
 def test_forwards_times_their_mean_is_the_time_of_drafting():

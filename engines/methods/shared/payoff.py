@@ -53,7 +53,9 @@ class Payoff:
         return self.forecast.best
 
 
-def payoff(metrics: Metrics, rounds: Iterable[Round], longest: int = LONGEST) -> Payoff | None:
+def payoff(
+    metrics: Metrics, rounds: Iterable[Round], longest: int = LONGEST, alone: float | None = None
+) -> Payoff | None:
     """The payoff of a run that drafts chains with a part of its target; None before anything was judged, or where t(n)
     is not known.
 
@@ -61,6 +63,7 @@ def payoff(metrics: Metrics, rounds: Iterable[Round], longest: int = LONGEST) ->
         metrics, rounds: of the same run. A round's note says how many draft forwards it took; without it there was one
             a drafted token.
         longest: the longest chain looked at.
+        alone: seconds of a round that drafts nothing, where a baseline measured it.
     """
     scale, kept, judged = metrics.verify_scale, sum(metrics.depth_accepted), sum(metrics.depth_tried)
     forwards = sum(draft_forwards(event) for event in rounds)
@@ -70,7 +73,7 @@ def payoff(metrics: Metrics, rounds: Iterable[Round], longest: int = LONGEST) ->
     each = metrics.draft_seconds / forwards
     other = metrics.other_seconds / metrics.target_forwards
     forecast = SpeedupModel(metrics.price, first=each, each=each, most=longest, scale=scale, other=other,
-                        chances=(kept / judged,))
+                            alone=alone, chances=(kept / judged,))
     return Payoff(each / (scale * metrics.price.at(1)), kept, judged, forecast)
 
 

@@ -18,7 +18,6 @@ from engines.methods import drafts_itself, find
 from engines.report.run_state import RunState
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
-from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening, Turn
 from spec_tui.session.commands import LoadRequest
@@ -231,8 +230,9 @@ class ChatScreen(HasActions, Screen):
         """What the view of the price shows: run, round, t(n), the outlook by the run's own numbers, the baseline."""
         run, index = self.shown_run()
         ready, settings = self.session.ready, self.session.settings
-        outlook = price.outlook_of(run, ready, settings)
-        return run, index, price.curve(run, ready), outlook, self.session.baseline(run)
+        baseline = self.session.baseline(run)
+        outlook = price.outlook_of(run, ready, settings, baseline)
+        return run, index, price.curve(run, ready), outlook, baseline
 
     def _draw_tree(self) -> None:
         self.query_one(TreePanel).show_round(*self.shown_run())
@@ -705,7 +705,7 @@ class ChatScreen(HasActions, Screen):
             self.show_panel("layers", self._drafts_itself)
         run, _ = self.shown_run()
         self.query_one(LayersPanel).show_look(layers.look(
-            run, session.layers, engine, session.settings.options(engine), of_runs(run, session.baseline(run))))
+            run, session.layers, engine, session.settings.options(engine), session.baseline(run)))
 
     def show_panel(self, name: str, shown: bool) -> None:
         """Show or hide a panel beside the text."""
