@@ -69,7 +69,7 @@ def _write(file: GgufFile, config: dict[str, Any], folder: Path) -> None:
 def ends_of_answer(file: GgufFile) -> list[int]:
     """The tokens that end an answer: those the file names, and its control tokens that end one by their name, as
     llama.cpp takes them."""
-    tokens, types = _vocabulary(file)
+    tokens, types = vocabulary(file)
     named = {token_id(file, name) for name in ("eos", "eot", "eom")} - {None}
     by_name = {i for i, text in enumerate(tokens) if text in _END_OF_ANSWER and types[i] == _CONTROL}
     return sorted(named | by_name)
@@ -86,7 +86,7 @@ def tokenizer(file: GgufFile, context: int) -> Any:
     from transformers.integrations.gguf import GGUF_TOKENIZER_MAPPING, convert_gguf_tokenizer
     from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
-    _vocabulary(file)
+    vocabulary(file)
     parts = {name: file.metadata.get(f"tokenizer.{key}") for key, name in GGUF_TOKENIZER_MAPPING["tokenizer"].items()}
     parts = {name: value for name, value in parts.items() if value is not None}
     kind, cut = parts.get("tokenizer_type"), parts.get("pre_tokenizer_type", "default")
@@ -126,7 +126,7 @@ def _within(backend: Any, size: int) -> Any:
     return type(backend).from_str(json.dumps(content))
 
 
-def _vocabulary(file: GgufFile) -> tuple[list[str], list[int]]:
+def vocabulary(file: GgufFile) -> tuple[list[str], list[int]]:
     """Texts and types of all tokens. Raises ValueError where there are none, or where a text is there twice."""
     tokens, types = (file.metadata.get(f"tokenizer.ggml.{key}") for key in ("tokens", "token_type"))
     if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):

@@ -11,7 +11,7 @@ from typing import Any
 
 from engines.errors import first_line
 from engines.folders import sample_model
-from engines.hub import gguf_config, gguf_file
+from engines.hub import gguf_config, gguf_file, gguf_folder
 from engines.hub import hub_cache as cache
 from engines.hub.download_progress import in_bytes
 from engines.hub.known_models import KNOWN
@@ -186,8 +186,10 @@ def _readable(folder: Path) -> dict[str, int] | str | None:
 
 
 def vocabulary(folder: Path) -> dict[str, int] | None:
-    """Token by token its id, as the tokenizer's ``get_vocab()``; None where no file says it in JSON. Raises OSError,
-    ValueError: a file is unreadable or damaged."""
+    """Token by token its id, as the tokenizer's ``get_vocab()``; None where no file of the folder, which may be a GGUF
+    file, says it. Raises OSError, ValueError: a file is unreadable or damaged."""
+    if folder.is_file():
+        return {token: number for number, token in enumerate(gguf_folder.vocabulary(gguf_file.read(folder))[0])}
     try:
         if (folder / "tokenizer.json").exists():
             found = _fast(folder / "tokenizer.json")

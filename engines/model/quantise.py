@@ -20,9 +20,8 @@ from engines.model.quantised_linear import (
     works,
 )
 from engines.model.weight_layouts import stored_names
+from engines.quantisation import AUTO, CHOICES, INT4, INT8
 
-AUTO, NONE, INT8, INT4 = "auto", "none", "int8", "int4"
-CHOICES = (AUTO, NONE, INT8, INT4)
 PLAIN = "plain"
 LABELS = {AUTO: "weights as stored", INT8: "int8 weights", INT4: "int4 weights"}
 _STORED = {4: Int4Linear, 8: Int8GroupsLinear}

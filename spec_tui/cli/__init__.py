@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from engines.errors import UsageProblem
 from spec_tui.cli.failures import exit_code
+from spec_tui.cli.starting import starting
 from spec_tui.tui.own_terminal import LEAVING
 
 _DIGITS = 4  # of the largest size of a terminal
@@ -58,7 +59,8 @@ def _done(arguments: list[str]) -> int:
         from spec_tui.session.client import LoadRequest
 
         return open_application(LoadRequest())
-    from spec_tui.cli.commands import app
+    with starting():
+        from spec_tui.cli.commands import app
 
     called = app(args=arguments, prog_name="spec-tui", standalone_mode=False)
     return called() if callable(called) else int(called or 0)  # a number after --help

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from engines.errors import UsageProblem
 from engines.request import Request
+from spec_tui.cli.starting import starting
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.own_terminal import restored
 
@@ -24,8 +25,9 @@ def open_application(
         UsageProblem: there is no terminal, or no such method, option or datastore.
     """
     _need_terminal("run PROMPT")
-    from spec_tui.session.settings import check_datastores
-    from spec_tui.tui.app import run_app
+    with starting():
+        from spec_tui.session.settings import check_datastores
+        from spec_tui.tui.app import run_app
 
     if asked is not None:
         check_datastores(asked.datastores)
@@ -49,9 +51,12 @@ def open_recorded(make: Callable[[], SpecTui], otherwise: str) -> int:
 
     Raises:
         UsageProblem: there is no terminal; ``otherwise`` is the command that needs none.
+
+    ``make`` imports what it needs: that takes its time.
     """
     _need_terminal(otherwise)
-    app = make()
+    with starting():
+        app = make()
     with restored():
         app.run()
     return app.return_code or 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
@@ -18,6 +18,9 @@ from spec_tui.learn.walk import Walk
 from spec_tui.present.text import sanitise
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.replay_client import request_of
+
+if TYPE_CHECKING:
+    from spec_tui.tui.app import SpecTui
 
 
 def complete_lesson(incomplete: str) -> list[str]:
@@ -53,9 +56,13 @@ def learn(
     if format == "text":
         return _tell(walk)
     from spec_tui.cli.application import open_recorded
-    from spec_tui.tui import recorded as applications
 
-    return open_recorded(lambda: applications.lessons(lesson or "", walk, theme, presenter), "learn NAME --format text")
+    def make() -> SpecTui:
+        from spec_tui.tui.recorded import lessons
+
+        return lessons(lesson or "", walk, theme, presenter)
+
+    return open_recorded(make, "learn NAME --format text")
 
 
 def _list() -> int:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from typer import Argument, Option
 
+from engines import quantisation
 from engines.errors import UsageProblem
 from engines.laws import LAWS
 from engines.request import Request
@@ -31,6 +32,11 @@ def complete_datastore(incomplete: str) -> list[str]:
     from engines.datastores.storage import catalog
 
     return [entry.name for entry in catalog.listing() if entry.name.startswith(incomplete) and not entry.unfinished]
+
+
+def complete_quantisation(incomplete: str) -> list[str]:
+    """Choices of ``--quantize`` that begin so, for the shell."""
+    return [choice for choice in quantisation.CHOICES if choice.startswith(incomplete)]
 
 
 def complete_trace(incomplete: str) -> list[str]:
@@ -96,10 +102,10 @@ class ModelOptions:
         "--strict", help="Compute each token in the same way with and without drafts, to the last bit, so that ties "
                          "cannot differ; slower."
     )] = False
-    quantize: Annotated[str, Option(metavar="Q", autocompletion=lambda: ["auto", "none", "int8", "int4"], help=(
+    quantize: Annotated[str, Option(metavar="Q", autocompletion=complete_quantisation, help=(
         "Weights of linear layers on the CPU: auto (4 and 8 bits as a GGUF file holds them), int8 or int4 (any model),"
         " none (unpacked to the dtype). Products of quantised layers are rounded to bfloat16."
-    ))] = "none"
+    ))] = quantisation.NONE
     threads: Annotated[int | None, Option(
         metavar="N", min=1, help="CPU threads of the models. Default: the fastest number, measured at loading."
     )] = None

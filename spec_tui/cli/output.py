@@ -58,7 +58,7 @@ def summary(run: RunState) -> str:
     if m.matches:
         lengths = ", ".join(f"{length}: {rounds}" for length, rounds in sorted(m.matches.items()))
         lines.append(f"rounds by length of the match: {lengths}")
-    notes = (f"note: {caution}" for caution in cautions(run))
+    notes = (f"note: {caution.words}" for caution in cautions(run))
     return "\n".join([*lines, *filter(None, [said.get("distribution")]), *notes])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from engines.race.result import Disturbance
 from engines.report.run_state import RunState
@@ -14,16 +15,28 @@ _LONGEST, _TIMES, _FEWEST = 64, 3, 24  # tokens of a loop, how often it comes, t
 _HELD, _ENOUGH = 0.5, 16  # share of an answer that comes from one document, and tokens to tell
 
 
-def cautions(run: RunState, disturbed: Disturbance | None = None) -> list[str]:
-    """Sentences without a full stop, the gravest first; none where the speed may be believed."""
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """A sentence without a full stop: ``brief`` for a line of 76 columns, ``words`` with what was found."""
+
+    brief: str
+    words: str
+
+
+def cautions(run: RunState, disturbed: Disturbance | None = None) -> list[Caution]:
+    """What to be careful of, the gravest first; nothing where the speed may be believed."""
     found = []
     if (period := loop_length([token.emitted.token for token in run.tokens])) is not None:
         again = f"{period} token{'s' * (period > 1)} over and over"
-        found.append(f"the answer repeats itself ({again}): that is easy to draft, so its speed says little")
+        found.append(Caution(
+            "the answer repeats itself, which is easy to draft: its speed says little",
+            f"the answer repeats itself ({again}): that is easy to draft, so its speed says little"))
     if (document := copied_from(run)) is not None:
-        found.append(f"the datastore already holds this answer ({document}): its speed says little about other prompts")
+        found.append(Caution(
+            "the datastore already holds this answer: its speed says little",
+            f"the datastore already holds this answer ({document}): its speed says little about other prompts"))
     if disturbed is not None and (sentence := disturbance_sentence(disturbed)):
-        found.append(sentence)
+        found.append(Caution("other programs kept the machine busy: this speed is less certain", sentence))
     return found
 
 

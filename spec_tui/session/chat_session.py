@@ -28,7 +28,7 @@ from engines.report.events import (
 from engines.report.run_state import RunState, first_difference, fold
 from engines.request import Request
 from engines.wire import Event
-from spec_tui.present.cautions import cautions
+from spec_tui.present.cautions import Caution, cautions
 from spec_tui.present.narration import question
 from spec_tui.present.text import one_line
 from spec_tui.session.client import EngineClient, LoadRequest
@@ -308,7 +308,7 @@ class ChatSession:
         text, self.restored = self.restored, ""
         return text
 
-    def cautions(self, run: RunState) -> list[str]:
+    def cautions(self, run: RunState) -> list[Caution]:
         """Why the speed of a run says little."""
         return cautions(run, next((turn.disturbed for turn in self.turns if turn.run is run), None))
 

@@ -7,6 +7,7 @@ from typing import Any, Union
 
 import msgspec
 
+from engines.quantisation import NONE
 from engines.race.lanes import Race
 from engines.report import encoding
 from engines.report.answer import Answer
@@ -27,7 +28,7 @@ class LoadRequest:
     allow_pickle: bool = False
     trust_remote_code: bool = False
     strict: bool = False
-    quantize: str = "none"
+    quantize: str = NONE
     threads: int | None = None
 
 

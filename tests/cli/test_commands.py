@@ -16,6 +16,7 @@ from engines.datastores.building.build_spec import BuildSpec
 from engines.folders import sample_model
 from engines.hub import local_models as at_hand
 from engines.methods import specs
+from engines.quantisation import CHOICES
 from spec_tui.cli import library_probe as probe
 from spec_tui.cli.commands import app
 from spec_tui.session.client import LoadRequest
@@ -155,3 +156,9 @@ def test_lines_that_the_screens_show_have_the_options_of_their_commands():
             found = found.commands[words.pop(0)]
         known = {option for parameter in found.params for option in parameter.opts}
         assert {word.partition("=")[0] for word in words if word.startswith("--")} - {"--"} <= known, line
+
+
+def test_the_choices_of_quantize_are_the_engines():
+    option = next(option for option in get_command(app).params if option.name == "quantize")
+    offered = [item.value for item in option.shell_complete(None, "")]
+    assert offered == [*CHOICES] and all(choice in option.help for choice in CHOICES)

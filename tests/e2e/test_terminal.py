@@ -235,6 +235,8 @@ def test_every_way_to_die_restores_the_terminal_and_ends_the_engine(number):
 def test_so_does_a_replay(number):
     with Terminal([*APPLICATION, "replay", "pld"], columns=80, rows=24) as terminal:
         terminal.wait_for("replay of pld")
+        begin, screen = terminal.raw.index(b"spec-tui is starting"), terminal.raw.index(b"\x1b[?1049h")
+        assert begin < terminal.raw.rindex(b"\r\x1b[K", 0, screen), "a word at once, taken back before the screen"
         os.kill(terminal.process.pid, number)
         terminal.process.wait(20)
         assert_restored(terminal)

@@ -22,21 +22,29 @@ def test_a_loop_at_the_end_of_an_answer(tokens, period):
     assert loop_length(tokens) == period
 
 
-def a_run(document: str | None, tokens: int = 20) -> RunState:
-    """A run that copies one token a round from a document."""
+def a_run(document: str | None, tokens: int = 20, token: int | None = None) -> RunState:
+    """A run that copies one token a round from a document, always this one where one is given."""
     started = replace(script(Request((("user", "x"),), "rest"), "x")[0], datastores=("sample",))
     first = Emitted(0, "a", "a", "target")
-    rounds = [Round(n, 1, Draft((n,), (-1,), ("a",), (0.9,), (0,), (Origin("retrieval", n, document, 3, "sample"),)),
-                    (0,), (Emitted(n, "a", "a", "accepted", 0),), 0.001, 0.01, 0.0, n, {}) for n in range(1, tokens)]
+    rounds = []
+    for n in range(1, tokens):
+        draft = Draft((n,), (-1,), ("a",), (0.9,), (0,), (Origin("retrieval", n, document, 3, "sample"),))
+        emitted = Emitted(n if token is None else token, "a", "a", "accepted", 0)
+        rounds.append(Round(n, 1, draft, (0,), (emitted,), 0.001, 0.01, 0.0, n, {}))
     return fold_all([started, Prefilled(1, 0, 0.1, first, 1), *rounds, Finished("stop", (), "")])
 
 
 def test_an_answer_that_the_datastore_holds_is_told():
-    assert cautions(a_run("answers/7.txt")) == [
+    assert [found.words for found in cautions(a_run("answers/7.txt"))] == [
         "the datastore already holds this answer (answers/7.txt): its speed says little about other prompts"]
     assert not cautions(a_run(None)) and not cautions(a_run("answers/7.txt", tokens=9)) and not cautions(RunState())
 
 
 def test_a_busy_machine_is_told():
-    assert "other programs kept 1.2 of 2 cores busy" in cautions(RunState(), Disturbance(1.2, None, 2))[0]
+    assert "other programs kept 1.2 of 2 cores busy" in cautions(RunState(), Disturbance(1.2, None, 2))[0].words
     assert not cautions(RunState(), Disturbance(0.1, None, 2))
+
+
+def test_on_the_status_line_a_caution_takes_one_row_of_eighty_columns():
+    found = cautions(a_run("answers/7.txt", 60, token=9), Disturbance(1.2, 0.3, 16))
+    assert len(found) == 3 and all(len(caution.brief) <= 76 and caution.brief != caution.words for caution in found)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from engines.errors import ModelUnavailable
-from engines.hub import gguf_file, gguf_folder
+from engines.hub import gguf_file, gguf_folder, local_models
 from engines.hub.gguf_config import Unsupported
 from engines.hub.known_models import KNOWN, default_model, default_notice
 from engines.hub.model_source import TrustPolicy, locate
@@ -77,6 +77,7 @@ def test_text_is_cut_as_llama_cpp_cuts_it(family, pre, tmp_path):
     path = Tiny(family, pre=pre).write(tmp_path / "m.gguf")
     tokenizer = loading.load_tokenizer(str(path))
     oracle = LlamaCpp(path)
+    assert local_models.vocabulary(path) == tokenizer.get_vocab(), "so a draft model can be compared with the file"
     assert {text: tokenizer(text).input_ids for text in HARD} == {text: oracle.tokens(text) for text in HARD}
 
 

@@ -100,6 +100,8 @@ def test_a_draft_that_does_not_fit_is_refused_before_its_weights_are_fetched(hub
         str(saved), "someone/other", kind=UsageProblem
     )
     assert "model.safetensors" not in hub.fetched()
+    assert load(str(saved)).ready.warnings == (  # one line, of a draft model that nobody named
+        f"no draft model here fits {saved}: give --draft-model to use the draft engine",)
 
 
 def test_what_is_no_language_model_is_refused_before_its_weights_are_fetched(hub, crowded):

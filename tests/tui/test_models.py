@@ -120,7 +120,8 @@ async def test_both_are_marked_before_they_are_loaded(session, here):
         await s.pilot.press("space")
         await until(s, lambda: screen._drafts[0].fits is False)  # judged anew, by the marked target
         assert str(screen.listed.get_option(ids(screen, "other")["target"]).prompt).startswith("■")
-        assert "does not fit" in str(screen.listed.get_option(ids(screen, "sample draft")["draft"]).prompt)
+        own = str(screen.listed.get_option(ids(screen, "sample draft")["draft"]).prompt)
+        assert "does not fit" in own and own.startswith("□"), "it is not the one that would be loaded"
         assert len(s.chat.session.client.loaded) == 1
         await s.pilot.press("enter")
         assert s.chat.session.client.loaded[-1].model == str(here / "other")

@@ -195,7 +195,7 @@ class ChatScreen(HasActions, Screen):
             self._message = self.session.unsaved
             last = self.session.last if "finished" in happened else None  # None too where nothing was said
             if last is not None and (said := self.session.cautions(last.run)):
-                self._message = said[0]
+                self._message = said[0].brief
         if "audited" in happened:
             self._close(self.session.audited)
             run = self.session.turns[self.session.audited].run

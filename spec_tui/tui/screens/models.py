@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 Role = Literal["target", "draft"]
 DATASTORES = "datastores"
-ANOTHER = "another {} model: a folder, a GGUF file, or a hub id such as owner/name"
+ANOTHER = "another {} model: a folder, a GGUF file or a hub id (owner/name)"
 LOOKING = "looking at the models at hand …"
-KEYS = "enter loads · space marks · tab other model · d datastores · esc closes"
+KEYS = "enter loads · space marks · tab another · d datastores · esc closes"
 TITLE = 12  # columns of a fact's name
 
 
@@ -123,7 +123,11 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
             self.listed.highlighted = ids.index(marked[0]) if marked else 1
 
     def _marked(self, role: Role, choice: ModelChoice) -> bool:
-        return _is(choice, self.load.model if role == "target" else self.load.draft_model, role)
+        """Whether it is one of those that are, or would be, loaded: the draft model that is taken without a name is not
+        where it does not fit."""
+        if role == "draft":
+            return choice.fits is not False and _is(choice, self.load.draft_model, role)
+        return _is(choice, self.load.model, role)
 
     def _label(self, role: Role, choice: ModelChoice) -> Content:
         mark = f"{PRESENT if self._marked(role, choice) else ABSENT} "

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from engines.report.run_state import RunState, rate_now, rates
+from spec_tui.present.cautions import Caution
 from spec_tui.present.speed_verdict import Speed, SpeedVerdict, of_runs
 from spec_tui.present.text import LOSSY, lossy
 from spec_tui.present.token_styles import SOURCES, proposer, spans
@@ -38,11 +39,11 @@ class SpeedPanel(StripPanel, can_focus=True):
         self._limit = 0
         self._title = ""
         self._outlook: SpeedEstimate | None = None
-        self._cautions: Sequence[str] = ()
+        self._cautions: Sequence[Caution] = ()
         self._top = 0.0
 
     def show_run(self, run: RunState, baseline: RunState | None, limit: int | None, title: str = "",
-                 outlook: SpeedEstimate | None = None, cautions: Sequence[str] = ()) -> None:
+                 outlook: SpeedEstimate | None = None, cautions: Sequence[Caution] = ()) -> None:
         """Show this run against that baseline; ``limit`` is the model's context length, ``outlook`` what its engine's
         drafts may bring, ``cautions`` why its speed says little."""
         if self._run.started is not run.started:
@@ -54,7 +55,8 @@ class SpeedPanel(StripPanel, can_focus=True):
     def rows(self, width: int, height: int) -> list[Row]:
         head = [title_row(width, "speed", self._title or ("this run" if self._run.started else "")),
                 *(clip(row, width) for row in self._headline()),
-                *([(line, "warn")] for words in self._cautions for line in wrap(f"! {words}", max(20, width - 1)))]
+                *([(line, "warn")] for caution in self._cautions
+                  for line in wrap(f"! {caution.words}", max(20, width - 1)))]
         if not self.detailed:
             return [*head, *(self._plot(width, min(height - len(head), 10)) if height > len(head) else ())]
         gap = [[("", "text")]] if height >= 32 else []
