@@ -31,7 +31,7 @@ from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem,
 from engines.hub.model_source import TrustPolicy
 from engines.laws import make_law
 from engines.methods.drafter import Resources
-from engines.methods.shared.probe import probe
+from engines.methods.shared.datastore_probe import probe
 from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
 from engines.model.loading import load_models, resolve_device, resolve_dtype
@@ -78,8 +78,8 @@ class Runtime:
         width = target.model.config.get_text_config(decoder=True).hidden_size
         self.identity = ModelIdentity(Path(target.name).name, target.fingerprint, width)
         offered = {STANDARD_LIBRARY: lambda: open_standard_library(tokenizer)}
-        self.shelf = OpenDatastores(tokenizer_fingerprint(tokenizer), self.identity, offered)
-        self.workshop = DatastoreService(self, self.shelf, partial(probe, self))
+        self.open_datastores = OpenDatastores(tokenizer_fingerprint(tokenizer), self.identity, offered)
+        self.datastore_service = DatastoreService(self, self.open_datastores, partial(probe, self))
         ends = _end_tokens(target, tokenizer)
         self.end_tokens = frozenset(token for token in ends if 0 <= token < target.vocab_size)
         if wrong := sorted(ends - self.end_tokens):
@@ -95,7 +95,7 @@ class Runtime:
             chat_template=bool(tokenizer.chat_template), draft_model=draft.name if draft else None,
             draft_parameters=draft.parameters if draft else None, seconds=seconds, backend=target.backend,
             threads=torch.get_num_threads(), warnings=warnings, price=price, draft_price=draft_price,
-            datastores=self.shelf.searchable(), unprepared=self._unprepared(),
+            datastores=self.open_datastores.searchable(), unprepared=self._unprepared(),
         )
 
     @classmethod
@@ -176,7 +176,7 @@ class Runtime:
         drafter = spec.load_drafter()(Resources(
             law=law, vocab_size=self.target.vocab_size, target=target, draft_model=draft,
             draft_price=draft_price, end_tokens=self.end_tokens, branches=self.target.trees, budget=budget,
-            shelf=self.shelf, datastores=request.datastores, words=self.words, cancelled=cancelled,
+            open_datastores=self.open_datastores, datastores=request.datastores, words=self.words, cancelled=cancelled,
             memory={} if request.text_depends_on_draft else self._memory,
         ), **options)
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
@@ -236,8 +236,8 @@ class Runtime:
             raise RunFailed(f"the audit failed: {first_line(error)}", hint) from error
 
     def measure_price(self) -> None:
-        """Measure t(n) anew, whatever was kept; ``ready`` says it. Runs under dice may draft, and so write, otherwise
-        from then on."""
+        """Measure t(n) anew, whatever was kept; ``ready`` says it. Runs above temperature 0 may draft, and so
+        write, otherwise from then on."""
         self.forget()
         self._set_prices(fresh=True)
         price, draft_price = self._points()
@@ -286,7 +286,8 @@ class Runtime:
         """What decides on the sizes of drafts, and the price of the draft model.
 
         What was seen of an engine's drafts (with these options) serves its later runs too, where the text cannot
-        depend on it; under dice every run begins with the prior and the curve that stays, so that its seed repeats it.
+        depend on it; above temperature 0 every run begins with the prior and the curve that stays, so that
+        its seed repeats it.
         """
         if request.text_depends_on_draft:
             price, draft_price = self.fixed_prices

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Union
 
-from engines.datastores.events import DatastoreEvent
+from engines.datastores.datastore_events import DatastoreEvent
 from engines.errors import UsageProblem
 from engines.methods import specs
 from engines.methods.options import Option
-from engines.race.events import RaceEvent
+from engines.race.race_events import RaceEvent
 from engines.report import encoding
 from engines.report.encoding import to_json
 from engines.report.events import RunEvent, Started

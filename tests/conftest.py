@@ -91,7 +91,7 @@ class Texts:
         yield Document("answer", tokens=self.tokens), self.total
 
 
-def stock(name: str, runtime) -> None:
+def add_datastores(name: str, runtime) -> None:
     """Build a small datastore for a model, sparse and dense, once: texts, and what it answers to ``TURN``."""
     from dataclasses import replace
 
@@ -105,7 +105,7 @@ def stock(name: str, runtime) -> None:
         corpus = Texts([*started.prompt, *finished.tokens])
         reader = HiddenStates(runtime.target, runtime.identity)
         build_dense(name, corpus, runtime.tokenizer, reader, kind="both", index="exact")
-    runtime.ready = replace(runtime.ready, datastores=runtime.shelf.searchable())
+    runtime.ready = replace(runtime.ready, datastores=runtime.open_datastores.searchable())
 
 
 def pytest_collection_finish() -> None:
@@ -146,7 +146,7 @@ def tiny():
         prices = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5))), "tiny-draft": CostCurve(((1, 0.1), (64, 0.2)))}
         patch.setattr(runtime, "price", lambda model, fresh: prices[model.name])
         runtime = Runtime(wrap(target, "tiny-target"), make_tokenizer(), wrap(draft, "tiny-draft"))
-    stock("tiny-texts", runtime)
+    add_datastores("tiny-texts", runtime)
     return runtime
 
 
@@ -156,7 +156,7 @@ def sample():
     from engines import load
 
     runtime = load(threads=min(2, os.cpu_count() or 1))
-    stock("sample-texts", runtime)
+    add_datastores("sample-texts", runtime)
     return runtime
 
 

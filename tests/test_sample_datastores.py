@@ -100,7 +100,7 @@ def test_smollm2s_is_small_and_found_with_it(smollm2):
     store = opened("smollm2")
     store.check_tokenizer(tokenizer_fingerprint(smollm2.tokenizer))
     assert store.manifest.kind == "sparse" and store.manifest.tokens >= 50_000 and size(store) <= 1e6
-    assert smollm2.shelf.default() == ("smollm2",) and smollm2.shelf.default(dense=True) == ()
+    assert smollm2.open_datastores.default() == ("smollm2",) and smollm2.open_datastores.default(dense=True) == ()
 
 
 def size(store):

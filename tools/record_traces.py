@@ -41,7 +41,7 @@ TRACES = {
     "pld": ask("Repeat a sentence", "pld"),
     "pld-in-vain": ask("The fox", "pld"),
     "draft": ask("Count the vowels", "draft"),
-    "draft-dice": ask("The mouse and the cat", "draft", 48, 0.8, "rejection", shape="tree"),
+    "draft-sampled": ask("The mouse and the cat", "draft", 48, 0.8, "rejection", shape="tree"),
     "tree": ask("Count the words", "draft", shape="tree"),
     "rest": ask("Count the words", "rest"),
     "dresd": ask("Count the words", "dresd"),

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Sequence
 from engines import methods
 from engines.bench.hf_generate import GenerateLane, TokenTimes
 from engines.bench.suite import Suite
-from engines.race.events import LaneFinished
 from engines.race.interval import MedianInterval
 from engines.race.lanes import Lane
+from engines.race.race_events import LaneFinished
 from engines.race.result import LaneFigures, LaneRun, RaceResult
 from engines.report.events import Round, RunEvent
 

@@ -28,13 +28,13 @@ def children(parents: Sequence[int]) -> dict[int, list[int]]:
 class Trial:
     """One trial of a drafted node: target and draft probability of its token, the random draw, the verdict.
 
-    Accepted when ``dice < target_prob / draft_prob``; ``target_prob`` is of what earlier rejections left of p.
+    Accepted when ``draw < target_prob / draft_prob``; ``target_prob`` is of what earlier rejections left of p.
     """
 
     node: int
     target_prob: float
     draft_prob: float
-    dice: float
+    draw: float
     accepted: bool
 
 

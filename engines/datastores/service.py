@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from engines.datastores.events import Built, DatastoreList, Estimated, Probed
+from engines.datastores.datastore_events import Built, DatastoreList, Estimated, Probed
 from engines.datastores.storage import catalog
 from engines.progress import Progress, no_progress
 

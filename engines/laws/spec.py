@@ -136,7 +136,7 @@ class TryingSpec(LawSpec):
     def rule(self, started: Started) -> str:
         return "At every row it gives its distribution p; random draws decide which drafts stay."
 
-    def told(self, trial: Trial) -> str:
+    def trial_words(self, trial: Trial) -> str:
         """A trial in a sentence about the round, after the token's label."""
         raise NotImplementedError
 
@@ -144,7 +144,8 @@ class TryingSpec(LawSpec):
         """The first few trials of a round, the others counted."""
         trials = trials_of(event)
         more = f" … and {len(trials) - SHOWN} more" if len(trials) > SHOWN else ""
-        return "; ".join(f"{quoted(event.draft.pieces[t.node])}{self.told(t)}" for t in trials[:SHOWN]) + more + "."
+        pieces = event.draft.pieces
+        return "; ".join(f"{quoted(pieces[t.node])}{self.trial_words(t)}" for t in trials[:SHOWN]) + more + "."
 
 
 class RejectionSpec(TryingSpec):
@@ -163,8 +164,8 @@ class RejectionSpec(TryingSpec):
                      "probability the drafter gave it")
         return f"{rule}. {self._one_by_one(event)}"
 
-    def told(self, trial: Trial) -> str:
-        return (f": draw {p3(trial.dice)} {'<' if trial.accepted else '≥'} {p3(_ratio(trial))} = "
+    def trial_words(self, trial: Trial) -> str:
+        return (f": draw {p3(trial.draw)} {'<' if trial.accepted else '≥'} {p3(_ratio(trial))} = "
                 f"{p3(trial.target_prob)}/{p3(trial.draft_prob)}, {'accepted' if trial.accepted else 'rejected'}")
 
     def more(self, event: Round) -> list[str]:
@@ -179,13 +180,13 @@ class RejectionSpec(TryingSpec):
         last, before = token.emitted.trials[-1], len(token.emitted.trials) - 1
         if token.kind == "accepted":
             turn = f", tried after {counted(before, 'other')}" if before else ""
-            return (f"Proposed ({who}){turn}; the random draw, {p3(last.dice)}, fell below p/q, "
+            return (f"Proposed ({who}){turn}; the random draw, {p3(last.draw)}, fell below p/q, "
                     f"{p3(min(1.0, _ratio(last)))}: accepted.")
         return ("The drafts were rejected here; this token was drawn from what the target's distribution has left, "
                 "max(0, p - q).")
 
     def compared(self, trial: Trial) -> str:
-        return f"{p3(trial.dice)} {'<' if trial.accepted else '≥'} {p3(min(1.0, _ratio(trial)))}"
+        return f"{p3(trial.draw)} {'<' if trial.accepted else '≥'} {p3(min(1.0, _ratio(trial)))}"
 
     def trials_column(self, event: Round) -> str:
         return "draw < p/q, q = 1" if point_masses(event) else "draw < p/q"
@@ -193,7 +194,7 @@ class RejectionSpec(TryingSpec):
     def trial(self, trial: Trial, before: Sequence[Trial] = ()) -> str:
         again = ", drawn again" if any(other.node == trial.node for other in before) else ""
         return (f"p {p3(trial.target_prob)}  q {p3(trial.draft_prob)}  p/q {min(_ratio(trial), 99):>6.3f}  "
-                f"draw {p3(trial.dice)}  {'accepted' if trial.accepted else 'rejected'}{again}")
+                f"draw {p3(trial.draw)}  {'accepted' if trial.accepted else 'rejected'}{again}")
 
     def trials_note(self, trials: Sequence[Trial]) -> str:
         if all(trial.draft_prob == 1.0 for trial in trials):
@@ -226,8 +227,8 @@ class RedrawSpec(LossySpec):
     source = "the public code of REST and DReSD; docs/glossary.md, redraw"
     trials_title = f"the draws of the redraw law, {LOSSY}: one for each path through a node; it hits when draw < p"
 
-    def told(self, trial: Trial) -> str:
-        return f" has p {p3(trial.target_prob)}, draw {p3(trial.dice)}: {'drawn' if trial.accepted else 'missed'}"
+    def trial_words(self, trial: Trial) -> str:
+        return f" has p {p3(trial.target_prob)}, draw {p3(trial.draw)}: {'drawn' if trial.accepted else 'missed'}"
 
     def own_token(self, last: Emitted) -> list[str]:
         if not last.trials:
@@ -245,13 +246,13 @@ class RedrawSpec(LossySpec):
                 f"{1 - (1 - p) ** len(mine):.3f} where the target has {p3(p)}, and a miss is drawn again. {LOSSY}.")
 
     def compared(self, trial: Trial) -> str:
-        return f"{p3(trial.dice)} {'<' if trial.accepted else '≥'} {p3(trial.target_prob)}"
+        return f"{p3(trial.draw)} {'<' if trial.accepted else '≥'} {p3(trial.target_prob)}"
 
     def trials_column(self, event: Round) -> str:
         return "draw < p"
 
     def trial(self, trial: Trial, before: Sequence[Trial] = ()) -> str:
-        return f"p {p3(trial.target_prob)}  draw {p3(trial.dice)}  {'drew it' if trial.accepted else 'missed'}"
+        return f"p {p3(trial.target_prob)}  draw {p3(trial.draw)}  {'drew it' if trial.accepted else 'missed'}"
 
 
 class TypicalSpec(LossySpec):
@@ -266,8 +267,8 @@ class TypicalSpec(LossySpec):
     def rule(self, started: Started) -> str:
         return "At every row it gives its distribution p, and with it a threshold for drafts."
 
-    def told(self, trial: Trial) -> str:
-        return f" has p {p3(trial.target_prob)}, threshold {p3(trial.dice)}: {'kept' if trial.accepted else 'refused'}"
+    def trial_words(self, trial: Trial) -> str:
+        return f" has p {p3(trial.target_prob)}, threshold {p3(trial.draw)}: {'kept' if trial.accepted else 'refused'}"
 
     def own_token(self, last: Emitted) -> list[str]:
         return ["It was drawn from p."]
@@ -277,18 +278,18 @@ class TypicalSpec(LossySpec):
             return ("Nothing that was drafted here passed the threshold; this token was drawn from the target's "
                     "distribution.")
         tried = next((trial for trial in token.emitted.trials if trial.node == token.emitted.node), None)
-        p, bound = (tried.target_prob, tried.dice) if tried else (token.prob, 0.0)
+        p, bound = (tried.target_prob, tried.draw) if tried else (token.prob, 0.0)
         return (f"Proposed ({who}); the target gives it {p3(p)}, above the threshold {p3(bound)}: kept, as if it had "
                 f"probability 1. {LOSSY}.")
 
     def compared(self, trial: Trial) -> str:
-        return f"{p3(trial.target_prob)} {'>' if trial.accepted else '≤'} {p3(trial.dice)}"
+        return f"{p3(trial.target_prob)} {'>' if trial.accepted else '≤'} {p3(trial.draw)}"
 
     def trials_column(self, event: Round) -> str:
         return "p > threshold"
 
     def trial(self, trial: Trial, before: Sequence[Trial] = ()) -> str:
-        return f"p {p3(trial.target_prob)}  threshold {p3(trial.dice)}  {'kept' if trial.accepted else 'refused'}"
+        return f"p {p3(trial.target_prob)}  threshold {p3(trial.draw)}  {'kept' if trial.accepted else 'refused'}"
 
 
 GREEDY = Greedy()

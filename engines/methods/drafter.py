@@ -34,7 +34,7 @@ class Resources:
         end_tokens: tokens that end the answer: drafting past one is of no use.
         branches: whether the target can verify more than one path.
         budget: how much is worth drafting; None leaves drafts at the sizes of the options.
-        shelf: the datastores of this run; ``datastores`` names those to search, none takes the default ones.
+        open_datastores: the datastores of this run; ``datastores`` names those to search, none takes the default ones.
         words: tokens as text, for display.
         cancelled: asked in whatever takes long.
         memory: what drafters keep from run to run, by keys of their own; empty in each run where the text may depend
@@ -49,7 +49,7 @@ class Resources:
     end_tokens: frozenset[int] = frozenset()
     branches: bool = True
     budget: Budget | None = None
-    shelf: OpenDatastores | None = None
+    open_datastores: OpenDatastores | None = None
     datastores: tuple[str, ...] = ()
     words: Detokenizer | None = None
     cancelled: Callable[[], bool] = lambda: False

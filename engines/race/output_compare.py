@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement
 
 from engines.errors import SpecError
 from engines.laws import spec_of
-from engines.race.events import Compared, LaneEvents, RaceEvent
+from engines.race.race_events import Compared, LaneEvents, RaceEvent
 from engines.report.answer import Answer
 from engines.report.events import Audited, Auditing, RunEvent
 

@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from engines.race.events import (
+from engines.race.interval import MedianInterval
+from engines.race.race_events import (
     Compared,
     LaneEvents,
     LaneFinished,
@@ -16,7 +17,6 @@ from engines.race.events import (
     RaceFinished,
     RaceStarted,
 )
-from engines.race.interval import MedianInterval
 from engines.report.events import Failed, RunEvent
 from engines.report.metrics import Metrics, together
 from engines.report.run_state import RunState, fold

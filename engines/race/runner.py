@@ -14,7 +14,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from engines.errors import SpecError
-from engines.race.events import (
+from engines.race.lanes import Race, order
+from engines.race.output_compare import Key, compare
+from engines.race.race_events import (
     Compared,
     LaneEvents,
     LaneFinished,
@@ -23,8 +25,6 @@ from engines.race.events import (
     RaceFinished,
     RaceStarted,
 )
-from engines.race.lanes import Race, order
-from engines.race.output_compare import Key, compare
 from engines.race.system_load import LoadWatch
 from engines.report.answer import Answer
 from engines.report.events import Audited, Auditing, Failed, Finished, Prefilling, Round, RunEvent
@@ -53,8 +53,8 @@ class Racer(Protocol):
 
 
 def race(racer: Racer, asked: Race, cancelled: Callable[[], bool] = lambda: False) -> Iterator[RunEvent | RaceEvent]:
-    """The race as events (``engines.race.events``); ``cancelled`` is asked between rounds. What is cut off is left out,
-    and a race without audits ends where it was cancelled.
+    """The race as events (``engines.race.race_events``); ``cancelled`` is asked between rounds. What is cut off is left
+    out, and a race without audits ends where it was cancelled.
 
     Raises:
         UsageProblem: before anything, for a race that cannot be run.

@@ -2,8 +2,8 @@
 
 A trace is ``Started, Prefilled, Round*, Finished`` (or ``Failed`` where the run broke), then ``Audited`` where the
 answer was checked. ``Loading``, ``Ready`` and ``Auditing`` come from the engine process outside a run. Datastores and
-races have events of their own (``engines.datastores.events``, ``engines.race.events``). ``engines.wire`` writes and
-reads all of them as JSON.
+races have events of their own (``engines.datastores.datastore_events``, ``engines.race.race_events``).
+``engines.wire`` writes and reads all of them as JSON.
 
 Importing this module imports neither torch nor transformers.
 """
@@ -464,8 +464,8 @@ class Audited:
         noise: the largest change of a difference of two scores, measured on this text between forwards of other shapes.
         checked: positions looked at, all of the answer.
         ties: gaps above 0 and within the tolerance.
-        differences: tokens that are not the target's choice (where dice decide: that it cannot draw), ties included.
-        choices: the target's choice at each position, given the answer before it (where dice decide: its likeliest
+        differences: tokens that are not the target's choice (above temperature 0: that it cannot draw), ties included.
+        choices: the target's choice at each position, given the answer before it (above temperature 0: its likeliest
             token), with its probability.
         gaps: how far scores must move for the answer's token to be the one, 0 where it is: the choice's score minus the
             token's, less where a filter's edge is nearer.

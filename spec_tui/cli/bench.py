@@ -20,7 +20,7 @@ from engines.hub.model_source import TrustPolicy
 from engines.race.lanes import Lane, Race
 from spec_tui.cli.compare import REPEATS, RaceFormat, RaceProgress, SingleLanes, ended, follow, named
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.options import GenerationOptions, ModelOptions
+from spec_tui.cli.option_groups import GenerationOptions, ModelOptions
 from spec_tui.cli.prompts import read_text
 from spec_tui.cli.run import load_decoder
 from spec_tui.export.bench_report import SCHEMA, WRITERS, Report

@@ -19,7 +19,7 @@ from spec_tui.cli.doctor import doctor
 from spec_tui.cli.engines import engines
 from spec_tui.cli.export import export
 from spec_tui.cli.learn import learn
-from spec_tui.cli.options import (
+from spec_tui.cli.option_groups import (
     DatastoreOptions,
     EngineSettings,
     ModelOptions,

@@ -13,14 +13,14 @@ from typer import Option
 
 from engines import methods
 from engines.errors import UsageProblem
-from engines.race.events import LaneFinished, LaneStarted
 from engines.race.lanes import Lane, Race, make_lane, parse_lane, parse_lanes
+from engines.race.race_events import LaneFinished, LaneStarted
 from engines.race.result import RaceResult
 from engines.race.runner import Racer, race
 from engines.report.events import Auditing, Loading
 from engines.wire import Event
 from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
-from spec_tui.cli.options import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
+from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import confirmed, read_prompts
 from spec_tui.cli.run import load_decoder

@@ -12,17 +12,17 @@ from typer import Argument, Context, Option, Typer
 from engines.errors import DatastoreProblem, SpecError, UsageProblem
 from engines.hub.download_progress import in_bytes
 from spec_tui.cli.failures import INTERRUPTED, narrate
-from spec_tui.cli.options import Format, ModelOptions, OutputFormat, TargetOptions, command, complete_datastore
+from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, TargetOptions, command, complete_datastore
 from spec_tui.cli.output import console, table
 from spec_tui.cli.prompts import argument_text, confirmed
 from spec_tui.cli.stage_progress import StageProgress
-from spec_tui.present.progress import estimate_parts, skipped_files
+from spec_tui.present.progress_text import estimate_parts, skipped_files
 from spec_tui.present.text import one_line, visible
 from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
-    from engines.datastores.events import BuildEstimate, ProbeDraft
+    from engines.datastores.datastore_events import BuildEstimate, ProbeDraft
     from engines.datastores.search.open_datastores import OpenDatastores
     from engines.datastores.storage.datastore import Store
     from engines.tokenization import Detokenizer
@@ -408,7 +408,7 @@ def _probe(
     """The context's tokens, and the drafts of each datastore. Raises UsageProblem, DatastoreProblem."""
     from engines.datastores.search.open_datastores import OpenDatastores
     from engines.datastores.storage.manifest import tokenizer_fingerprint, vocabulary_size
-    from engines.methods.shared import probe as probes
+    from engines.methods.shared import datastore_probe as probes
     from engines.tokenization import Detokenizer
 
     tokenizer = tokenizer_of(load)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engines import machine, methods
 from spec_tui.cli.library_probe import probe
-from spec_tui.cli.options import Format, OutputFormat
+from spec_tui.cli.option_groups import Format, OutputFormat
 from spec_tui.cli.output import console
 from spec_tui.present.ansi import FateStyle
 from spec_tui.present.text import one_line

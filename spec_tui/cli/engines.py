@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.options import Format, OutputFormat
+from spec_tui.cli.option_groups import Format, OutputFormat
 from spec_tui.cli.output import console
 from spec_tui.present.text import one_line
 

@@ -13,7 +13,7 @@ from engines.errors import RunFailed, UsageProblem
 from engines.folders import typed_path, write_whole
 from engines.report.traces import Trace
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.options import complete_trace
+from spec_tui.cli.option_groups import complete_trace
 from spec_tui.cli.replay import check_speed, runs_in
 from spec_tui.export.formats import FORMATS as DOCUMENTS
 from spec_tui.export.formats import ExportFormat, ExportOptions

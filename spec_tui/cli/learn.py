@@ -12,7 +12,7 @@ from engines.errors import RunFailed
 from engines.report.answer import Answer
 from engines.report.run_state import RunState, fold_all
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.options import Presenter, Theme
+from spec_tui.cli.option_groups import Presenter, Theme
 from spec_tui.learn.lesson import Lesson, find, names, recorded
 from spec_tui.learn.walk import Walk
 from spec_tui.present.text import sanitise

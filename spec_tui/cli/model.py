@@ -11,7 +11,7 @@ from typer import Argument, Context, Option, Typer
 
 from engines.errors import UsageProblem
 from engines.hub.download_progress import in_bytes
-from spec_tui.cli.options import Format, ModelOptions, OutputFormat, Without, command, complete_model
+from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, Without, command, complete_model
 from spec_tui.cli.output import Status, console, table
 from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest

@@ -22,7 +22,7 @@ from spec_tui.present.ansi import FateStyle
 from spec_tui.present.audit_words import sentence
 from spec_tui.present.cautions import cautions
 from spec_tui.present.narration import narration
-from spec_tui.present.progress import prefill_progress
+from spec_tui.present.progress_text import prefill_progress
 from spec_tui.present.text import one_line, sanitise
 
 if TYPE_CHECKING:

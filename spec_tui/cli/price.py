@@ -10,7 +10,7 @@ from typer import Option
 
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
-from spec_tui.cli.options import Format, ModelOptions, OutputFormat
+from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat
 from spec_tui.cli.run import load_decoder
 from spec_tui.present.text import one_line
 

@@ -15,7 +15,7 @@ from engines.report.run_state import RunState, fold, fold_all
 from engines.report.traces import Trace
 from engines.wire import read_trace
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.options import Presenter, Theme, complete_trace
+from spec_tui.cli.option_groups import Presenter, Theme, complete_trace
 from spec_tui.cli.output import JsonOutput, NarratedOutput, remark
 from spec_tui.present.narration import question
 from spec_tui.present.text import one_line

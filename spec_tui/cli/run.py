@@ -20,7 +20,7 @@ from engines.report.traces import TraceWriter
 from engines.request import Request
 from engines.wire import Event
 from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
-from spec_tui.cli.options import (
+from spec_tui.cli.option_groups import (
     EngineSettings,
     Format,
     GenerationOptions,
@@ -32,8 +32,8 @@ from spec_tui.cli.options import (
 from spec_tui.cli.output import JsonOutput, NarratedOutput, Output, Status, TextOutput, remark
 from spec_tui.present.audit_words import STRICT
 from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_service import Decoder
 from spec_tui.session.environment import prepare_this_process
-from spec_tui.session.service import Decoder
 
 _ENGINE = "Decoding method; spec-tui engines lists them. Default: draft if a draft model fits, else pld."
 _NARRATE = "Describe the run in sentences, a line for each round, for screen readers."

@@ -12,7 +12,7 @@ from engines.model.skipped_layers import SkippedLayers
 from engines.progress import BuildProgress
 from engines.report import encoding
 from spec_tui.cli.failures import INTERRUPTED, narrate
-from spec_tui.cli.options import Format, ModelOptions, OutputFormat, Without
+from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, Without
 from spec_tui.cli.run import load_decoder
 from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.text import one_line

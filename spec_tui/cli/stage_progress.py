@@ -8,7 +8,7 @@ from types import TracebackType
 
 from engines.progress import BuildProgress
 from spec_tui.cli.failures import narrate
-from spec_tui.present.progress import amount, amount_done, rate_and_time_left
+from spec_tui.present.progress_text import amount, amount_done, rate_and_time_left
 from spec_tui.present.text import one_line
 
 _INTERVAL = 0.1  # seconds between two drawings

@@ -14,7 +14,7 @@ from engines.race.lanes import STORES, Lane, Race, make_lane
 from engines.race.result import RaceResult
 from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, ask, run_race, write
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.options import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
+from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.present.text import one_line
 
 _VARY = "The option and its values: c=8,16,32,64. The name datastore varies what is searched."

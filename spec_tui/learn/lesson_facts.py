@@ -164,11 +164,11 @@ def _trials(event: Round) -> dict[str, Fact | None]:
     if trials := most_thrown(event):
         first, last = trials[0], trials[-1]
         facts |= {"throws": len(trials), "thrown": quoted(event.draft.pieces[first.node]),
-                  "thrown_p": first.target_prob, "thrown_draw": first.dice,
-                  "then": quoted(event.draft.pieces[last.node]), "then_p": last.target_prob, "then_draw": last.dice}
+                  "thrown_p": first.target_prob, "thrown_draw": first.draw,
+                  "then": quoted(event.draft.pieces[last.node]), "then_p": last.target_prob, "then_draw": last.draw}
     if (near := closest(event)) is not None:
         facts |= {"close": quoted(event.draft.pieces[near.node]), "close_p": near.target_prob,
-                  "close_q": near.draft_prob, "close_bound": ratio(near), "close_draw": near.dice,
+                  "close_q": near.draft_prob, "close_bound": ratio(near), "close_draw": near.draw,
                   "close_kept": int(near.accepted)}
     return facts
 
@@ -209,7 +209,7 @@ def most_thrown(event: Round) -> tuple[Trial, ...]:
 def closest(event: Round) -> Trial | None:
     """The trial whose draw was nearest to its bound, of those that could have gone either way."""
     open_ = [trial for one in event.emitted for trial in one.trials if 0.1 <= ratio(trial) <= 0.95]
-    return min(open_, key=lambda trial: abs(ratio(trial) - trial.dice), default=None)
+    return min(open_, key=lambda trial: abs(ratio(trial) - trial.draw), default=None)
 
 
 def _judged(event: Round) -> bool:
@@ -225,7 +225,7 @@ def _close(run: RunState, event: Round) -> float | None:
     found = closest(event)
     if found is None or event is event_of(run, pick(run, "several draws") or 0):
         return None
-    return -abs(ratio(found) - found.dice)
+    return -abs(ratio(found) - found.draw)
 
 
 def _off(run: RunState, event: Round) -> float | None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from engines.race.events import Compared
 from engines.race.interval import WANTED, MedianInterval
+from engines.race.race_events import Compared
 from engines.race.result import Disturbance, LaneFigures, RaceResult
 from engines.report.events import Failed
 from spec_tui.present.speed_verdict import LEAST_NOISE, Speed, SpeedVerdict, of_interval

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from engines import methods
-from engines.datastores.events import Building, DatastoreEvent, DatastoreList, Probed
+from engines.datastores.datastore_events import Building, DatastoreEvent, DatastoreList, Probed
 from engines.errors import SpecError
 from engines.folders import model_label
 from engines.race.result import Disturbance
@@ -81,7 +81,7 @@ class ChatSession:
         problem: the last failure, to be shown.
         restored: a prompt given back because its run could not answer it.
         queued: a prompt sent while the models load.
-        stock: datastores being built, and what was asked of them.
+        datastore_jobs: datastores being built, and what was asked of them.
         store: where conversations are kept, None for nowhere; ``entry`` is this one, once something was answered, and
             ``unsaved`` says why it could not be written; if it is ``forgotten``, it was deleted, and is not kept again.
     """
@@ -109,7 +109,7 @@ class ChatSession:
         self.problem: Failed | None = None
         self.restored = ""
         self.queued: str | None = None
-        self.stock = DatastoreJobs(client.tell)
+        self.datastore_jobs = DatastoreJobs(client.tell)
         self._before: LoadRequest | None = None  # what was loaded before the load under way
         self._busy = False
         self._others: OtherPrograms | None = None
@@ -123,7 +123,7 @@ class ChatSession:
     @property
     def busy(self) -> bool:
         """The engine is at work (on an answer, a baseline, an audit or a datastore)."""
-        return self._busy or self.stock.busy
+        return self._busy or self.datastore_jobs.busy
 
     @property
     def downloading(self) -> bool:
@@ -221,9 +221,9 @@ class ChatSession:
     @property
     def still(self) -> str:
         """Why nothing new can begin, while the engine is at work."""
-        if self.stock.work is not None:
-            does = "building" if self.stock.work.do == "build" else "estimating"
-            return f"Still {does} {self.stock.work.spec.name}: esc stops it, and its progress is kept."
+        if self.datastore_jobs.work is not None:
+            does = "building" if self.datastore_jobs.work.do == "build" else "estimating"
+            return f"Still {does} {self.datastore_jobs.work.spec.name}: esc stops it, and its progress is kept."
         what = "answering" if self.answering else "auditing"
         return f"Still {what if self.measures is None else 'measuring ' + PURPOSES[self.measures]}: esc stops it."
 
@@ -234,13 +234,13 @@ class ChatSession:
             return True
         if self.busy or self.downloading:
             self.client.cancel()
-            self.stock.stopping()
+            self.datastore_jobs.stopping()
         return self.busy or self.downloading
 
     def restart(self) -> None:
         """A fresh engine; the conversation stays."""
         self.auditing = self.measuring = None
-        self.stock.lost("the engine was started again", "its progress is kept")
+        self.datastore_jobs.lost("the engine was started again", "its progress is kept")
         self.phase, self.problem, self.loading, self._busy = "loading", None, None, False
         if self.client.alive:
             self.client.load(self.load_request)
@@ -351,7 +351,7 @@ class ChatSession:
         if self.auditing is not None or (isinstance(event, Audited) and self.turns):
             return self._heard_of_audit(event)
         if isinstance(event, Failed):
-            self.stock.lost(event.message, event.hint)
+            self.datastore_jobs.lost(event.message, event.hint)
         target = self.measuring or self.last
         if isinstance(event, Started) and self.phase == "ready" and not (self._busy and target.run.started is None):
             target = Turn(question(event), request_of(event), RunState())  # nobody here asked for it
@@ -400,7 +400,7 @@ class ChatSession:
             self.ready = replace(self.ready, datastores=event.datastores)
             left = tuple(name for name in self.settings.datastores if name != event.removed)
             self.settings = replace(self.settings, datastores=left)
-        self.stock.take(event)
+        self.datastore_jobs.take(event)
         return "building" if isinstance(event, Building | Probed) else "stocked"
 
     def _became_ready(self, event: Ready) -> Happening:
@@ -449,7 +449,9 @@ class ChatSession:
 
     def _died(self) -> Happening:
         self.phase = "dead"
-        self.stock.lost("the engine process ended", "its progress is kept; ctrl+r in the chat restarts the engine")
+        self.datastore_jobs.lost(
+            "the engine process ended", "its progress is kept; ctrl+r in the chat restarts the engine"
+        )
         if self.problem is None:
             self.problem = Failed("the engine process ended unexpectedly", "your conversation is kept")
         if self._busy:

@@ -16,7 +16,7 @@ from engines.report.answer import Answer
 from engines.report.events import Capabilities, Failed, Ready
 from engines.request import Request
 from engines.wire import Event
-from spec_tui.session.commands import Audit, Cancel, Command, DatastoreCommand, Load, LoadRequest, Run, StartRace
+from spec_tui.session.engine_commands import Audit, Cancel, Command, DatastoreCommand, Load, LoadRequest, Run, StartRace
 
 AGAIN = "start the engine again to continue"
 
@@ -40,11 +40,11 @@ class EngineClient(Protocol):
         """Check an answer: ``Auditing``..., then ``Audited`` or ``Failed``. Waits for a run in progress."""
 
     def race(self, race: Race) -> None:
-        """Start a race: ``RaceStarted``, ..., ``RaceFinished`` (``engines.race.events``), or ``Failed`` where it cannot
-        go on. The events of its runs come when the last of them is over, unless it is live."""
+        """Start a race: ``RaceStarted``, ..., ``RaceFinished`` (``engines.race.race_events``), or ``Failed`` where it
+        cannot go on. The events of its runs come when the last of them is over, unless it is live."""
 
     def tell(self, command: DatastoreCommand) -> None:
-        """Send a command about datastores; ``spec_tui.session.commands`` says what answers."""
+        """Send a command about datastores; ``spec_tui.session.engine_commands`` says what answers."""
 
     def cancel(self) -> None:
         """Stop the run in progress after the round under way (``Finished`` with reason "cancelled"), or the race

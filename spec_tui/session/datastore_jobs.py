@@ -10,9 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from engines.datastores.events import Building, Built, DatastoreEvent, DatastoreList, Estimated, Probed, Refused
+from engines.datastores.datastore_events import (
+    Building,
+    Built,
+    DatastoreEvent,
+    DatastoreList,
+    Estimated,
+    Probed,
+    Refused,
+)
 from engines.progress import BuildProgress
-from spec_tui.session import commands
+from spec_tui.session import engine_commands as commands
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.folders import model_label, shipped
-from spec_tui.session.commands import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 
 _MOST = 40  # folders at hand that are looked at
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 from engines.report.events import Failed
 from engines.wire import Event, from_json
 from spec_tui.session.client import AGAIN, LoadRequest, QueuedClient
-from spec_tui.session.commands import Close, Command, command_line
+from spec_tui.session.engine_commands import Close, Command, command_line
 from spec_tui.session.environment import child_environment, working_folder
 from spec_tui.session.log import log_path, open_log
 

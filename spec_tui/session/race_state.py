@@ -9,8 +9,8 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from engines.race.events import LaneStarted
 from engines.race.lanes import Race
+from engines.race.race_events import LaneStarted
 from engines.race.result import LaneFigures, LaneRun, RaceResult
 from engines.report.events import Auditing, Failed
 from engines.report.metrics import measure

@@ -12,9 +12,9 @@ from typing import Any
 
 from engines import methods
 from engines.errors import UsageProblem
-from engines.race.events import LaneEvents, LaneFinished, RaceFinished, RaceStarted
 from engines.race.lanes import Lane, Race
 from engines.race.output_compare import judged
+from engines.race.race_events import LaneEvents, LaneFinished, RaceFinished, RaceStarted
 from engines.race.result import LaneRun
 from engines.report.answer import Answer
 from engines.report.events import SAMPLING_FIELDS, Started

@@ -21,7 +21,7 @@ from engines.request import Request
 from engines.wire import Event
 from spec_tui.present.playback import PlaybackClock
 from spec_tui.session.client import EngineClient, LoadRequest, local_specs
-from spec_tui.session.commands import DatastoreCommand
+from spec_tui.session.engine_commands import DatastoreCommand
 
 _NAMED = 2  # problems of the file that a notice has room for
 

@@ -20,8 +20,8 @@ from typing import IO
 
 from engines.report.traces import encode
 from engines.wire import Event
-from spec_tui.session.commands import Close, read_command
-from spec_tui.session.service import Loader, Service
+from spec_tui.session.engine_commands import Close, read_command
+from spec_tui.session.engine_service import Loader, Service
 
 _PATIENCE = 1.0  # seconds a run gets to end by itself once the parent has closed or died
 _PIPE_SIZE = 1 << 20

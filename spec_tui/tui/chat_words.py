@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engines.datastores.events import Built, DatastoreList, Refused
+from engines.datastores.datastore_events import Built, DatastoreList, Refused
 from engines.errors import SpecError
 from engines.folders import model_label
 from engines.hub.download_progress import in_bytes
@@ -13,7 +13,7 @@ from engines.request import Request
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
 from spec_tui.present.playback import speed_words
-from spec_tui.present.progress import prefill_progress, short_progress
+from spec_tui.present.progress_text import prefill_progress, short_progress
 from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import LOSSY, lossy, one_line
 from spec_tui.session.chat_session import PURPOSES, ChatSession, Turn
@@ -154,8 +154,8 @@ def status(session: ChatSession, message: str) -> Row:
                 ("  esc stops", "muted"), *_more(message)]
     if session.auditing is not None:
         return [*_auditing(session), *_more(message)]
-    if session.stock.work is not None:
-        return [*_building(session.stock.work), *_more(message)]
+    if session.datastore_jobs.work is not None:
+        return [*_building(session.datastore_jobs.work), *_more(message)]
     if message:
         return [("   ", "text"), *marks.spans(one_line(message), "text")]
     if session.prefilling is not None:

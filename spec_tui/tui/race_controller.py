@@ -15,8 +15,8 @@ from typing import Any
 from engines import methods
 from engines.errors import SpecError, UsageProblem
 from engines.folders import model_label
-from engines.race.events import Compared
 from engines.race.lanes import Lane, Race, labels
+from engines.race.race_events import Compared
 from engines.race.result import LaneRun
 from engines.report.events import Failed, Ready
 from engines.report.run_state import RunState

@@ -8,8 +8,8 @@ from engines import methods
 from engines.folders import model_label
 from engines.hub.download_progress import in_bytes
 from engines.laws import DEFAULT, LAWS
-from engines.race.events import Compared
 from engines.race.lanes import Lane
+from engines.race.race_events import Compared
 from engines.report.metrics import Metrics
 from spec_tui.present import token_styles as marks
 from spec_tui.present.playback import speed_words

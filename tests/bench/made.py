@@ -7,7 +7,8 @@ from collections.abc import Callable
 from engines.bench.bench_results import BenchResults
 from engines.bench.hf_generate import GenerateLane, TokenTimes, generate_lanes
 from engines.bench.suite import Suite, parse
-from engines.race.events import (
+from engines.race.lanes import Lane, Race, parse_lanes
+from engines.race.race_events import (
     Compared,
     LaneEvents,
     LaneFinished,
@@ -15,7 +16,6 @@ from engines.race.events import (
     RaceFinished,
     RaceStarted,
 )
-from engines.race.lanes import Lane, Race, parse_lanes
 from engines.report.events import Draft, Emitted, Failed, Finished, Origin, Prefilled, Round, Started
 from engines.request import Request
 from spec_tui.export.bench_report import Report

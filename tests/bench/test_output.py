@@ -13,8 +13,8 @@ import pytest
 from engines.bench.hf_generate import generate_lanes
 from engines.bench.suite import parse
 from engines.errors import UsageProblem
-from engines.race.events import Compared
 from engines.race.lanes import Lane, parse_lanes
+from engines.race.race_events import Compared
 from spec_tui.cli.bench import PLOTS, RESULTS, RUNS, TABLES, BenchFolder
 from spec_tui.export.bench_report import WRITERS
 from tests.bench.made import pace, report, standings

@@ -15,7 +15,7 @@ import pytest
 
 from engines.errors import RunFailed, UsageProblem
 from engines.race import runner
-from engines.race.events import LaneFinished
+from engines.race.race_events import LaneFinished
 from engines.race.result import RaceResult
 from engines.report.events import Round
 from engines.wire import read_trace

@@ -148,7 +148,7 @@ def test_no_text_leaves_its_fence_or_its_cell():
 
 
 def test_markdown_holds_prompt_answer_and_numbers():
-    run = run_of("draft-dice")
+    run = run_of("draft-sampled")
     text = markdown([run])
     assert run.text in text and run.started.conversation[-1][1] in text and "{~~" in text
     m = run.metrics

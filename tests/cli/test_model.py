@@ -78,7 +78,7 @@ def test_mistakes_are_sentences(cli, hub, crowded, arguments, code, words):
 def test_the_models_at_hand(cli, hub, crowded):
     from engines.hub.known_models import KNOWN
     from engines.hub.model_source import locate
-    from spec_tui.cli.options import complete_model
+    from spec_tui.cli.option_groups import complete_model
 
     hub.publish(NAME, crowded)
     locate(NAME).fetch_weights()

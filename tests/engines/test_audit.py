@@ -1,4 +1,4 @@
-"""The audit: against one written independently, planted bugs and ties, half precision, dice, cancelling."""
+"""The audit: against one written independently, planted bugs and ties, half precision, sampling, cancelling."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_second_reading_that_is_wrong_hides_no_bug(monkeypatch, tiny):
     assert found.noise > 100 and found.tolerance < 0.1 and found.words == "BUG at 9"
 
 
-# -- dice and laws that are lossy by design ----------------------------------------------------------
+# -- sampling, and laws that are lossy by design ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("kw", SAMPLINGS[1:], ids=str)

@@ -35,7 +35,7 @@ def home(request, tmp_path, monkeypatch):
 def after(context, hidden, *stores, room=DraftLimits(100, 500), **options) -> DraftTree:
     """The draft after a prefill that left this hidden state."""
     target = showing(torch.from_numpy(hidden)[None])
-    resources = Resources(law=None, vocab_size=50, target=target, shelf=Here(*stores))
+    resources = Resources(law=None, vocab_size=50, target=target, open_datastores=Here(*stores))
     drafter = DReSD(resources, **SPEC.parse({"budget": "paper", **options}))
     drafter.start(outcome(context, 1, DraftTree(), (), (context[-1],)))
     return drafter.propose(context, room)
@@ -119,8 +119,8 @@ def test_room_is_kept_and_a_miss_drafts_nothing():
 def test_the_key_is_of_the_row_that_produced_the_last_token():
     toy = Toy(10)
     target = showing(torch.arange(5.0)[:, None].expand(5, 24))
-    shelf = Here(dense([[1, 2, 3]], toy, vocab_size=10))
-    drafter = DReSD(Resources(law=None, vocab_size=10, target=target, shelf=shelf), **SPEC.parse({}))
+    stores = Here(dense([[1, 2, 3]], toy, vocab_size=10))
+    drafter = DReSD(Resources(law=None, vocab_size=10, target=target, open_datastores=stores), **SPEC.parse({}))
     tree = DraftTree([1, 1, 2, 3], [-1, -1, 1, 2], [None] * 4, [0] * 4)
     for path, emitted, row in (((), (7,), 0), ((1, 2), (1, 2, 7), 3), ((1, 2, 3), (1, 2, 3), 3), ((1,), (1,), 0)):
         drafter.follow(outcome([0, *emitted], 1, tree, path, emitted))

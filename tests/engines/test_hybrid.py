@@ -40,7 +40,7 @@ def home(request, tmp_path, monkeypatch):
 
 
 class Stocked:
-    """A shelf that holds these."""
+    """A open_datastores that holds these."""
 
     def __init__(self, exact=(), near=()):
         self.stores = {False: {s.name: s for s in exact}, True: {s.name: s for s in near}}
@@ -57,10 +57,11 @@ class Stocked:
         return [self.stores[True][name] for name in names]
 
 
-def engine(shelf=None, budget=None, datastores=(), **options) -> Hybrid:
+def engine(open_datastores=None, budget=None, datastores=(), **options) -> Hybrid:
     given = {"budget": "auto" if budget else "paper", **options}
     resources = Resources(
-        law=None, vocab_size=50, target=SimpleNamespace(), budget=budget, shelf=shelf, datastores=datastores
+        law=None, vocab_size=50, target=SimpleNamespace(), budget=budget, open_datastores=open_datastores,
+        datastores=datastores,
     )
     return Hybrid(resources, **SPEC.parse(given))
 

@@ -168,7 +168,7 @@ def test_drawn_trees_on_a_target_that_cannot_branch(seed, draw):
 
 
 def test_leaving_out_a_low_confidence_draft_would_be_biased():
-    """Why a chain keeps the token that ends it: dropping it makes what is drafted depend on the dice."""
+    """Why a chain keeps the token that ends it: dropping it makes what is drafted depend on the random draw."""
     target, draft, sampling = ToyModel(3, seed=1), ToyModel(3, seed=2), Sampling(1.0)
 
     def run(dice: SeededRng) -> tuple:

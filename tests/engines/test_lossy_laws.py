@@ -44,7 +44,7 @@ def judged(law_class, tree: DraftTree, logits: torch.Tensor, sampling=Sampling(1
         return verdict.tokens[0]
 
     outcomes = enumerate_outcomes(run)
-    (bias,) = biases  # what the dice say changes nothing about it
+    (bias,) = biases  # what the random draw says changes nothing about it
     return outcomes, bias
 
 

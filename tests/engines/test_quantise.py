@@ -30,7 +30,7 @@ from engines.model.quantised_linear import (
 from engines.model.weight_layouts import as_loaded, weight_bytes
 from engines.report.answer import Answer
 from engines.runtime import Runtime
-from tests.conftest import SMOLLM2, TURN, make_llama, make_tokenizer, stock
+from tests.conftest import SMOLLM2, TURN, add_datastores, make_llama, make_tokenizer
 from tests.sources.gguf_files import Tiny
 
 CPU = torch.device("cpu")
@@ -140,7 +140,7 @@ def tiny(choice: str, strict: bool) -> Runtime:
     target = make_llama(1, layers=3)
     quantising = partial(quantise.quantise, choice=choice)
     runtime = Runtime(wrap(target, "tiny-target", 1, strict, quantising=quantising), make_tokenizer())
-    stock(f"quantised-{choice}{'-strict' * strict}", runtime)
+    add_datastores(f"quantised-{choice}{'-strict' * strict}", runtime)
     return runtime
 
 

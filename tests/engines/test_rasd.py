@@ -102,7 +102,8 @@ def algorithm_1(documents, context, n_max, n_min, length) -> set[tuple]:
 
 def engine(model, *stores, **options) -> Rasd:
     options = {"budget": "paper", "candidates": 256, "nodes": 256, "n_max": 5, "depth": 3, "top_k": 2, **options}
-    resources = Resources(law=Exact(Sampling(), 0, VOCAB), vocab_size=VOCAB, draft_model=model, shelf=Here(*stores))
+    law = Exact(Sampling(), 0, VOCAB)
+    resources = Resources(law=law, vocab_size=VOCAB, draft_model=model, open_datastores=Here(*stores))
     return Rasd(resources, **SPEC.parse(options))
 
 

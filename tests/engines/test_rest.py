@@ -21,7 +21,7 @@ from tests.engines.toys import outcome
 
 
 class Here:
-    """A shelf that holds these."""
+    """A open_datastores that holds these."""
 
     def __init__(self, *stores):
         self.stores = list(stores)
@@ -39,7 +39,7 @@ def home(tmp_path, monkeypatch):
 
 
 def propose(context, *stores, room=DraftLimits(100, 500), **options) -> DraftTree:
-    resources = Resources(law=None, vocab_size=10, shelf=Here(*stores))
+    resources = Resources(law=None, vocab_size=10, open_datastores=Here(*stores))
     drafter = Rest(resources, **SPEC.parse({"budget": "paper", **options}))
     return drafter.propose(context, room)
 
@@ -116,7 +116,7 @@ def test_the_order_of_the_range_is_checked():
 
 
 def test_a_new_run_reads_the_store_before_the_clock_of_drafting_starts():
-    drafter = Rest(Resources(law=None, vocab_size=10, shelf=Here(sparse([[1, 2, 3]], 10))), **SPEC.parse({}))
+    drafter = Rest(Resources(law=None, vocab_size=10, open_datastores=Here(sparse([[1, 2, 3]], 10))), **SPEC.parse({}))
     drafter.start(outcome([1, 2], 2, DraftTree(), (), (2,)))
 
 
@@ -129,7 +129,7 @@ def test_without_a_fitting_datastore_the_run_is_refused_with_the_way_out(tiny):
 
 
 def test_rounds_carry_the_lookup(sample, monkeypatch):
-    monkeypatch.setattr(sample.shelf, "sparse", lambda names: [
+    monkeypatch.setattr(sample.open_datastores, "sparse", lambda names: [
         sparse([sample.tokenizer("def add(a, b):\n    return a + b\n")["input_ids"]], len(sample.tokenizer), "adds")
     ])
     request = Request((("user", "Write a Python function that adds two numbers."),), "rest", {"n_min": 1})

@@ -16,7 +16,7 @@ from engines.model.feature_request import LAST, FeatureRequest
 from engines.model.lean_forward import LeanForward
 from engines.model.loading import wrap
 from engines.runtime import Runtime
-from tests.conftest import TURN, make_llama, make_tokenizer, stock
+from tests.conftest import TURN, add_datastores, make_llama, make_tokenizer
 from tests.engines.families import CHAINS, NAMED, TREES, make
 from tests.engines.test_lossless import IDS, VARIANTS
 from tests.engines.toys import HIDDEN, MEASURED
@@ -34,7 +34,7 @@ def runtime_of(dtype: torch.dtype, strict: bool) -> Runtime:
         made = Runtime(
             wrap(target.to(dtype), "tiny-target", 1, strict), make_tokenizer(), wrap(draft.to(dtype), "tiny-draft", 1)
         )
-    stock(f"half-{str(dtype)[-4:]}{'-strict' * strict}", made)
+    add_datastores(f"half-{str(dtype)[-4:]}{'-strict' * strict}", made)
     return made
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from engines.errors import RunFailed
 from engines.race import runner
-from engines.race.events import Compared, LaneEvents, LaneFinished, LaneStarted, RaceFinished, RaceStarted
 from engines.race.lanes import Race, parse_lanes
+from engines.race.race_events import Compared, LaneEvents, LaneFinished, LaneStarted, RaceFinished, RaceStarted
 from engines.race.result import RaceResult
 from engines.race.runner import defer_events, race
 from engines.race.system_load import LoadWatch

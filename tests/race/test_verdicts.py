@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.race.events import RaceStarted
 from engines.race.lanes import parse_lanes
+from engines.race.race_events import RaceStarted
 from engines.race.result import RaceResult
 from engines.report.run_state import fold_all
 from engines.request import Request

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from engines.datastores.events import Built, DatastoreList
+from engines.datastores.datastore_events import Built, DatastoreList
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.laws import LAWS
 from engines.progress import BuildProgress
@@ -52,7 +52,7 @@ class FakeRuntime:
     default_engine = "pld"
 
     def __init__(self, ready: Ready) -> None:
-        self.ready, self.workshop = ready, FakeWorkshop()
+        self.ready, self.datastore_service = ready, FakeWorkshop()
 
     def run(self, request, cancelled=lambda: False, progress=lambda event: None):
         prompt = request.conversation[-1][1]

@@ -6,9 +6,9 @@ import threading
 
 import engines
 from spec_tui.session.client import QueuedClient
-from spec_tui.session.commands import Close, Command
+from spec_tui.session.engine_commands import Close, Command
+from spec_tui.session.engine_service import Loader, Service
 from spec_tui.session.environment import prepare_this_process
-from spec_tui.session.service import Loader, Service
 
 
 class InProcessClient(QueuedClient):

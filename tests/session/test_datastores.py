@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from engines.datastores.building.build_spec import BuildSpec
-from engines.datastores.events import Building, Built, DatastoreList, Probed, ProbeDraft, Refused
+from engines.datastores.datastore_events import Building, Built, DatastoreList, Probed, ProbeDraft, Refused
 from engines.datastores.search.reduction import Recipe
 from engines.progress import BuildProgress
 from engines.report.events import DatastoreInfo, Draft, Failed, Finished, Loading, Origin, Passage, Ready, Retrieval
 from engines.wire import from_json, to_json
-from spec_tui.session import commands
+from spec_tui.session import engine_commands as commands
 from spec_tui.session.client import LoadRequest
 from tests.session.test_process import ask, client, either, until  # noqa: F401 (fixtures)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engines.race.events import Compared, LaneEvents, LaneFinished, LaneStarted, RaceFinished, RaceStarted
 from engines.race.lanes import Race, parse_lanes
+from engines.race.race_events import Compared, LaneEvents, LaneFinished, LaneStarted, RaceFinished, RaceStarted
 from engines.race.result import RaceResult
 from engines.report.events import Failed, Round, Started
 from engines.request import Request

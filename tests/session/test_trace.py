@@ -179,7 +179,7 @@ def whole(trace: Trace) -> None:
 
 @pytest.fixture(scope="module")
 def recorded(tiny, tmp_path_factory):
-    """A trace of a real run, tree, retrieval, dice and audit in it."""
+    """A trace of a real run, tree, retrieval, random draws and audit in it."""
     path = tmp_path_factory.mktemp("trace") / "t.jsonl"
     options = {"retrieval": "pld"}
     request = Request((("user", "abab"),), "rasd", options, "rejection", 0.9, max_new_tokens=8, detail=True)
@@ -189,6 +189,13 @@ def recorded(tiny, tmp_path_factory):
             writer.write(event)
     assert read_trace(path).sealed
     return path.read_bytes()
+
+
+def test_a_trial_of_version_0_1_names_its_random_draw_otherwise(recorded):
+    lines = [line for line in recorded.splitlines() if b'"draw":' in line]
+    assert lines
+    for line in lines:
+        assert from_json(line.replace(b'"draw":', b'"dice":')) == from_json(line)
 
 
 def damaged(tmp_path, data: bytes) -> Trace | None:

@@ -84,7 +84,7 @@ def test_deeper_says_more_and_names_where_to_read_on(runs, engine):
 
 
 @pytest.mark.parametrize("law", ["rejection", "redraw", "typical"])
-def test_dice_and_thresholds_are_told(runs, law):
+def test_draws_and_thresholds_are_shown(runs, law):
     run = runs("draft", law=law, temperature=0.9, seed=2)
     seen = 0
     for number, event in enumerate(run.rounds, 1):
@@ -93,7 +93,7 @@ def test_dice_and_thresholds_are_told(runs, law):
             continue
         seen += 1
         text = said(run, number, "accept")
-        assert p3(trials[0].dice) in text and p3(trials[0].target_prob) in text
+        assert p3(trials[0].draw) in text and p3(trials[0].target_prob) in text
         assert (LOSSY in text) == (law != "rejection")
         if event.bias is not None:
             assert p3(event.bias) in text
@@ -144,8 +144,8 @@ def test_dice_are_held_against_a_ratio_that_is_right(runs):
 
 
 def test_a_draft_that_nobody_drew_is_a_point_mass():
-    """Else p over the q beside it contradicts the dice, as in the shipped trace."""
-    dice = fold_all(read_trace(trace_path("draft-dice")).events)
+    """Else p over the q beside it contradicts the random draw, as in the shipped trace."""
+    dice = fold_all(read_trace(trace_path("draft-sampled")).events)
     number = drafting(dice)
     assert "q = 1" in said(dice, number, "accept")
     rows = step_panels.phase_rows(dice, StepPosition(number, "accept"), 80, 12)

@@ -41,7 +41,7 @@ from engines.report.events import (
 from engines.request import Request
 from engines.wire import Event
 from spec_tui.session.client import LoadRequest, local_specs
-from spec_tui.session.commands import DatastoreCommand
+from spec_tui.session.engine_commands import DatastoreCommand
 
 ANSWER = (
     "def merge(a, b):\n    out = []\n    i = j = 0\n    while i < len(a) and j < len(b):\n"

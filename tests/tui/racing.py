@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from textual.pilot import Pilot
 
 from engines.errors import RunFailed
-from engines.race.events import LaneFinished, LaneStarted
 from engines.race.lanes import Lane, Race
+from engines.race.race_events import LaneFinished, LaneStarted
 from engines.race.runner import defer_events, race
 from engines.report import encoding
 from engines.report.answer import Answer

@@ -17,7 +17,7 @@ from engines.datastores.building import sparse_build as building
 from engines.datastores.building.build_spec import BuildSpec, unfinished_build
 from engines.datastores.building.sparse_build import build_sparse
 from engines.datastores.building.text_files import text_files
-from engines.datastores.events import (
+from engines.datastores.datastore_events import (
     BuildEstimate,
     Building,
     Built,
@@ -32,8 +32,8 @@ from engines.progress import BuildProgress
 from engines.report.events import DatastoreInfo, Draft, Failed, Origin, Passage, Retrieval
 from spec_tui.session import shell_lines as command
 from spec_tui.session.client import LoadRequest
-from spec_tui.session.commands import BuildDatastore, EstimateDatastore
 from spec_tui.session.datastore_jobs import DatastoreJobs
+from spec_tui.session.engine_commands import BuildDatastore, EstimateDatastore
 from spec_tui.tui.screens.data import DatastoreRow, row_facts, source_words
 from spec_tui.tui.screens.probe import ProbePanel
 from spec_tui.tui.widgets.wrap import cells
@@ -103,10 +103,10 @@ async def build(s, name, sources, **more):
     fill(form, name=name, **{"from": sources}, **more)
     await s.pilot.pause()
     await s.pilot.press("enter")
-    await until(s, lambda: form.stock.estimated is not None and "enter builds it" in said(s, "#takes"))
+    await until(s, lambda: form.datastore_jobs.estimated is not None and "enter builds it" in said(s, "#takes"))
     assert "tokens" in said(s, "#takes")
     await s.pilot.press("enter")
-    await until(s, lambda: isinstance(form.stock.ended, Built | Refused) and not form.stock.busy)
+    await until(s, lambda: isinstance(form.datastore_jobs.ended, Built | Refused) and not form.datastore_jobs.busy)
     await until(s, lambda: name in said(s))
 
 
@@ -114,7 +114,7 @@ async def test_what_is_built_here_can_be_searched_at_once(session, engine, texts
     async with session(client=engine) as s:
         screen = await opened(s)
         await build(s, "notes", texts)
-        assert isinstance(screen.stock.ended, Built) and s.app.screen is screen and screen.row.name == "notes"
+        assert isinstance(screen.datastore_jobs.ended, Built) and s.app.screen is screen and screen.row.name == "notes"
         assert "notes is built" in said(s) and "yes: sparse" in said(s, "#about") and "2 files" in said(s, "#about")
         await until(s, lambda: screen.searched == ("notes",))  # the only one that fits: the default
         await s.pilot.press("space", "enter")
@@ -168,23 +168,23 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
         await s.pilot.press("n")
         fill(s.app.screen, name="cut", **{"from": str(folder)})
         await s.pilot.press("enter")
-        await until(s, lambda: screen.stock.estimated is not None)
+        await until(s, lambda: screen.datastore_jobs.estimated is not None)
         await s.pilot.press("enter")
-        await until(s, lambda: "tokens" in (screen.stock.work.stages if screen.stock.work else ()))
-        await until(s, lambda: screen.stock.work.stages["tokens"].done > 0)
+        await until(s, lambda: "tokens" in (screen.datastore_jobs.work.stages if screen.datastore_jobs.work else ()))
+        await until(s, lambda: screen.datastore_jobs.work.stages["tokens"].done > 0)
         await until(s, lambda: "building" in str(screen.listed.get_option(screen.row.id).prompt))
         assert "▶ tokens" in said(s, "#about") and " of " in said(s, "#about")
         assert "Still building cut" in s.chat.session.send("hello")  # one thing at a time
         await s.pilot.press("escape")
-        assert s.app.screen is screen and screen.stock.work.stopping, "escape stops first"
+        assert s.app.screen is screen and screen.datastore_jobs.work.stopping, "escape stops first"
         gate.set()
-        await until(s, lambda: not screen.stock.busy)
+        await until(s, lambda: not screen.datastore_jobs.busy)
         await until(s, lambda: "R continues it" in said(s))
         assert screen.row.unfinished and "R continues" in said(s, "#about")
         assert str(folder) in "".join(said(s, "#about").split())
         assert unfinished_build("cut") == BuildSpec("cut", (str(folder),))
         await s.pilot.press("R")
-        await until(s, lambda: isinstance(screen.stock.ended, Built))
+        await until(s, lambda: isinstance(screen.datastore_jobs.ended, Built))
         assert content(catalog.find("cut")) == whole
         await until(s, lambda: DatastoreInfo("cut", sparse=True, default=True) in s.chat.session.ready.datastores)
 
@@ -236,9 +236,9 @@ async def test_a_probe_says_what_would_be_drafted_and_from_where(session, engine
         found = drafts(s)
         assert "\u241b" in found and not any(c in found for c in "\x1b\x07\x9b\u202e")
         fill(s.app.screen, **{"probe-text": HOSTILE})
-        await until(s, lambda: screen.stock.probed.text == HOSTILE)
+        await until(s, lambda: screen.datastore_jobs.probed.text == HOSTILE)
         fill(s.app.screen, **{"probe-text": "zzz", "probe-prompt": "qqq"})
-        await until(s, lambda: screen.stock.probed.prompt == "qqq")
+        await until(s, lambda: screen.datastore_jobs.probed.prompt == "qqq")
         await until(s, lambda: "no match for the end of the text" in drafts(s))
         await s.pilot.press("ctrl+y")
         assert "spec-tui datastore probe --datastore notes --prompt=qqq" in said(s, "#hint")
@@ -268,7 +268,7 @@ async def test_the_form_says_what_is_wrong_and_builds_nothing(session, engine, t
             await s.pilot.pause()
             await s.pilot.press("enter")
             await until(s, lambda words=words: words in said(s, "#takes").replace("\n", " "))
-            assert not screen.stock.busy and [p.name for p in home.iterdir() if p.is_dir()] == ["taken"]
+            assert not screen.datastore_jobs.busy and [p.name for p in home.iterdir() if p.is_dir()] == ["taken"]
         await s.pilot.press("escape")
         assert s.app.screen is screen
 
@@ -317,7 +317,8 @@ async def test_an_engine_that_dies_during_a_build_says_so_and_can_be_restarted(s
         client.die()
         await s.settle()
         await s.pilot.pause(0.15)
-        assert "the engine process ended" in said(s) and not screen.stock.busy and "notes.partial" not in screen.rows
+        assert "the engine process ended" in said(s) and not screen.datastore_jobs.busy
+        assert "notes.partial" not in screen.rows
         await s.pilot.press("n")
         assert s.app.screen is screen and "not loaded" in said(s)
 
@@ -356,7 +357,7 @@ async def test_a_build_is_stopped_from_the_chat_too_and_one_that_breaks_says_why
         client.say(Refused("build", "notes", "notes was stopped", "what is done stays", "cancelled"))
         await s.settle()
         assert "what is done stays" in s.status and not s.chat.session.busy
-        s.chat.session.stock.build(BuildSpec("notes", ("/x",)))
+        s.chat.session.datastore_jobs.build(BuildSpec("notes", ("/x",)))
         client.say(Failed("the engine broke: KeyError", "this is a bug", "bug"))
         await s.settle()
         assert not s.chat.session.busy and s.chat.session.phase == "ready" and "the engine broke" in s.notice.lower()
@@ -367,14 +368,14 @@ async def test_a_build_is_stopped_from_the_chat_too_and_one_that_breaks_says_why
 
 def test_of_questions_that_come_faster_than_answers_the_last_is_asked():
     told = []
-    stock = DatastoreJobs(told.append)
+    jobs = DatastoreJobs(told.append)
     for text in ("a", "ab", "abc"):
-        stock.probe(("notes", text, None))
+        jobs.probe(("notes", text, None))
     assert [command.text for command in told] == ["a"]
-    stock.take(Refused("probe", "notes", "no"))
+    jobs.take(Refused("probe", "notes", "no"))
     assert [command.text for command in told] == ["a", "abc"]
-    stock.take(Probed("notes", "abc", None, 3))
-    assert [command.text for command in told] == ["a", "abc"] and stock.probed.text == "abc"
+    jobs.take(Probed("notes", "abc", None, 3))
+    assert [command.text for command in told] == ["a", "abc"] and jobs.probed.text == "abc"
 
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -406,18 +407,18 @@ def test_what_a_probe_shows_fits_and_is_harmless(text, source, count, width):
 def test_a_hostile_manifest_is_told_in_one_line_each():
     class FakeSession:
         ready = READY
-        stock = DatastoreJobs(lambda _: None)
+        datastore_jobs = DatastoreJobs(lambda _: None)
 
     order = BuildSpec("n", (HOSTILE,), prompts=HOSTILE)
-    shown = str(row_facts(DatastoreRow("n", None, True, order), replace_stock(FakeSession, order), 40))
+    shown = str(row_facts(DatastoreRow("n", None, True, order), session_while_building(FakeSession, order), 40))
     assert not any(c in shown for c in "\x1b\x07\x9b\u202e") and "\u241b" in shown
 
 
-def replace_stock(session_class, order):
+def session_while_building(session_class, order):
     """As while that order is built, at a stage of a hostile name."""
     made = session_class()
-    made.stock.build(order)
-    made.stock.take(Building("n", BuildProgress(HOSTILE, 1, 3, "bytes")))
+    made.datastore_jobs.build(order)
+    made.datastore_jobs.take(Building("n", BuildProgress(HOSTILE, 1, 3, "bytes")))
     return made
 
 

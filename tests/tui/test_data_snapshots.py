@@ -8,7 +8,7 @@ import pytest
 
 from engines.datastores.building import build_spec
 from engines.datastores.building.build_spec import BuildSpec
-from engines.datastores.events import (
+from engines.datastores.datastore_events import (
     BuildEstimate,
     Building,
     Estimated,

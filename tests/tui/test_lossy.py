@@ -24,7 +24,7 @@ async def test_an_answer_under_a_lossy_law_is_marked(session, size):
         await lossy_answer(s)
         assert "LOSSY · Draft model" in s.shown and "LOSSY: bias 0.250 per round" in s.shown.replace("\n", " ")
         assert styled(s, "LOSSY") == ["lossy", "lossy"]
-        style = s.chat.transcript.ink("lossy")
+        style = s.chat.transcript.style_of("lossy")
         assert style.reverse and style.bold
         top = s.chat.query_one("#top")
         assert ("LOSSY", "lossy") in [span for row in top._rows for span in row]

@@ -14,7 +14,7 @@ from engines.folders import sample_model
 from engines.hub import local_models
 from engines.report.events import DatastoreInfo, Failed
 from spec_tui.session import model_choices
-from spec_tui.session.commands import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.screens.models import ModelsScreen
 from tests.tui.fakes import READY, FakeClient
 from tests.tui.test_data import until

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from textual.widget import Widget
 
-from engines.race.events import LaneFinished, LaneStarted, RaceFinished
 from engines.race.lanes import Lane
+from engines.race.race_events import LaneFinished, LaneStarted, RaceFinished
 from engines.report.events import Failed
 from engines.report.run_state import fold_all
 from engines.request import Request

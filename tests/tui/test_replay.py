@@ -201,7 +201,7 @@ async def test_whatever_the_file_says_the_screen_stands(tmp_path, seed):
     import json
 
     dice = random.Random(seed)
-    data = trace_path(("draft-dice", "rest", "admg", "rasd")[seed % 4]).read_bytes()
+    data = trace_path(("draft-sampled", "rest", "admg", "rasd")[seed % 4]).read_bytes()
     lines = [json.loads(line) for line in data.splitlines()]
     for record in lines:
         for _ in range(dice.choice([0, 0, 1, 2])):

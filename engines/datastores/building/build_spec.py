@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from engines.datastores.building.corpus import BuildModel, Corpus, Document, Encoder, JoinedCorpus
-from engines.datastores.events import BuildEstimate
+from engines.datastores.datastore_events import BuildEstimate
 from engines.datastores.search.ann import choose
 from engines.datastores.search.reduction import Recipe
 from engines.datastores.storage import catalog

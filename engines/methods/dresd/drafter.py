@@ -36,7 +36,7 @@ class DReSD(Drafter):
 
     def __init__(self, resources: Resources, *, budget: str, drafts: int, length: int) -> None:
         super().__init__(resources, budget)
-        self.stores: list[DenseStore] = resources.shelf.dense(resources.datastores)
+        self.stores: list[DenseStore] = resources.open_datastores.dense(resources.datastores)
         self.datastores = tuple(store.name for store in self.stores)
         self.drafts, self.length = drafts, length
         self._hidden: np.ndarray | None = None

@@ -103,17 +103,17 @@ def _static(resources: Resources) -> list[tuple[MethodSpec, tuple[str, ...]]]:
     Raises:
         UsageProblem, DatastoreProblem: one that is named can't be searched.
     """
-    shelf, out = resources.shelf, []
-    if shelf is None:
+    open_datastores, out = resources.open_datastores, []
+    if open_datastores is None:
         return out
     for spec, dense in ((REST, False), (DRESD, True)):
-        fitting = shelf.fitting(dense) if resources.datastores else shelf.default(dense)
+        fitting = open_datastores.fitting(dense) if resources.datastores else open_datastores.default(dense)
         names = tuple(name for name in resources.datastores or fitting if name in fitting)
         if names:
             out.append((spec, names))
     for name in resources.datastores:
         if all(name not in names for _, names in out):
-            shelf.sparse([name])  # says why
+            open_datastores.sparse([name])  # says why
     return out
 
 

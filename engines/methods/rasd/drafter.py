@@ -46,7 +46,7 @@ class Rasd(Drafter):
                                "choose another engine, or another draft model")
         wanted = CandidateLimits(candidates, n_max, n_min)
         if retrieval == REST:
-            stores = resources.shelf.sparse(resources.datastores)
+            stores = resources.open_datastores.sparse(resources.datastores)
             self.datastores = tuple(store.name for store in stores)
             self.retriever: Retriever = FromStores(stores, wanted, resources.words)
         else:

@@ -33,7 +33,7 @@ class Rest(Drafter):
     ) -> None:
         super().__init__(resources, budget)
         in_order(n_min=n_min, n_max=n_max)
-        self.stores: list[SparseStore] = resources.shelf.sparse(resources.datastores)
+        self.stores: list[SparseStore] = resources.open_datastores.sparse(resources.datastores)
         self.datastores = tuple(store.name for store in self.stores)
         self.c, self.length, self.n_max, self.n_min = c, length, n_max, n_min
         self.select, self.samples = select, samples

@@ -20,7 +20,7 @@ from spec_tui.tui import chat_words as words
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.step_panels import BLANK, visible_text
-from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Lines, Pane, Row, Sides, fit, title_row
+from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Lines, Pane, Row, SplitLine, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns
 from spec_tui.tui.widgets.wrap import Tok, wrapped
 
@@ -95,14 +95,14 @@ class BranchScreen(HasActions, Backdrop):
         self._drawn: RunState | None = None
 
     def compose(self) -> ComposeResult:
-        yield Sides(id="branch-top")
+        yield SplitLine(id="branch-top")
         with Pane(id="branch-body"):
             yield Lines(id="as-it-was")
             yield Divider()
             yield Lines(id="changed")
         with Pane(id="branch-table"):
             yield Lines(id="both")
-        yield Sides(id="branch-said")
+        yield SplitLine(id="branch-said")
         yield Footer()
         yield Static(words.TOO_SMALL, id="branch-enlarge", markup=False)
 
@@ -122,14 +122,14 @@ class BranchScreen(HasActions, Backdrop):
         names = ", ".join(differences(self.asked, changed)) or "nothing changed"
         root = self.turn.run.root_of(self.number - 1)
         head = f"from round {self.number} on, after ‹{one_line(root.piece if root else '', 20)}›"
-        self.query_one("#branch-top", Sides).show(
+        self.query_one("#branch-top", SplitLine).show(
             [(" spec-tui ", "title"), (" branch ", "strong"), (head, "muted")], [(one_line(names) + " ", "accent")])
         titles = (find(self.asked.engine).title, f"{find(changed.engine).title}, changed")
         for panel, title, run in zip(self.query("#branch-body Lines").results(Lines), titles, (a, b)):
             panel.show(*future_rows(title, run, at, top, *panel.size))
         both = self.query_one("#both", Lines)
         both.show(*table_rows(a, b, *verdict(self.asked, changed, a, b), both.size.width))
-        self.query_one("#branch-said", Sides).show(self._said())
+        self.query_one("#branch-said", SplitLine).show(self._said())
 
     def _said(self) -> Row:
         run = self.branch.run

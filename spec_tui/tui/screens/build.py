@@ -10,11 +10,11 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from engines.datastores.events import Estimated
+from engines.datastores.datastore_events import Estimated
 from engines.errors import SpecError, UsageProblem
 from engines.hub.download_progress import in_bytes
 from engines.methods.options import Option
-from spec_tui.present.progress import estimate_parts, progress_line, skipped_files
+from spec_tui.present.progress_text import estimate_parts, progress_line, skipped_files
 from spec_tui.present.text import one_line
 from spec_tui.session import shell_lines as command
 from spec_tui.tui.actions import Action
@@ -60,7 +60,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
 
     def __init__(self, session: ChatSession, offered: str = "") -> None:
         super().__init__()
-        self.session, self.stock, self._offered = session, session.stock, offered
+        self.session, self.datastore_jobs, self._offered = session, session.datastore_jobs, offered
         self._spec: BuildSpec | None = None  # that the estimate is of
         self._fresh = False
         self._drawn = -1
@@ -132,9 +132,9 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
     # -- estimate and beginning -------------------------------------------------------------------
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter: first what it will take, then go."""
-        if self.stock.busy:
+        if self.datastore_jobs.busy:
             return
-        if self._spec is not None and self.stock.estimated is not None:
+        if self._spec is not None and self.datastore_jobs.estimated is not None:
             self.dismiss((self._spec, self._fresh))
             return
         if not self.session.busy and self.session.phase == "ready":
@@ -148,15 +148,15 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
             self._show([_problem(error.message, error.hint)])
             return
         self._spec = spec
-        self.stock.estimate(spec)
+        self.datastore_jobs.estimate(spec)
         self._draw()
 
     def _update(self) -> None:
-        if self._drawn != self.stock.changes:
+        if self._drawn != self.datastore_jobs.changes:
             self._draw()
 
     def _draw(self) -> None:
-        self._drawn, work, ended = self.stock.changes, self.stock.work, self.stock.ended
+        self._drawn, work, ended = self.datastore_jobs.changes, self.datastore_jobs.work, self.datastore_jobs.ended
         keys = "enter estimates · tab next field · ctrl+y copy command · esc close"
         if work is not None:
             step = [*work.stages.values()][-1] if work.stages else None
@@ -164,8 +164,8 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
             keys = "esc stops"
         elif self._spec is None:
             lines = [Content.styled("enter estimates size and time before anything is built", "$tok-prompt")]
-        elif self.stock.estimated is not None:
-            lines = self._takes(self.stock.estimated)
+        elif self.datastore_jobs.estimated is not None:
+            lines = self._takes(self.datastore_jobs.estimated)
             keys = "enter builds it · ctrl+y copy command · esc close"
         else:
             lines = [_problem(ended.message, ended.hint, ended.kind == "cancelled")] if ended is not None else []
@@ -188,7 +188,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
 
     # -- leaving ----------------------------------------------------------------------------------
     def action_close(self) -> None:
-        if self.stock.busy:
+        if self.datastore_jobs.busy:
             self.session.cancel()
         else:
             self.dismiss(None)

@@ -20,7 +20,7 @@ from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening, Turn
-from spec_tui.session.commands import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.history import Entry
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_words as words
@@ -33,7 +33,7 @@ from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.layers_panel import LayersPanel
 from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
-from spec_tui.tui.widgets.strip_panel import Divider, Lines, Pane, Sides, StripPanel, size, title_row
+from spec_tui.tui.widgets.strip_panel import Divider, Lines, Pane, SplitLine, StripPanel, size, title_row
 from spec_tui.tui.widgets.styled_widget import marked
 from spec_tui.tui.widgets.transcript import Block, Transcript
 from spec_tui.tui.widgets.tree_panel import TreePanel
@@ -73,10 +73,10 @@ class ChatScreen(HasActions, Screen):
 
     # -- building -------------------------------------------------------------------------------
     def compose(self) -> ComposeResult:
-        yield Sides(id="top")
+        yield SplitLine(id="top")
         with Pane(id="body"):
             with Pane(id="left"):
-                yield Sides(id="answer-title")
+                yield SplitLine(id="answer-title")
                 yield Transcript(id="transcript")
             yield Divider(id="divider")
             with Pane(id="stack"):
@@ -94,18 +94,18 @@ class ChatScreen(HasActions, Screen):
             yield PromptBox(
                 lambda text: slash.complete(text, self.session.settings, self.session.ready),
                 id="prompt", placeholder="Type a prompt, or press ctrl+o for examples")
-        yield Sides(id="status")
+        yield SplitLine(id="status")
         yield Footer()
         yield Static(words.TOO_SMALL, id="enlarge", markup=False)
 
     def on_mount(self) -> None:
         self.transcript = self.query_one(Transcript)
         self.prompt = self.query_one(PromptBox)
-        self.query_one("#answer-title", Sides).heads = "transcript"
+        self.query_one("#answer-title", SplitLine).heads = "transcript"
         self.prompt.focus()
         self._draw_title()
         self._draw_notice()
-        self.query_one("#top", Sides).show([(" spec-tui ", "title"), (" " + words.model(self.session), "muted")])
+        self.query_one("#top", SplitLine).show([(" spec-tui ", "title"), (" " + words.model(self.session), "muted")])
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
@@ -203,7 +203,7 @@ class ChatScreen(HasActions, Screen):
             if run.audited.verdict == "BUG":
                 self.transcript.select((self.session.audited, run.audited.at))
         if "stocked" in happened:
-            self._message = words.stocked(self.session.stock.news()) or self._message
+            self._message = words.stocked(self.session.datastore_jobs.news()) or self._message
         if "layers" in happened:
             found = None if self.session.problem else self.session.layers
             self._message = (found and (
@@ -251,11 +251,11 @@ class ChatScreen(HasActions, Screen):
         self._draw_title()
 
     def _draw_top(self) -> None:
-        self.query_one("#top", Sides).show(*words.top(self.session))
+        self.query_one("#top", SplitLine).show(*words.top(self.session))
 
     def _draw_title(self) -> None:
         where, width = words.where(self.transcript, self.session), self.query_one("#answer-title").size.width
-        self.query_one("#answer-title", Sides).show(
+        self.query_one("#answer-title", SplitLine).show(
             title_row(width, "answer", f"{self.transcript.view} · {where}") if width else [])
 
     def _draw_status(self) -> None:
@@ -269,7 +269,7 @@ class ChatScreen(HasActions, Screen):
             row = [("   ", "text"), *marks.spans(one_line(slash.describe(text)), "muted")]
         else:
             row = words.status(self.session, self._message)
-        status = self.query_one("#status", Sides)
+        status = self.query_one("#status", SplitLine)
         self._long = bool(self._message) and 0 < status.size.width < size(row)
         self._draw_notice()
         status.show(words.status(self.session, "") if self._long and self.session.problem is None else row)
@@ -354,7 +354,7 @@ class ChatScreen(HasActions, Screen):
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         self._focused = event.widget
-        self.query_one("#answer-title", Sides).forget_ink()
+        self.query_one("#answer-title", SplitLine).forget_styles()
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._resized)
@@ -378,7 +378,7 @@ class ChatScreen(HasActions, Screen):
             at_work = "stopping the audit" if self.session.auditing is not None else "stopping after this round"
             if self.session.prefilling is not None:
                 at_work = "stopping after this part of the prompt"
-            at_work = "" if self.session.stock.busy else at_work  # the status line says so itself
+            at_work = "" if self.session.datastore_jobs.busy else at_work  # the status line says so itself
             self._message = at_work if self.session.busy else "stopping the download"
         self._draw_status()
 

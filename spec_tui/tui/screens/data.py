@@ -13,11 +13,11 @@ from textual.events import Key
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from engines.datastores.events import Built, Refused
+from engines.datastores.datastore_events import Built, Refused
 from engines.errors import SpecError
 from engines.hub.download_progress import in_bytes, in_time
 from engines.report.events import Ready
-from spec_tui.present.progress import amount, amount_done, rate_and_time_left
+from spec_tui.present.progress_text import amount, amount_done, rate_and_time_left
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ABSENT, BUSY, PRESENT, WAITING
 from spec_tui.session import shell_lines as command
@@ -82,7 +82,7 @@ def list_rows(session: ChatSession) -> dict[str, DatastoreRow]:
 
     listed = catalog.listing()
     builds = {e.name: DatastoreRow(e.name, e, True, unfinished_build(e.name)) for e in listed if e.unfinished}
-    work = session.stock.work
+    work = session.datastore_jobs.work
     if work is not None and work.do == "build":
         builds[work.spec.name] = DatastoreRow(work.spec.name, None, True, work.spec)
     complete = {e.name: DatastoreRow(e.name, e) for e in listed if not e.unfinished}
@@ -103,8 +103,8 @@ def row_label(row: DatastoreRow, chosen: bool, session: ChatSession) -> Content:
 def row_state(row: DatastoreRow, session: ChatSession) -> tuple[str, str]:
     """Why a datastore cannot be searched, in a word or two ("" if it can), and the style of that."""
     if row.unfinished:
-        if row.is_running(session.stock):
-            return _share(session.stock), "$primary"
+        if row.is_running(session.datastore_jobs):
+            return _share(session.datastore_jobs), "$primary"
         return "unfinished", "$warning"
     if row.entry is not None and row.entry.problem:
         return "damaged", "bold $error"
@@ -113,16 +113,16 @@ def row_state(row: DatastoreRow, session: ChatSession) -> tuple[str, str]:
     return "", "$tok-prompt"
 
 
-def _share(stock: DatastoreJobs) -> str:
-    if stock.work.stopping:
+def _share(jobs: DatastoreJobs) -> str:
+    if jobs.work.stopping:
         return "stopping"
-    steps = [step for step in stock.work.stages.values() if step.total]
+    steps = [step for step in jobs.work.stages.values() if step.total]
     return f"building {steps[-1].done / steps[-1].total * 100:.0f} %" if steps else "building"
 
 
 def row_keys(row: DatastoreRow | None, session: ChatSession) -> str:
     """What can be done with a row."""
-    if session.stock.busy:
+    if session.datastore_jobs.busy:
         return "esc stops the build, which can be continued · d chat; the build goes on"
     if row is None:
         return "n build · esc close"
@@ -138,8 +138,8 @@ def row_keys(row: DatastoreRow | None, session: ChatSession) -> str:
 def row_facts(row: DatastoreRow, session: ChatSession, width: int) -> Content:
     """What is known of a row, folded to a width in columns."""
     lines = [Content.assemble((one_line(row.name), "bold")), Content("")]
-    if row.is_running(session.stock):
-        lines, known = [*lines, *_stages(session.stock, width), Content("")], _spec_facts(row.spec)
+    if row.is_running(session.datastore_jobs):
+        lines, known = [*lines, *_stages(session.datastore_jobs, width), Content("")], _spec_facts(row.spec)
     else:
         known = _unfinished(row) if row.unfinished else facts(row.name, row.entry, session.ready)
     return Content("\n").join([*lines, *[_fact(title, words, width) for title, words in known]])
@@ -150,10 +150,10 @@ def _fact(title: str, words: str, width: int) -> Content:
     return Content.assemble((f"{title:<{TITLE}}", "$tok-prompt"), f"\n{'':{TITLE}}".join(folded))
 
 
-def _stages(stock: DatastoreJobs, width: int) -> list[Content]:
+def _stages(jobs: DatastoreJobs, width: int) -> list[Content]:
     """The stages of a build so far; the last one with its bar, rate and time left."""
     lines = []
-    *ended, last = [*stock.work.stages.values()] or [None]
+    *ended, last = [*jobs.work.stages.values()] or [None]
     lines += [Content.assemble(("✓ ", "$success"), (f"{one_line(step.stage)}: ", "$tok-prompt"),
                                amount(step.done, step.unit)) for step in ended]  # fmt: skip
     if last is None:
@@ -244,13 +244,13 @@ class DataScreen(SpecModal[ChatSettings]):
 
     def __init__(self, session: ChatSession) -> None:
         super().__init__()
-        self.session, self.stock = session, session.stock
+        self.session, self.datastore_jobs = session, session.datastore_jobs
         self.chosen = list(session.settings.datastores)
         self.rows: dict[str, DatastoreRow] = {}
         self._to_remove = ""  # by a second press
         self._seen: tuple = ()
         self._drawn = -1
-        self._reported: object = self.stock.ended
+        self._reported: object = self.datastore_jobs.ended
 
     # -- building and drawing ---------------------------------------------------------------------
     def compose(self) -> ComposeResult:
@@ -267,13 +267,13 @@ class DataScreen(SpecModal[ChatSettings]):
         self._draw_chosen()
         self._update()
         if self.session.phase == "ready":
-            self.stock.refresh()  # other programs may have built some
+            self.datastore_jobs.refresh()  # other programs may have built some
         self.set_interval(INTERVAL, self._update)
         self.on_resize()  # what is drawn before there is a layout has no width
 
     def _update(self) -> None:
         """Draw what has changed. The disk is read when a job has ended, not at every step."""
-        work, ended = self.stock.work, self.stock.ended
+        work, ended = self.datastore_jobs.work, self.datastore_jobs.ended
         seen = (self.session.ready, work and (work.do, work.spec.name), id(ended))
         if seen != self._seen:
             if self._seen and seen[0] is not self._seen[0]:
@@ -286,8 +286,8 @@ class DataScreen(SpecModal[ChatSettings]):
         if ended is not None and ended is not self._reported:
             self._reported = ended
             self._report_end(ended)
-        if self._drawn != self.stock.changes:
-            self._drawn = self.stock.changes
+        if self._drawn != self.datastore_jobs.changes:
+            self._drawn = self.datastore_jobs.changes
             self._draw_build()
 
     def _list(self, at: str | None = None) -> None:
@@ -313,7 +313,7 @@ class DataScreen(SpecModal[ChatSettings]):
         return replace(self.session.settings, datastores=tuple(self.chosen)).searched(self.session.ready)
 
     def _draw_build(self) -> None:
-        row = next((row for row in self.rows.values() if row.is_running(self.stock)), None)
+        row = next((row for row in self.rows.values() if row.is_running(self.datastore_jobs)), None)
         if row is not None:
             self.listed.replace_option_prompt(row.id, self._label(row))
             if self._here() == row.id:
@@ -385,14 +385,14 @@ class DataScreen(SpecModal[ChatSettings]):
             self._draw_chosen()
 
     def action_leave(self) -> None:
-        if self.stock.busy:
+        if self.datastore_jobs.busy:
             self._stop()
         else:
             self.dismiss(None)
 
     def _stop(self) -> None:
         self.session.cancel()
-        self._say(f"stopping {self.stock.work.spec.name} after this step; its progress is kept")
+        self._say(f"stopping {self.datastore_jobs.work.spec.name} after this step; its progress is kept")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Use the chosen datastores."""
@@ -444,14 +444,14 @@ class DataScreen(SpecModal[ChatSettings]):
             self._build(*wanted)
 
     def _build(self, spec: BuildSpec, fresh: bool) -> None:
-        self.stock.build(spec, fresh)
+        self.datastore_jobs.build(spec, fresh)
         self._update()
         self.listed.highlighted = list(self.rows).index(unfinished_id(spec.name))
         self._say(f"building {spec.name}: the chat answers again when it is done")
 
     def action_resume(self) -> None:
         row = self.row
-        if row is None or not row.unfinished or row.is_running(self.stock):
+        if row is None or not row.unfinished or row.is_running(self.datastore_jobs):
             self._say("R continues an unfinished build; this one is complete")
         elif row.spec is None:
             self._say("how this build was begun is not known: repeat its command line, or remove it with -", wrong=True)
@@ -476,7 +476,7 @@ class DataScreen(SpecModal[ChatSettings]):
         row = self.row
         if row is None:
             return
-        if row.is_running(self.stock):
+        if row.is_running(self.datastore_jobs):
             self._stop()
         elif row.entry is None or row.entry.shipped:
             why = "is not on the disk: it is built when it is first searched" if row.entry is None else (
@@ -496,7 +496,7 @@ class DataScreen(SpecModal[ChatSettings]):
         if self.session.phase == "loading" or self.session.busy:
             self._ready()
         elif self.session.phase == "ready":
-            self.stock.remove(name)
+            self.datastore_jobs.remove(name)
         else:
             from engines.datastores.storage import catalog
 

@@ -15,7 +15,7 @@ from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import ListScreen
 from spec_tui.tui.screens.step import StepScreen
 from spec_tui.tui.widgets.step_panels import BLANK, Explaining, StepPanel, Timeline
-from spec_tui.tui.widgets.strip_panel import Row, Sides, title_row
+from spec_tui.tui.widgets.strip_panel import Row, SplitLine, title_row
 
 _END = "End of the lesson: → leads to the next one."
 
@@ -196,7 +196,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         number = self.player.place.round
         here = f"round {number}" if number else "prefill"
         left = [(" spec-tui ", "title"), (" lesson ", "strong"), (self.run_title, "text")]
-        self.query_one("#step-top", Sides).show(left, [(f"{self.walk.view().name} · {here} ", "muted")])
+        self.query_one("#step-top", SplitLine).show(left, [(f"{self.walk.view().name} · {here} ", "muted")])
 
     def turned(self) -> None:
         """Another page: the step view goes where it points; what a question asks for is hidden."""

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Input, Static
 
-from engines.datastores.events import Probed, ProbeDraft, Refused
+from engines.datastores.datastore_events import Probed, ProbeDraft, Refused
 from engines.methods.options import Option
 from engines.report.events import Emitted, Round
 from engines.report.run_state import Log, RunState, TokenState
@@ -94,7 +94,7 @@ class ProbeScreen(SpecModal[None]):
 
     def __init__(self, session: ChatSession, name: str) -> None:
         super().__init__()
-        self.session, self.jobs, self.datastore = session, session.stock, name
+        self.session, self.jobs, self.datastore = session, session.datastore_jobs, name
         self._wanted: Question | None = None
         self._shown: object = self.jobs.probed  # the answer to an earlier question
 

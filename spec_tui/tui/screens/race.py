@@ -29,7 +29,7 @@ from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
 from spec_tui.tui.widgets.race_lanes import RaceLanes
 from spec_tui.tui.widgets.race_numbers import SORTS, RacePlot, RaceTable, ranked
-from spec_tui.tui.widgets.strip_panel import Divider, Lines, Pane, Sides
+from spec_tui.tui.widgets.strip_panel import Divider, Lines, Pane, SplitLine
 
 _RUNNING, _IDLE, _FINISHED, _CAN_RACE, _BEFORE, _AGAIN = (
     attrgetter(f"controller.{state}") for state in ("running", "idle", "finished", "can_race", "before", "again"))
@@ -124,7 +124,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         self.add_class("before")
 
     def compose(self) -> ComposeResult:
-        yield Sides(id="race-top")
+        yield SplitLine(id="race-top")
         yield RaceLanes(id="race-lanes")
         with Pane(id="race-below"):
             yield RacePlot(id="race-plot")
@@ -195,7 +195,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         most = replay.most if replay is not None else max((y for _, y in ends), default=0)
         self.query_one(RacePlot).show(series, right, most, race_words.plot_state(controller))
         self.query_one(RaceTable).show(race if race is not None and race.result.complete else None, self.sort)
-        self.query_one("#race-top", Sides).show(*race_words.top(controller))
+        self.query_one("#race-top", SplitLine).show(*race_words.top(controller))
 
     def _draw_status(self) -> None:
         status = self.query_one("#race-said", Lines)

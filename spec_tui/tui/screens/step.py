@@ -34,7 +34,7 @@ from spec_tui.tui.widgets.step_panels import (
     StepTree,
     Timeline,
 )
-from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Pane, Sides
+from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Pane, SplitLine
 
 TICKS = 10  # a second, of the clock while playing
 _FIGURES = ("round", "drafted", "accepted", "gained")
@@ -121,7 +121,7 @@ class StepScreen(HasActions, Backdrop):
         return cls(run, turn.prompt, place=StepPosition(number), presenter=presenter, session=session, turn=turn)
 
     def compose(self) -> ComposeResult:
-        yield Sides(id="step-top")
+        yield SplitLine(id="step-top")
         yield PhaseBar(id="phases")
         with Pane(id="figures"):
             for name in _FIGURES:
@@ -137,7 +137,7 @@ class StepScreen(HasActions, Backdrop):
                 yield from self.teaching()
         with Pane(id="timeline-pane"):
             yield self.TIMELINE(id="timeline")
-        yield Sides(id="step-said")
+        yield SplitLine(id="step-said")
         yield Footer()
         yield Static(words.TOO_SMALL, id="step-enlarge", markup=False)
 
@@ -216,7 +216,7 @@ class StepScreen(HasActions, Backdrop):
         lossy = " LOSSY" if started is not None and not started.lossless else ""
         left = [(" spec-tui ", "title"), (" step ", "strong"), (one_line(self.run_title, 60), "muted"),
                 *spans(one_line(engine, 24) + lossy, "text")]
-        self.query_one("#step-top", Sides).show(left, [(right, "text")])
+        self.query_one("#step-top", SplitLine).show(left, [(right, "text")])
 
     def _draw_said(self) -> None:
         if self.typed is not None:
@@ -224,7 +224,7 @@ class StepScreen(HasActions, Backdrop):
         else:
             row = [("   ", "text"), *spans(one_line(self.message), "text")]
         keys = [(f" {self.pressed} ", "title-here")] if self.has_class("presenting") and self.pressed else []
-        self.query_one("#step-said", Sides).show(row, keys)
+        self.query_one("#step-said", SplitLine).show(row, keys)
 
     def _draw_figures(self) -> None:
         event = event_of(self.player.run, self.player.place.round)

@@ -11,7 +11,7 @@ from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
 
-from spec_tui.tui.widgets.styled_widget import Inked
+from spec_tui.tui.widgets.styled_widget import StyledWidget
 from spec_tui.tui.widgets.wrap import cells
 
 Span = tuple[str, str]
@@ -19,11 +19,11 @@ Span = tuple[str, str]
 Row = Sequence[Span]
 
 
-class StripPanel(Inked):
+class StripPanel(StyledWidget):
     """Shows rows of (text, style name). Subclasses say what the rows are; a row that is the same costs nothing.
 
-    The style names are those of ``ink``. It has no border or padding: overriding ``render_lines`` bypasses Textual's
-    style cache, which is where the speed comes from.
+    The style names are those of ``style_of``. It has no border or padding: overriding ``render_lines`` bypasses
+    Textual's style cache, which is where the speed comes from.
     """
 
     DEFAULT_CSS = "StripPanel { width: 1fr; height: 1fr; }"
@@ -68,13 +68,13 @@ class StripPanel(Inked):
     def on_show(self) -> None:
         self.update_rows()
 
-    def forget_ink(self) -> None:
-        super().forget_ink()
+    def forget_styles(self) -> None:
+        super().forget_styles()
         self._strips.clear()
 
     def style(self, name: str) -> Style:
         """The style of a name; the title of the panel that has the focus stands out."""
-        style = self.ink(name)
+        style = self.style_of(name)
         return style + Style(reverse=True) if name == "title" and self.titled_focus else style
 
     @property
@@ -116,7 +116,7 @@ class Lines(StripPanel):
         return [clip(row, width) for row in self._given]
 
 
-class Sides(StripPanel):
+class SplitLine(StripPanel):
     """One row: something at the left, something at the right. The left side gives way first, then the right one's end.
 
     ``heads`` names the widget whose heading this is.

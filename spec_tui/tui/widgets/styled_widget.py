@@ -23,24 +23,24 @@ def marked(text: str) -> Content:
     return Content.assemble(*((part, STAND_OUT if style == "lossy" else "") for part, style in spans(text, "")))
 
 
-class Inked(Widget):
-    """A widget that asks for styles by name; ``forget_ink`` is called when the theme changes."""
+class StyledWidget(Widget):
+    """A widget that asks for styles by name; ``forget_styles`` is called when the theme changes."""
 
     def on_mount(self) -> None:
-        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.forget_ink())
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.forget_styles())
 
-    def forget_ink(self) -> None:
+    def forget_styles(self) -> None:
         """Drop what was made with the old colours."""
-        self.__dict__.pop("_ink", None)
+        self.__dict__.pop("_named_styles", None)
         self.refresh()
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self.forget_ink()
+        self.forget_styles()
 
-    def ink(self, name: str) -> Style:
+    def style_of(self, name: str) -> Style:
         """The style of a name on this widget's background."""
-        cache: dict[str, Style] = self.__dict__.setdefault("_ink", {})
+        cache: dict[str, Style] = self.__dict__.setdefault("_named_styles", {})
         if (style := cache.get(name)) is None:
             style = cache[name] = self._mix(STYLES[name])
         return style

@@ -23,7 +23,7 @@ from spec_tui.present import token_styles as marks
 from spec_tui.present.text import LOSSY, one_line, sanitise
 from spec_tui.tui.actions import Action, HasActions, can
 from spec_tui.tui.widgets.cached_scrollbar import CachedScrollbar
-from spec_tui.tui.widgets.styled_widget import Inked
+from spec_tui.tui.widgets.styled_widget import StyledWidget
 from spec_tui.tui.widgets.wrap import GUTTER, Line, Tok, Wrapper, cells
 
 
@@ -42,7 +42,7 @@ class Block:
     closed: bool = False
 
 
-class Transcript(HasActions, Inked, ScrollView, can_focus=True):
+class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
     """The scrolling text with a token cursor."""
 
     HELP = "The conversation. Arrow keys move over tokens, enter shows why a token is there, v changes the colours."
@@ -252,8 +252,8 @@ class Transcript(HasActions, Inked, ScrollView, can_focus=True):
         elif self.following:
             self.scroll_end(animate=False, immediate=True, x_axis=False, force=True)
 
-    def forget_ink(self) -> None:
-        super().forget_ink()
+    def forget_styles(self) -> None:
+        super().forget_styles()
         self._strips.clear()
 
     def set_view(self, view: str) -> None:
@@ -265,7 +265,7 @@ class Transcript(HasActions, Inked, ScrollView, can_focus=True):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         width, top, count = self.size.width, self.scroll_offset.y, len(self._wrap.lines)
-        blank = Strip.blank(width, self.ink("text"))
+        blank = Strip.blank(width, self.style_of("text"))
         lines, selection = range(crop.y + top, crop.bottom + top), self.text_selection
         out = [self._strip(y, width, selection) if y < count else blank for y in lines]
         if crop.column_span != (0, width):
@@ -275,7 +275,7 @@ class Transcript(HasActions, Inked, ScrollView, can_focus=True):
     def _strip(self, y: int, width: int, selection: Selection | None) -> Strip:
         if selection is None and (strip := self._strips.get(y)) is not None:
             return strip
-        strip = Strip(self._segments(self._wrap.lines[y])).adjust_cell_length(width, self.ink("text"))
+        strip = Strip(self._segments(self._wrap.lines[y])).adjust_cell_length(width, self.style_of("text"))
         if selection is not None and (span := selection.get_span(y)):
             strip = self._mark_selection(strip, *span)
         for line_filter in self.get_line_filters():
@@ -296,8 +296,8 @@ class Transcript(HasActions, Inked, ScrollView, can_focus=True):
             style, text = self._style_name(tok), tok.text
             if (tok.turn, tok.index) == self.cursor and tok.style is None:
                 if run:
-                    out.append(Segment("".join(run), self.ink(name)))
-                out.append(Segment(text, self.ink("text") + Style(reverse=True, bold=True)))
+                    out.append(Segment("".join(run), self.style_of(name)))
+                out.append(Segment(text, self.style_of("text") + Style(reverse=True, bold=True)))
                 name, run = "", []
                 continue
             if style in marks.INKED_BLANKS and text[0] == " ":
@@ -306,17 +306,17 @@ class Transcript(HasActions, Inked, ScrollView, can_focus=True):
                     style = "text"
                 elif inked:  # the blank before a word carries no line
                     if run and name != "text":
-                        out.append(Segment("".join(run), self.ink(name)))
+                        out.append(Segment("".join(run), self.style_of(name)))
                         run = []
                     run.append(text[: len(text) - len(inked)])
                     name, text = "text", inked
             if style != name and run:
-                out.append(Segment("".join(run), self.ink(name)))
+                out.append(Segment("".join(run), self.style_of(name)))
                 run = []
             name = style
             run.append(text)
         if run:
-            out.append(Segment("".join(run), self.ink(name)))
+            out.append(Segment("".join(run), self.style_of(name)))
         return out
 
     def _round(self, turn: int, index: int) -> int:
@@ -327,8 +327,8 @@ class Transcript(HasActions, Inked, ScrollView, can_focus=True):
 
     def _gutter(self, line: Line, in_round: bool) -> Segment:
         if line.gutter:
-            return Segment("▌ ", self.ink(line.gutter))
-        return Segment("│ ", self.ink("bar")) if in_round else Segment("  ", self.ink("text"))
+            return Segment("▌ ", self.style_of(line.gutter))
+        return Segment("│ ", self.style_of("bar")) if in_round else Segment("  ", self.style_of("text"))
 
     def _mark_selection(self, strip: Strip, start: int, end: int) -> Strip:
         text = strip.text

@@ -11,7 +11,7 @@ from engines import methods
 from engines.core.lossless_laws import Verdict
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
-from engines.datastores.events import Probed, ProbeDraft
+from engines.datastores.datastore_events import Probed, ProbeDraft
 from engines.datastores.storage import catalog
 from engines.errors import UsageProblem
 from engines.methods.drafter import Resources
@@ -41,7 +41,7 @@ class ProbeModel(Protocol):
     target: CausalModel
     tokenizer: Any
     identity: ModelIdentity
-    shelf: OpenDatastores
+    open_datastores: OpenDatastores
     words: Detokenizer
 
     def run(self, request: Request) -> Iterator[Any]:
@@ -56,12 +56,12 @@ def probe(model: ProbeModel, name: str, text: str, prompt: str | None = None) ->
     """
     context = context_of(model.tokenizer, text, prompt, model.target.vocab_size)
     drafts = []
-    if name in model.shelf.fitting() or name in model.shelf.offered:
-        drafts.append(probe_part("sparse", name, context, model.shelf, model.words, model.target.vocab_size))
-    if name in model.shelf.fitting(dense=True):
+    if name in model.open_datastores.fitting() or name in model.open_datastores.offered:
+        drafts.append(probe_part("sparse", name, context, model.open_datastores, model.words, model.target.vocab_size))
+    if name in model.open_datastores.fitting(dense=True):
         following, hidden = last_hidden_state(model, context, prompt if not text else None)
         drafts.append(
-            probe_part("dense", name, following, model.shelf, model.words, model.target.vocab_size, hidden)
+            probe_part("dense", name, following, model.open_datastores, model.words, model.target.vocab_size, hidden)
         )
     if not drafts:
         catalog.find(name)
@@ -85,7 +85,8 @@ def probe_part(
     """
     spec = next(spec for spec in methods.specs() if spec.needs == (NEEDS[part],))
     resources = Resources(
-        law=None, vocab_size=vocab_size, target=_Read(hidden), shelf=datastores, words=detokenizer, datastores=(name,)
+        law=None, vocab_size=vocab_size, target=_Read(hidden), open_datastores=datastores, words=detokenizer,
+        datastores=(name,),
     )
     options = spec.parse({})
     drafter = spec.load_drafter()(resources, **options | {k: v for k, v in sizes.items() if k in options})

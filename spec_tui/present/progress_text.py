@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engines.datastores.events import BuildEstimate
+from engines.datastores.datastore_events import BuildEstimate
 from engines.hub.download_progress import in_bytes, in_time
 from engines.progress import BuildProgress
 from engines.report.events import Prefilling

@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engines.datastores.events import Building, Refused
+from engines.datastores.datastore_events import Building, Refused
 from engines.errors import ModelUnavailable, SpecError, UsageProblem
 from engines.race.runner import Racer, defer_events, race
 from engines.report import encoding
 from engines.report.answer import Answer
 from engines.report.events import Auditing, Failed, Loading, Ready
 from engines.wire import Event
-from spec_tui.session.commands import (
+from spec_tui.session.engine_commands import (
     Audit,
     BuildDatastore,
     Cancel,
@@ -46,7 +46,7 @@ class Decoder(Racer, Protocol):
     """What is asked of a loaded model: ``engines.runtime.Runtime``, or a stand-in of the tests."""
 
     ready: Ready
-    workshop: DatastoreService
+    datastore_service: DatastoreService
 
 
 Loader = Callable[..., Decoder]
@@ -160,7 +160,7 @@ class Service:
         those of a run."""
         do, name = command.__struct_config__.tag, ""
         try:
-            datastores = self._loaded().workshop
+            datastores = self._loaded().datastore_service
             if isinstance(command, ListDatastores):
                 self._emit(datastores.list_datastores())
             elif isinstance(command, EstimateDatastore | BuildDatastore):
