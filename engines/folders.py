@@ -160,17 +160,30 @@ def _samples(kind: str) -> Path | None:
     return next((folder for folder in places if folder.is_dir()), None)
 
 
+PAIR = ("target", "draft")
+
+
 def sample_model(name: str) -> Path | None:
-    """Folder of a shipped model ("target" or "draft"), None where it is missing."""
+    """A shipped model: one of the ``PAIR`` or another draft model. Its folder, or its file where that is a GGUF; None
+    where it is missing."""
     models = _samples("models")
-    return models / name if models and (models / name / "config.json").is_file() else None
+    if models is None or (models / name / "config.json").is_file():
+        return models and models / name
+    return next((models / name).glob("*.gguf"), None)
+
+
+def sample_models() -> tuple[str, ...]:
+    """The shipped models: the ``PAIR``, whether it is there or not, and the draft models of others that are there."""
+    models = _samples("models")
+    others = sorted(file.parent.name for file in models.glob("*/*.gguf")) if models else ()
+    return (*PAIR, *others)
 
 
 def shipped(model: str) -> str:
-    """Which of the models that ship a name (a folder or a hub id) is: "target", "draft", or "" for any other."""
-    for name in ("target", "draft"):
-        folder = sample_model(name)
-        if folder is not None and same_place(model, folder):
+    """Which of ``sample_models`` a name is (a folder, a file or a hub id); "" for any other."""
+    for name in sample_models():
+        place = sample_model(name)
+        if place is not None and same_place(model, place):
             return name
     return ""
 

@@ -5,19 +5,27 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from spec_tui.session.commands import LoadRequest
 
-from engines.hub.model_source import locate
-from engines.model.loading import load_tokenizer, read_model
+from engines import folders
+from engines.datastores.building.corpus import Document
+from engines.datastores.building.sparse_build import build_sparse
+from engines.hub import local_models
+from engines.hub.known_models import known_name, resolve
+from engines.hub.model_source import TrustPolicy, locate
+from engines.model.loading import load_models, load_tokenizer, read_model
+from spec_tui.session import model_choices
 from tests.sources.gguf_files import Tiny
 from tests.test_sample_models import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
 import train_draft_model
-from training import foreign
+from training import draft_card, evaluate, foreign
 
 WORDS = ("a cat", "the sea", "12 + 34", "an inn", "tin", "rain " * 40, "sun", "ice")
 QUESTIONS = [f"what is {word}?" for word in WORDS]
@@ -141,3 +149,76 @@ def test_the_file_is_a_draft_model_of_the_target_here_and_in_llama_cpp(work):
     theirs = LlamaCpp(path).logprobs(prompt, 100, ord("a"))
     assert max(abs(ours[token].item() - value) for token, value in theirs.items()) < 0.1
     assert load_tokenizer(str(path)).get_vocab() == load_tokenizer(str(work / "target.gguf")).get_vocab()
+
+
+@pytest.mark.parametrize("right, chain, count", [
+    ("", 4, 0), ("1111", 4, 1), ("11111", 4, 1), ("111111", 4, 2), ("0000", 4, 4), ("1101", 4, 2), ("10101", 1, 3),
+])  # fmt: skip
+def test_rounds_of_chains(right, chain, count):
+    assert evaluate.rounds([mark == "1" for mark in right], chain) == count
+
+
+class Answered:
+    """A corpus of answers: to a question that was asked, and to two that were not."""
+
+    unit, total = "answers", 3
+
+    def __init__(self, tokens):
+        self.identity, self.tokens = {"kind": "answers"}, tokens
+
+    def documents(self, resume=None):
+        for number, prompt in enumerate(("What is... the SEA?", "write a function: inn", "why?")):
+            yield Document(prompt, tokens=self.tokens), number + 1
+
+
+@pytest.fixture(scope="module")
+def shipped(work, tmp_path_factory):
+    """The tiny draft model as it ships, with its card."""
+    folder, tokenizer = tmp_path_factory.mktemp("models"), load_tokenizer(str(work / "target.gguf"))
+    store = build_sparse("held-out", Answered(tokenizer("a tin cat").input_ids), tokenizer, replace=True)
+    assert run(work, "train", "--resume") == 0
+    assert run(work, "ship", "--held-out", store.folder, "--out", folder / "tiny-draft") == 0
+    return folder
+
+
+def test_the_card_says_how_often_it_guesses_what_it_was_not_trained_on(work, shipped):
+    folder = shipped / "tiny-draft"
+    measured = json.loads((folder / "measured.json").read_text(encoding="utf-8"))
+    draft = read_model(locate(str(folder / "tiny-draft-Q8_0.gguf")), torch.float32, torch.device("cpu"))
+    tokenizer = load_tokenizer(str(work / "target.gguf"))
+    answer, same = tokenizer("a tin cat").input_ids, 0
+    for prompt in ("write a function: inn", "why?"):
+        messages = [{"role": "user", "content": prompt}]
+        tokens = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False) + answer
+        guesses = draft(torch.tensor([tokens])).logits[0].argmax(-1)
+        same += sum(int(guesses[i - 1]) == tokens[i] for i in range(len(tokens) - len(answer), len(tokens)))
+    found = measured["agreement"]
+    assert found["all"] | {"rounds": 0} == {"answers": 2, "tokens": 2 * len(answer), "same": same, "rounds": 0}
+    assert set(found) == {"code", "questions", "all"} and measured["left_out"] == 1
+    assert (folder / "README.md").read_text(encoding="utf-8") == draft_card.render(measured)
+    assert "Apache-2.0" in draft_card.render(measured)
+
+
+def test_a_target_takes_the_shipped_draft_model_that_has_its_tokens(work, shipped, monkeypatch):
+    for name in folders.PAIR:
+        (shipped / name).exists() or (shipped / name).symlink_to(folders.sample_model(name))
+    monkeypatch.setattr(folders, "_samples", lambda kind: shipped)
+    file = shipped / "tiny-draft" / "tiny-draft-Q8_0.gguf"
+    assert folders.sample_models() == ("target", "draft", "tiny-draft")
+    assert resolve("tiny-draft") == str(file) and known_name(str(file)) == known_name("tiny-draft") == "tiny-draft"
+    target, sample = str(work / "target.gguf"), str(shipped / "target")
+    assert local_models.shipped_draft(Path(target)).place == file
+    assert local_models.shipped_draft(Path(sample)).title == "sample draft"
+    found = {}
+    for name in (target, sample):
+        *_, draft, warnings = load_models(name, None, TrustPolicy(), torch.float32, torch.device("cpu"), threads=1)
+        found[name] = draft.name
+        assert not warnings
+    assert found == {target: str(file), sample: str(shipped / "draft")}
+    names = {model["name"]: model["role"] for model in local_models.shipped()}
+    assert names == {"sample target": "target", "sample draft": "draft", "tiny-draft": "draft"}
+    choices = model_choices.targets(LoadRequest(model=target))
+    assert [choice.title for choice in choices if choice.origin == "ships with the program"] == ["sample target"]
+    mine = next(choice for choice in choices if str(choice.folder) == target)
+    first = model_choices.drafts(mine, choices)[0]
+    assert (first.name, first.title, first.fits) == (None, "tiny-draft", True)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import ast
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from engines.datastores.building.build_spec import ANSWERS, BuildSpec
+from engines.datastores.building.hidden_states import HiddenStates
+from engines.datastores.building.model_answers import ModelAnswers
 from engines.datastores.search.dense import DenseStore, recall
 from engines.datastores.search.sparse import SparseStore
-from engines.datastores.storage.datastore import Store
+from engines.datastores.storage.datastore import Documents, Store
 from engines.datastores.storage.manifest import tokenizer_fingerprint
 
 ROOT = Path(__file__).parent.parent
@@ -31,7 +36,7 @@ def opened(name):
 
 
 def shipped_prompts(store):
-    documents = SparseStore(store).documents
+    documents = Documents(store)
     return [documents.place(documents.bounds(number)[0]).source for number in range(len(documents))]
 
 
@@ -65,8 +70,27 @@ def test_no_prompt_of_smollm2s_store_is_in_a_test_or_a_lesson():
 def test_a_store_holds_the_answers_to_the_prompts_of_the_tool(name):
     store, prompts = opened(name), tool.STORES[name].prompts()
     assert shipped_prompts(store) == prompts
-    assert len(set(prompts)) == store.manifest.documents >= 400
+    assert len(set(prompts)) == store.manifest.documents >= 280
     store.verify()
+
+
+def test_answers_that_a_store_holds_are_not_made_again():
+    spec = BuildSpec("x", (ANSWERS,), max_new_tokens=200)
+    made = opened("smollm2").manifest.parameters["sources"]
+    prompts = [*tool.smollm2_prompts()[:2], "one that is new"]
+
+    def asked(model="", **spec_of):
+        runtime = SimpleNamespace(
+            identity=SimpleNamespace(fingerprint=model or made["model"]),
+            run=lambda request: iter([SimpleNamespace(tokens=[request.conversation[-1][1]])]),
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ModelAnswers, "_check", lambda self, number: None)
+            answers = tool.KeptAnswers(opened("smollm2").folder, runtime, prompts, replace(spec, **spec_of))
+        return [list(document.tokens) == [document.source] for document, _ in answers.documents()]
+
+    assert asked() == [False, False, True]
+    assert asked(model="another") == asked(max_new_tokens=9) == [True, True, True]
 
 
 @pytest.mark.parametrize("mine, theirs, near", [
@@ -100,7 +124,23 @@ def test_smollm2s_is_small_and_found_with_it(smollm2):
     store = opened("smollm2")
     store.check_tokenizer(tokenizer_fingerprint(smollm2.tokenizer))
     assert store.manifest.kind == "sparse" and store.manifest.tokens >= 50_000 and size(store) <= 1e6
-    assert smollm2.open_datastores.default() == ("smollm2",) and smollm2.open_datastores.default(dense=True) == ()
+    assert smollm2.open_datastores.default() == ("smollm2",)
+    assert smollm2.open_datastores.default(dense=True) == ("smollm2-dense",)
+
+
+def test_smollm2s_keys_are_of_its_hidden_states_and_fit_into_8_mb(smollm2):
+    store = opened("smollm2-dense")
+    store.check_model(smollm2.identity)
+    assert store.manifest.keys >= 40_000 and size(store) <= 8e6 and recall(DenseStore(store)).value >= 0.85
+    dense, documents = DenseStore(store), Documents(store)
+    begin, end = next((b, e) for b, e in map(documents.bounds, range(len(documents))) if 20 <= e - b <= 40)
+    spec = BuildSpec("x", (ANSWERS,), max_new_tokens=200)
+    before = ModelAnswers(smollm2, [documents.place(begin).source], spec).context(0)
+    read = np.array([*before, *store.array("tokens")[begin:end]])
+    [states] = HiddenStates(smollm2.target, smollm2.identity)([read])
+    chosen = np.flatnonzero((dense.positions >= begin) & (dense.positions < end))
+    keys = dense.reduction(states[len(before) - 1 - begin + dense.positions[chosen]])
+    assert len(chosen) >= 15 and ((keys * dense.keys[chosen]).sum(1) > 0.99).all()
 
 
 def size(store):

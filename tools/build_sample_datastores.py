@@ -1,10 +1,11 @@
 """Builds the datastores that ship: of the sample model's own answers, and of smollm2's.
 
-    python tools/build_sample_datastores.py [sample|smollm2]... [--work DIR] [--also FILE]...
+    python tools/build_sample_datastores.py [NAME]... [--work DIR] [--also FILE]... [--threads N]
 
-The answers are greedy, so the same weights give the same store. First the tool says how far the prompts are from those
-that demonstrate or measure (--also: JSON lines of a benchmark that lies elsewhere); a prompt that is too near ends it.
-An interrupted build is taken up.
+The answers are greedy, so the same weights give the same store: those that are in the datastore of the model's name
+already are read there, not made again. First the tool says how far the prompts are from those that demonstrate or
+measure (--also: JSON lines of a benchmark that lies elsewhere); a prompt that is too near ends it. An interrupted build
+is taken up.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,22 +24,29 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 import sample_prompts  # noqa: E402
 
+from engines.datastores.building.corpus import Document  # noqa: E402
+from engines.datastores.building.model_answers import ModelAnswers, read_prompts  # noqa: E402
+from engines.datastores.storage.datastore import Documents, Store  # noqa: E402
+
 if TYPE_CHECKING:
+    from engines.datastores.building.build_spec import BuildSpec
     from engines.runtime import Runtime
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """A datastore that ships, by the name of the model whose answers it holds.
+    """A datastore that ships.
 
     Attributes:
+        model: whose answers it holds.
         prompts: what is asked.
         max_new_tokens: of each answer.
-        kind: "sparse" or "both".
+        kind: "sparse", "dense" or "both".
         shared_words: a prompt that shares so many consecutive words with one that demonstrates or measures is too near.
     """
 
     name: str
+    model: str
     prompts: Callable[[], list[str]]
     max_new_tokens: int
     kind: str
@@ -51,8 +59,6 @@ class Shipped:
 
 def smollm2_prompts() -> list[str]:
     """The prompts of tools/smollm2_prompts.txt."""
-    from engines.datastores.building.model_answers import read_prompts
-
     return read_prompts(ROOT / "tools" / "smollm2_prompts.txt")
 
 
@@ -60,10 +66,34 @@ STORES = {
     store.name: store
     for store in (
         # The sample model's longer answers repeat themselves.
-        Shipped("sample", lambda: sample_prompts.prompts(), 192, kind="both", shared_words=sample_prompts.SHARED_WORDS),
-        Shipped("smollm2", smollm2_prompts, 200, kind="sparse", shared_words=8),
+        Shipped("sample", "sample", lambda: sample_prompts.prompts(), 192, kind="both",
+                shared_words=sample_prompts.SHARED_WORDS),
+        Shipped("smollm2", "smollm2", smollm2_prompts, 200, kind="sparse", shared_words=8),
+        # As many answers as 8 MB have room for. All of them with keys of 40 dimensions, not 64, find less.
+        Shipped("smollm2-dense", "smollm2", lambda: smollm2_prompts()[:286], 200, kind="dense", shared_words=8),
     )
 }
+
+
+class KeptAnswers(ModelAnswers):
+    """The model's answers; those that a datastore of the same model's answers holds already are read there."""
+
+    def __init__(self, folder: Path, runtime: Runtime, prompts: list[str], spec: BuildSpec) -> None:
+        super().__init__(runtime, prompts, spec)
+        self._kept: dict[str, list[int]] = {}
+        if folder.is_dir():
+            store = Store(folder)
+            documents, tokens = Documents(store), store.array("tokens")
+            ours = self.identity | {name: None for name in ("prompts", "digest")}
+            if store.manifest.parameters["sources"] | {name: None for name in ("prompts", "digest")} == ours:
+                for begin, end in map(documents.bounds, range(len(documents))):
+                    self._kept[documents.place(begin).source] = tokens[begin:end].tolist()
+
+    def documents(self, resume: int | None = None) -> Iterator[tuple[Document, int]]:
+        """See ``Corpus``."""
+        for i in range(resume or 0, self.total):
+            kept = self._kept.get(self._prompts[i])
+            yield (Document(self._prompts[i], tokens=kept), i + 1) if kept else next(super().documents(i))
 
 
 def too_near(store: Shipped, also: list[Path]) -> int:
@@ -81,17 +111,16 @@ def build(store: Shipped, runtime: Runtime, work: Path) -> Path:
     """Build in the folder ``work``, then put the result in its place. Returns that."""
     from engines.datastores.building.build_spec import ANSWERS, BuildSpec
     from engines.datastores.building.build_spec import build as build_datastore
-    from engines.datastores.building.model_answers import ModelAnswers
     from engines.datastores.storage import catalog
     from spec_tui.cli.stage_progress import StageProgress
 
     os.environ["SPEC_TUI_DATA_DIR"] = str(work)
     catalog.sample_datastores = lambda: None  # the one that is there must not be in the way of the new one
+    target = ROOT / "sample_datastores" / store.name
     spec = BuildSpec(store.name, (ANSWERS,), store.kind, max_new_tokens=store.max_new_tokens)
-    corpus = ModelAnswers(runtime, store.prompts(), spec)
+    corpus = KeptAnswers(target.with_name(store.model), runtime, store.prompts(), spec)
     with StageProgress() as progress:
         built = build_datastore(spec, corpus, runtime.tokenizer, runtime, progress.show, replace=True)
-    target = ROOT / "sample_datastores" / store.name
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(built.folder, target)
     facts = built.manifest
@@ -107,13 +136,15 @@ def main() -> int:
     parser.add_argument("names", nargs="*", choices=STORES, metavar="NAME", help="default: all")
     parser.add_argument("--work", type=Path, default=work, help=f"where it is built (default {work})")
     parser.add_argument("--also", type=Path, action="append", default=[], metavar="FILE")
+    parser.add_argument("--threads", type=int, help="default: what a short measurement finds best")
     arguments = parser.parse_args()
     stores = [STORES[name] for name in arguments.names or STORES]
     if any([too_near(store, arguments.also) for store in stores]):
         return 1
     from engines import load
 
-    runtimes = [(store, load(store.name)) for store in stores]  # before the build moves the folder of the user's data
+    # Before the build moves the folder of the user's data.
+    runtimes = [(store, load(store.model, threads=arguments.threads)) for store in stores]
     for store, runtime in runtimes:
         build(store, runtime, arguments.work)
     return 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engines.errors import ModelUnavailable
-from engines.folders import data, sample_model, shipped
+from engines.folders import PAIR, data, sample_model, sample_models, shipped
 
 SAMPLE = "sample"
 
@@ -73,7 +73,8 @@ KNOWN = {
 
 
 def resolve(name: str) -> str:
-    """What to look for under a name: a known model's folder or file, else the name itself. A folder of that name wins.
+    """What to look for under a name: the folder or file of a known model or of a draft model that ships, else the name
+    itself. A folder of that name wins.
 
     Raises:
         ModelUnavailable: a known model that is not here; the hint says how to get it.
@@ -82,6 +83,8 @@ def resolve(name: str) -> str:
         return name
     if name == SAMPLE:
         return shipped_target()
+    if name in _draft_models():
+        return str(sample_model(name))
     if (model := KNOWN.get(name)) is not None:
         if not model.present:
             hint = f"spec-tui model get {name} fetches it ({model.size / 1e6:.0f} MB, {model.licence})"
@@ -91,13 +94,18 @@ def resolve(name: str) -> str:
 
 
 def known_name(model: str) -> str:
-    """The short name of a model, by that name, its folder, file or hub id: of a known one, "sample", "sample-draft", or
-    "" for any other. A known model's file is known wherever it lies."""
-    if model == SAMPLE or model in KNOWN:
+    """The short name of a model, by that name, its folder, file or hub id: of a known one, of one that ships ("sample",
+    "sample-draft"), or "" for any other. A known model's file is known wherever it lies."""
+    if model == SAMPLE or model in KNOWN or model in _draft_models():
         return model
-    if role := shipped(model):
-        return SAMPLE if role == "target" else f"{SAMPLE}-{role}"
+    if found := shipped(model):
+        return SAMPLE if found == PAIR[0] else f"{SAMPLE}-{found}" if found in PAIR else found
     return next((known.name for known in KNOWN.values() if model.endswith(known.file)), "")
+
+
+def _draft_models() -> tuple[str, ...]:
+    """Names of the draft models that ship, without the sample pair's."""
+    return sample_models()[len(PAIR) :]
 
 
 def _exists(name: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.errors import first_line
-from engines.folders import sample_model
+from engines.folders import PAIR, sample_model, sample_models
 from engines.hub import gguf_config, gguf_file, gguf_folder
 from engines.hub import hub_cache as cache
 from engines.hub.download_progress import in_bytes
@@ -68,11 +68,40 @@ def cached() -> list[dict[str, Any]]:
 
 
 def shipped() -> Iterator[dict[str, Any]]:
-    """The models that come with the program, as ``look_at`` with their roles."""
-    for role in ("target", "draft"):
-        folder = sample_model(role)
-        found = {"path": None, "problem": "missing"} if folder is None else look_at(folder)
-        yield {"role": role, **found}
+    """The models that come with the program, as ``look_at`` with their names for people and roles."""
+    for name in sample_models():
+        place = sample_model(name)
+        found = {"path": None, "problem": "missing"} if place is None else look_at(place)
+        yield {"name": _title(name), "role": "target" if name == PAIR[0] else "draft", **found}
+
+
+def _title(name: str) -> str:
+    return f"sample {name}" if name in PAIR else name
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedDraft:
+    """A draft model that ships, for a target.
+
+    Attributes:
+        title: for people.
+        place: its folder or file.
+        fits, why: as ``fit``.
+    """
+
+    title: str
+    place: Path
+    fits: bool | None
+    why: str
+
+
+def shipped_draft(target: Path) -> ShippedDraft | None:
+    """The draft model that a target (its folder or file) is given where none is named: of those that ship the first
+    whose tokens are the target's, else the first whose files don't tell, else the first. None where none ships."""
+    ours = _readable(target)
+    places = [(name, place) for name in sample_models()[1:] if (place := sample_model(name)) is not None]
+    judged = [ShippedDraft(_title(name), place, *_fits(_readable(place), ours)) for name, place in places]
+    return min(judged, key=lambda draft: (True, None, False).index(draft.fits), default=None)
 
 
 def known() -> list[dict[str, Any]]:
@@ -147,7 +176,7 @@ def candidates(target: ModelSource, named: ModelSource | None, parameters: int |
     found = []
     if named is not None:
         found.append((named.name, "named", named.folder, sum(stored_in(named).values()), None))
-    others = [(f"sample {model['role']}", "shipped", model) for model in shipped() if model["path"] is not None]
+    others = [(model["name"], "shipped", model) for model in shipped() if model["path"] is not None]
     for name, origin, model in others + [(model["id"], "cache", model) for model in cached()]:
         folder = Path(model["path"])
         if not any(folder.samefile(other) for other in known):
@@ -177,10 +206,10 @@ def _fits(theirs: dict[str, int] | str | None, ours: dict[str, int] | str | None
     return None, "its tokenizer is in no file that can be compared; loading compares"
 
 
-def _readable(folder: Path) -> dict[str, int] | str | None:
+def _readable(place: Path) -> dict[str, int] | str | None:
     """The vocabulary, or what is wrong with the files that hold it."""
     try:
-        return vocabulary(folder)
+        return vocabulary(place)
     except (OSError, ValueError) as error:
         return first_line(error)
 

@@ -25,8 +25,8 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as transformers_logging
 
 from engines.errors import ModelUnavailable, UsageProblem, first_line
-from engines.folders import sample_model
 from engines.hub.known_models import default_model
+from engines.hub.local_models import shipped_draft
 from engines.hub.model_checks import check_tokenizer, generation_problem, read_config
 from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, check_room, locate
 from engines.model.batch_invariant import BatchInvariantModel
@@ -132,16 +132,18 @@ def _find_draft(
     name: str | None, revision: str | None, target: ModelSource, tokenizer: Tokenizer, progress: Progress
 ) -> tuple[ModelSource | None, tuple[str, ...]]:
     """The draft model, its vocabulary checked; a shipped one that does not fit is a warning."""
-    found = sample_model("draft") if name is None else name
-    if found is None:
-        return None, ("no draft model is at hand: give --draft-model to use the draft engine",)
-    source = locate(str(found), revision, target.terms, "draft model", progress, beside=target)
-    theirs = load_tokenizer(source)
-    if theirs.get_vocab() == tokenizer.get_vocab():
+    none_fits = None, (f"no draft model here fits {target.name}: give --draft-model to use the draft engine",)
+    shipped = shipped_draft(target.folder) if name is None else None
+    if name is None and (shipped is None or shipped.fits is False):
+        return none_fits
+    source = locate(name or str(shipped.place), revision, target.terms, "draft model", progress, beside=target)
+    # Where the files of a shipped one say that it fits, its tokenizer need not be built.
+    theirs = None if shipped is not None and shipped.fits else load_tokenizer(source)
+    if theirs is None or theirs.get_vocab() == tokenizer.get_vocab():
         load_config(source)
         return source, ()
     if name is None:
-        return None, (f"no draft model here fits {target.name}: give --draft-model to use the draft engine",)
+        return none_fits
     raise UsageProblem(
         f"the vocabulary of draft model {source.name} ({len(theirs)} tokens) is not that of {target.name}"
         f" ({len(tokenizer)} tokens)", "give a draft model made with the target's tokenizer")

@@ -73,7 +73,7 @@ def _sections(facts: dict[str, Any]) -> dict[str, Rows]:
             *(("not used", sentence) for sentence in facts["engines"]["problems"]),
         ],
         "devices": [(found["device"], found["detail"]) for found in facts["devices"]] or [("none", "")],
-        "sample models": [(model["role"], _model(model)) for model in facts["samples"]],
+        "sample models": [(model["name"], _model(model)) for model in facts["samples"]],
         "hub cache": [
             ("folder", hub["cache"] + (" (offline)" if hub["offline"] else "")),
             *([(model["id"], _model(model)) for model in hub["models"]] or [("models", "none")]),
@@ -157,7 +157,7 @@ def _missing(facts: dict[str, Any]) -> list[str]:
         if not libraries[name]["works"]
     ]
     found += [
-        f"the sample {model['role']} model is unusable ({model['problem']}): give --model"
+        f"the {model['name']} model is unusable ({model['problem']}): give --model"
         for model in facts["samples"]
         if model["problem"]
     ]

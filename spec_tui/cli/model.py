@@ -98,7 +98,7 @@ def list_(
 
     models = at_hand.known()
     models += at_hand.of_other_programs() if local else []
-    models += [{"name": f"sample {m.pop('role')}", **m} for m in at_hand.shipped()]
+    models += at_hand.shipped()
     models += [{"name": m.pop("id"), **m} for m in at_hand.cached()]
     if format is Format.json:
         print(json.dumps(models, indent=2))

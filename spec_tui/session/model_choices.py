@@ -57,8 +57,8 @@ def targets(load: LoadRequest) -> tuple[ModelChoice, ...]:
         path = facts["path"] and Path(facts["path"])
         found.append(ModelChoice(facts["name"], facts["name"], "fetched by spec-tui model get", path, facts))
     for facts in local_models.shipped():
-        if facts["path"] is not None and facts.pop("role") == "target":
-            found.append(ModelChoice(SAMPLE, "sample target", "ships with the program", Path(facts["path"]), facts))
+        if facts["path"] is not None and facts["role"] == "target":
+            found.append(ModelChoice(SAMPLE, facts["name"], "ships with the program", Path(facts["path"]), facts))
     for facts in local_models.cached():
         found.append(ModelChoice(facts["id"], facts["id"], "in the hub's cache", Path(facts["path"]), facts))
     for facts in local_models.of_other_programs():
@@ -73,7 +73,6 @@ def targets(load: LoadRequest) -> tuple[ModelChoice, ...]:
 def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[ModelChoice, ...]:
     """The models at hand as draft models of a target: first those that can be chosen, then those that can't, with the
     reason. A model that is no smaller than the target is not among them."""
-    from engines.folders import sample_model
     from engines.hub import local_models
 
     size, judged = target.facts.get("parameters") or 0, []
@@ -83,13 +82,13 @@ def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[Model
             continue
         fits, why = local_models.fit(choice.folder, target.folder)
         judged.append(replace(choice, fits=fits, why=why))
-    sample = sample_model("draft")
-    if sample is not None:
-        fits, why = local_models.fit(sample, target.folder)
-        if not fits:
+    shipped = local_models.shipped_draft(target.folder)
+    if shipped is not None:
+        why, place = shipped.why, shipped.place
+        if not shipped.fits:
             why += ": without another draft model, engines that need one can't run"
-        facts = local_models.look_at(sample)
-        judged.insert(0, ModelChoice(None, "sample draft", "ships with the program", sample, facts, fits, why))
+        facts = local_models.look_at(place)
+        judged.insert(0, ModelChoice(None, shipped.title, "ships with the program", place, facts, shipped.fits, why))
     return tuple(sorted(judged, key=lambda choice: bool(choice.problem)))
 
 

@@ -126,6 +126,22 @@ def greedy_answer(model, tokenizer, prompt: str, limit: int) -> tuple[str, list[
 @torch.inference_mode()
 def agreement_on_answer(draft, prompt_ids: list[int], answer_ids: list[int]) -> int:
     """How many tokens of the target's answer are the draft's likeliest token at their place."""
+    return sum(guessed(draft, prompt_ids, answer_ids))
+
+
+@torch.inference_mode()
+def guessed(draft, prompt_ids: list[int], answer_ids: list[int]) -> list[bool]:
+    """Of each token of the target's answer, whether it is the draft's likeliest token at its place."""
     tokens = torch.tensor([prompt_ids + answer_ids])
     guesses = draft(input_ids=tokens, use_cache=False).logits[0].argmax(-1)
-    return int((guesses[len(prompt_ids) - 1 : -1] == tokens[0, len(prompt_ids) :]).sum())
+    return (guesses[len(prompt_ids) - 1 : -1] == tokens[0, len(prompt_ids) :]).tolist()
+
+
+def rounds(right: list[bool], chain: int) -> int:
+    """How many rounds an answer takes if `chain` tokens are drafted in each and `right` says which would be guessed."""
+    count = at = 0
+    while at < len(right):
+        drafted = right[at : at + chain]
+        at += 1 + (drafted.index(False) if False in drafted else len(drafted))
+        count += 1
+    return count

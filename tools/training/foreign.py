@@ -13,6 +13,8 @@ from engines.hub import gguf_file
 
 from . import loop
 
+MLP_KIND = gguf.GGMLQuantizationType.Q5_0  # in Q8_0 the file would be larger than the 14 MB it may have
+HALF = torch.cpu._is_avx512_bf16_supported()  # elsewhere bfloat16 takes twice the time of float32
 FREQUENT = 12_288  # tokens that the first stage's loss is over: a quarter of the time of the whole vocabulary
 
 
@@ -175,7 +177,7 @@ def new_model(target, size: Size, seed: int) -> LlamaForCausalLM:
 
 def divergence(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
     """KL divergence of the model from the target's likeliest tokens and from all others taken together, per token."""
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=HALF):
         states = model.model(input_ids=batch.tokens, use_cache=False).last_hidden_state[batch.answered]
         weight = model.get_input_embeddings().weight
         logits = states @ (weight if batch.columns is None else weight[batch.columns]).T
@@ -227,7 +229,8 @@ def distil(target, shards: Path, work: Path, size: Size, options: Options) -> bo
 
 
 def write_gguf(model: LlamaForCausalLM, tokenizer_of: gguf_file.GgufFile, name: str, out: Path) -> None:
-    """Write a model as a GGUF of Q8_0 with the tokenizer of the target's file, Q and K in llama.cpp's order of rows."""
+    """Write a model as a GGUF of Q8_0 (its MLPs of `MLP_KIND`) with the tokenizer of the target's file, Q and K in
+    llama.cpp's order of rows."""
     config, temporary = model.config, out.with_suffix(".tmp")
     writer = gguf.GGUFWriter(temporary, "llama")
     writer.add_name(name)
@@ -246,6 +249,7 @@ def write_gguf(model: LlamaForCausalLM, tokenizer_of: gguf_file.GgufFile, name: 
     for key, value in tokenizer_of.metadata.items():
         if key.startswith("tokenizer."):
             _add(writer, key, value)
+    kinds = gguf.GGMLQuantizationType
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
     for key, weight in model.state_dict().items():
         if key == "lm_head.weight":  # it is the embedding
@@ -254,7 +258,7 @@ def write_gguf(model: LlamaForCausalLM, tokenizer_of: gguf_file.GgufFile, name: 
         if key.endswith(("q_proj.weight", "k_proj.weight")):
             heads = weight.shape[0] // config.head_dim
             weight = weight.view(heads, 2, config.head_dim // 2, -1).transpose(1, 2).reshape(weight.shape)
-        kind = gguf.GGMLQuantizationType.F32 if weight.ndim == 1 else gguf.GGMLQuantizationType.Q8_0
+        kind = kinds.F32 if weight.ndim == 1 else MLP_KIND if ".mlp." in key else kinds.Q8_0
         stored = gguf.quants.quantize(weight.numpy(), kind)
         writer.add_tensor(names.get_name(key.removesuffix(".weight")) + ".weight", stored, raw_dtype=kind)
     writer.write_header_to_file()
