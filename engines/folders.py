@@ -201,6 +201,11 @@ def sample_datastores() -> Path | None:
     return _samples("datastores")
 
 
+def sample_heads() -> Path | None:
+    """Folder that holds the shipped draft heads, None where there is none."""
+    return _samples("heads")
+
+
 def sample_traces() -> Path | None:
     """Folder of the shipped traces, None where there is none."""
     return _samples("traces")

@@ -11,7 +11,7 @@ from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -28,6 +28,8 @@ from engines.datastores.search.open_datastores import OpenDatastores
 from engines.datastores.service import DatastoreService
 from engines.datastores.storage.manifest import ModelIdentity, tokenizer_fingerprint
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
+from engines.heads.draft_head import DraftHead
+from engines.heads.find_heads import head_for
 from engines.hub.model_source import TrustPolicy
 from engines.laws import make_law
 from engines.methods.drafter import Resources
@@ -57,20 +59,29 @@ from engines.tokenization import Detokenizer, encode
 _REMEMBERED = 64  # engines with options whose acceptance is kept
 
 
+class Prices(NamedTuple):
+    """t(n) of what is loaded; None for what is not."""
+
+    target: CostCurve
+    draft: CostCurve | None = None
+    head: CostCurve | None = None
+
+
 class Runtime:
-    """A target model, its tokenizer, and a draft model where one fits.
+    """A target model, its tokenizer, a draft model and a draft head where there are some that fit.
 
     Attributes:
         ready: what was loaded, as an event.
-        prices: t(n) of target and draft model.
+        prices: t(n) of each.
         fixed_prices: the same for runs whose text depends on what is drafted (``pricing.fixed_price``).
     """
 
     def __init__(
         self, target: CausalModel, tokenizer: PreTrainedTokenizerBase, draft: CausalModel | None = None,
         seconds: float = 0.0, warnings: tuple[str, ...] = (), progress: Callable[[Loading], None] = lambda _: None,
+        head: DraftHead | None = None,
     ) -> None:
-        self.target, self.tokenizer, self.draft = target, tokenizer, draft
+        self.target, self.tokenizer, self.draft, self.head = target, tokenizer, draft, head
         self.words = Detokenizer(tokenizer)
         self._set_prices(progress=progress)
         self._acceptance: dict[str, Acceptance] = {}
@@ -88,14 +99,13 @@ class Runtime:
             if model is not None:
                 warnings += model.remarks
                 warnings += () if model.trees else (f"{model.name} cannot branch: {words}",)
-        price, draft_price = self._points()
         self.ready = Ready(
             model=target.name, dtype=target.precision, device=str(target.device), parameters=target.parameters,
             vocab_size=target.vocab_size, context_limit=target.context_limit,
             chat_template=bool(tokenizer.chat_template), draft_model=draft.name if draft else None,
             draft_parameters=draft.parameters if draft else None, seconds=seconds, backend=target.backend,
-            threads=torch.get_num_threads(), warnings=warnings, price=price, draft_price=draft_price,
-            datastores=self.open_datastores.searchable(), unprepared=self._unprepared(),
+            threads=torch.get_num_threads(), warnings=warnings, head=head.name if head else None,
+            datastores=self.open_datastores.searchable(), unprepared=self._unprepared(), **self._points(),
         )
 
     @classmethod
@@ -103,7 +113,7 @@ class Runtime:
         cls, model: str | None = None, draft_model: str | None = None, dtype: str = "auto", device: str = "auto",
         progress: Callable[[Loading], None] = lambda _: None, threads: int | None = None,
         revision: str | None = None, draft_revision: str | None = None, allow_pickle: bool = False,
-        trust_remote_code: bool = False, strict: bool = False, quantize: str = "none",
+        trust_remote_code: bool = False, strict: bool = False, quantize: str = "none", head: str | None = None,
     ) -> Runtime:
         """Load models, folders or hub ids; None takes the ones that ship, the draft model only where its vocabulary is
         the target's. What is on the hub only is downloaded; ``progress`` may raise a BaseException to leave.
@@ -114,6 +124,8 @@ class Runtime:
         every engine writes the same text (engines.model.batch_invariant).
         ``quantize``: "auto" multiplies by weights of 4 and 8 bits as a GGUF file holds them, "int4" and "int8" quantise
         any model's linear layers, "none" unpacks what is quantised (engines.model.quantise).
+        ``head``: a learned draft head, a folder, a hub id or the name of one at hand; None takes one at hand that was
+        trained for the target, "none" takes none.
 
         On the CPU torch's thread count is set, for the whole process: to ``threads``, or to what a short measurement
         on the target finds best; a negative number leaves cores to a screen (engines.model.tuning.tune).
@@ -133,7 +145,8 @@ class Runtime:
             model, draft_model, TrustPolicy(allow_pickle, trust_remote_code), kind, where, revision=revision,
             draft_revision=draft_revision, threads=threads, strict=strict, quantize=quantize, progress=progress,
         )
-        runtime = cls(target, tokenizer, draft, warnings=warnings, progress=progress)
+        found, said = head_for(head, target, allow_pickle, progress)
+        runtime = cls(target, tokenizer, draft, warnings=warnings + said, progress=progress, head=found)
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))
         return runtime
@@ -146,7 +159,7 @@ class Runtime:
     @property
     def default_engine(self) -> str:
         """The engine taken when none is named."""
-        return methods.default({"draft model"} if self.draft is not None else ()).id
+        return methods.default(methods.at_hand(self.draft is not None, self.head is not None)).id
 
     def prompt_length(self, request: Request) -> int:
         """Tokens of a request's prompt, as a run would feed it. Raises UsageProblem."""
@@ -172,10 +185,11 @@ class Runtime:
         target, draft = penalties.of(self.target), self.draft and penalties.of(self.draft)
         begun = len(request.continued)
         law = make_law(request.law, sampling, request.seed, self.target.vocab_size, begun)
-        budget, draft_price = self._budget(request, f"{spec.id} {options}")
+        budget, prices = self._budget(request, f"{spec.id} {options}")
         drafter = spec.load_drafter()(Resources(
             law=law, vocab_size=self.target.vocab_size, target=target, draft_model=draft,
-            draft_price=draft_price, end_tokens=self.end_tokens, branches=self.target.trees, budget=budget,
+            draft_price=prices.draft, head=self.head, head_price=prices.head, end_tokens=self.end_tokens,
+            branches=self.target.trees, budget=budget,
             open_datastores=self.open_datastores, datastores=request.datastores, words=self.words, cancelled=cancelled,
             memory={} if request.text_depends_on_draft else self._memory,
         ), **options)
@@ -205,7 +219,7 @@ class Runtime:
             torch.set_num_threads(self.ready.threads)  # another runtime has been loaded since
         fixed = self.target.device.type != "cpu" or isinstance(self.target, BatchInvariantModel)
         threads = 1 if fixed else self.ready.threads
-        governor = ThreadGovernor(self.prices[0].at, threads)
+        governor = ThreadGovernor(self.prices.target.at, threads)
         try:
             for event in events:
                 if isinstance(event, Round):
@@ -240,29 +254,28 @@ class Runtime:
         write, otherwise from then on."""
         self.forget()
         self._set_prices(fresh=True)
-        price, draft_price = self._points()
-        self.ready = replace(self.ready, price=price, draft_price=draft_price)
+        self.ready = replace(self.ready, **self._points())
 
     def _set_prices(self, fresh: bool = False, progress: Callable[[Loading], None] = lambda _: None) -> None:
-        models = [self.target] if self.draft is None else [self.target, self.draft]
-        measured, fixed = [], []
+        words = {"target": "verification", "draft": "the draft model", "head": "the draft head"}
+        models = {name: model for name in words if (model := getattr(self, name)) is not None}
+        measured, fixed = {}, {}
         try:
-            for number, model in enumerate(models):
-                what = "what verification costs" if model is self.target else "what the draft model costs"
-                progress(Loading(f"measuring {what}", 0.8 + 0.2 * number / len(models)))
-                measured.append(price(model, fresh))
-                fixed.append(fixed_price(model, measured[-1], fresh))
+            for number, (name, model) in enumerate(models.items()):
+                progress(Loading(f"measuring what {words[name]} costs", 0.8 + 0.2 * number / len(models)))
+                measured[name] = price(model, fresh)
+                fixed[name] = fixed_price(model, measured[name], fresh)
         except (RuntimeError, MemoryError) as error:
             raise ModelUnavailable(
                 f"{self.target.name} fails when several tokens are verified: {first_line(error)}",
                 "choose a smaller model or --dtype bfloat16",
             ) from error
-        self.prices, self.fixed_prices = ((*curves, None)[:2] for curves in (measured, fixed))
+        self.prices, self.fixed_prices = Prices(**measured), Prices(**fixed)
 
-    def _points(self) -> tuple[Points, Points]:
+    def _points(self) -> dict[str, Points]:
         """The prices as in ``Ready``."""
-        target, draft = self.prices
-        return target.points, draft.points if draft else ()
+        names = ("price", "draft_price", "head_price")
+        return {name: curve.points if curve is not None else () for name, curve in zip(names, self.prices)}
 
     def forget_acceptance(self) -> None:
         """Begin anew with what is known of drafts (to measure without what earlier runs taught)."""
@@ -271,32 +284,31 @@ class Runtime:
 
     def forget(self) -> None:
         """Empty the KV caches (after a failure, or to measure a cold start)."""
-        for model in (self.target, self.draft):
+        for model in (self.target, self.draft, self.head):
             if model is not None:
                 model.truncate(0)
 
     def memory(self, engine: str, rows: int) -> int:
         """Bytes of the weights of the models that an engine runs, as laid out, and of ``rows`` KV rows of each:
         computed from shapes and dtype, since engines share this process. What lies in a datastore is not in it."""
-        draft = self.draft if "draft model" in methods.find(engine).needs else None
-        models = [model for model in (self.target, draft) if model is not None]
+        needs = methods.find(engine).needs
+        drafting = [model for need, model in (("draft model", self.draft), ("draft head", self.head)) if need in needs]
+        models = [model for model in (self.target, *drafting) if model is not None]
         return sum(m.weight_bytes + rows * m.cache.row_bytes for m in models)
 
-    def _budget(self, request: Request, engine: str) -> tuple[Budget, CostCurve | None]:
-        """What decides on the sizes of drafts, and the price of the draft model.
+    def _budget(self, request: Request, engine: str) -> tuple[Budget, Prices]:
+        """What decides on the sizes of drafts, and the prices of what drafts.
 
         What was seen of an engine's drafts (with these options) serves its later runs too, where the text cannot
         depend on it; above temperature 0 every run begins with the prior and the curve that stays, so that
         its seed repeats it.
         """
         if request.text_depends_on_draft:
-            price, draft_price = self.fixed_prices
-            return Budget(price), draft_price
-        price, draft_price = self.prices
+            return Budget(self.fixed_prices.target), self.fixed_prices
         known = self._acceptance[engine] = self._acceptance.pop(engine, None) or Acceptance()
         if len(self._acceptance) > _REMEMBERED:
             del self._acceptance[next(iter(self._acceptance))]
-        return Budget(price, known, timed=True), draft_price
+        return Budget(self.prices.target, known, timed=True), self.prices
 
     def _room(self, prompt: int, request: Request) -> tuple[int, tuple[str, ...]]:
         """How many tokens the answer may have inside the context. Raises UsageProblem where there is none, and says
@@ -332,6 +344,7 @@ class Runtime:
             prompt_pieces=tuple(self.words.piece(t) for t in prompt), conversation=turns,
             draft_model=ready.draft_model, lossless=lossless and spec.lossless, versions=_versions(),
             machine=_machine(), warnings=warnings, price=ready.price, draft_price=ready.draft_price,
+            head=ready.head, head_price=ready.head_price,
             datastores=datastores, continued=max(0, len(request.continued) - 1),
         )
 

@@ -131,21 +131,24 @@ def tokenizer():
 
 @pytest.fixture(scope="session")
 def tiny():
-    """A runtime on a tiny random target and a draft that agrees with it now and then (its first layer). No clock
-    decides what it drafts."""
+    """A runtime on a tiny random target, a draft that agrees with it now and then (its first layers), and a random
+    head. No clock decides what they draft."""
     from engines import runtime
     from engines.cost.curve import CostCurve
     from engines.model.loading import wrap
     from engines.runtime import Runtime
+    from tests.heads import make_head
 
-    target = make_llama(1, layers=3)
+    target = wrap(make_llama(1, layers=3), "tiny-target")
     draft = make_llama(1, layers=3)
     draft.model.layers = draft.model.layers[:2]
     draft.config.num_hidden_layers = 2
     with pytest.MonkeyPatch.context() as patch:
-        prices = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5))), "tiny-draft": CostCurve(((1, 0.1), (64, 0.2)))}
+        cheap = CostCurve(((1, 0.1), (64, 0.2)))
+        prices = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5))), "tiny-draft": cheap, "tiny-head": cheap}
         patch.setattr(runtime, "price", lambda model, fresh: prices[model.name])
-        runtime = Runtime(wrap(target, "tiny-target"), make_tokenizer(), wrap(draft, "tiny-draft"))
+        head = make_head(target)
+        runtime = Runtime(target, make_tokenizer(), wrap(draft, "tiny-draft"), head=head)
     add_datastores("tiny-texts", runtime)
     return runtime
 

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
+from typing import Any, Protocol
 
 import torch
 
 from engines import folders
 from engines.cost.curve import CostCurve
 from engines.machine import processor
-from engines.model.causal_model import CausalModel
+from engines.model.kv_buffer import KVBuffer
 
 ROWS = (1, 16, 4, 64, 2, 8, 32)  # the order in which a slow model gets to them
 _AT_LEAST = 3  # of them, however slow the model
@@ -31,7 +32,36 @@ _CHECKED, _CHECKS = (1, 16), 3  # sizes that what was kept is held against, and 
 _CLEARLY = 0.8
 
 
-def price(model: CausalModel, fresh: bool = False) -> CostCurve:
+class Priced(Protocol):
+    """What a price is measured of: a ``CausalModel``, or a draft head.
+
+    Attributes:
+        settings: what its time depends on beside its size, as plain data; the others are as of ``CausalModel``.
+    """
+
+    settings: dict[str, Any]
+    parameters: int
+    dtype: torch.dtype
+    device: torch.device
+    quantised: str
+    backend: str
+    context_limit: int
+    cache: KVBuffer
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
+        """Logits of pending rows."""
+
+    def drop(self) -> None:
+        """Forget them."""
+
+    def truncate(self, length: int) -> None:
+        """Forget all rows from there on."""
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+
+
+def price(model: Priced, fresh: bool = False) -> CostCurve:
     """t(n) of a model whose cache is empty: as kept, or measured and kept.
 
     What was kept is held against two sizes measured now: if the machine can do clearly better, it was busy then, and
@@ -51,7 +81,7 @@ def price(model: CausalModel, fresh: bool = False) -> CostCurve:
     return curve
 
 
-def fixed_price(model: CausalModel, measured: CostCurve, fresh: bool = False) -> CostCurve:
+def fixed_price(model: Priced, measured: CostCurve, fresh: bool = False) -> CostCurve:
     """The curve that sizes are decided by where the text depends on them: the first that was measured for this model
     and dtype on this machine, whatever threads and layout were found best then or since.
 
@@ -66,14 +96,14 @@ def fixed_price(model: CausalModel, measured: CostCurve, fresh: bool = False) ->
     return kept or measured
 
 
-def _beaten(kept: CostCurve, model: CausalModel) -> bool:
+def _beaten(kept: CostCurve, model: Priced) -> bool:
     """Whether the machine does clearly better now than the curve says."""
     now = measure(model, sizes=_CHECKED, repeats=_CHECKS)
     return any(seconds < _CLEARLY * kept.at(rows) for rows, seconds in now.points)
 
 
 def measure(
-    model: CausalModel, seconds: float = _SECONDS, sizes: Sequence[int] = ROWS, repeats: int = _REPEATS
+    model: Priced, seconds: float = _SECONDS, sizes: Sequence[int] = ROWS, repeats: int = _REPEATS
 ) -> CostCurve:
     """Time forwards over chains of these many rows, interleaved, for about this long; leaves the cache empty.
 
@@ -103,7 +133,7 @@ def measure(
     return CostCurve.fit((rows, min(times)) for rows, times in samples.items())
 
 
-def _time(model: CausalModel, rows: int) -> float:
+def _time(model: Priced, rows: int) -> float:
     model.synchronize()
     clock = perf_counter()
     model.forward([0] * rows, list(range(-1, rows - 1)))
@@ -113,13 +143,12 @@ def _time(model: CausalModel, rows: int) -> float:
     return seconds
 
 
-def _key(model: CausalModel, also: list[object]) -> str:
+def _key(model: Priced, also: list[object]) -> str:
     """What t(n) depends on: the model's shape, its dtype, the machine; ``also`` what else."""
-    config = {k: v for k, v in model.model.config.to_dict().items() if not k.startswith("_") and "token_id" not in k}
     device = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else processor()
     facts = [
-        config, model.parameters, str(model.dtype), model.device.type, device, os.cpu_count(), torch.__version__,
-        platform.node(), *filter(None, (model.quantised,)), *also,
+        model.settings, model.parameters, str(model.dtype), model.device.type, device, os.cpu_count(),
+        torch.__version__, platform.node(), *filter(None, (model.quantised,)), *also,
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = [
-    "ENTRY_POINTS", "MethodSpec", "baseline", "default", "drafts_itself", "drafts_nothing", "find", "known", "note_of",
-    "problems", "remarks", "specs", "with_rules",
+    "ENTRY_POINTS", "MethodSpec", "at_hand", "baseline", "default", "drafts_itself", "drafts_nothing", "find", "known",
+    "note_of", "problems", "remarks", "specs", "with_rules",
 ]
 
 ENTRY_POINTS = "spec_tui.methods"
-_ROOMS = ("autoregressive", "pld", "rest", "dresd", "draft_model", "rasd", "hybrid", "admg", "draft_verify")
+_ROOMS = ("autoregressive", "pld", "rest", "dresd", "draft_model", "eagle", "rasd", "hybrid", "admg", "draft_verify")
 
 
 def specs() -> tuple[MethodSpec, ...]:
@@ -71,6 +71,11 @@ def drafts_nothing(engine: str) -> bool:
 def baseline() -> MethodSpec:
     """The method that drafts nothing, with which the others are compared."""
     return next(spec for spec in specs() if spec.baseline)
+
+
+def at_hand(draft_model: object, head: object) -> set[str]:
+    """Of ``MethodSpec.needs`` what there is, given whether there are a draft model and a draft head."""
+    return {need for need, there in (("draft model", draft_model), ("draft head", head)) if there}
 
 
 def default(at_hand: Collection[str]) -> MethodSpec:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from engines.cost.budget import Budget
     from engines.cost.curve import CostCurve
     from engines.datastores.search.open_datastores import OpenDatastores
+    from engines.heads.draft_head import DraftHead
     from engines.model.causal_model import CausalModel
     from engines.tokenization import Detokenizer
 
@@ -31,6 +32,7 @@ class Resources:
         target: the target itself, for drafters that draft with a part of it or read its hidden states.
         draft_model: a second causal model, where there is one.
         draft_price: t(n) of the draft model.
+        head: a learned draft head, where there is one; ``head_price``: t(n) of it.
         end_tokens: tokens that end the answer: drafting past one is of no use.
         branches: whether the target can verify more than one path.
         budget: how much is worth drafting; None leaves drafts at the sizes of the options.
@@ -46,6 +48,8 @@ class Resources:
     target: CausalModel | None = None
     draft_model: CausalModel | None = None
     draft_price: CostCurve | None = None
+    head: DraftHead | None = None
+    head_price: CostCurve | None = None
     end_tokens: frozenset[int] = frozenset()
     branches: bool = True
     budget: Budget | None = None

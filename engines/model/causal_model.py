@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -92,6 +93,12 @@ class CausalModel:
     def weight_bytes(self) -> int:
         """Bytes of its weights, as they are laid out."""
         return weight_bytes(self.model)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its configuration as plain data, without what changes no time."""
+        found = self.model.config.to_dict().items()
+        return {name: value for name, value in found if not name.startswith("_") and "token_id" not in name}
 
     @property
     def length(self) -> int:

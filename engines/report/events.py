@@ -294,8 +294,9 @@ class Unprepared:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A model is loaded; its sizes are None where they are not known. ``draft_model`` is None where there is none that
-    fits; ``warnings`` says why. ``price`` is t(n) of the target as (rows, seconds), ``draft_price`` that of the draft
-    model (``engines.cost.curve.CostCurve``).
+    fits; ``warnings`` says why. ``head`` is the learned draft head, None where there is none. ``price`` is t(n) of the
+    target as (rows, seconds), ``draft_price`` and ``head_price`` those of draft model and head
+    (``engines.cost.curve.CostCurve``).
     ``unprepared``, by method: what it needs that was not made yet.
     ``datastores`` are those at hand that fit the model; ``capabilities`` says what the engine can do."""
 
@@ -317,6 +318,8 @@ class Ready:
     datastores: tuple[DatastoreInfo, ...] = ()
     capabilities: Capabilities = LOCAL
     unprepared: dict[str, Unprepared] = field(default_factory=dict)
+    head: str | None = None
+    head_price: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +328,7 @@ class Started:
 
     ``lossless`` is False only for laws or engines that change the target's distribution by design.
     ``prompt`` / ``prompt_pieces`` are the context's token ids and labels; ``conversation`` is the text they came from
-    (role, content), with role "raw" for a prompt without chat template. ``price`` and ``draft_price`` as in ``Ready``;
+    (role, content), with role "raw" for a prompt without chat template. ``head`` and the prices as in ``Ready``;
     ``datastores`` are those that the engine searches. ``continued``: how many tokens at the end of ``prompt`` are an
     answer that was begun before (``Request.continued``).
     """
@@ -357,6 +360,8 @@ class Started:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
+    head: str | None = None
+    head_price: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,8 @@ class TraceValidator:
     def _start(self, event: Started) -> tuple[Started, str]:
         """A run without its prices, or an option, is still a run."""
         left_out = []
-        if not (_curve(event.price) and _curve(event.draft_price)):
-            event = replace(event, price=(), draft_price=())
+        if not (_curve(event.price) and _curve(event.draft_price) and _curve(event.head_price)):
+            event = replace(event, price=(), draft_price=(), head_price=())
             left_out.append("prices")
         wrong = {name for name, value in event.options.items() if not isinstance(value, str | int | float)}
         wrong |= set(self._wrong_options(event))

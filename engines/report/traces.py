@@ -125,8 +125,8 @@ def _portable(event: RunEvent) -> RunEvent:
     """A start without this machine's folders."""
     if not isinstance(event, Started):
         return event
-    draft = event.draft_model and model_label(event.draft_model)
-    return replace(event, model=model_label(event.model), draft_model=draft)
+    draft, head = (name and model_label(name) for name in (event.draft_model, event.head))
+    return replace(event, model=model_label(event.model), draft_model=draft, head=head)
 
 
 def _check_target(path: Path) -> None:

@@ -11,6 +11,7 @@ import typer
 from engines.errors import UsageProblem
 from engines.request import Request
 from spec_tui.cli import datastore as datastore_commands
+from spec_tui.cli import head as head_commands
 from spec_tui.cli import model as model_commands
 from spec_tui.cli.application import open_application
 from spec_tui.cli.bench import bench
@@ -77,6 +78,7 @@ app.callback(invoke_without_command=True)(command(tui, call=lambda function, **v
 _CODES = "Exit codes: 0, 1 {failure}, 2 usage, 3 model unavailable, 130 interrupted."
 _RUN_CODES = _CODES.format(failure="failed run or a BUG found by --audit")
 _RACE_CODES = _CODES.format(failure="a lane failed or a BUG")
+_HEAD = "Train, list and check draft heads, for the engine eagle."
 _MODEL = "Describe models without loading them."
 _DATASTORE = "Build and search datastores, for drafts by retrieval."
 
@@ -95,4 +97,5 @@ for offered, help, codes in (
 ):
     app.command(offered.__name__.replace("_", "-"), short_help=help, epilog=codes)(command(offered))
 app.add_typer(model_commands.group, name="model", short_help=_MODEL)
+app.add_typer(head_commands.group, name="head", short_help=_HEAD)
 app.add_typer(datastore_commands.group, name="datastore", short_help=_DATASTORE)

@@ -27,6 +27,13 @@ def complete_model(incomplete: str) -> list[str]:
     return [name for name, _ in hub_cache.models() if name.startswith(incomplete)]
 
 
+def complete_head(incomplete: str) -> list[str]:
+    """Names of heads at hand that begin so, for the shell."""
+    from engines.heads.find_heads import NONE, at_hand
+
+    return [name for name in (*(head.name for head in at_hand()), NONE) if name.startswith(incomplete)]
+
+
 def complete_datastore(incomplete: str) -> list[str]:
     """Names of datastores that begin so, for the shell."""
     from engines.datastores.storage import catalog
@@ -92,6 +99,10 @@ class ModelOptions:
         metavar="DIR|HUB_ID", autocompletion=complete_model,
         help="Draft model. Default: the one that ships, if it has the target's vocabulary.",
     )] = None
+    head: Annotated[str | None, Option(
+        metavar="DIR|HUB_ID", autocompletion=complete_head,
+        help="Draft head for the engine eagle, or none. Default: one at hand that was trained for the target.",
+    )] = None
     revision: Annotated[str | None, Option(
         metavar="REV", help="Branch, tag or commit of the target on the hub. Default: main."
     )] = None
@@ -122,7 +133,7 @@ class ModelOptions:
         return LoadRequest(**asdict(self))
 
 
-TargetOptions = Annotated[ModelOptions, Without("draft_model", "draft_revision")]
+TargetOptions = Annotated[ModelOptions, Without("draft_model", "draft_revision", "head")]
 """The target alone, for commands that need no draft model."""
 
 

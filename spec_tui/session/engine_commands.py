@@ -30,6 +30,7 @@ class LoadRequest:
     strict: bool = False
     quantize: str = NONE
     threads: int | None = None
+    head: str | None = None
 
 
 class Load(msgspec.Struct, frozen=True, tag_field="do", tag="load"):

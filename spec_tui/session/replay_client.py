@@ -160,7 +160,7 @@ def ready_of(started: Started) -> Ready:
     return Ready(
         model=started.model, dtype=started.dtype, device=started.device, parameters=None, vocab_size=None,
         context_limit=None, chat_template=True, draft_model=started.draft_model, price=started.price,
-        draft_price=started.draft_price, capabilities=REPLAY,
+        draft_price=started.draft_price, head=started.head, head_price=started.head_price, capabilities=REPLAY,
     )
 
 

@@ -69,7 +69,7 @@ class ChatSettings:
         """The engine that will run: the chosen one, or the best the loaded models allow."""
         if self.engine:
             return self.engine
-        return methods.default({"draft model"} if ready is None or ready.draft_model else ()).id
+        return methods.default(methods.at_hand(ready is None or ready.draft_model, ready is not None and ready.head)).id
 
     def options(self, engine: str) -> dict[str, Any]:
         """All options of an engine with their values."""
@@ -193,6 +193,8 @@ def unavailable(
     needs = spec.least() if options is None else spec.needed(options)
     if "draft model" in needs and not ready.draft_model:
         return "; ".join(ready.warnings) or "no draft model is loaded: start with --draft-model PATH"
+    if "draft head" in needs and not ready.head:
+        return "no draft head for this model is at hand: give --head, or train one with spec-tui head train"
     for need, kind in (("datastore", "sparse"), ("dense datastore", "dense")):
         if need in needs and (reason := _no_datastore(kind, ready, names if options is not None else None)):
             return reason + (", or set {}={}".format(*spec.storeless) if spec.storeless else "")

@@ -9,7 +9,7 @@ from engines.cost import pricing
 from engines.cost.curve import CostCurve
 from engines.model.loading import wrap
 from engines.report.events import Finished, Round, Started
-from engines.runtime import Runtime
+from engines.runtime import Prices, Runtime
 from tests.conftest import make_llama, make_tokenizer
 
 TURN = (("user", "Repeat: one two three one two three."),)
@@ -130,7 +130,8 @@ def test_a_short_context_limits_the_rows(cache):
 def test_runs_say_the_price(tiny):
     started, *_ = tiny.run(Request(TURN, "pld", max_new_tokens=5))
     assert isinstance(started, Started)
-    assert (started.price, started.draft_price) == tuple(curve.points for curve in tiny.prices)
+    shown = (started.price, started.draft_price, started.head_price)
+    assert shown == tuple(curve.points for curve in tiny.prices)
     assert tiny.ready.price == started.price
 
 
@@ -143,14 +144,14 @@ def test_auto_drafts_less_where_rows_are_dear(tiny, monkeypatch, engine, options
     drafting = CostCurve(((1, 0.001), (8, 0.001)))
     counts = {}
     for name, points in (("cheap", ((1, 1.0), (64, 1.0))), ("dear", ((1, 1.0), (2, 3.0), (64, 130.0)))):
-        monkeypatch.setattr(tiny, "fixed_prices", (CostCurve(points), drafting))
+        monkeypatch.setattr(tiny, "fixed_prices", Prices(CostCurve(points), drafting))
         counts[name] = drafted(tiny, engine=engine, options=options, law="rejection", temperature=1.0)
     assert sum(counts["dear"]) / len(counts["dear"]) < sum(counts["cheap"]) / len(counts["cheap"])
     assert sum(counts["dear"][8:]) == 0, "once it has been tried, nothing is drafted at that price"
 
 
 def test_paper_drafts_the_published_sizes_whatever_they_cost(tiny, monkeypatch):
-    monkeypatch.setattr(tiny, "prices", (CostCurve(((1, 1.0), (2, 50.0))), CostCurve(((1, 1.0),))))
+    monkeypatch.setattr(tiny, "prices", Prices(CostCurve(((1, 1.0), (2, 50.0))), CostCurve(((1, 1.0),))))
     counts = drafted(tiny, engine="draft", options={"budget": "paper", "confidence": 0})
     assert set(counts[:6]) == {5}
 
@@ -158,9 +159,9 @@ def test_paper_drafts_the_published_sizes_whatever_they_cost(tiny, monkeypatch):
 def test_a_draft_model_that_cannot_pay_says_so_at_the_start(tiny, monkeypatch):
     request = Request(TURN, "draft", max_new_tokens=5)
     price = CostCurve(((1, 1.0), (64, 2.0)))
-    monkeypatch.setattr(tiny, "prices", (price, CostCurve(((1, 0.2),))))
+    monkeypatch.setattr(tiny, "prices", Prices(price, CostCurve(((1, 0.2),))))
     assert not any("cannot be faster" in w for w in next(iter(tiny.run(request))).warnings)
-    monkeypatch.setattr(tiny, "prices", (price, CostCurve(((1, 1.1),))))
+    monkeypatch.setattr(tiny, "prices", Prices(price, CostCurve(((1, 1.1),))))
     warning = next(w for w in next(iter(tiny.run(request))).warnings if "cannot be faster" in w)
     assert "110%" in warning and "0.9" in warning
 
@@ -174,7 +175,8 @@ def test_the_text_under_dice_does_not_depend_on_the_clock(tiny, monkeypatch):
 
     first = tokens()
     list(tiny.run(Request(TURN, "draft", max_new_tokens=60)))  # another run learns something in between
-    monkeypatch.setattr(tiny, "prices", (CostCurve(((1, 1.0), (2, 9.0))), tiny.prices[1]))  # another load, another mood
+    another = Prices(CostCurve(((1, 1.0), (2, 9.0))), tiny.prices.draft)  # another load, another mood
+    monkeypatch.setattr(tiny, "prices", another)
     assert tokens() == first
 
 

@@ -174,7 +174,8 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         if role == "draft":
             self.load = replace(self.load, draft_model=choice.name, draft_revision=None)
         elif not self._marked(role, choice):
-            self.load = replace(self.load, model=choice.name, revision=None, draft_model=None, draft_revision=None)
+            self.load = replace(self.load, model=choice.name, revision=None, draft_model=None, draft_revision=None,
+                                head=None)
             self._in_thread(partial(self._judge, choice))
         return True
 

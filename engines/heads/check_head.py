@@ -1,0 +1,124 @@
+"""Why does a head accept nothing? Its agreement with the target under each reading of what its file leaves open.
+
+Files count the layers that a head reads in two ways, one apart; they say, or do not say, whether the residual stream
+begins with the normalised feature; where they name no base of the rotation, some mean 10,000, others the target's.
+Each of these mistakes leaves a head that runs and drafts nothing of use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import torch
+
+from engines.errors import UsageProblem
+from engines.heads.draft_head import DraftHead
+from engines.heads.network import HeadNetwork, Rotation
+from engines.heads.shape import HeadShape
+from engines.heads.tap_cache import TappedText, Text, states_of
+from engines.heads.training import agreement, simulated
+from engines.model.causal_model import CausalModel
+from engines.model.feature_request import LAST, FeatureRequest
+
+STEPS = 4
+_CLEARLY = 0.10  # of agreement at the first step: less is chance on so few positions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadReading:
+    """A reading of a head's file and how the head does under it.
+
+    Attributes:
+        layers, norm_before_residual, rope_theta: as of ``HeadShape``.
+        declared: it is what the file says, and what runs.
+        agreement: share of positions at which the head's likeliest token is the target's, by depth.
+    """
+
+    layers: tuple[int, ...]
+    norm_before_residual: bool
+    rope_theta: float
+    declared: bool
+    agreement: tuple[float, ...]
+
+    @property
+    def accepted(self) -> float:
+        """Tokens of a round that a chain of this depth lets expect."""
+        return simulated(self.agreement)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCheck:
+    """All readings, the best first, and on how many ``positions`` they were tried."""
+
+    readings: tuple[HeadReading, ...]
+    positions: int
+
+    @property
+    def declared(self) -> HeadReading:
+        """The one that runs."""
+        return next(reading for reading in self.readings if reading.declared)
+
+    @property
+    def better(self) -> HeadReading | None:
+        """One that is clearly better than the declared one."""
+        best = self.readings[0]
+        return best if best.agreement[0] > self.declared.agreement[0] + _CLEARLY else None
+
+
+def check(head: DraftHead, target: CausalModel, texts: Sequence[Text]) -> HeadCheck:
+    """Try the readings of a head on texts that the target wrote greedily; its cache is left empty.
+
+    Raises:
+        UsageProblem: there are no texts.
+    """
+    if not texts:
+        raise UsageProblem("there are no answers to check the head on", "give other prompts")
+    shape, count = head.shape, target.model.config.get_text_config(decoder=True).num_hidden_layers
+    layerings = [shape.layers or (LAST,)]
+    for shift in (1, -1) if shape.layers else ():
+        moved = tuple(layer + shift for layer in shape.layers)
+        if min(moved) >= 1 and max(moved) <= count:
+            layerings.append(moved)
+    orders = (True, False) if shape.layers else (False,)
+    rope = getattr(target.model.config, "rope_parameters", None) or {}
+    thetas = dict.fromkeys([shape.rope_theta, float(rope.get("rope_theta") or shape.rope_theta)])
+    found = []
+    for layers in layerings:
+        read = _tapped(target, texts, layers)
+        for normed, theta in product(orders, thetas):
+            tried = replace(shape, layers=layers if shape.layers else (), norm_before_residual=normed,
+                            rope_theta=theta)
+            found.append(HeadReading(
+                layers=tried.layers, norm_before_residual=normed, rope_theta=theta, declared=tried == shape,
+                agreement=tuple(_agreement(head, target, tried, read)),
+            ))
+    positions = sum(len(text.tokens) - text.start for text in texts)
+    return HeadCheck(tuple(sorted(found, key=lambda reading: -reading.accepted)), positions)
+
+
+def _tapped(target: CausalModel, texts: Sequence[Text], layers: Sequence) -> list[TappedText]:
+    found = []
+    try:
+        with target.features.requested(FeatureRequest(history=frozenset((*layers, LAST)))):
+            for text in texts:
+                taps, final = states_of(target, text.tokens, layers)
+                found.append(TappedText(torch.tensor(text.tokens), text.start, text.greedy, taps, final))
+    finally:
+        target.truncate(0)
+    return found
+
+
+def _agreement(head: DraftHead, target: CausalModel, shape: HeadShape, read: Sequence[TappedText]) -> list[float]:
+    file = head.file
+    network = HeadNetwork(shape)
+    network.load_state_dict(file.weights)
+    network.float()
+    embeddings = target.model.get_input_embeddings().weight if file.embeddings is None else file.embeddings
+    rows = target.model.get_output_embeddings().weight if file.rows is None else file.rows
+    if file.rows is None and file.ids is not None:
+        rows = rows[file.ids]
+    rows = rows.detach().float().cpu()
+    rotation = Rotation(shape.rope_theta, shape.head_dim, rows)
+    return agreement(network, rotation, read, embeddings.detach().float().cpu(), lambda x: x @ rows.T, file.ids, STEPS)

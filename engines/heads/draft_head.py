@@ -1,0 +1,244 @@
+"""A head at work beside its target: it keeps keys and values of its own, and steps draft chains and trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from engines.errors import UsageProblem
+from engines.heads.checkpoint import HeadFile
+from engines.heads.network import HeadNetwork, Rotation
+from engines.heads.shape import EAGLE3
+from engines.model.causal_model import CausalModel
+from engines.model.feature_request import LAST, FeatureRequest
+from engines.model.kv_buffer import KVBuffer
+from engines.model.weight_layouts import lay_out, weight_bytes
+
+_CHUNK = 512  # columns of a prompt that are read together
+
+
+class DraftHead:
+    """A head that reads the features of one target. It gives logits over the target's vocabulary, minus infinity for
+    tokens that it can't draft: a ``methods.shared.predictor.Predictor``.
+
+    Committed rows of its buffer are columns with true features of the target, those of drafted tokens are pending
+    (``network`` says what a column is). They stay between runs, as far as the next text begins alike.
+
+    Args:
+        features: the target's features must be requested (``request``) while ``after`` is called.
+
+    Attributes:
+        name: as the user gave it.
+        request: the hidden states of the target that it reads.
+        tokens: the text that its columns have read: one more than there are columns.
+        trees: it drafts trees, on any target.
+
+    Raises:
+        UsageProblem: its sizes, or its vocabulary, are not this target's; the message says what differs.
+    """
+
+    trees = True
+    quantised = ""
+
+    def __init__(self, file: HeadFile, target: CausalModel) -> None:
+        shape = file.shape
+        _check(file, target)
+        self.name, self.shape, self.file = file.name, shape, file
+        self.vocab_size, self.context_limit = target.vocab_size, target.context_limit
+        self.device, self.dtype = target.device, target.dtype
+        taps = shape.layers if shape.family == EAGLE3 else (LAST,)
+        self.request = FeatureRequest(history=frozenset(taps))
+        self._taps, self._features = taps, target.features
+        self._network = HeadNetwork(shape)
+        self._network.load_state_dict(file.weights)
+        self._network.requires_grad_(False).to(self.device, self.dtype)
+        self.parameters = sum(p.numel() for p in self._network.parameters())
+        self._ids = file.ids.to(self.device) if file.ids is not None else None
+        self._embed = target.model.get_input_embeddings()
+        if file.embeddings is not None:
+            self._embed = nn.Embedding.from_pretrained(file.embeddings.to(self.device, self.dtype))
+        self._head = target.model.get_output_embeddings()
+        if shape.family == EAGLE3:
+            self._head = nn.Linear(shape.width, shape.draft_vocabulary, bias=False, device="meta")
+            rows = self._head_rows(file, target)
+            self._head.weight = nn.Parameter(rows.to(self.device, self.dtype).contiguous(), requires_grad=False)
+            self.parameters += rows.numel() if file.rows is not None else 0
+        self._laid = nn.ModuleDict({"network": self._network, "head": self._head} if shape.family == EAGLE3 else {
+            "network": self._network})
+        if self.device.type == "cpu" and target.layout != "plain":
+            lay_out(self._laid, target.layout)
+        self.backend = ", ".join(filter(None, ("head", target.layout)))
+        self._head = self._laid["head"] if shape.family == EAGLE3 else self._head
+        self._rotation = Rotation(shape.rope_theta, shape.head_dim, torch.empty(0, device=self.device,
+                                                                                 dtype=self.dtype))
+        self.cache = KVBuffer(1)
+        self.tokens: list[int] = []
+        self._last: torch.Tensor | None = None  # output of the last column, [1, width]
+        self._outputs: list[torch.Tensor] = []  # of drafted rows, a level each
+        self._above: list[list[int]] = []  # for each drafted row its ancestors and itself
+
+    def _head_rows(self, file: HeadFile, target: CausalModel) -> torch.Tensor:
+        if file.rows is not None:
+            return file.rows
+        weight = target.model.get_output_embeddings().weight.detach()
+        return weight if self._ids is None else weight[self._ids]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of its weights, as they are laid out."""
+        return weight_bytes(self._laid)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its time depends on, as plain data."""
+        return asdict(self.shape)
+
+    @property
+    def length(self) -> int:
+        """Columns with true features."""
+        return self.cache.length
+
+    def readable(self, context: Sequence[int]) -> bool:
+        return True
+
+    @torch.inference_mode()
+    def after(
+        self, context: Sequence[int], cancelled: Callable[[], bool] = lambda: False
+    ) -> torch.Tensor:
+        """Logits [vocabulary] after the last token of the context, of whose other tokens the target must have read all.
+        If cancelled on the way, those after what was read."""
+        self.drop()
+        start = min(self._rewound(context), len(context) - 2)
+        self.cache.length = start
+        for begin in range(start, len(context) - 1, _CHUNK):
+            if begin > start and cancelled():
+                break
+            end = min(begin + _CHUNK, len(context) - 1)
+            taps = [self._features.rows(tap, begin, end) for tap in self._taps]
+            fused = self._network.fused(torch.cat(taps, -1).to(self.dtype))
+            outputs = self._rows(context[begin + 1 : end + 1], fused, range(begin, end), None)
+            self.cache.length = end
+            self._last = self._network.fed_back(outputs[-1:])
+            last = outputs[-1:]
+        self.tokens = list(context[: self.cache.length + 1])
+        return self._logits(last)[0]
+
+    @torch.inference_mode()
+    def step(self, token: int) -> torch.Tensor:
+        """Logits [vocabulary] after one more token of a chain."""
+        return self.forward([token], [len(self._above) - 1])[0]
+
+    def level(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
+        """Logits [tokens, vocabulary] after nodes of a tree; ``parents`` are indices of nodes of earlier levels in the
+        order given, -1 for children of the root."""
+        return self.forward(tokens, parents)
+
+    @torch.inference_mode()
+    def forward(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
+        """The same. Parents among these tokens count as rows before them: their features are not known yet, so the
+        last row's stands in; a measurement of the time may ask for that."""
+        before, rows = len(self._above), len(tokens)
+        known = torch.cat([self._feature(), *self._outputs])
+        features = known[[min(parent, before - 1) + 1 for parent in parents]]
+        for row, parent in enumerate(parents):
+            self._above.append([*(self._above[parent] if parent >= 0 else ()), before + row])
+        depths = [len(above) for above in self._above[before:]]
+        positions = [self.length - 1 + depth for depth in depths]
+        self.cache.reserve(self.length + before + rows)
+        outputs = self._rows(tokens, features, positions, self._mask(before))
+        self._outputs.append(self._network.fed_back(outputs))
+        self.cache.pending += rows
+        return self._logits(outputs)
+
+    def drop(self) -> None:
+        """Forget what was drafted."""
+        self.cache.pending = 0
+        self._outputs, self._above = [], []
+
+    def truncate(self, length: int) -> None:
+        """Forget the columns from ``length`` on, and what was drafted."""
+        self.drop()
+        self.cache.truncate(min(length, self.length))
+        del self.tokens[length + 1 if length else 0 :]
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def _feature(self) -> torch.Tensor:
+        """The feature of the root's children, [1, width]; zeros before anything was read."""
+        if self._last is None:
+            self._last = torch.zeros(1, self.shape.width, device=self.device, dtype=self.dtype)
+        return self._last
+
+    def _rewound(self, context: Sequence[int]) -> int:
+        """How many columns hold for this context."""
+        shared = 0
+        for ours, theirs in zip(self.tokens, context):
+            if ours != theirs:
+                break
+            shared += 1
+        return max(0, min(shared - 1, self.length))
+
+    def _rows(
+        self, tokens: Sequence[int], features: torch.Tensor, positions: Sequence[int], mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The layer's outputs [rows, width] of tokens with their features [rows, width]. Keys and values are written
+        after those that are there; without a mask rows see all before them and each other as text does."""
+        network, shape, rows = self._network, self.shape, len(tokens)
+        ids = torch.tensor(list(tokens), device=self.device)
+        read, residual = network.entry(self._embed(ids).to(self.dtype), features)
+        queries, keys, values = network.heads(read, self._rotation.at(positions))
+        self.cache.reserve(self.cache.offset + rows)
+        store = self.cache.store(shape.kv_heads, shape.head_dim, keys)
+        start, end = self.cache.offset, self.cache.offset + rows
+        store[0, 0, :, start:end], store[1, 0, :, start:end] = keys, values
+        if mask is None and rows > 1 and start:
+            mask = torch.ones(rows, end, dtype=torch.bool, device=self.device).tril(start)
+        attended = F.scaled_dot_product_attention(
+            queries[None], store[0, :, :, :end], store[1, :, :, :end], attn_mask=mask,
+            is_causal=mask is None and rows > 1, enable_gqa=shape.heads != shape.kv_heads,
+        )[0]
+        return network.leave(attended, residual)
+
+    def _mask(self, before: int) -> torch.Tensor | None:
+        """bool [rows, columns]: what the rows drafted last see; None where one row sees all there is."""
+        total, rows = len(self._above), len(self._above) - before
+        if rows == 1 and len(self._above[-1]) == total:
+            return None
+        mask = torch.zeros(rows, self.length + total, dtype=torch.bool)
+        mask[:, : self.length] = True
+        for row, above in enumerate(self._above[before:]):
+            mask[row, [self.length + node for node in above]] = True
+        return mask.to(self.device)
+
+    def _logits(self, outputs: torch.Tensor) -> torch.Tensor:
+        found = self._head(self._network.final(outputs))
+        if self._ids is None:
+            return found
+        whole = found.new_full((len(found), self.vocab_size), float("-inf"))
+        whole[:, self._ids] = found
+        return whole
+
+
+def _check(file: HeadFile, target: CausalModel) -> None:
+    """Raises UsageProblem: the head is of another target."""
+    shape = file.shape
+    found = None
+    if shape.vocabulary and shape.vocabulary != target.vocab_size:
+        found = f"its vocabulary has {shape.vocabulary:,} tokens, that of {target.name} {target.vocab_size:,}"
+    elif file.embeddings is not None and tuple(file.embeddings.shape) != (target.vocab_size, shape.width):
+        found = f"its embeddings are {' x '.join(map(str, file.embeddings.shape))}"
+    elif file.embeddings is None and shape.width != shape.target_width:
+        found = f"its width is {shape.width}, that of {target.name} {shape.target_width}, and it has no embeddings"
+    elif file.rows is None and shape.family == EAGLE3 and target.model.get_output_embeddings() is None:
+        found = f"{target.name} has no language modelling head"
+    if found:
+        raise UsageProblem(f"the head {file.name} does not fit {target.name}: {found}",
+                           "give a head that was trained for this model, or --head none")

@@ -1,0 +1,130 @@
+"""Which heads are at hand, and the one for a target: named by the user, trained by the user, or shipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engines.errors import ModelUnavailable, SpecError
+from engines.folders import data, sample_heads, typed_path
+from engines.heads.checkpoint import CONFIG, OWN, names_needed, read
+from engines.hub.untrusted_json import object_in, read_object
+from engines.progress import Loading
+
+if TYPE_CHECKING:
+    from engines.heads.draft_head import DraftHead
+    from engines.model.causal_model import CausalModel
+
+NONE = "none"
+"""The name that asks for no head."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadAtHand:
+    """A head in a folder of ours: ``name``, where it is, whether it ``ships``, the target it was trained for by
+    ``target_fingerprint`` and by name."""
+
+    name: str
+    folder: Path
+    ships: bool
+    target_fingerprint: str
+    target: str
+
+
+def trained_heads() -> Path:
+    """Folder of the heads that were trained here, whether it exists or not."""
+    return data() / "heads"
+
+
+def at_hand() -> list[HeadAtHand]:
+    """The heads that were trained here, then those that ship, by name."""
+    found = []
+    for home, ships in ((trained_heads(), False), (sample_heads(), True)):
+        for folder in sorted(home.iterdir()) if home is not None and home.is_dir() else ():
+            try:
+                config = read_object(folder / CONFIG)
+            except (OSError, ValueError):
+                continue
+            own = object_in(config, OWN)
+            verifier = object_in(object_in(config, "speculators_config"), "verifier")
+            words = [str(own.get("target_fingerprint", "")), str(verifier.get("name_or_path", ""))]
+            found.append(HeadAtHand(folder.name, folder, ships, *words))
+    return found
+
+
+def head_for(
+    name: str | None, target: CausalModel, allow_pickle: bool = False,
+    progress: Callable[[Loading], None] = lambda event: None,
+) -> tuple[DraftHead | None, tuple[str, ...]]:
+    """The head of this name (a folder, a hub id, or the name of one at hand) for a target, loaded; without a name the
+    first at hand that was trained for it. Also what the user should know.
+
+    Raises:
+        ModelUnavailable: the named head is missing or cannot be read.
+        UsageProblem: it is of another target.
+    """
+    from engines.heads.draft_head import DraftHead
+
+    if name == NONE:
+        return None, ()
+    if name is None:
+        fitting = [head for head in at_hand() if head.target_fingerprint == target.fingerprint != ""]
+        if not fitting:
+            return None, ()
+        try:
+            return DraftHead(_read(fitting[0].name, fitting[0].folder, target, False), target), ()
+        except SpecError as error:
+            return None, (error.message,)
+    file = _read(name, _folder(name, allow_pickle, progress), target, allow_pickle)
+    head = DraftHead(file, target)
+    if file.made_for and file.made_for != target.fingerprint:
+        return head, (f"the head {name} was trained for other weights than those of {target.name}: its drafts may be "
+                      "accepted less often",)
+    return head, ()
+
+
+def _read(name: str, folder: Path, target: CausalModel, allow_pickle: bool):
+    config = target.model.config.get_text_config(decoder=True)
+    return read(name, folder, config.num_hidden_layers, config.hidden_size, allow_pickle)
+
+
+def _folder(name: str, allow_pickle: bool, progress: Callable[[Loading], None]) -> Path:
+    """Where a head lies; of the hub, its two files are fetched. Raises ModelUnavailable."""
+    ours = next((head.folder for head in at_hand() if head.name == name), None)
+    if ours is not None:
+        return ours
+    path = typed_path(name)
+    if path.is_dir():
+        return path
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
+        raise ModelUnavailable(f"there is no head {name[:80]}", f"give its folder, a hub id, or {_names()}")
+    return _from_hub(name, allow_pickle, progress)
+
+
+def _names() -> str:
+    return "one of: " + ", ".join([*(head.name for head in at_hand()), NONE])
+
+
+def _from_hub(name: str, allow_pickle: bool, progress: Callable[[Loading], None]) -> Path:
+    from engines.hub import hub_api, hub_cache
+    from engines.hub.download import Download
+
+    with hub_api.hub_errors(name, None):
+        kept = hub_cache.snapshot(name, None)
+    if kept is not None and len(names_needed((p.name for p in kept.iterdir()), allow_pickle)) == 2:
+        return kept
+    if hub_api.offline():
+        raise ModelUnavailable(f"the head {name} is not in the local cache, and HF_HUB_OFFLINE is set", hub_api.OFFLINE)
+    asking = Loading(f"asking the hub for {name}")
+    progress(asking)
+    listing = hub_api.ask(name, None, lambda: progress(asking))
+    needed = names_needed(listing.files, allow_pickle)
+    if len(needed) < 2:
+        raise ModelUnavailable(f"{name} has no head in safetensors",
+                               "--allow-pickle reads pytorch_model.bin, or choose another head")
+    download = Download(listing, needed, "head: ")
+    download.announce(progress)
+    return download.fetch(needed, progress)
+

@@ -1,0 +1,130 @@
+"""A head for a model, from its answers to a folder of its own: read the answers, train, write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from engines.errors import UsageProblem
+from engines.heads.checkpoint import HeadFile, write
+from engines.heads.shape import EAGLE3, HeadShape, usual_layers
+from engines.heads.tap_cache import TapCache, Text, size_on_disk
+from engines.heads.training import HeadRecipe, HeadTrainer, TargetParts, TrainingProgress, frequent, split
+
+if TYPE_CHECKING:
+    from engines.model.causal_model import CausalModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadSpec:
+    """Attributes:
+    name: of the head.
+    vocabulary: most tokens that it can draft.
+    layers: that it reads; empty for the usual ones.
+    recipe: how it is trained.
+    dtype: of the weights that are written.
+    """
+
+    name: str
+    vocabulary: int = 8192
+    layers: tuple[int, ...] = ()
+    recipe: HeadRecipe = field(default_factory=HeadRecipe)
+    dtype: str = "float16"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingEstimate:
+    """Attributes:
+    tokens: of all texts.
+    bytes: that the target's states take on disk until the folder is removed.
+    parameters: of the head, those shared with the target left out.
+    """
+
+    tokens: int
+    bytes: int
+    parameters: int
+
+
+def shape_for(target: CausalModel, spec: HeadSpec, draft_vocabulary: int) -> HeadShape:
+    """The shape of a head for a target: the sizes of one of its layers. Raises UsageProblem."""
+    config = target.model.config.get_text_config(decoder=True)
+    layers = spec.layers or usual_layers(config.num_hidden_layers)
+    if len(set(layers)) != len(layers) or not all(1 <= layer <= config.num_hidden_layers for layer in layers):
+        raise UsageProblem(
+            f"a head cannot read layers {', '.join(map(str, layers))} of {config.num_hidden_layers}",
+            "give --layers, counted from 1, each once",
+        )
+    heads = config.num_attention_heads
+    return HeadShape(
+        family=EAGLE3, width=config.hidden_size, target_width=config.hidden_size, mlp=config.intermediate_size,
+        heads=heads, kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads, vocabulary=target.vocab_size,
+        draft_vocabulary=draft_vocabulary, layers=tuple(layers), eps=getattr(config, "rms_norm_eps", 1e-5),
+    )
+
+
+def estimate(target: CausalModel, spec: HeadSpec, texts: Sequence[Text]) -> TrainingEstimate:
+    """What training on these texts takes."""
+    from engines.heads.network import HeadNetwork
+
+    shape = shape_for(target, spec, min(spec.vocabulary, target.vocab_size))
+    with torch.device("meta"):
+        parameters = sum(p.numel() for p in HeadNetwork(shape).parameters())
+    tokens = sum(len(text.tokens) for text in texts)
+    return TrainingEstimate(tokens, size_on_disk(tokens, len(shape.layers), shape.target_width), parameters)
+
+
+def make_head(
+    target: CausalModel, model: str, texts: Sequence[Text], spec: HeadSpec, work: Path, out: Path,
+    reading: Callable[[int, int], None], training: Callable[[TrainingProgress], None],
+    stop: Callable[[], bool] = lambda: False,
+) -> TrainingProgress | None:
+    """Train a head and write it to the folder ``out``. ``work`` holds what a stopped training goes on from.
+
+    Args:
+        model: the target's name, for the file.
+        reading: told how many of how many texts the target has read.
+
+    Returns:
+        How the training ended; None where ``stop`` said so before.
+
+    Raises:
+        UsageProblem: too few texts, layers that the target does not have, a ``work`` folder of something else.
+    """
+    shape = shape_for(target, spec, min(spec.vocabulary, target.vocab_size))
+    cache = TapCache(work / "taps", target, shape.layers, texts)
+    if not cache.fill(reading, stop):
+        return None
+    read, parts = cache.read(), parts_of(target)
+    ids = frequent(read, spec.vocabulary, target.vocab_size)
+    trainer = HeadTrainer(shape, parts, read, ids, spec.recipe, work)
+    if not trainer.train(training, stop):
+        return None
+    trainer.judge()
+    progress = trainer.progress
+    trained, held = split(read)
+    write(HeadFile(
+        name=spec.name, folder=out, shape=shape, weights=trainer.best(), ids=ids, rows=None, embeddings=None,
+        layers_said=shape.layers, made_for=target.fingerprint, card={
+            "answers": len(trained), "answer_tokens": sum(len(text) - text.start for text in trained),
+            "held_out_answers": len(held), "tokens_trained_on": progress.tokens, "updates": progress.updates,
+            "minutes": round(progress.minutes, 1), "agreement": [round(a, 3) for a in progress.agreement],
+            "expected_tokens_a_round": round(progress.best or 0.0, 3), "recipe": asdict(spec.recipe),
+        },
+    ), model, spec.dtype)
+    return progress
+
+
+def parts_of(target: CausalModel) -> TargetParts:
+    """What a head shares with a target. Raises UsageProblem: the target has no such parts."""
+    model = target.model
+    head, norm = model.get_output_embeddings(), getattr(model.base_model, "norm", None)
+    if head is None or norm is None or not hasattr(norm, "weight"):
+        raise UsageProblem(f"{target.name} has no head or no final norm that a draft head could share",
+                           "choose a Llama-like model")
+    found = (model.get_input_embeddings().weight, head.weight, norm.weight)
+    return TargetParts(*(tensor.detach().float().cpu() for tensor in found))

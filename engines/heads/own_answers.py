@@ -1,0 +1,93 @@
+"""The target's own answers, which a head is trained on: made here and kept in a file, or read from one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from engines.errors import UsageProblem
+from engines.folders import open_input
+from engines.heads.tap_cache import Text
+from engines.request import Request
+from engines.tokenization import encode
+
+_LARGEST = 512 << 20  # bytes of a file of answers
+_SHORTEST = 8  # tokens of an answer that is trained on
+
+
+class Answering(Protocol):
+    """What answers: a ``Runtime``."""
+
+    target: Any
+    tokenizer: Any
+
+    def run(self, request: Request) -> Iterator[Any]:
+        """One run as events, the last of which has the answer's ``tokens``."""
+
+
+def own_answers(
+    model: Answering, prompts: Sequence[str], file: Path, engine: str, max_new_tokens: int,
+    progress: Callable[[int, int], None], stop: Callable[[], bool] = lambda: False,
+) -> list[Text]:
+    """Greedy answers of an engine to prompts. Those that the file holds are not made again; each is added to it when it
+    is there. Raises UsageProblem: a prompt that cannot be asked, a file that cannot be written."""
+    kept = {row["prompt"]: row["tokens"] for row in _rows(file)} if file.exists() else {}
+    texts = []
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a", encoding="utf-8") as out:
+            for number, prompt in enumerate(prompts):
+                if stop():
+                    break
+                request = Request((("user", prompt),), engine, max_new_tokens=max_new_tokens)
+                if prompt not in kept:
+                    *_, finished = model.run(request)
+                    kept[prompt] = list(finished.tokens)
+                    out.write(json.dumps({"prompt": prompt, "tokens": kept[prompt]}) + "\n")
+                    out.flush()
+                asked = encode(model.tokenizer, request, model.target.vocab_size)[0]
+                texts.append(Text((*asked, *kept[prompt]), len(asked), True))
+                progress(number + 1, len(prompts))
+    except OSError as error:
+        raise UsageProblem(f"{file} cannot be written ({error.strerror})", "choose another --work folder") from None
+    return [text for text in texts if len(text.tokens) - text.start >= _SHORTEST]
+
+
+def read_answers(model: Answering, file: Path) -> list[Text]:
+    """Answers that the target wrote elsewhere: lines of JSON, zipped or not, with "prompt", "answer" and, where they
+    are known, "temperature" and whether it "ended" by itself. Raises UsageProblem."""
+    end = model.tokenizer.eos_token_id
+    texts = []
+    for row in _rows(file):
+        prompt, answer = row.get("prompt"), row.get("answer")
+        if not isinstance(prompt, str) or not isinstance(answer, str) or not prompt.strip():
+            raise UsageProblem(f"a line of {file} has no prompt or no answer",
+                               'such a line is like {"prompt": "Hello", "answer": "Hi!"}')
+        request = Request((("user", prompt),))
+        asked = encode(model.tokenizer, request, model.target.vocab_size)[0]
+        tokens = model.tokenizer.encode(answer, add_special_tokens=False)
+        tokens += [end] if row.get("ended") is True and end is not None else []
+        if _SHORTEST <= len(tokens) <= model.target.context_limit - len(asked):
+            texts.append(Text((*asked, *tokens), len(asked), not row.get("temperature")))
+    texts.sort(key=lambda text: not text.greedy)  # where time ends early, those that greedy decoding will meet are read
+    return texts
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    try:
+        with open_input(file) as stream:
+            content = stream.read(_LARGEST + 1)
+        if content[:2] == b"\x1f\x8b":
+            with gzip.open(file) as stream:
+                content = stream.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise UsageProblem(f"{file} is larger than {_LARGEST >> 20} MB", "split it, and train on less")
+        rows = [json.loads(line) for line in content.decode("utf-8-sig").splitlines() if line.strip()]
+    except (OSError, ValueError, RecursionError, EOFError) as error:
+        raise UsageProblem(f"{file} cannot be read as lines of JSON ({error})"[:200], "check the file") from None
+    if not all(isinstance(row, dict) for row in rows):
+        raise UsageProblem(f"a line of {file} is no JSON object", "check the file")
+    return rows

@@ -1,0 +1,164 @@
+"""What a head is trained on: for texts that the target wrote, its hidden states at every token, kept in shards on disk.
+
+A shard is a safetensors file of some texts: ``lengths`` int64 [texts, 3] (tokens, where the answer begins, whether it
+was greedy), ``tokens`` int32 [n], ``taps`` float16 [n, taps * width] and ``final`` float16 [n, width] (after the final
+norm: what the target's distribution is computed from).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from engines.errors import UsageProblem
+from engines.folders import write_json
+from engines.hub.untrusted_json import read_object
+from engines.model.feature_request import LAST, FeatureRequest
+
+if TYPE_CHECKING:
+    from engines.model.causal_model import CausalModel
+
+_SHARD = 64  # texts in a file
+_LARGEST = 65504.0  # of float16; single channels of a residual stream reach tens of thousands
+_BYTES = 2  # of a number that is kept
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A prompt with the target's own answer.
+
+    Attributes:
+        tokens: of both, in the chat template; ``start``: where the answer begins.
+        greedy: the answer is the likeliest one, not a sampled one.
+    """
+
+    tokens: tuple[int, ...]
+    start: int
+    greedy: bool
+
+
+@dataclass(slots=True)
+class TappedText:
+    """A text and the target's states on it, float16: ``taps`` [tokens, taps * width], ``final`` [tokens, width]."""
+
+    tokens: torch.Tensor
+    start: int
+    greedy: bool
+    taps: torch.Tensor
+    final: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def size_on_disk(tokens: int, taps: int, width: int) -> int:
+    """Bytes that so many tokens take."""
+    return tokens * _BYTES * width * (taps + 1)
+
+
+class TapCache:
+    """Shards in a folder, for one target, one choice of layers and one list of texts.
+
+    Raises:
+        UsageProblem: the folder holds the states of other texts, layers or another target.
+    """
+
+    def __init__(self, folder: Path, target: CausalModel, layers: Sequence[int], texts: Sequence[Text]) -> None:
+        self._folder, self._target, self._layers, self._texts = folder, target, tuple(layers), list(texts)
+        digest = hashlib.sha256()
+        for text in texts:
+            digest.update(np.array([text.start, *text.tokens], np.int32).tobytes())
+        identity = {"target": target.fingerprint, "layers": list(layers), "texts": digest.hexdigest()}
+        note = folder / "taps.json"
+        try:
+            if not note.exists():
+                write_json(note, identity)
+            elif read_object(note) != identity:
+                raise UsageProblem(
+                    f"{folder} was begun with other texts, layers or another target", "choose another --work folder"
+                )
+        except (OSError, ValueError) as error:
+            raise UsageProblem(f"{folder} cannot be used: {error}", "choose another --work folder") from None
+
+    def __len__(self) -> int:
+        """How many shards there will be."""
+        return -(-len(self._texts) // _SHARD)
+
+    def fill(self, progress: Callable[[int, int], None], stop: Callable[[], bool] = lambda: False) -> bool:
+        """Read the texts that no shard holds yet; ``progress`` is told how many of all are read. False where ``stop``
+        said so: what was read is kept, and the next call goes on."""
+        for number in range(len(self)):
+            if not self._shard(number).exists():
+                texts = self._texts[number * _SHARD : (number + 1) * _SHARD]
+                if not self._write(number, texts, progress, stop):
+                    return False
+            progress(min((number + 1) * _SHARD, len(self._texts)), len(self._texts))
+        return True
+
+    def read(self) -> list[TappedText]:
+        """The texts of the shards that are there. Raises UsageProblem: one is damaged."""
+        found: list[TappedText] = []
+        for number in range(len(self)):
+            if self._shard(number).exists():
+                found += _texts_of(self._shard(number))
+        return found
+
+    def _shard(self, number: int) -> Path:
+        return self._folder / f"taps-{number:05}.safetensors"
+
+    def _write(
+        self, number: int, texts: Sequence[Text], progress: Callable[[int, int], None], stop: Callable[[], bool]
+    ) -> bool:
+        columns: dict[str, list[torch.Tensor]] = {"taps": [], "final": []}
+        wanted = FeatureRequest(history=frozenset((*self._layers, LAST)))
+        with self._target.features.requested(wanted), torch.inference_mode():
+            for done, text in enumerate(texts):
+                if stop():
+                    return False
+                for name, states in zip(columns, states_of(self._target, text.tokens, self._layers)):
+                    columns[name].append(states.clone())
+                progress(number * _SHARD + done + 1, len(self._texts))
+        beside = self._shard(number).with_suffix(".part")
+        save_file({
+            "lengths": torch.tensor([(len(t.tokens), t.start, t.greedy) for t in texts], dtype=torch.int64),
+            "tokens": torch.tensor([token for t in texts for token in t.tokens], dtype=torch.int32),
+            **{name: torch.cat(found) for name, found in columns.items()},
+        }, beside)
+        os.replace(beside, self._shard(number))
+        return True
+
+
+def states_of(
+    target: CausalModel, tokens: Sequence[int], layers: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Taps [tokens, taps * width] and final states [tokens, width] in float16 of a text that the target reads. Its
+    features must be requested."""
+    target.truncate(0)
+    target.extend(list(tokens))
+    taps = torch.cat([target.features.rows(layer, 0, len(tokens)) for layer in layers], 1)
+    final = target.features.rows(LAST, 0, len(tokens))
+    return _half(taps), _half(final)
+
+
+def _half(states: torch.Tensor) -> torch.Tensor:
+    return states.float().clamp(-_LARGEST, _LARGEST).half().cpu()
+
+
+def _texts_of(file: Path) -> Iterator[TappedText]:
+    try:
+        held = load_file(file)
+        sizes = held["lengths"][:, 0].tolist()
+        parts = [held[name].split(sizes) for name in ("tokens", "taps", "final")]
+    except (SafetensorError, OSError, KeyError, RuntimeError) as error:
+        raise UsageProblem(f"{file} is damaged: {error}", "remove it: it is made again") from None
+    for (_, start, greedy), tokens, taps, final in zip(held["lengths"].tolist(), *parts):
+        yield TappedText(tokens.long(), start, bool(greedy), taps, final)

@@ -1,0 +1,337 @@
+"""Training an EAGLE-3 head for a target on the target's own answers (Li et al. 2025; ``unrolled``).
+
+What is done otherwise than in the paper, for small heads and little time: the residual stream of a target has channels
+a thousand times larger than others, so taps are divided by their root mean square, channel by channel, which the saved
+``fc`` contains again. ``fc`` begins as the least-squares map from the taps of a token to the state of the next one, and
+what the layer adds begins at zero, so that the first step already predicts. The head's rows are the target's own and
+stay as they are; the checkpoint that is kept is the one with the longest simulated acceptance on texts held out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn.utils.rnn import pad_sequence
+
+from engines.errors import UsageProblem
+from engines.folders import write_json
+from engines.heads.network import HeadNetwork, Rotation
+from engines.heads.shape import HeadShape
+from engines.heads.tap_cache import TappedText
+from engines.heads.unrolled import TeachingLoss, unrolled
+from engines.hub.untrusted_json import read_object
+
+_DECAY = 0.8  # of the loss, a step
+_FIT = 16_384  # columns that the first ``fc`` is fitted on
+_RIDGE = 0.02  # of the mean square of the taps
+_WARM_UP = 20  # updates
+_CLIP = 1.0
+_HELD_OUT = 16  # one text of so many is not trained on
+_JUDGED = 24  # of those at most so many, the greedy ones first, say which checkpoint is the best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadRecipe:
+    """Attributes:
+    minutes: of training; a training that goes on counts those before.
+    steps: unrolled.
+    batch_tokens: in an update, padding included.
+    single: the share of the time, from the beginning, in which only the first step is trained: most of what there is
+        to learn, for a third of the time.
+    rate: of AdamW; ``flat``: the share of the time after which it falls to zero.
+    judge_seconds: between two looks at the texts held out.
+    """
+
+    minutes: float = 60.0
+    steps: int = 4
+    batch_tokens: int = 1536
+    single: float = 0.3
+    rate: float = 2e-3
+    flat: float = 0.4
+    judge_seconds: float = 240.0
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class TrainingProgress:
+    """Attributes:
+    minutes: trained so far, of ``of``.
+    tokens: trained on, with repetitions; ``updates``: of the weights.
+    losses: of each unrolled step, averaged over the last updates.
+    agreement: with the target's choice at each step, on texts held out, when they were last looked at; ``accepted``:
+        the tokens of a round that these let expect. Empty and None before the first look.
+    best: the largest of these so far.
+    """
+
+    minutes: float = 0.0
+    of: float = 0.0
+    tokens: int = 0
+    updates: int = 0
+    losses: list[float] = field(default_factory=list)
+    agreement: list[float] = field(default_factory=list)
+    accepted: float | None = None
+    best: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetParts:
+    """What a head shares with its target, in float32: embeddings and head [vocabulary, width], and the weight [width]
+    of the final norm."""
+
+    embeddings: torch.Tensor
+    rows: torch.Tensor
+    norm: torch.Tensor
+
+
+def frequent(texts: Sequence[TappedText], count: int, vocabulary: int) -> torch.Tensor:
+    """The ``count`` most frequent tokens of the answers, ascending: int64 [at most count]."""
+    seen = torch.zeros(vocabulary, dtype=torch.long)
+    for text in texts:
+        seen += torch.bincount(text.tokens[text.start :], minlength=vocabulary)
+    return seen.topk(min(count, vocabulary)).indices.sort().values
+
+
+def split(texts: Sequence[TappedText]) -> tuple[list[TappedText], list[TappedText]]:
+    """Texts to train on, and texts held out."""
+    held = [text for i, text in enumerate(texts) if i % _HELD_OUT == _HELD_OUT - 1]
+    return [text for i, text in enumerate(texts) if i % _HELD_OUT != _HELD_OUT - 1], held
+
+
+class HeadTrainer:
+    """A head under training.
+
+    Args:
+        shape: of the head.
+        texts: all of them; some are held out.
+        ids: the target's tokens that the head can draft, ascending.
+        folder: where checkpoints are written and looked for.
+    """
+
+    def __init__(
+        self, shape: HeadShape, parts: TargetParts, texts: Sequence[TappedText], ids: torch.Tensor, recipe: HeadRecipe,
+        folder: Path,
+    ) -> None:
+        torch.manual_seed(recipe.seed)
+        self.recipe, self.folder, self.parts, self.ids = recipe, folder, parts, ids
+        self.texts, held = split(texts)
+        if not self.texts or not held:
+            raise UsageProblem(f"{len(texts)} answers are too few to train on", f"give at least {_HELD_OUT}")
+        self.held_out = sorted(held, key=lambda text: not text.greedy)[:_JUDGED]
+        self.rows = parts.rows[ids]
+        self.known = torch.zeros(len(parts.rows))
+        self.known[ids] = 1.0
+        self.network, self.rotation = HeadNetwork(shape), Rotation(shape.rope_theta, shape.head_dim, parts.norm)
+        self.progress = TrainingProgress(of=recipe.minutes)
+        self.scale = torch.ones(1)
+        self._begin()
+        weights = self.network.parameters()
+        self._optimiser = torch.optim.AdamW(weights, lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0)
+        self._resume()
+
+    def train(self, tell: Callable[[TrainingProgress], None], stop: Callable[[], bool] = lambda: False) -> bool:
+        """Train to the end of the recipe; False where ``stop`` said so: a checkpoint is written either way."""
+        progress, judged, batches, last = self.progress, time.monotonic(), self._batches(), time.monotonic()
+        try:
+            while progress.minutes < self.recipe.minutes and not stop():
+                self._rates(progress)
+                losses = self._update(next(batches))
+                now = time.monotonic()
+                progress.minutes += (now - last) / 60
+                progress.updates += 1
+                known = [*progress.losses, *losses[len(progress.losses) :]][: len(losses)]
+                progress.losses = [0.95 * before + 0.05 * loss for before, loss in zip(known, losses)]
+                if now - judged > self.recipe.judge_seconds:
+                    self.judge()
+                    self.save()
+                    judged = time.monotonic()
+                last = now = time.monotonic() if judged > now else now
+                tell(progress)
+        finally:  # ctrl+c too
+            self.save()
+        return progress.minutes >= self.recipe.minutes
+
+    def judge(self) -> None:
+        """Look at the texts held out; keep these weights if none before were better."""
+        progress = self.progress
+        progress.agreement = agreement(
+            self.network, self.rotation, self.held_out, self.parts.embeddings, lambda states: states @ self.rows.T,
+            self.ids, self.recipe.steps, self.scale,
+        )
+        progress.accepted = simulated(progress.agreement)
+        if progress.best is None or progress.accepted > progress.best:
+            progress.best = progress.accepted
+            _save(self.weights(), self.folder / "best.safetensors")
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The head's weights as a drafter reads them."""
+        found = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+        found["fc.weight"] /= self.scale
+        return found
+
+    def best(self) -> dict[str, torch.Tensor]:
+        """The weights of the best checkpoint so far."""
+        file = self.folder / "best.safetensors"
+        return load_file(file) if file.exists() else self.weights()
+
+    def save(self) -> None:
+        """Write all that the training goes on from."""
+        state = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
+        for index, held in self._optimiser.state_dict()["state"].items():
+            state |= {f"optimiser.{index}.{name}": tensor for name, tensor in held.items()}
+        _save({name: tensor.clone() for name, tensor in state.items()} | {"scale": self.scale},
+              self.folder / "state.safetensors")
+        write_json(self.folder / "progress.json", asdict(self.progress))
+
+    def _resume(self) -> None:
+        file = self.folder / "state.safetensors"
+        if not file.exists():
+            return
+        state = load_file(file)
+        network = {n.removeprefix("network."): t for n, t in state.items() if n.startswith("network.")}
+        try:
+            self.network.load_state_dict(network)
+        except RuntimeError:
+            raise UsageProblem(
+                f"{self.folder} holds the training of a head of another size", "choose another --work folder"
+            ) from None
+        self.scale = state["scale"]
+        whole = self._optimiser.state_dict()
+        for name, tensor in state.items():
+            if name.startswith("optimiser."):
+                index, key = name.split(".")[1:]
+                whole["state"].setdefault(int(index), {})[key] = tensor
+        self._optimiser.load_state_dict(whole)
+        self.progress = TrainingProgress(**read_object(self.folder / "progress.json"))
+        self.progress.of = self.recipe.minutes
+
+    @torch.no_grad()
+    def _begin(self) -> None:
+        network = self.network
+        for parameter in network.parameters():
+            if parameter.dim() == 2:
+                parameter.normal_(std=0.02)
+        network.o_proj.weight.zero_()
+        network.down_proj.weight.zero_()
+        network.norm.copy_(self.parts.norm)
+        sampled = self.texts[:: max(1, sum(map(len, self.texts)) // _FIT)]
+        taps = torch.cat([text.taps[:-1] for text in sampled]).float()
+        self.scale = taps.square().mean(0).sqrt().clamp_min(1e-6)
+        taps /= self.scale
+        states = torch.cat([text.final[1:] for text in sampled]).float() / self.parts.norm
+        covariance = taps.T @ taps
+        covariance.diagonal().add_(_RIDGE * len(taps))
+        network.fc.weight.copy_(torch.linalg.solve(covariance, taps.T @ states).T)
+
+    def _batches(self) -> Iterator[_Batch]:
+        """Texts of like length together, in a new order in each pass."""
+        rng = np.random.default_rng((self.recipe.seed, self.progress.updates))
+        while True:
+            noise = rng.uniform(0, 24, len(self.texts))
+            order = np.argsort([len(text) + n for text, n in zip(self.texts, noise)])
+            groups, group = [], []
+            for i in order:
+                if group and (len(group) + 1) * len(self.texts[i]) > self.recipe.batch_tokens:
+                    groups.append(group)
+                    group = []
+                group.append(self.texts[i])
+            groups.append(group)
+            for number in rng.permutation(len(groups)):
+                yield _Batch(groups[number], self.parts.embeddings, self.recipe.steps)
+
+    def _unrolled(self, batch: _Batch, steps: int) -> Iterator[torch.Tensor]:
+        taps = batch.taps / self.scale
+        return unrolled(self.network, self.rotation, taps, batch.embedded, steps, batch.first)
+
+    def _update(self, batch: _Batch) -> list[float]:
+        steps = 1 if self.progress.minutes < self.recipe.single * self.recipe.minutes else self.recipe.steps
+        teacher = (batch.final @ self.rows.T).softmax(-1)
+        weights = self.known[batch.following]
+        weights /= weights.sum().clamp_min(1)
+        losses = []
+        for step, output in enumerate(self._unrolled(batch, steps)):
+            states = self.network.final(output[batch.rows, batch.positions - 1 - step - batch.first])
+            losses.append(TeachingLoss.apply(states, self.rows, teacher, weights))
+        torch.stack([_DECAY**step * loss for step, loss in enumerate(losses)]).sum().backward()
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), _CLIP)
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+        self.progress.tokens += batch.tokens
+        return [loss.item() for loss in losses]
+
+    def _rates(self, progress: TrainingProgress) -> None:
+        done = progress.minutes / self.recipe.minutes
+        scale = min(1.0, (progress.updates + 1) / _WARM_UP) * min(1.0, (1 - done) / (1 - self.recipe.flat))
+        for group in self._optimiser.param_groups:
+            group["lr"] = self.recipe.rate * max(scale, 0.0)
+
+
+class _Batch:
+    """Texts padded at their ends, and the positions of their answers that steps predict the next token of.
+
+    Attributes:
+        taps, embedded: as in ``unrolled``; ``first`` too.
+        rows, positions: [n] text and position; step i predicts what follows the position from column position - 1 - i.
+        final: [n, width] the target's states there; ``following``: [n] the token after each.
+        tokens: of all texts, without padding.
+    """
+
+    def __init__(self, texts: Sequence[TappedText], embeddings: torch.Tensor, steps: int) -> None:
+        ids = pad_sequence([text.tokens for text in texts], batch_first=True)
+        self.taps = pad_sequence([text.taps for text in texts], batch_first=True).float()
+        self.embedded = embeddings[torch.nn.functional.pad(ids, (0, steps))]
+        self.first = max(0, min(text.start for text in texts) - 1 - steps)
+        # a column needs a position before each of its steps
+        begins = [max(text.start - 1, steps) for text in texts]
+        counts = [max(0, len(text) - 1 - begin) for text, begin in zip(texts, begins)]
+        self.rows = torch.repeat_interleave(torch.arange(len(texts)), torch.tensor(counts))
+        self.positions = torch.cat([torch.arange(b, b + n) for b, n in zip(begins, counts)])
+        self.final = torch.cat([t.final[b : b + n] for t, b, n in zip(texts, begins, counts)]).float()
+        self.following = ids[self.rows, self.positions + 1]
+        self.tokens = sum(map(len, texts))
+
+
+@torch.inference_mode()
+def agreement(
+    network: HeadNetwork, rotation: Rotation, texts: Sequence[TappedText], embeddings: torch.Tensor,
+    head: Callable[[torch.Tensor], torch.Tensor], ids: torch.Tensor | None, steps: int,
+    scale: torch.Tensor | float = 1.0,
+) -> list[float]:
+    """How often each unrolled step's likeliest token is the next one of the texts, true tokens read before it.
+
+    Args:
+        head: logits of states; ``ids``: the target's tokens that they are of, None: all.
+        scale: what taps are divided by.
+    """
+    right, count = [0] * steps, 0
+    for text in texts:
+        batch = _Batch([text], embeddings, steps)
+        outputs = unrolled(network, rotation, batch.taps / scale, batch.embedded, steps, batch.first)
+        for step, output in enumerate(outputs):
+            states = network.final(output[batch.rows, batch.positions - 1 - step - batch.first])
+            found = head(states).argmax(-1)
+            right[step] += int(((found if ids is None else ids[found]) == batch.following).sum())
+        count += len(batch.positions)
+    return [hits / max(1, count) for hits in right]
+
+
+def simulated(agreement: Sequence[float]) -> float:
+    """Tokens of a round with a chain as long as there are steps: 1, and the product of agreements up to each step."""
+    accepted, reach = 1.0, 1.0
+    for share in agreement:
+        reach *= share
+        accepted += reach
+    return accepted
+
+
+def _save(tensors: dict[str, torch.Tensor], file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_suffix(".part")
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside)
+    os.replace(beside, file)

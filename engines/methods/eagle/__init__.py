@@ -1,0 +1,37 @@
+"""EAGLE: a learned head drafts from the target's own hidden states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engines.methods.notes import labelled
+from engines.methods.options import Option
+from engines.methods.shared.tree_options import DraftNote, draft_options
+from engines.methods.spec import MethodSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EagleNote(DraftNote):
+    """Attributes:
+    reads: which features of the target the head reads."""
+
+    reads: str | None = labelled("reads")
+
+
+SPEC = MethodSpec(
+    id="eagle",
+    title="EAGLE",
+    summary="A small head trained for the target reads the target's hidden states and drafts a chain or a tree.",
+    source="Li et al. 2024 (EAGLE), 2024 (EAGLE-2: the tree), 2025 (EAGLE-3: features of several layers)",
+    drafter="engines.methods.eagle.drafter:Eagle",
+    explanation="engines.methods.eagle.explain",
+    note=EagleNote,
+    options=draft_options(num_tokens=8, confidence=0.0, tree=(
+        Option("depth", 6, "Tree: most levels expanded.", 1, 16),
+        Option("top_k", 4, "Tree: children tried per node, and nodes expanded per level.", 1, 32, paper=10),
+        Option("total_nodes", 24, "Tree: most nodes verified, those of highest path probability. The paper counts the "
+               "root too: 60.", 1, 256, paper=59),
+    )),
+    needs=("draft head",),
+    variants=({"shape": "tree"},),
+)

@@ -1,0 +1,36 @@
+"""A learned head of the EAGLE family guesses, the target checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engines.core.outcome import Outcome
+from engines.errors import UsageProblem
+from engines.methods.drafter import Resources
+from engines.methods.eagle import EagleNote
+from engines.methods.shared.predictor_drafter import PredictorDrafter
+
+
+class Eagle(PredictorDrafter):
+    """Drafts with a head that reads the target's hidden states of every row of the context; it keeps keys and values of
+    its own across rounds and turns."""
+
+    note = EagleNote
+
+    def __init__(self, resources: Resources, **options: Any) -> None:
+        if resources.head is None:
+            raise UsageProblem(
+                "the eagle engine needs a draft head, and none is loaded",
+                "give --head one that was trained for this model, or choose another engine",
+            )
+        self.head = resources.head
+        self.features = self.head.request
+        super().__init__(resources, self.head, self.head, resources.head_price, **options)
+
+    def noted(self, **fields: Any) -> EagleNote:
+        return EagleNote(reads=self.head.shape.reads, **fields)
+
+    def start(self, outcome: Outcome) -> None:
+        """Read the prompt here, so that its time counts as prefill and not as drafting."""
+        if len(outcome.context) < self.head.context_limit:
+            self.head.after(outcome.context, self.resources.cancelled)

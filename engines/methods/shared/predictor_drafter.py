@@ -1,0 +1,166 @@
+"""Drafting with a predictor that costs time for each token or level, a model or a head: a chain, a tree expanded as
+EAGLE-2 expands, or a drawn one, as deep as the next token or level is expected to pay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from engines.core.outcome import DraftLimits
+from engines.core.tree import DraftTree
+from engines.cost.budget import LEVELS, BudgetChoice, kind_of
+from engines.cost.speedup_model import SpeedupModel
+from engines.methods.drafter import Drafter, Resources
+from engines.methods.shared.grown_trees import DrawnTree, ExpandedTree, TreeDraft, after_nodes
+from engines.methods.shared.predictor import Chain, Predictor
+from engines.methods.shared.tree_options import DraftNote
+from engines.report.events import Origin
+
+if TYPE_CHECKING:
+    from engines.cost.curve import CostCurve
+
+_ORIGIN = Origin("draft")
+CHAIN = kind_of(_ORIGIN)
+_NODES_A_LEVEL = 2  # of a tree, verified: a guess made before the tree is there
+
+
+class Drafting(Protocol):
+    """What drafts: a model or a head.
+
+    Attributes:
+        name: for messages.
+        trees: whether it can draft branches.
+        context_limit: positions it can read.
+    """
+
+    name: str
+    trees: bool
+    context_limit: int
+
+
+class PredictorDrafter(Drafter):
+    """Grows drafts on a predictor.
+
+    Args:
+        predictor: gives the logits.
+        drafting: what it steps; ``price``: t(n) of that, None where it is not known.
+        options: those of ``tree_options.options``.
+    """
+
+    note: ClassVar[type[DraftNote]] = DraftNote
+
+    def __init__(
+        self, resources: Resources, predictor: Predictor, drafting: Drafting, price: CostCurve | None, *, budget: str,
+        shape: str, draw: str, num_tokens: int, confidence: float, depth: int, top_k: int, total_nodes: int,
+    ) -> None:
+        super().__init__(resources, budget)
+        self.law, self.ends = resources.law, resources.end_tokens
+        self.predictor, self.drafting, self.price = predictor, drafting, price
+        self.shape = shape if resources.branches and drafting.trees else "chain"
+        self.draw, self.num_tokens, self.confidence = draw, num_tokens, confidence
+        self.depth, self.top_k, self.total_nodes = depth, top_k, total_nodes
+
+    def remark(self) -> str:
+        budget, price = self.resources.budget, self.price
+        if budget is None or price is None:
+            return ""
+        tree = self.shape == "tree"
+        each = price.at(self.top_k if tree else 1)
+        best = SpeedupModel(budget.price, price.at(1), each, most=self.depth if tree else self.num_tokens).at_best
+        if best > 1:
+            return ""
+        share = price.at(1) / budget.price.at(1)
+        return (
+            f"drafting cannot be faster here: a forward pass of {self.drafting.name} takes {share:.0%} of the time of"
+            f" the target's, so even with every token accepted a {self.shape} would reach {best:.2f}x of autoregressive"
+            f" decoding"
+        )
+
+    def noted(self, **fields: Any) -> DraftNote:
+        """The note of a draft."""
+        return self.note(**fields)
+
+    def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
+        drawn = self.draw != "top" and self.law.draws
+        if self.shape == "tree" and not drawn:
+            grown = self.grow(context, limits)
+            return self.budget.prune(grown.tree, grown.seconds) if self.budget and grown.seconds else grown.tree
+        depth = self._most(context, limits)
+        if depth < 1:
+            return DraftTree()
+        if self.shape == "tree":
+            return self._drawn_tree(context, min(depth, self.depth), min(self.total_nodes, limits.nodes))
+        return self._chain(context, min(depth, self.num_tokens, limits.nodes))
+
+    def grow(self, context: Sequence[int], limits: DraftLimits, favourites: int = 0) -> TreeDraft:
+        """The expanded tree before a budget chooses from it; ``favourites``: how many first tokens are wanted."""
+        most = min(self._most(context, limits), self.depth)
+        tree = ExpandedTree(self.predictor, self.law, _ORIGIN, context, self.ends, self.top_k)
+        tree.grow(lambda reach: self._goes_on(reach, most), favourites)
+        best = tree.best(min(self.total_nodes, limits.nodes))
+        best.note = self.noted(draft_forwards=tree.levels, candidates=len(tree.tree), draw=self._not_drawn())
+        price = self.price
+        seconds = price.at(1) + (tree.levels - 1) * price.at(self.top_k) if price is not None and tree.levels else 0.0
+        return TreeDraft(best, seconds, tree.favourites)
+
+    def _most(self, context: Sequence[int], limits: DraftLimits) -> int:
+        """How many tokens deep it can draft: it has positions of its own, perhaps fewer than the target."""
+        readable = self.predictor.readable(context)
+        return min(limits.depth, self.drafting.context_limit - len(context)) if readable else 0
+
+    def _goes_on(self, values: list[float], most: int) -> bool:
+        """Whether another token of the chain, or another level of the tree, is worth drafting; ``values`` are the
+        chances of those there are."""
+        price = self.price
+        if self.budget is None or price is None:
+            return len(values) < most
+        if self.shape == "chain":
+            return self.budget.more(CHAIN, values, most, lambda n: n * price.at(1))
+        level = price.at(self.top_k)
+        return self.budget.more(LEVELS, values, most, lambda n: price.at(1) + (n - 1) * level, _NODES_A_LEVEL)
+
+    def _chain(self, context: Sequence[int], most: int) -> DraftTree:
+        """Tokens as long as the next one is expected to pay (with ``budget=paper``: until one is below ``confidence``).
+        The token that says stop is drafted too: leaving it out would make what is drafted depend on the draw, and the
+        rejection law would no longer be exact."""
+        chain = Chain(self.predictor, self.law, context)
+        values: list[float] = []
+        while self._goes_on(values, most):
+            token, prob = chain.grow()
+            chance = self.budget.belief(CHAIN, len(chain), prob) if self.budget else 1.0
+            values.append((values[-1] if values else 1.0) * chance)
+            if token in self.ends or (self.budget is None and prob < self.confidence):
+                break
+        tree = chain.tree(_ORIGIN, self.noted(draft_forwards=len(chain)))
+        if self.budget is not None:
+            tree.budget = BudgetChoice(len(chain), None, round(1 + sum(values), 2))
+        return tree
+
+    def _drawn_tree(self, context: Sequence[int], most: int, nodes: int) -> DraftTree:
+        """The same level by level with drawn nodes, all of which are verified."""
+        grown = DrawnTree(self.law, _ORIGIN, self.top_k, nodes, distinct=self.draw == "distinct")
+        rows: dict[int, int] = {}
+        beam, levels = [-1], 0
+        while beam and len(grown.tree) < nodes and self._goes_on(self._reached(levels), most):
+            found = grown.level(beam, after_nodes(self.predictor, context, grown.tree, beam, rows))
+            beam = [i for i in found if grown.tree.tokens[i] not in self.ends]
+            levels += 1
+        self.predictor.drop()
+        grown.tree.note = self.noted(draft_forwards=levels, draw=self.draw, draws=grown.count)
+        return grown.tree
+
+    def _reached(self, levels: int) -> list[float]:
+        """The chance that a text comes past each of so many levels, by what has been seen. The drafter's probability of
+        what it drew says little about that: a draw is as good as its distribution."""
+        if self.budget is None:
+            return [1.0] * levels
+        return list(accumulate(self.budget.acceptance.chances(LEVELS, copied=False)[:levels], mul))
+
+    def _not_drawn(self) -> str | None:
+        """Why a tree was not drawn though the option asks for it."""
+        if self.draw == "top":
+            return None
+        by_noise = self.law.noise(0) is not None
+        return "by the law's noise" if by_noise else "top: nothing to draw"

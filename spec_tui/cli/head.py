@@ -1,0 +1,277 @@
+"""``spec-tui head``: draft heads for the engine eagle, trained, listed, described and checked."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from engines.errors import UsageProblem
+from engines.progress import BuildProgress
+from spec_tui.cli.failures import INTERRUPTED, narrate
+from spec_tui.cli.option_groups import (
+    Format,
+    ModelOptions,
+    OutputFormat,
+    TargetOptions,
+    Without,
+    command,
+    complete_head,
+)
+from spec_tui.cli.output import console, table
+from spec_tui.cli.run import load_decoder
+from spec_tui.cli.stage_progress import StageProgress
+from spec_tui.present.text import one_line
+
+if TYPE_CHECKING:
+    from engines.heads.check_head import HeadCheck, HeadReading
+    from engines.heads.tap_cache import Text
+    from engines.heads.training import TrainingProgress
+
+group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,63}")
+_PROMPTS = "Prompts, one per line or lines of JSON; the model answers them greedily. Repeatable with --answers."
+_ANSWERS = "Answers of this model: lines of JSON with prompt and answer, zipped or not. Repeatable."
+_CHECKED = 8  # prompts of the showcase
+
+HeadName = Annotated[str, Argument(metavar="NAME", autocompletion=complete_head, help="A folder, hub id or name.")]
+WithoutHead = Annotated[ModelOptions, Without("head", "draft_model", "draft_revision")]
+
+
+@group.command("list", short_help="The heads at hand: trained here, or shipped.")
+@command
+def list_(format: OutputFormat = Format.text) -> int:
+    """List the draft heads at hand, with the model that each was trained for."""
+    from engines.heads.find_heads import at_hand
+
+    heads = at_hand()
+    if format is Format.json:
+        rows = [{**asdict(head), "folder": str(head.folder)} for head in heads]
+        print(json.dumps(rows, indent=2))
+        return 0
+    words = [(head.name, f"for {one_line(head.target)}; {'ships' if head.ships else 'trained here'}") for head in heads]
+    console().print(table(words) if words else "no heads are at hand: spec-tui head train makes one")
+    return 0
+
+
+@group.command(short_help="What a head is: sizes, which features it reads, how it was trained.")
+@command
+def info(name: HeadName, format: OutputFormat = Format.text, *, models: WithoutHead) -> int:
+    """Describe a head, and say whether it fits the model."""
+    runtime = _with_head(name, models)
+    head, shape, file = runtime.head, runtime.head.shape, runtime.head.file
+    facts = {
+        "head": name, "folder": str(file.folder), "family": shape.family, "reads": shape.reads,
+        "layers_in_file": list(file.layers_said), "parameters": head.parameters, "shape": asdict(shape),
+        "lm_head": "its own" if file.rows is not None else "the target's",
+        "embeddings": "its own" if file.embeddings is not None else "the target's",
+        "trained_for_these_weights": file.made_for == runtime.target.fingerprint if file.made_for else None,
+        "price": [list(point) for point in runtime.ready.head_price],
+        "share_of_a_forward_pass": runtime.prices.head.at(1) / runtime.prices.target.at(1), "card": dict(file.card),
+    }
+    if format is Format.json:
+        print(json.dumps(facts, indent=2))
+        return 0
+    drafted = f"{shape.draft_vocabulary:,} of {shape.vocabulary:,} tokens"
+    rows = [
+        ("head", one_line(name)), ("family", shape.family), ("reads", shape.reads), ("drafts", drafted),
+        ("numbers", f"{head.parameters:,}"), ("lm_head", facts["lm_head"]), ("embeddings", facts["embeddings"]),
+        ("rotation", f"base {shape.rope_theta:g}"),
+        ("norm before residual", "yes" if shape.norm_before_residual else "no"),
+        ("one pass takes", f"{facts['share_of_a_forward_pass']:.1%} of a forward pass of {runtime.target.name}"),
+    ]
+    rows += [(one_line(str(key)), one_line(str(value))) for key, value in file.card.items() if key != "recipe"]
+    console().print(table(rows))
+    return 0
+
+
+@group.command(short_help="Why does a head accept nothing? Its agreement under other readings of its file.")
+@command
+def check(
+    name: HeadName,
+    prompts: Annotated[Path | None, Option(metavar="FILE", help="Prompts. Default: some of the showcase.")] = None,
+    tokens: Annotated[int, Option(metavar="N", min=8, help="Length of each answer, in tokens.")] = 48,
+    format: OutputFormat = Format.text,
+    *,
+    models: WithoutHead,
+) -> int:
+    """Compare a head's drafts with the target's own choices, by depth, under each reading of what files leave open:
+    how layers are counted, where the residual stream begins, the base of the rotation.
+
+    The target answers some prompts greedily. The reading that is declared is what runs; another is never taken
+    unasked.
+    """
+    from engines.heads.check_head import check as check_head
+    from engines.methods import baseline
+    from engines.request import Request
+    from engines.tokenization import encode
+
+    runtime = _with_head(name, models)
+    texts = []
+    for prompt in _prompts(prompts):
+        request = Request((("user", prompt),), baseline().id, max_new_tokens=tokens)
+        *_, finished = runtime.run(request)
+        asked = encode(runtime.tokenizer, request, runtime.target.vocab_size)[0]
+        texts.append(_text(asked, finished.tokens))
+    found = check_head(runtime.head, runtime.target, texts)
+    print(json.dumps(_check_facts(found), indent=2) if format is Format.json else "\n".join(check_lines(found)))
+    return 0
+
+
+def _text(asked: list[int], answer: tuple[int, ...]) -> Text:
+    from engines.heads.tap_cache import Text
+
+    return Text((*asked, *answer), len(asked), True)
+
+
+def _check_facts(found: HeadCheck) -> dict[str, Any]:
+    return {"positions": found.positions, "readings": [asdict(r) | {"expected": r.accepted} for r in found.readings],
+            "better": asdict(found.better) if found.better else None}
+
+
+def check_lines(found: HeadCheck) -> list[str]:
+    """A check for people."""
+    out = [f"agreement with the target at {found.positions} positions, by depth; the best reading first"]
+    for reading in found.readings:
+        shares = "  ".join(f"{share:4.0%}" for share in reading.agreement)
+        out.append(f"{'declared' if reading.declared else '':8}  {shares}   {reading.accepted:.2f} tokens   "
+                   f"{_words(reading)}")
+    if found.better is None:
+        out.append("The reading that the file declares is as good as any.")
+    else:
+        out.append(f"Another reading agrees far more often: {_words(found.better)}. The file probably means that: "
+                   "change its config.json, or ask whoever made it.")
+    return out
+
+
+def _words(reading: HeadReading) -> str:
+    layers = f"layers {', '.join(map(str, reading.layers))}, " if reading.layers else ""
+    order = "norm before residual, " if reading.norm_before_residual else ""
+    return f"{layers}{order}rotation base {reading.rope_theta:g}"
+
+
+@group.command(short_help="Train a head for a model on the model's own answers.")
+@command
+def train(
+    name: Annotated[str, Argument(metavar="NAME", help="Name of the head.")],
+    prompts: Annotated[list[Path] | None, Option(metavar="FILE", help=_PROMPTS)] = None,
+    answers: Annotated[list[Path] | None, Option(metavar="FILE", help=_ANSWERS)] = None,
+    minutes: Annotated[float, Option(metavar="N", min=0.05, help="Minutes of training.")] = 60.0,
+    vocabulary: Annotated[int, Option(metavar="N", min=16, help="Most tokens that the head can draft.")] = 8192,
+    layers: Annotated[str, Option(metavar="A,B,C", help="Layers that it reads, from 1. Default: EAGLE-3's.")] = "",
+    max_new_tokens: Annotated[int, Option(metavar="N", min=8, help="Length of the answers made here.")] = 192,
+    seed: Annotated[int, Option(metavar="S", help="Seed of the training.")] = 0,
+    work: Annotated[Path | None, Option(metavar="DIR", help="Where a stopped training is kept.")] = None,
+    out: Annotated[Path | None, Option(metavar="DIR", help="Where to write it, if not among the heads.")] = None,
+    estimate: Annotated[bool, Option("--estimate", help="Say what it takes, and end.")] = False,
+    format: OutputFormat = Format.text,
+    *,
+    models: TargetOptions,
+) -> int:
+    """Train an EAGLE-3 head for a model, on the model's own answers to prompts or on a file of them.
+
+    ctrl+c keeps what was done, and the same command goes on from there. The best weights on answers held out are kept.
+    A head that was trained for a model is taken whenever that model is loaded.
+    """
+    from engines.heads.find_heads import trained_heads
+    from engines.heads.make_head import HeadSpec, make_head
+    from engines.heads.make_head import estimate as estimate_training
+    from engines.heads.training import HeadRecipe
+
+    if not _NAME.fullmatch(name):
+        raise UsageProblem(f"{name!r} is no name of a head", "use letters, digits, dots, dashes and underscores")
+    if not (prompts or answers):
+        raise UsageProblem("there is nothing to train on", "give --prompts FILE, or --answers FILE")
+    recipe = HeadRecipe(minutes=minutes, seed=seed)
+    spec = HeadSpec(name=name, vocabulary=vocabulary, layers=_layers(layers), recipe=recipe)
+    runtime = load_decoder(replace(models.load, head="none"))
+    place = work or trained_heads() / f".{name}"
+    display = TrainingDisplay()
+    try:
+        with display:
+            texts = _texts(runtime, prompts or [], answers or [], place, max_new_tokens, display)
+            needs = estimate_training(runtime.target, spec, texts)
+            narrate(f"{len(texts):,} answers, {needs.tokens:,} tokens; the target's states take "
+                    f"{needs.bytes / 1e9:.2f} GB in {place}; the head has {needs.parameters:,} numbers")
+            if estimate:
+                return 0
+            progress = make_head(
+                runtime.target, runtime.target.name, texts, spec, place, out or trained_heads() / name, display.reading,
+                display.training,
+            )
+    except KeyboardInterrupt:
+        narrate("\nspec-tui: interrupted; the same command goes on from what was kept")
+        return INTERRUPTED
+    facts = {"head": name, "folder": str(out or trained_heads() / name), **asdict(progress)}
+    if format is Format.json:
+        print(json.dumps(facts, indent=2))
+    else:
+        shares = ", ".join(f"{share:.0%}" for share in progress.agreement)
+        print(f"{name}: agreement by depth on answers held out: {shares}; {progress.best:.2f} tokens a round expected\n"
+              f"written to {facts['folder']}")
+    return 0
+
+
+class TrainingDisplay(StageProgress):
+    """Shows a training while it is entered."""
+
+    _said = 0.0
+
+    def answering(self, done: int, total: int) -> None:
+        """So many prompts are answered."""
+        self.show(BuildProgress("the model answers", done, total, "answers"))
+
+    def reading(self, done: int, total: int) -> None:
+        """So many answers were read by the target."""
+        self.show(BuildProgress("the target reads its answers", done, total, "answers"))
+
+    def training(self, progress: TrainingProgress) -> None:
+        """An update of the weights."""
+        accepted = progress.accepted
+        words = f"; loss {progress.losses[0]:.2f}" + (f", {accepted:.2f} tokens a round" if accepted else "")
+        step = BuildProgress("training", int(progress.minutes * 60), max(1, int(progress.of * 60)), "seconds")
+        if not self.terminal and progress.minutes - self._said >= 1:
+            self._said = progress.minutes
+            narrate(f"{progress.minutes:.0f} of {progress.of:g} minutes{words}")
+        self.show(step, words)
+
+
+def _texts(
+    runtime: Any, prompts: list[Path], answers: list[Path], place: Path, max_new_tokens: int, display: TrainingDisplay
+) -> list[Text]:
+    from engines.datastores.building.model_answers import read_prompts
+    from engines.heads.own_answers import own_answers, read_answers
+    from engines.methods import baseline
+
+    texts = [text for file in answers for text in read_answers(runtime, file)]
+    asked = list(dict.fromkeys(prompt for file in prompts for prompt in read_prompts(file)))
+    if asked:
+        texts += own_answers(runtime, asked, place / "answers.jsonl", baseline().id, max_new_tokens, display.answering)
+    return texts
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise UsageProblem(f"--layers {text} are no numbers", "for example --layers 2,6,9") from None
+
+
+def _prompts(file: Path | None) -> list[str]:
+    if file is None:
+        from spec_tui.learn.showcase_prompts import SHOWCASES
+
+        return [showcase.prompt for showcase in SHOWCASES][:_CHECKED]
+    from engines.datastores.building.model_answers import read_prompts
+
+    return read_prompts(file)[: 8 * _CHECKED]
+
+
+def _with_head(name: str, models: ModelOptions) -> Any:
+    return load_decoder(replace(models.load, head=name))

@@ -1,0 +1,210 @@
+"""Heads from files in every spelling, with the traps that files set; training and checking them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from engines.errors import ModelUnavailable, UsageProblem
+from engines.heads.check_head import check
+from engines.heads.checkpoint import read, write
+from engines.heads.draft_head import DraftHead
+from engines.heads.make_head import HeadSpec, make_head
+from engines.heads.shape import EAGLE, EAGLE3
+from engines.heads.tap_cache import TapCache, Text
+from engines.heads.training import HeadRecipe, HeadTrainer, simulated, split
+from tests.conftest import make_llama
+from tests.heads import make_file
+
+
+@pytest.fixture(scope="module")
+def target():
+    from engines.model.loading import wrap
+
+    return wrap(make_llama(3, layers=7), "tiny-target")
+
+
+def tensors_of(file, rows=True):
+    """As SafeAILab writes them."""
+    inner = {"q_proj": "self_attn.", "k_proj": "self_attn.", "v_proj": "self_attn.", "o_proj": "self_attn."}
+    inner |= {"gate_proj": "mlp.", "up_proj": "mlp.", "down_proj": "mlp."}
+    found = {}
+    for name, tensor in file.weights.items():
+        own, dot, _ = name.partition(".")
+        outside = "" if own in ("fc", "norm") else "midlayer."
+        found[f"{outside}{inner.get(own, '')}{name if dot else f'{name}.weight'}"] = tensor.clone()
+    if file.shape.family == EAGLE3:
+        known = torch.zeros(file.shape.vocabulary, dtype=torch.bool)
+        known[file.ids] = True
+        found |= {"d2t": file.ids - torch.arange(len(file.ids)), "t2d": known}
+        if rows:
+            generator = torch.Generator().manual_seed(7)
+            found["lm_head.weight"] = torch.randn(len(file.ids), file.shape.width, generator=generator)
+    return found
+
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "num_attention_heads": 4, "head_dim": 8, "hidden_size": 32,
+          "vocab_size": 260, "draft_vocab_size": 200, "rms_norm_eps": 1e-5}  # fmt: skip
+
+
+def saved(folder, tensors, config):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
+    return read("a-head", folder, 7, 32)
+
+
+def renamed(tensors, old, new):
+    return {name.replace(old, new): tensor for name, tensor in tensors.items()}
+
+
+def test_every_spelling_is_the_same_head(target, tmp_path):
+    plain = tensors_of(make_file(target, layers=(2, 3, 4)))
+    spellings = {
+        "safeailab": (plain, CONFIG),
+        "speculators": (renamed(plain, "midlayer.", "layers.0."), {
+            "architectures": ["Eagle3Speculator"], "eagle_aux_hidden_state_layer_ids": None,
+            "draft_vocab_size": 200, "transformer_layer_config": CONFIG,
+        }),
+        "behind model": ({f"model.{name}": tensor for name, tensor in plain.items()}, CONFIG),
+        "specforge": (plain, {**CONFIG, "architectures": ["LlamaForCausalLMEagle3"],
+                              "eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 3, 4]}}),
+    }
+    first = None
+    for name, (tensors, config) in spellings.items():
+        found = saved(tmp_path / name, tensors, config)
+        assert found.shape.family == EAGLE3 and found.shape.draft_vocabulary == 200, name
+        first = first or found
+        assert replace(found.shape, layers=()) == replace(first.shape, layers=()), name
+        assert all(torch.equal(found.weights[key], first.weights[key]) for key in first.weights), name
+        DraftHead(found, target)
+    assert first.shape.layers == (2, 3, 4)
+
+
+def test_traps(target, tmp_path):
+    file = make_file(target, layers=(2, 3, 4))
+    named = {**CONFIG, "eagle_aux_hidden_state_layer_ids": [2, 3, 4]}
+    found = saved(tmp_path / "a", tensors_of(file), named)
+    assert found.shape.rope_theta == 10_000  # not the target's
+    assert torch.equal(found.ids, file.ids)  # d2t is an offset
+    theta = saved(tmp_path / "b", tensors_of(file), {**named, "rope_parameters": {"rope_theta": 5e5}})
+    assert theta.shape.rope_theta == 5e5
+    by_output = saved(tmp_path / "c", tensors_of(file), {**named, "eagle_aux_hidden_state_layer_ids": [1, 2, 3]})
+    assert (by_output.layers_said, by_output.shape.layers) == ((1, 2, 3), (2, 3, 4))
+    eagle = make_file(target, EAGLE)
+    config = {name: value for name, value in CONFIG.items() if name != "draft_vocab_size"}
+    with_bias = saved(tmp_path / "d", tensors_of(eagle), config)
+    assert with_bias.shape.family == EAGLE and torch.equal(with_bias.weights["fc.bias"], eagle.weights["fc.bias"])
+    without = {name: tensor for name, tensor in tensors_of(eagle).items() if name != "fc.bias"}
+    assert not saved(tmp_path / "e", without, config).weights["fc.bias"].any()
+
+
+def broken(file):
+    plain = tensors_of(file)
+    yield ["lacks", "midlayer"][0], {n: t for n, t in plain.items() if "down_proj" not in n}, {}
+    yield "no d2t", {n: t for n, t in plain.items() if n != "d2t"}, {}
+    yield "names 2", plain, {"eagle_aux_hidden_state_layer_ids": [2, 3]}
+    yield "reads layers 2, 3, 9", plain, {"eagle_aux_hidden_state_layer_ids": [2, 3, 9]}
+    yield "config says 5 heads", plain, {"num_attention_heads": 5}
+    yield "rotation is scaled", plain, {"rope_scaling": {"rope_type": "llama3"}}
+    yield "names tokens twice", {**plain, "d2t": -torch.arange(200)}, {}
+    yield "P-EAGLE", {**plain, "mask_hidden": torch.zeros(1, 1, 96)}, {}
+    yield "several layers", {**plain, "layers.1.mlp.up_proj.weight": torch.zeros(2, 2)}, {}
+    yield "Medusa", {"0.0.linear.weight": torch.zeros(2, 2)}, {}
+    yield "no draft head", {"norm.weight": torch.zeros(2)}, {}
+
+
+def test_what_cannot_be_used_is_refused_with_the_reason(target, tmp_path):
+    config = {**CONFIG, "eagle_aux_hidden_state_layer_ids": [2, 3, 4]}
+    for number, (reason, tensors, changes) in enumerate(broken(make_file(target, layers=(2, 3, 4)))):
+        with pytest.raises(ModelUnavailable, match=reason):
+            saved(tmp_path / str(number), tensors, config | changes)
+    (tmp_path / "0" / "model.safetensors").rename(tmp_path / "0" / "pytorch_model.bin")
+    with pytest.raises(ModelUnavailable, match="only pickled"):
+        read("a-head", tmp_path / "0", 7, 32)
+
+
+def test_a_written_head_is_read_as_it_was(target, tmp_path):
+    file = replace(make_file(target, layers=(2, 3, 4)), folder=tmp_path / "head", card={"minutes": 1})
+    write(file, "tiny-target", "float32")
+    found = read("tiny-head", tmp_path / "head", 7, 32)
+    assert (found.shape, found.made_for, found.rows, found.card) == (file.shape, target.fingerprint, None, file.card)
+    assert torch.equal(found.ids, file.ids) and "lm_head.weight" not in load_file(tmp_path / "head/model.safetensors")
+    assert all(torch.equal(found.weights[name], file.weights[name]) for name in file.weights)
+
+
+@pytest.fixture(scope="module")
+def texts(target):
+    """Loops that a head learns quickly: after a token comes the next of four."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for _ in range(48):
+        cycle = torch.randperm(40, generator=generator)[:3].tolist()
+        found.append(Text(tuple(cycle * 8), 4, True))
+    return found
+
+
+def test_training_goes_on_where_it_was_stopped_and_learns(target, texts, tmp_path):
+    spec = HeadSpec(name="tiny", vocabulary=40, layers=(2, 3, 4), recipe=HeadRecipe(minutes=0.1, steps=3, single=0.0,
+                                                                                 batch_tokens=256), dtype="float32")
+    reports = []
+
+    def stop():
+        return len(reports) == 3
+
+    def told(progress):
+        reports.append((progress.updates, progress.losses[0]))
+
+    work, out = tmp_path / "work", tmp_path / "head"
+    assert make_head(target, "tiny", texts, spec, work, out, lambda *_: None, told, stop) is None
+    assert reports[-1][0] == 3 and not out.exists()
+    ended = make_head(target, "tiny", texts, spec, work, out, lambda *_: None, told)
+    assert reports[3][0] == 4 and ended.updates > 10  # no update is made twice
+    assert ended.losses[0] < reports[0][1]
+    head = DraftHead(read("tiny", out, 7, 32), target)
+    assert head.shape.draft_vocabulary == 40
+    with pytest.raises(UsageProblem, match="another target"):
+        TapCache(work / "taps", target, (2, 3, 5), texts)
+
+
+def test_an_off_by_one_reading_is_found(target, texts, tmp_path):
+    generated = []
+    for text in texts[:24]:
+        target.truncate(0)
+        tokens = list(text.tokens[:4])
+        logits = target.extend(tokens)
+        for _ in range(20):
+            tokens.append(int(logits.argmax()))
+            logits = target.extend(tokens[-1:])
+        generated.append(Text(tuple(tokens), 4, True))
+    spec = HeadSpec(name="tiny", vocabulary=260, layers=(2, 3, 4), dtype="float32",
+                    recipe=HeadRecipe(minutes=0.12, steps=2, single=0.5, batch_tokens=512, rate=5e-3))
+    make_head(target, "tiny", generated, spec, tmp_path / "work", tmp_path / "head", lambda *_: None, lambda _: None)
+    file = read("tiny", tmp_path / "head", 7, 32)
+    sound = check(DraftHead(file, target), target, generated[:12])
+    assert sound.better is None and sound.readings[0].declared
+    wrong = replace(file, shape=replace(file.shape, layers=(3, 4, 5)))
+    found = check(DraftHead(wrong, target), target, generated[:12])
+    assert found.better.layers == (2, 3, 4) and not found.better.norm_before_residual
+    assert found.declared.agreement[0] < sound.declared.agreement[0] - 0.1
+
+
+def test_what_is_held_out_is_not_trained_on(texts, target, tmp_path):
+    cache = TapCache(tmp_path, target, (2, 3, 4), texts)
+    cache.fill(lambda *_: None)
+    trained, held = split(cache.read())
+    assert len(trained) + len(held) == len(texts) and len(held) == 3
+    assert simulated([0.5, 0.5]) == 1.75
+
+
+def test_too_few_texts_are_refused(texts, target, tmp_path):
+    spec = HeadSpec(name="tiny", layers=(2, 3, 4))
+    with pytest.raises(UsageProblem, match="too few"):
+        make_head(target, "tiny", texts[:8], spec, tmp_path, tmp_path / "out", lambda *_: None, lambda _: None)
+    with pytest.raises(UsageProblem, match="cannot read layers 2, 3, 9"):
+        make_head(target, "t", texts, replace(spec, layers=(2, 3, 9)), tmp_path, tmp_path, lambda *_: None, print)
+    assert HeadTrainer is not None
