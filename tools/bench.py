@@ -1,7 +1,7 @@
 """Benchmarks of the playground, as ratios in one interleaved run.
 
     python tools/bench.py [decode|peers|qwen|context|quantised|showcase|race|loop|paint|ui|chat|waiting|real]...
-                           [--repeats N] [--json] [--write]
+                           [--repeats N] [--prompts N] [--json] [--write]
 
 showcase: engines at budget=auto, and at the published sizes, against autoregressive decoding on the showcase prompts;
         with t(n) and each engine's break-even, so that a miss explains itself.
@@ -216,6 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", metavar="section", help=f"{', '.join(SECTIONS)} (default: all)")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--prompts", type=int, help="most prompts that real asks (default: the whole own suite)")
     parser.add_argument("--json", action="store_true", help="print rows as JSON")
     parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE.name} too")
     arguments = parser.parse_args()
@@ -225,7 +226,8 @@ def main() -> None:
     rows: list[Row] = []
     for name in arguments.sections or SECTIONS:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        measured = SECTIONS[name](arguments.repeats)
+        few = {"most": arguments.prompts} if name == "real" else {}
+        measured = SECTIONS[name](arguments.repeats, **few)
         rows += measured
         if not arguments.json:
             print("\n".join(row.line() for row in measured), flush=True)

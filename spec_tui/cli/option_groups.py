@@ -4,6 +4,7 @@ typer as flags and hands the command the object that they make."""
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from enum import StrEnum
@@ -126,11 +127,15 @@ class ModelOptions:
     trust_remote_code: Annotated[bool, Option(
         "--trust-remote-code", help="Run the Python code that comes with a model. Read it first."
     )] = False
+    offline: Annotated[bool, Option("--offline", help="Download nothing, as with HF_HUB_OFFLINE=1.")] = False
 
     @property
     def load(self) -> LoadRequest:
-        """The request to load these models."""
-        return LoadRequest(**asdict(self))
+        """The request to load these models; ``offline`` is set for this process and those that it starts."""
+        given = asdict(self)
+        if given.pop("offline"):
+            os.environ["HF_HUB_OFFLINE"] = "1"
+        return LoadRequest(**given)
 
 
 TargetOptions = Annotated[ModelOptions, Without("draft_model", "draft_revision", "head")]

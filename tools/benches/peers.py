@@ -84,31 +84,31 @@ def ratios(rates: dict[str, list[float]], name: str, base: str) -> list[float]:
     return [a / b for a, b in zip(rates[name], rates[base])]
 
 
-def ours(runtime, engine: str, options: dict) -> Run:
+def ours(runtime, engine: str, options: dict, tokens: int = NEW_TOKENS) -> Run:
     """An engine of ours. It begins cold, without what it learnt of drafts."""
     from engines.bench.bench_runner import BenchRunner
     from engines.race.lanes import Lane
 
-    return _timed(BenchRunner(runtime), Lane(engine, options))
+    return _timed(BenchRunner(runtime), Lane(engine, options), tokens)
 
 
-def theirs(generator, engine: str) -> Run:
+def theirs(generator, engine: str, tokens: int = NEW_TOKENS) -> Run:
     """The same method in generate."""
     from engines.bench.bench_runner import BenchRunner
     from engines.bench.hf_generate import GenerateLane
     from engines.methods import find
 
-    return _timed(BenchRunner(generator.runtime, generator), GenerateLane(find(engine).generate.name))
+    return _timed(BenchRunner(generator.runtime, generator), GenerateLane(find(engine).generate.name), tokens)
 
 
-def _timed(contest, lane) -> Run:
+def _timed(contest, lane, tokens: int) -> Run:
     """Cold runs of a lane, by the clock of spec-tui bench."""
     from engines import Request
 
     def run(prompt: str) -> tuple[int, float]:
         contest.forget()
         contest.forget_acceptance()
-        for _ in contest.run(lane.of(Request((("user", prompt),), max_new_tokens=NEW_TOKENS))):
+        for _ in contest.run(lane.of(Request((("user", prompt),), max_new_tokens=tokens))):
             pass
         return contest.token_times.later, contest.token_times.later_seconds
 
