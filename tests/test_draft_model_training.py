@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from spec_tui.session.commands import LoadRequest
 
 from engines import folders
 from engines.datastores.building.corpus import Document
@@ -20,6 +19,7 @@ from engines.hub.known_models import known_name, resolve
 from engines.hub.model_source import TrustPolicy, locate
 from engines.model.loading import load_models, load_tokenizer, read_model
 from spec_tui.session import model_choices
+from spec_tui.session.client import LoadRequest
 from tests.sources.gguf_files import Tiny
 from tests.test_sample_models import ROOT
 

@@ -120,7 +120,8 @@ def of_other_programs() -> list[dict[str, Any]]:
     """The GGUF files that LM Studio, Ollama and llama.cpp keep, as ``look_at`` with names for people."""
     found = []
     for program, folder, pattern in _OTHER_PROGRAMS:
-        home = Path(os.environ.get(*folder) if isinstance(folder, tuple) else folder).expanduser()
+        variable, usual = folder if isinstance(folder, tuple) else ("", folder)
+        home = Path(os.environ.get(variable) or usual).expanduser()
         for file in sorted(home.glob(pattern)):
             looked = _look_at_gguf(file) if _is_gguf(file) else None
             if looked is not None:

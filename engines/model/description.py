@@ -135,7 +135,7 @@ def describe(
         weights="GGUF" if source.gguf else "pickled" if source.choice.pickled else "safetensors",
         files={n: listing.files[n].size if listing else source.path(n).stat().st_size for n in names},
         to_download=source.download.bytes - source.download.fetched if source.download else 0,
-        licence=listing.licence if listing else _licence(source.folder), gated=listing.gated if listing else None,
+        licence=listing.licence if listing else _licence(source), gated=listing.gated if listing else None,
         chat_template=_has_template(source.folder), memory=memory(shape, parameters, room), machine=room,
         draft_models=candidates(source, draft, parameters),
     )
@@ -169,10 +169,14 @@ def _warnings(source: ModelSource, config: PreTrainedConfig | None, shape: Model
     return found
 
 
-def _licence(folder: Path) -> str | None:
-    """As the front matter of the model card says, a README.md that lies here."""
+def _licence(source: ModelSource) -> str | None:
+    """As a GGUF file says, or the front matter of the model card, a README.md that lies here."""
+    if source.gguf is not None:
+        said = source.gguf.metadata.get("general.license")
+        return said if isinstance(said, str) and said else None
     try:
-        front = re.match(r"---\s*\n(.*?)^---", (folder / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
+        card = (source.folder / "README.md").read_text("utf-8")
+        front = re.match(r"---\s*\n(.*?)^---", card, re.DOTALL | re.MULTILINE)
     except (OSError, ValueError):
         return None
     found = front and re.search(r"^license:(.*)$", front[1], re.MULTILINE)

@@ -12,6 +12,9 @@ import sys
 import pytest
 
 import engines
+from spec_tui.session.client import LoadRequest
+from spec_tui.session.model_choices import targets
+from tests.sources.gguf_files import Tiny
 
 NAME = "someone/tiny"
 FLAGS = ("--revision", "v1", "--draft-model", "d", "--draft-revision", "v2", "--allow-pickle", "--trust-remote-code")
@@ -89,6 +92,31 @@ def test_the_models_at_hand(cli, hub, crowded):
     assert all(m["problem"] is None and m["parameters"] for m in here)
     assert "sample draft" in cli("model", "list").out
     assert complete_model("some") == [NAME] and complete_model("x") == []
+
+
+def test_files_of_other_programs_are_found(cli, hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LLAMA_CACHE", "")  # as good as not set
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "elsewhere"))
+    whole = Tiny("llama").write(tmp_path / "tiny.gguf").read_bytes()
+    files = {
+        ".lmstudio/models/someone/tiny/a\x1b[2J.gguf": whole, ".cache/llama.cpp/b.gguf": whole[: len(whole) // 2],
+        "elsewhere/blobs/sha256-c": whole, "elsewhere/blobs/sha256-template": b"{{ .Prompt }}",
+        ".ollama/models/blobs/sha256-d": whole,
+    }
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    os.mkfifo(tmp_path / "elsewhere/blobs/sha256-pipe")
+    assert "LM Studio" not in cli("model", "list").out
+    found = {model["name"]: model for model in json.loads(cli("model", "list", "--local", "--format", "json").out)}
+    theirs = {name: model["problem"] for name, model in found.items() if ": " in name}
+    assert set(theirs) == {"LM Studio: a\x1b[2J.gguf", "Ollama: sha256-c", "llama.cpp: b.gguf"}
+    assert "is cut off" in theirs.pop("llama.cpp: b.gguf") and set(theirs.values()) == {None}
+    assert "\x1b" not in cli("model", "list", "--local").out
+    chosen = {choice.title: choice for choice in targets(LoadRequest())}
+    assert chosen["Ollama: sha256-c"].name == str(tmp_path / "elsewhere/blobs/sha256-c")
+    assert not chosen["Ollama: sha256-c"].problem and chosen["llama.cpp: b.gguf"].problem
 
 
 def test_the_flags_reach_the_loader(cli, monkeypatch):

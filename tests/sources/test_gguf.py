@@ -136,7 +136,7 @@ def test_another_architecture_is_named_with_those_that_are_read(tmp_path):
 
 
 def test_a_file_is_a_model_like_any_other(tmp_path):
-    path = Tiny("llama", "Q8_0").write(tmp_path / "m.gguf")
+    path = Tiny("llama", "Q8_0").write(tmp_path / "m.gguf", lambda writer: writer.add_license("mit"))
     target, tokenizer, draft, _ = loading.load_models(
         str(path), str(path), TrustPolicy(), torch.bfloat16, torch.device("cpu")
     )
@@ -145,7 +145,7 @@ def test_a_file_is_a_model_like_any_other(tmp_path):
     found = describe(str(path))
     assert (found.where, found.weights, found.problem, found.shape.layers) == ("file", "GGUF", None, 2)
     assert set(found.stored) == {"F32", "Q8_0"} and found.files["m.gguf"] == path.stat().st_size
-    assert found.chat_template and not found.to_download
+    assert found.chat_template and not found.to_download and found.licence == "mit"
 
 
 def unavailable(name: str) -> str:
