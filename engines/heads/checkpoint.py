@@ -104,7 +104,7 @@ def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: 
     )
 
 
-def write(file: HeadFile, target: str, dtype: str = "float16") -> None:
+def write(file: HeadFile, target: str, dtype: str = "bfloat16") -> None:
     """Write a head in the layout of vLLM's speculators. Rows of the language modelling head that are the target's are
     left out, which is said under ``OWN``. Raises OSError."""
     shape = file.shape

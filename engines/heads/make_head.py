@@ -26,14 +26,14 @@ class HeadSpec:
     vocabulary: most tokens that it can draft.
     layers: that it reads; empty for the usual ones.
     recipe: how it is trained.
-    dtype: of the weights that are written.
+    dtype: of the weights that are written; the range of float16 is too small for the weights of large channels.
     """
 
     name: str
     vocabulary: int = 8192
     layers: tuple[int, ...] = ()
     recipe: HeadRecipe = field(default_factory=HeadRecipe)
-    dtype: str = "float16"
+    dtype: str = "bfloat16"
 
 
 @dataclass(frozen=True, slots=True)
