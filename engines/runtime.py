@@ -191,6 +191,7 @@ class Runtime:
             draft_price=prices.draft, head=self.head, head_price=prices.head, end_tokens=self.end_tokens,
             branches=self.target.trees, budget=budget,
             open_datastores=self.open_datastores, datastores=request.datastores, words=self.words, cancelled=cancelled,
+            progress=_prefilling(progress, draft=True),
             memory={} if request.text_depends_on_draft else self._memory,
         ), **options)
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
@@ -349,13 +350,15 @@ class Runtime:
         )
 
 
-def _prefilling(progress: Callable[[Prefilling], None]) -> Callable[[int, int], None]:
+def _prefilling(progress: Callable[[Prefilling], None], draft: bool = False) -> Callable[[int, int], None]:
     """Tells of a prefill, with the time that is left at its rate so far."""
-    began = perf_counter()
+    began = 0.0
 
     def report(done: int, total: int) -> None:
+        nonlocal began
+        began = began or perf_counter()
         left = (perf_counter() - began) / done * (total - done) if done else None
-        progress(Prefilling(done, total, left))
+        progress(Prefilling(done, total, left, draft))
 
     return report
 

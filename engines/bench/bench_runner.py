@@ -14,7 +14,7 @@ from engines.bench.suite import Case, Suite
 from engines.errors import SpecError, UsageProblem
 from engines.race.lanes import Lane
 from engines.report.answer import Answer
-from engines.report.events import Audited, Finished, Prefilled, Round, RunEvent, Started
+from engines.report.events import Audited, Finished, Prefilled, Prefilling, Round, RunEvent, Started
 from engines.request import Request
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ class BenchRunner:
     generator: Generator | None = None
     token_times: TokenTimes | None = None
 
-    def run(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[RunEvent]:
+    def run(
+        self, request: Request, cancelled: Callable[[], bool] = lambda: False,
+        progress: Callable[[Prefilling], None] = lambda event: None,
+    ) -> Iterator[RunEvent]:
         """A run of the engine, or the call of generate, that the request names. Raises as that does."""
         lane = GenerateLane(request.engine)
         if self.generator is not None and lane.call:
@@ -44,7 +47,7 @@ class BenchRunner:
             return
         rounds, begun = 0, perf_counter()
         clock = begun
-        for event in self.decoder.run(request, cancelled):
+        for event in self.decoder.run(request, cancelled, progress):
             if isinstance(event, Prefilled):
                 clock = perf_counter()
             elif isinstance(event, Finished):

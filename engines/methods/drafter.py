@@ -39,6 +39,7 @@ class Resources:
         open_datastores: the datastores of this run; ``datastores`` names those to search, none takes the default ones.
         words: tokens as text, for display.
         cancelled: asked in whatever takes long.
+        progress: told (tokens done, and all) while a model of the drafter's own reads the prompt.
         memory: what drafters keep from run to run, by keys of their own; empty in each run where the text may depend
             on what is drafted.
     """
@@ -57,6 +58,7 @@ class Resources:
     datastores: tuple[str, ...] = ()
     words: Detokenizer | None = None
     cancelled: Callable[[], bool] = lambda: False
+    progress: Callable[[int, int], None] = lambda done, total: None
     memory: dict[Any, Any] = field(default_factory=dict)
 
 

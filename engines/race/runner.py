@@ -52,16 +52,20 @@ class Racer(Protocol):
     def memory(self, engine: str, rows: int) -> int: ...
 
 
-def race(racer: Racer, asked: Race, cancelled: Callable[[], bool] = lambda: False) -> Iterator[RunEvent | RaceEvent]:
-    """The race as events (``engines.race.race_events``); ``cancelled`` is asked between rounds. What is cut off is left
-    out, and a race without audits ends where it was cancelled.
+def race(
+    racer: Racer, asked: Race, cancelled: Callable[[], bool] = lambda: False,
+    progress: Callable[[Prefilling], None] = lambda event: None,
+) -> Iterator[RunEvent | RaceEvent]:
+    """The race as events (``engines.race.race_events``); ``cancelled`` is asked between rounds, ``progress`` is told of long
+    prompts in runs that are not timed. What is cut off is left out, and a race without audits ends where it was
+    cancelled.
 
     Raises:
         UsageProblem: before anything, for a race that cannot be run.
         SpecError: every lane fails in its warm-up; that of the first, with its label.
     """
     asked.check()
-    yield from _Runner(racer, asked, cancelled).events()
+    yield from _Runner(racer, asked, cancelled, progress).events()
 
 
 def defer_events(events: Iterable[RunEvent | RaceEvent]) -> Iterator[RunEvent | RaceEvent]:
@@ -89,8 +93,10 @@ def defer_events(events: Iterable[RunEvent | RaceEvent]) -> Iterator[RunEvent | 
 class _Runner:
     """The state of a race."""
 
-    def __init__(self, racer: Racer, asked: Race, cancelled: Callable[[], bool]) -> None:
-        self.racer, self.asked, self.cancelled = racer, asked, cancelled
+    def __init__(
+        self, racer: Racer, asked: Race, cancelled: Callable[[], bool], progress: Callable[[Prefilling], None]
+    ) -> None:
+        self.racer, self.asked, self.cancelled, self.progress = racer, asked, cancelled, progress
         self.turns = [(q, t) for q, turns in enumerate(asked.prompts) for t in range(len(turns))] or [(0, -1)]
         self.answers: dict[Key, Answer] = {}  # of complete runs
         self.texts: dict[int, dict[int, str]] = {}  # by prompt and lane, of the first repeat
@@ -124,7 +130,7 @@ class _Runner:
             yield self._next(lane, 0, 0, warm_up=True)
             watch = LoadWatch()
             try:
-                for _ in self.racer.run(request, self.cancelled):
+                for _ in self.racer.run(request, self.cancelled, self.progress):
                     pass
             except SpecError as error:
                 errors[lane] = error
@@ -143,9 +149,10 @@ class _Runner:
             yield whose
         events: list[RunEvent | RaceEvent] = []
         failed = None
+        told = {"progress": self.progress} if self.asked.live else {}
         watch = LoadWatch()
         try:
-            for event in self.racer.run(request, self.cancelled):
+            for event in self.racer.run(request, self.cancelled, **told):
                 events.append(event)
                 if self.asked.live:
                     yield event

@@ -443,11 +443,13 @@ class Finished:
 @dataclass(frozen=True, slots=True)
 class Prefilling:
     """Progress of a prompt that is read in several pieces: ``done`` of ``total`` tokens, and the seconds left at the
-    rate so far, None before there is one. It comes between ``Started`` and ``Prefilled``, and is not kept in a run."""
+    rate so far, None before there is one. It comes between ``Started`` and ``Prefilled``, and is not kept in a run.
+    ``draft``: the draft model reads it, after the target did."""
 
     done: int
     total: int
     seconds_left: float | None = None
+    draft: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from engines.race.lanes import Lane, Race, make_lane, parse_lane, parse_lanes
 from engines.race.race_events import LaneFinished, LaneStarted
 from engines.race.result import RaceResult
 from engines.race.runner import Racer, race
-from engines.report.events import Auditing, Loading
+from engines.report.events import Auditing, Loading, Prefilling
 from engines.wire import Event
 from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
 from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
@@ -25,6 +25,7 @@ from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import confirmed, read_prompts
 from spec_tui.cli.run import load_decoder
 from spec_tui.export.race_files import WRITERS, TraceFolder
+from spec_tui.present.progress import prefill_progress, race_left
 from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
 
@@ -150,7 +151,7 @@ def follow(racer: Racer, asked: Race, result: RaceResult, progress: RaceProgress
     """Run the race, to its end or to ctrl+c. Raises SpecError as ``race`` does."""
     try:
         with Interrupt() as interrupted, progress:
-            for event in interrupted.over(race(racer, asked, interrupted)):
+            for event in interrupted.over(race(racer, asked, interrupted, progress.show_prefill)):
                 result.add(event)
                 progress.show(event)
     except KeyboardInterrupt:  # the second one: it does not wait for the round
@@ -177,7 +178,7 @@ class RaceProgress(Status):
     def __init__(self, asked: Race, pause: float = 0.0) -> None:
         super().__init__()
         self._asked, self._labels, self._pause = asked, asked.labels, pause
-        self._step = (0, 1)
+        self._step, self._stage = (0, 1), ""
         self._began = self._said = perf_counter()
 
     def show(self, event: Event) -> None:
@@ -188,6 +189,7 @@ class RaceProgress(Status):
             what = "warm-up" if event.warm_up else f"repeat {event.repeat + 1} of {self._asked.repeats}"
             prompt = f", prompt {event.prompt + 1}" if self._asked.prompts else ""
             stage = f"{self._labels[event.lane]}, {what}{prompt}{self._left(event.step - 1)}"
+            self._stage = stage
             super().show(Loading(stage, (event.step - 1) / event.steps))
         elif isinstance(event, LaneFinished) and event.failed is not None:
             self._write("")
@@ -204,9 +206,9 @@ class RaceProgress(Status):
         elif isinstance(event, Auditing):
             super().show(Loading("auditing", event.done))
 
+    def show_prefill(self, event: Prefilling) -> None:
+        """Progress of a run that is not timed."""
+        super().show(Loading(f"{self._stage}, {prefill_progress(event)}", (self._step[0] - 1) / self._step[1]))
+
     def _left(self, done: int) -> str:
-        """The time that is left if it goes on as before, of races that take a while; "" as long as nothing is known."""
-        seconds = (perf_counter() - self._began) / max(1, done) * (self._step[1] - done)
-        if done < len(self._labels) or seconds < 20:
-            return ""
-        return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
+        return race_left(perf_counter() - self._began, done, self._step[1], len(self._labels))

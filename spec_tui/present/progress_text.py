@@ -44,7 +44,21 @@ def amount(number: float, unit: str) -> str:
 def prefill_progress(event: Prefilling) -> str:
     """How much of a prompt is read: "reading the prompt: 1,024 of 2,900 tokens, 6 s left"."""
     left = f", {in_time(event.seconds_left)} left" if event.seconds_left is not None else ""
-    return f"reading the prompt: {event.done:,} of {event.total:,} tokens{left}"
+    what = "draft model: reading" if event.draft else "reading the prompt:"
+    return f"{what} {event.done:,} of {event.total:,} tokens{left}"
+
+
+def race_left(seconds: float, done: int, runs: int, lanes: int) -> str:
+    """The time that is left of a race if it goes on as before: ", about 40 s left"; "" before every lane has run once,
+    and for a race that is soon over.
+
+    Args:
+        seconds: since its beginning; ``done`` of its ``runs`` are over, warm-ups included.
+    """
+    left = seconds / max(1, done) * (runs - done)
+    if done < lanes or left < 20:
+        return ""
+    return f", about {left / 60:.0f} min left" if left >= 90 else f", about {left:.0f} s left"
 
 
 def estimate_parts(estimate: BuildEstimate) -> list[str]:

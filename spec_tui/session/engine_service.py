@@ -132,7 +132,7 @@ class Service:
                 for event in self._loaded().run(request, cancelled=job.stop.is_set, progress=self._emit):
                     self._emit(event)
             case StartRace(asked):
-                for event in defer_events(race(self._loaded(), asked, job.stop.is_set)):
+                for event in defer_events(race(self._loaded(), asked, job.stop.is_set, self._emit)):
                     self._emit(event)
             case Audit(answer):
                 self._audit(answer, job.stop)

@@ -12,7 +12,7 @@ from typing import Literal
 from engines.race.lanes import Race
 from engines.race.race_events import LaneStarted
 from engines.race.result import LaneFigures, LaneRun, RaceResult
-from engines.report.events import Auditing, Failed
+from engines.report.events import Auditing, Failed, Prefilling
 from engines.report.metrics import measure
 from engines.report.run_state import RunState
 from engines.report.wording import seconds_of
@@ -37,6 +37,7 @@ class RaceState:
         result: the fold of its events.
         problem: why the whole race went no further, None where it did.
         auditing: share of the audits that is done, None outside of them.
+        prefilling: of a run that is not timed, how much of a long prompt is read; None outside of that.
         stopping: it was cancelled and has not ended yet.
         comparable: every lane was asked the same of the same model, on the same machine; else there are no ranks.
         uncompared: why some texts are compared with no other, "" where all are.
@@ -47,6 +48,7 @@ class RaceState:
         self.result = RaceResult()
         self.problem: Failed | None = None
         self.auditing: float | None = None
+        self.prefilling: Prefilling | None = None
         self.stopping = False
         self.comparable = True
         self.uncompared = ""
@@ -64,6 +66,9 @@ class RaceState:
 
     def add(self, event: Event) -> None:
         """Take the next event of the engine."""
+        self.prefilling = event if isinstance(event, Prefilling) else None
+        if self.prefilling is not None:
+            return
         if isinstance(event, Auditing):
             self.auditing = event.done
         elif isinstance(event, Failed):

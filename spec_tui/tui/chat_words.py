@@ -161,7 +161,7 @@ def status(session: ChatSession, message: str) -> Row:
     if session.prefilling is not None:
         done, total = session.prefilling.done, session.prefilling.total
         return [(f" {marks.BUSY} ", "good"), (f"{prefill_progress(session.prefilling)}  ", "text"),
-                *gauge(done / total, 12),
+                *gauge(done / total, 6),
                 (f" {done / total * 100:>3.0f} %", "muted"), ("  esc stops", "muted")]
     if session.answering:
         return [(f" {marks.BUSY} ", "good"), ("answering", "text"), ("  esc stops and keeps the text", "muted")]

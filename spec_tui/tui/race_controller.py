@@ -10,18 +10,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from engines import methods
 from engines.errors import SpecError, UsageProblem
 from engines.folders import model_label
 from engines.race.lanes import Lane, Race, labels
-from engines.race.race_events import Compared
+from engines.race.race_events import Compared, LaneStarted
 from engines.race.result import LaneRun
 from engines.report.events import Failed, Ready
 from engines.report.run_state import RunState
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.playback import SPEEDS
+from spec_tui.present.progress import race_left
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening
 from spec_tui.session.history import Entry
@@ -98,6 +100,7 @@ class RaceController:
         setup: the race to be.
         race: the race that runs or ran last, None before one.
         replay: its runs on one clock, None while it runs.
+        left: how long the race that runs may still take, in words.
         differing: the pair whose first differing token is shown, else None.
         unsaved: why the last race is not among the former ones, "" where it is.
         heard, happened: what the session reported at the last ``pump``, and since the beginning, for the chat below.
@@ -109,7 +112,8 @@ class RaceController:
         self.differing: Compared | None = None
         self.happened: set[Happening] = set()
         self.heard: set[Happening] = set()
-        self.unsaved = ""
+        self.unsaved = self.left = ""
+        self._began = 0.0
         self._usual = usual_lanes(session.settings, session.ready)
         if recorded is None:
             code = next(item.prompt for item in SHOWCASES if item.kind == "code")
@@ -176,6 +180,7 @@ class RaceController:
         except SpecError as error:
             return f"{error.message}: {error.hint}"
         self.race, self.replay, self.differing = RaceState(asked), None, None
+        self._began, self.left = perf_counter(), ""
         session.client.race(asked)
         return ""
 
@@ -251,6 +256,9 @@ class RaceController:
         arrived = client.events()
         for event in arrived:
             self.race.add(event)
+            if isinstance(event, LaneStarted):
+                passed = perf_counter() - self._began
+                self.left = race_left(passed, event.step - 1, event.steps, len(self.race.labels))
         if not client.alive and (self.running or self.race.problem in arrived):
             problem = self.race.problem  # the client says how it ended, but not the way out from here
             self.race.problem = replace(problem, hint=f"{problem.hint}: {GONE.hint}") if problem else GONE

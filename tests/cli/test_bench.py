@@ -90,7 +90,7 @@ def test_a_suite_of_spec_benchs_shape(cli, tmp_path):
 def test_who_cannot_run_is_said_and_the_others_run(cli, monkeypatch):
     run = FakeRuntime.run
 
-    def picky(self, request, cancelled=lambda: False):
+    def picky(self, request, cancelled=lambda: False, progress=None):
         if request.engine == "draft":
             raise UsageProblem("there is no draft model", "give --draft-model")
         return run(self, request, cancelled)
@@ -130,7 +130,7 @@ def test_audit_checks_every_answer_and_a_bug_of_ours_costs_the_exit_code(cli):
 def test_a_lane_that_breaks_later_costs_the_exit_code_and_nothing_else(cli, monkeypatch):
     run, ran = FakeRuntime.run, []
 
-    def breaking(self, request, cancelled=lambda: False):
+    def breaking(self, request, cancelled=lambda: False, progress=None):
         ran.append(request.engine)
         if request.engine == "pld" and ran.count("pld") == 12:
             raise RunFailed("the model failed", "try a shorter text")
@@ -144,7 +144,7 @@ def test_a_lane_that_breaks_later_costs_the_exit_code_and_nothing_else(cli, monk
 
 
 def test_what_nobody_can_run_is_refused(cli, monkeypatch):
-    def broken(self, request, cancelled=lambda: False):
+    def broken(self, request, cancelled=lambda: False, progress=None):
         raise RunFailed("the model failed", "try another")
 
     monkeypatch.setattr(FakeRuntime, "run", broken)

@@ -35,7 +35,7 @@ def differing(monkeypatch, engine: str = "pld") -> None:
     """One engine writes another last token."""
     run = FakeRuntime.run
 
-    def other(self, request, cancelled=lambda: False):
+    def other(self, request, cancelled=lambda: False, progress=None):
         for event in run(self, request, cancelled):
             if isinstance(event, Round) and event.index == 2 and request.engine == engine:
                 event = replace(event, emitted=(event.emitted[0], replace(event.emitted[1], token=99)))
@@ -139,7 +139,7 @@ def test_lanes_that_differ(cli, monkeypatch, model, law, code, words):
 def test_an_engine_that_cannot_run_leaves_the_others_running(cli, monkeypatch):
     run = FakeRuntime.run
 
-    def picky(self, request, cancelled=lambda: False):
+    def picky(self, request, cancelled=lambda: False, progress=None):
         if request.engine == "rest":
             raise UsageProblem("there is no datastore of this model's tokenizer", "build one")
         return run(self, request, cancelled)
@@ -270,7 +270,7 @@ def test_an_interrupted_race_prints_what_is_complete(cli, monkeypatch, times, fo
 def test_a_race_interrupted_in_its_warm_up(cli, monkeypatch):
     run = FakeRuntime.run
 
-    def pressed(self, request, cancelled=lambda: False):
+    def pressed(self, request, cancelled=lambda: False, progress=None):
         os.kill(os.getpid(), signal.SIGINT)
         return run(self, request, cancelled)
 
@@ -289,7 +289,7 @@ def test_a_lane_that_cannot_run_says_which(cli):
 def test_a_lane_that_breaks_later_costs_the_exit_code_and_nothing_else(cli, monkeypatch):
     run, ran = FakeRuntime.run, []
 
-    def breaking(self, request, cancelled=lambda: False):
+    def breaking(self, request, cancelled=lambda: False, progress=None):
         ran.append(request.engine)
         if request.engine == "pld" and ran.count("pld") == 3:
             raise RunFailed("the model failed", "try a shorter text")
@@ -322,7 +322,7 @@ def test_hostile_text_steers_nothing(cli):
 
 def test_a_sweep_is_drawn_from_zero(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    def run(self, request, cancelled=lambda: False):
+    def run(self, request, cancelled=lambda: False, progress=lambda event: None):
         slow = {8: 1, 16: 2, 32: 4}.get(request.options.get("c"), 4)
         for event in plain(self, request, cancelled):
             if isinstance(event, Round):

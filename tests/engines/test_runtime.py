@@ -72,6 +72,11 @@ def test_a_long_prompt_is_told_of_piece_by_piece_and_can_be_stopped_between_two(
     monkeypatch.setattr("engines.model.causal_model._CHUNK", 1000)
     told.clear()
     assert list(tiny.run(request, progress=told.append))[-1].tokens == events[-1].tokens and not told
+    monkeypatch.setattr("engines.model.causal_model._CHUNK", 7)
+    tiny.forget()
+    list(tiny.run(replace(request, engine="draft"), progress=told.append))
+    assert [e.done for e in told if e.draft] == [e.done for e in told if not e.draft] == list(range(0, length, 7))
+    assert next(e for e in told if e.draft).seconds_left is None, "its time begins when the target is done"
 
 
 def test_loading_is_told_of_as_it_goes(saved):
@@ -406,7 +411,7 @@ def test_a_draft_of_another_vocabulary_names_both(folder):
         load(draft_model=str(folder))
     assert str(folder) in caught.value.message and str(sample_model("target")) in caught.value.message
     quiet = load(str(folder))
-    assert quiet.draft is None and "vocabulary" in quiet.ready.warnings[0]
+    assert quiet.draft is None and quiet.ready.warnings[0].startswith("no draft model here fits")
 
 
 def test_devices_and_dtypes():

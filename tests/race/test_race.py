@@ -72,6 +72,15 @@ def test_lanes_are_alone_with_their_time():
         assert same is not live
 
 
+@pytest.mark.parametrize("live", [False, True])
+def test_of_a_long_prompt_only_runs_that_are_not_timed_tell(live):
+    at, told = [], []
+    for event in race(VirtualRacer(), ask(repeats=2, live=live), progress=lambda step: told.append(at[-1].warm_up)):
+        if isinstance(event, LaneStarted):
+            at.append(event)
+    assert told == [True] * 3 + [False] * (6 * live)
+
+
 def test_every_lane_pays_its_own_prefill_and_learns_for_itself():
     racer = VirtualRacer()
     events = list(race(racer, ask("pld,pld,autoregressive", repeats=2)))
@@ -146,7 +155,7 @@ def test_a_text_that_ends_early_differs_there_and_repeats_that_differ_are_told()
     assert fold(race(racer, ask("autoregressive,pld"))).pair(0, 1).at == 5
 
     class Fickle(VirtualRacer):
-        def run(self, request, cancelled=lambda: False):
+        def run(self, request, cancelled=lambda: False, progress=None):
             self.texts["pld"] = TOKENS if self.ran.count("pld") < 2 else (*TOKENS[:2], 99)
             return super().run(request, cancelled)
 

@@ -88,7 +88,7 @@ class Planted:
     def __getattr__(self, name):
         return getattr(self._runtime, name)
 
-    def run(self, request, cancelled=lambda: False):
+    def run(self, request, cancelled=lambda: False, progress=None):
         written = 1
         for event in self._runtime.run(request, cancelled):
             if request.engine == "pld" and isinstance(event, Round):

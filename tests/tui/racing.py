@@ -34,7 +34,7 @@ class FakeRacer:
         self.breaks: set[str] = set()
         self.finds: tuple = ("tie", 3, 0.001)
 
-    def run(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Event]:
+    def run(self, request: Request, cancelled: Callable[[], bool] = lambda: False, progress=None) -> Iterator[Event]:
         if request.engine in self.breaks and request.max_new_tokens > 32:
             raise RunFailed("it broke", "mend it")
         for event in script(request, self.texts.get(request.engine, ANSWER), seed=len(request.engine)):

@@ -11,13 +11,14 @@ from textual.widget import Widget
 
 from engines.race.lanes import Lane
 from engines.race.race_events import LaneFinished, LaneStarted, RaceFinished
-from engines.report.events import Failed
+from engines.report.events import Failed, Prefilling
 from engines.report.run_state import fold_all
 from engines.request import Request
 from engines.wire import read_trace
 from spec_tui.present.race_text import NOT_COMPARABLE
 from spec_tui.session import shell_lines as command
 from spec_tui.session.client import LoadRequest
+from spec_tui.tui import race_controller
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.race import RaceScreen
@@ -247,6 +248,19 @@ async def test_a_killed_engine_leaves_what_is_complete_and_says_the_way_out_in_a
         assert r.controller.finished and len(r.controller.race.result.complete) == 8
         await r.press("D")
         assert "not compared" in r.said
+
+
+async def test_a_warm_up_tells_how_much_of_a_long_prompt_is_read(monkeypatch):
+    async with racing(size=(80, 24)) as r:
+        await r.press("enter")
+        r.client.race_on(2)
+        r.client.say(Prefilling(256, 1500, 9.0))
+        await r.settle()
+        assert "reading the prompt: 256 of 1,500 tokens, 9 s left · esc stops" in r.said and "…" not in r.said
+        monkeypatch.setattr(race_controller, "perf_counter", lambda: r.controller._began + 30)
+        r.client.race_to(LaneStarted)
+        await r.settle()
+        assert "reading the prompt" not in r.said and "nothing is drawn while it runs, about" in r.said
 
 
 async def test_what_is_said_of_a_race_is_whole_in_a_narrow_window():

@@ -29,4 +29,5 @@ class DraftModel(PredictorDrafter):
         self.predictor.restart()
         context = outcome.context
         if len(context) < self.model.context_limit and self.predictor.readable(context):
-            self.model.extend(context[self.model.rewind(context) : -1], self.resources.cancelled)
+            new = context[self.model.rewind(context) : -1]
+            self.model.extend(new, self.resources.cancelled, self.resources.progress)
