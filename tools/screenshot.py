@@ -10,6 +10,7 @@ import asyncio
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -20,16 +21,19 @@ from spec_tui.session.client import LoadRequest
 from spec_tui.session.process import ProcessClient
 from spec_tui.tui.app import SpecTui
 
-_PATIENCE = 120.0  # seconds for loading, for an answer
+_PATIENCE = 900.0  # seconds for loading, for an answer, for a race on a busy machine
 _A_ROUND_IN_THE_MIDDLE = ("left_square_bracket",) * 7  # its tree says more than the last one's
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What is pressed after an answer and its baseline, and the text that then has to come."""
+    """What is pressed after an answer and its baseline (without ``asks`` at once), and the text that then has to come;
+    ``last``: what is pressed when it is there."""
 
     keys: tuple[str, ...]
     until: str = ""
+    last: tuple[str, ...] = ()
+    asks: bool = True
     engine: str = "draft"
     options: dict = field(default_factory=lambda: {"shape": "tree"})
 
@@ -38,36 +42,47 @@ SCENES = {
     "chat": Scene(_A_ROUND_IN_THE_MIDDLE),
     "step": Scene((*_A_ROUND_IN_THE_MIDDLE, "full_stop", *("full_stop",) * 3), "round"),
     "price": Scene(("p",)),
+    "race": Scene(("r", "enter"), "photo finish", ("end",), asks=False),
     "copies": Scene(_A_ROUND_IN_THE_MIDDLE, engine="pld", options={}),
 }
 
 
-async def picture(path: Path, scene: Scene, model: str, size: tuple[int, int], theme: str) -> None:
-    """Ask, wait for the end of the answer, measure the baseline, go where the scene is, export."""
+async def pictures(paths: dict[tuple[int, int], Path], scene: Scene, model: str, theme: str) -> None:
+    """Ask, wait for the end of the answer, measure the baseline, go where the scene is, export it at each size."""
     request = Request((), scene.engine, scene.options, max_new_tokens=160)
     app = SpecTui(ProcessClient(), LoadRequest(model), theme=theme, initial_request_options=request)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=next(iter(paths))) as pilot:
         session = app.session
         await until(pilot, lambda: session.ready is not None)
-        pilot.app.screen.query_one("#prompt").text = SHOWCASES[6].prompt
-        await pilot.press("enter")
-        await until(pilot, lambda: session.turns and not session.busy)
-        await pilot.press("escape", "b")
-        await until(pilot, lambda: session.baselines and not session.busy)
+        await pilot.press("escape")
+        if scene.asks:
+            pilot.app.screen.query_one("#prompt").text = SHOWCASES[6].prompt
+            await pilot.press("i", "enter")
+            await until(pilot, lambda: session.turns and not session.busy)
+            await pilot.press("escape", "b")
+            await until(pilot, lambda: session.baselines and not session.busy)
         await pilot.press(*scene.keys)
-        await until(pilot, lambda: scene.until in portable(app.export_screenshot()).replace("&#160;", " "))
-        await pilot.pause(1.0)
-        path.write_text(portable(app.export_screenshot(title="spec-tui")), encoding="utf-8")
+        await until(pilot, lambda: scene.until in shown(app))
+        await pilot.press(*scene.last)
+        for size, path in paths.items():
+            await pilot.resize_terminal(*size)
+            await pilot.pause(1.0)
+            path.write_text(portable(app.export_screenshot(title="spec-tui")), encoding="utf-8")
+            print(path)
 
 
 async def until(pilot, done) -> None:
     """Wait for a condition of the application."""
-    waited = 0.0
+    end = monotonic() + _PATIENCE
     while not done():
-        await pilot.pause(0.1)
-        waited += 0.1
-        if waited > _PATIENCE:
-            raise SystemExit("the application did not get there")
+        await pilot.pause(0.2)
+        if monotonic() > end:
+            raise SystemExit(f"the application did not get there within {_PATIENCE:.0f} s")
+
+
+def shown(app: SpecTui) -> str:
+    """What is on the screen."""
+    return "\n".join("".join(segment.text for segment in line) for line in app.screen._compositor.render_strips())
 
 
 def main() -> None:
@@ -79,11 +94,10 @@ def main() -> None:
     parser.add_argument("--theme", default="spec-dark")
     arguments = parser.parse_args()
     for name in arguments.scenes or SCENES:
-        for size in arguments.size:
-            width, height = map(int, size.split("x"))
-            path = arguments.folder / (f"{name}-{size}.svg" if len(arguments.size) > 1 else f"{name}.svg")
-            asyncio.run(picture(path, SCENES[name], arguments.model, (width, height), arguments.theme))
-            print(path)
+        several = len(arguments.size) > 1
+        paths = {tuple(map(int, size.split("x"))): arguments.folder / f"{name}{f'-{size}' * several}.svg"
+                 for size in arguments.size}
+        asyncio.run(pictures(paths, SCENES[name], arguments.model, arguments.theme))
 
 
 if __name__ == "__main__":

@@ -32,9 +32,11 @@ The engine drafts several tokens; the model verifies them all in one forward pas
 written itself. Colours show what became of each token: accepted, corrected by the model, or a bonus token after a \
 draft that was accepted whole.
 
-esc leaves the prompt; then the arrow keys go from token to token, and enter shows why a token is there.
-There v changes the colours; anywhere F7 measures plain decoding to compare with, F6 audits the answer, ctrl+e \
-changes the engine, F1 has all keys."""
+F7 measures plain decoding, to say whether drafting was faster; /race runs engines side by side and ranks them. \
+ctrl+e changes the engine, F6 audits the answer, F1 has all keys.
+
+esc leaves the prompt; then the arrow keys go from token to token, enter shows why a token is there, and v changes the \
+colours."""
 
 
 def welcome(session: ChatSession) -> str:

@@ -165,8 +165,7 @@ def conclusion(found: SpeedEstimate, assumed: float | None = None) -> str:
     if not f.chances:
         return (f"Acceptance is not measured yet. Forecast from the times measured at load: drafting is faster from "
                 f"{share(least)} acceptance per {unit}.")
-    by = " from this run and its baseline" if f.alone is not None else ""
-    given = f"Forecast{by if assumed is None else f' at {share(assumed)} acceptance per {unit}'}: best are"
+    given = "Forecast: best are" if assumed is None else f"Forecast at {share(assumed)} acceptance per {unit}: best are"
     if not f.best:
         return f"{given} no drafts at all; drafting is faster from {share(least)} acceptance per {unit}."
     thin = "" if assumed is not None or f.best <= len(f.chances) else ", though nothing so deep has been verified yet"
@@ -231,7 +230,7 @@ def why(run: RunState, baseline: RunState | None, found: SpeedEstimate | None, b
     if run.rounds:
         return [("nothing drafted so far", "muted")]
     if found is None:
-        return [("an answer measures whether drafting is faster", "muted")]
+        return [("known after the first answer" if brief else "an answer measures whether drafting is faster", "muted")]
     if (least := found.forecast.pays_from) is None:
         most = f", at most {found.forecast.at_best:.2f}x" + " with all accepted" * (not brief)
         return [("forecast: ", "muted"), ("slower", "bad"), (most, "muted")]

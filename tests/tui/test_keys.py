@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections import defaultdict
+from pathlib import Path
 
 from textual.events import Key, Paste
 
@@ -29,15 +31,39 @@ MEANINGS = {  # keys that say the same with several labels
 }
 
 
+README = {  # the keys that the README names, as it says what they do: the screen or widget and the action's label
+    "*": "RaceScreen Repeats", "+": "LayersPanel n, RaceScreen Add",
+    "-": "LayersPanel n, DataScreen Remove, HistoryScreen Delete, RaceScreen Remove", ".": "ChatScreen Step",
+    "/": "DataScreen Probe", "<": "RaceScreen Slower", ">": "RaceScreen Faster", "A": "StepScreen All_rows",
+    "B": "StepScreen Branch", "D": "RaceScreen Diff", "G": "StepScreen Guess",
+    "P": "StepScreen Present, LessonScreen Present", "R": "DataScreen Go_on", "S": "RaceScreen Sort",
+    "[": "Transcript Round", "]": "Transcript Round", "a": "ChatScreen Audit", "b": "ChatScreen Baseline",
+    "c": "RaceScreen Copy", "d": "ChatScreen Data", "e": "RaceScreen Export, ChatScreen Export",
+    "f": "RaceScreen Fair_or_live", "h": "RaceScreen History, ChatScreen History",
+    "i": "ChatScreen Prompt, RaceScreen Prompt", "k": "StepScreen Bookmark", "l": "ChatScreen Layers",
+    "n": "DataScreen Build, HistoryScreen New_title", "o": "ChatScreen Models", "p": "ChatScreen Price",
+    "r": "ChatScreen Race", "v": "ChatScreen View", "w": "LessonScreen Words",
+    "x": "ChatScreen Details, StepScreen Deeper", "ctrl+o": "ChatScreen Examples", "ctrl+e": "ChatScreen Engine",
+    "ctrl+l": "ChatScreen Models", "F1": "SpecTui Help", "F6": "ChatScreen Audit", "F7": "ChatScreen Baseline",
+    "F12": "SpecTui Glossary",
+}
+NOT_OURS = {"ctrl+c", "ctrl+p"}  # the terminal's, and Textual's palette
+
+
+def everyone() -> set[type]:
+    """All screens and widgets with actions."""
+    for module in pkgutil.walk_packages(spec_tui.tui.__path__, "spec_tui.tui."):
+        importlib.import_module(module.name)
+    return hosts()
+
+
 def hosts(of: type = HasActions) -> set[type]:
     return {below for one in of.__subclasses__() for below in ({one} | hosts(one))}
 
 
 def test_a_key_means_one_thing_on_all_screens():
-    for module in pkgutil.walk_packages(spec_tui.tui.__path__, "spec_tui.tui."):
-        importlib.import_module(module.name)
     labels = defaultdict(set)
-    for host in hosts():
+    for host in everyone():
         for action in host.__dict__.get("ACTIONS", ()):
             for key in filter(None, f"{action.keys},{action.anywhere}".split(",")):
                 labels[key].add(action.label)
@@ -48,6 +74,19 @@ def test_a_key_means_one_thing_on_all_screens():
         if key not in EVERYWHERE and len(meant) > 1:
             two[key] = sorted(found)
     assert not two
+
+
+def test_the_keys_in_the_readme_do_what_it_says():
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    named = set(re.findall(r"`([^`\w\s]|[A-Za-z])`", text)) | set(re.findall(r"\b(?:F\d+|ctrl\+\w)\b", text))
+    assert named - NOT_OURS == set(README)
+    table = defaultdict(set)
+    for host in everyone():
+        for action in host.__dict__.get("ACTIONS", ()):
+            for key in action.key_words.split(" or "):
+                table[key].add(f"{host.__name__} {action.label.replace(' ', '_')}")
+    for key, does in README.items():
+        assert set(does.split(", ")) <= table[key], key
 
 
 async def test_the_palette_shows_keys_and_finds_screens_on_every_screen(session):
