@@ -265,6 +265,7 @@ async def test_a_warm_up_tells_how_much_of_a_long_prompt_is_read(monkeypatch):
         await r.settle()
         await r.press("end")
         assert any("1st" in row for row in r.rows("#race-lanes")[1:5]), "which lane is the fastest is seen at once"
+        assert sum("✓ same text" in row for row in r.rows("#race-lanes")[1:5]) == 3
 
 
 async def test_what_is_said_of_a_race_is_whole_in_a_narrow_window():

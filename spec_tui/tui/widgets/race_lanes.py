@@ -232,7 +232,7 @@ class RaceLanes(StripPanel):
         if lane.run is None:
             return clip([*row, (lane.state or (lane.about[0] if lane.about else ""), "muted")], width)
         place = _PLACE if width >= 76 and lane.total else 0
-        wide = max(6, width - size(row) - 40 - place)
+        wide = max(4 if place else 6, width - size(row) - 40 - place)
         row += filled(_share(lane), wide) if lane.total else [(fit(f"{len(lane.run.tokens)} tokens", wide), "text")]
         row.append((" " + fit(lane.numbers[0] if lane.numbers else "", 16, right=True), "text"))
         row.append((" " + fit(lane.speed, 8), "text"))
