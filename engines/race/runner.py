@@ -56,8 +56,8 @@ def race(
     racer: Racer, asked: Race, cancelled: Callable[[], bool] = lambda: False,
     progress: Callable[[Prefilling], None] = lambda event: None,
 ) -> Iterator[RunEvent | RaceEvent]:
-    """The race as events (``engines.race.race_events``); ``cancelled`` is asked between rounds, ``progress`` is told of long
-    prompts in runs that are not timed. What is cut off is left out, and a race without audits ends where it was
+    """The race as events (``engines.race.race_events``); ``cancelled`` is asked between rounds, ``progress`` is told of
+    long prompts in runs that are not timed. What is cut off is left out, and a race without audits ends where it was
     cancelled.
 
     Raises:

@@ -25,7 +25,7 @@ from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import confirmed, read_prompts
 from spec_tui.cli.run import load_decoder
 from spec_tui.export.race_files import WRITERS, TraceFolder
-from spec_tui.present.progress import prefill_progress, race_left
+from spec_tui.present.progress_text import prefill_progress, race_left
 from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
 

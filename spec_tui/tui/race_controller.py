@@ -23,7 +23,7 @@ from engines.report.events import Failed, Ready
 from engines.report.run_state import RunState
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.playback import SPEEDS
-from spec_tui.present.progress import race_left
+from spec_tui.present.progress_text import race_left
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening
 from spec_tui.session.history import Entry

@@ -13,7 +13,7 @@ from engines.race.race_events import Compared
 from engines.report.metrics import Metrics
 from spec_tui.present import token_styles as marks
 from spec_tui.present.playback import speed_words
-from spec_tui.present.progress import prefill_progress
+from spec_tui.present.progress_text import prefill_progress
 from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sentence, speed_up, verdict
 from spec_tui.present.text import one_line, visible
 from spec_tui.present.token_styles import spans

@@ -715,4 +715,5 @@ async def test_an_answer_that_goes_round_in_circles_is_told_with_its_speed(sessi
     async with session(client=FakeClient(text="So" + " it is" * 30)) as s:
         await s.ask("Go on.")
         assert "the answer repeats itself, which is easy to draft: its speed says little" in s.status
-        assert any("! the answer repeats itself (2 tokens over" in row for row in s.chat.query_one("#speed").text_rows())
+        rows = s.chat.query_one("#speed").text_rows()
+        assert any("! the answer repeats itself (2 tokens over" in row for row in rows)

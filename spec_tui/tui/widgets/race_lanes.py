@@ -18,7 +18,7 @@ from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, f
 from spec_tui.tui.widgets.wrap import Line, Tok, Wrapper
 
 NARROWEST = 28  # columns of a lane beside others
-_PLACE = 9  # columns of a rank, in a row of 76 and more
+_PLACE = 9  # columns of a rank
 _JUMP = 4  # lines the text moves at a time while it grows: most frames draw one line again
 BLANK: Row = [("", "text")]
 
@@ -231,15 +231,15 @@ class RaceLanes(StripPanel):
             row += [(LOSSY, "lossy"), (" ", "text")]
         if lane.run is None:
             return clip([*row, (lane.state or (lane.about[0] if lane.about else ""), "muted")], width)
-        place = _PLACE if width >= 76 and lane.total else 0
-        wide = max(4 if place else 6, width - size(row) - 40 - place)
-        row += filled(_share(lane), wide) if lane.total else [(fit(f"{len(lane.run.tokens)} tokens", wide), "text")]
+        wide = max(6, width - size(row) - 40)
+        place = _PLACE if lane.total and lane.state and wide > _PLACE + 2 else 0  # a rank takes room of the bar
+        row += (filled(_share(lane), wide - place) if lane.total
+                else [(fit(f"{len(lane.run.tokens)} tokens", wide), "text")])
+        row.append((fit(f" {lane.state}", place), "strong"))
         row.append((" " + fit(lane.numbers[0] if lane.numbers else "", 16, right=True), "text"))
         row.append((" " + fit(lane.speed, 8), "text"))
-        if lane.badge is None:
-            row.append((" " + lane.state, "text"))
-        else:
-            row += [(fit(f" {lane.state}", place), "strong"), (" " + lane.badge[0], lane.badge[1])]
+        words, look = lane.badge or ("" if place else lane.state, "text")
+        row.append((" " + words, look))
         return clip(row, width)
 
     def on_click(self, event: Click) -> None:
