@@ -27,7 +27,7 @@ from engines.race.race_events import (
 )
 from engines.race.system_load import LoadWatch
 from engines.report.answer import Answer
-from engines.report.events import Audited, Auditing, Failed, Finished, Prefilling, Round, RunEvent
+from engines.report.events import Audited, Auditing, Failed, Finished, Prefilled, Prefilling, Round, RunEvent
 from engines.report.metrics import measure
 from engines.request import Request
 
@@ -130,8 +130,9 @@ class _Runner:
             yield self._next(lane, 0, 0, warm_up=True)
             watch = LoadWatch()
             try:
-                for _ in self.racer.run(request, self.cancelled, self.progress):
-                    pass
+                for event in self.racer.run(request, self.cancelled, self.progress):
+                    if isinstance(event, Prefilled):  # the rest of a warm-up is soon over
+                        self.progress(Prefilling(event.prompt_tokens, event.prompt_tokens))
             except SpecError as error:
                 errors[lane] = error
                 self.steps -= self.asked.repeats * len(self.turns)

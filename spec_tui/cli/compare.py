@@ -208,7 +208,8 @@ class RaceProgress(Status):
 
     def show_prefill(self, event: Prefilling) -> None:
         """Progress of a run that is not timed."""
-        super().show(Loading(f"{self._stage}, {prefill_progress(event)}", (self._step[0] - 1) / self._step[1]))
+        stage = f"{self._stage}, {prefill_progress(event)}" if event.done < event.total else self._stage
+        super().show(Loading(stage, (self._step[0] - 1) / self._step[1]))
 
     def _left(self, done: int) -> str:
         return race_left(perf_counter() - self._began, done, self._step[1], len(self._labels))

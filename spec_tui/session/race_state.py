@@ -66,8 +66,9 @@ class RaceState:
 
     def add(self, event: Event) -> None:
         """Take the next event of the engine."""
-        self.prefilling = event if isinstance(event, Prefilling) else None
-        if self.prefilling is not None:
+        reading = isinstance(event, Prefilling)
+        self.prefilling = event if reading and event.done < event.total else None
+        if reading:
             return
         if isinstance(event, Auditing):
             self.auditing = event.done

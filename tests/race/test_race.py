@@ -75,10 +75,14 @@ def test_lanes_are_alone_with_their_time():
 @pytest.mark.parametrize("live", [False, True])
 def test_of_a_long_prompt_only_runs_that_are_not_timed_tell(live):
     at, told = [], []
-    for event in race(VirtualRacer(), ask(repeats=2, live=live), progress=lambda step: told.append(at[-1].warm_up)):
+
+    def tell(step):
+        told.append((at[-1].warm_up, step.done == step.total))
+
+    for event in race(VirtualRacer(), ask(repeats=2, live=live), progress=tell):
         if isinstance(event, LaneStarted):
             at.append(event)
-    assert told == [True] * 3 + [False] * (6 * live)
+    assert told == [(True, False), (True, True)] * 3 + [(False, False)] * (6 * live)
 
 
 def test_every_lane_pays_its_own_prefill_and_learns_for_itself():

@@ -257,6 +257,9 @@ async def test_a_warm_up_tells_how_much_of_a_long_prompt_is_read(monkeypatch):
         r.client.say(Prefilling(256, 1500, 9.0))
         await r.settle()
         assert "reading the prompt: 256 of 1,500 tokens, 9 s left · esc stops" in r.said and "…" not in r.said
+        r.client.say(Prefilling(1500, 1500))
+        await r.settle()
+        assert "reading the prompt" not in r.said, "it was read, and the warm-up writes its tokens"
         monkeypatch.setattr(race_controller, "perf_counter", lambda: r.controller._began + 30)
         r.client.race_to(LaneStarted)
         await r.settle()
