@@ -109,10 +109,10 @@ def add_datastores(name: str, runtime) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is seen on a screen depends on how soon two busy cores draw it: such a test may fail once, and the summary
+    """What is seen on a terminal depends on how soon two busy cores draw it: such a test may fail once, and the summary
     names it (``-rR``)."""
     for item in items:
-        if "tui" in item.path.parts or "e2e" in item.path.parts:
+        if {"tui", "e2e", "cli"} & set(item.path.parts):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 

@@ -443,8 +443,8 @@ class Finished:
 @dataclass(frozen=True, slots=True)
 class Prefilling:
     """Progress of a prompt that is read in several pieces: ``done`` of ``total`` tokens, and the seconds left at the
-    rate so far, None before there is one. It comes between ``Started`` and ``Prefilled``, and is not kept in a run. Of a
-    race's warm-ups, of which no other event comes, one with all tokens done says that the prompt was read.
+    rate so far, None before there is one. It comes between ``Started`` and ``Prefilled``, and is not kept in a run. Of
+    a race's warm-ups, of which no other event comes, one with all tokens done says that the prompt was read.
     ``draft``: the draft model reads it, after the target did."""
 
     done: int

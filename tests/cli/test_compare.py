@@ -334,7 +334,8 @@ def test_a_sweep_is_drawn_from_zero(cli, monkeypatch):
     ask = ("sweep", "hello", "--engine", "rest", "--vary", "c=8,16,32", "--repeats", "1", "--max-new-tokens", "5")
     done = cli(*ask)
     lines = done.out.splitlines()
-    assert done.code == 0 and lines[0] == "rest: c against tokens/s, and acceptance of 100 %"
+    assert done.code == 0, done.err
+    assert lines[0] == "rest: c against tokens/s, and acceptance of 100 %"
     bars = [line.split()[1].count("█") for line in lines[1:5]]
     assert [round(bars[1] / bar) for bar in bars] == [4, 1, 2, 4]
     assert max(map(len, lines)) <= 80 and "rest:c=16" in done.out

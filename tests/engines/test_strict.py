@@ -20,9 +20,11 @@ from tests.conftest import TURN, add_datastores, make_llama, make_tokenizer
 from tests.engines.families import CHAINS, NAMED, TREES, make
 from tests.engines.test_lossless import IDS, VARIANTS
 from tests.engines.toys import HIDDEN, MEASURED
+from tests.heads import make_head
 
 TEXT = [(7 * i + i * i) % 250 + 4 for i in range(300)]
-PRICES = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5))), "tiny-draft": CostCurve(((1, 0.1), (64, 0.2)))}
+CHEAP = CostCurve(((1, 0.1), (64, 0.2)))
+PRICES = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5))), "tiny-draft": CHEAP, "tiny-head": CHEAP}
 
 
 def runtime_of(dtype: torch.dtype, strict: bool) -> Runtime:
@@ -31,9 +33,8 @@ def runtime_of(dtype: torch.dtype, strict: bool) -> Runtime:
     draft.config.num_hidden_layers = 2
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runtime, "price", lambda model, fresh: PRICES[model.name])
-        made = Runtime(
-            wrap(target.to(dtype), "tiny-target", 1, strict), make_tokenizer(), wrap(draft.to(dtype), "tiny-draft", 1)
-        )
+        target = wrap(target.to(dtype), "tiny-target", 1, strict)
+        made = Runtime(target, make_tokenizer(), wrap(draft.to(dtype), "tiny-draft", 1), head=make_head(target))
     add_datastores(f"half-{str(dtype)[-4:]}{'-strict' * strict}", made)
     return made
 
