@@ -37,11 +37,11 @@ from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.quantise import LABELS, PLAIN, quantise
+from engines.model.quantize_choices import AUTO, NONE
 from engines.model.selftest import selftest, unfit
 from engines.model.tuning import tune
 from engines.model.weight_layouts import fuse, lay_out
 from engines.progress import Loading
-from engines.quantisation import AUTO, NONE
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _DEVICES = ("cpu", "cuda", "mps", "xpu")

@@ -19,8 +19,8 @@ from engines.model.quantised_linear import (
     quantised,
     works,
 )
+from engines.model.quantize_choices import AUTO, CHOICES, INT4, INT8
 from engines.model.weight_layouts import stored_names
-from engines.quantisation import AUTO, CHOICES, INT4, INT8
 
 PLAIN = "plain"
 LABELS = {AUTO: "weights as stored", INT8: "int8 weights", INT4: "int4 weights"}

@@ -13,9 +13,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from typer import Argument, Option
 
-from engines import quantisation
 from engines.errors import UsageProblem
 from engines.laws import LAWS
+from engines.model import quantize_choices
 from engines.request import Request
 from spec_tui.cli.prompts import read_prompt
 from spec_tui.session.client import LoadRequest
@@ -44,7 +44,7 @@ def complete_datastore(incomplete: str) -> list[str]:
 
 def complete_quantisation(incomplete: str) -> list[str]:
     """Choices of ``--quantize`` that begin so, for the shell."""
-    return [choice for choice in quantisation.CHOICES if choice.startswith(incomplete)]
+    return [choice for choice in quantize_choices.CHOICES if choice.startswith(incomplete)]
 
 
 def complete_trace(incomplete: str) -> list[str]:
@@ -117,7 +117,7 @@ class ModelOptions:
     quantize: Annotated[str, Option(metavar="Q", autocompletion=complete_quantisation, help=(
         "Weights of linear layers on the CPU: auto (4 and 8 bits as a GGUF file holds them), int8 or int4 (any model),"
         " none (unpacked to the dtype). Products of quantised layers are rounded to bfloat16."
-    ))] = quantisation.NONE
+    ))] = quantize_choices.NONE
     threads: Annotated[int | None, Option(
         metavar="N", min=1, help="CPU threads of the models. Default: the fastest number, measured at loading."
     )] = None

@@ -7,7 +7,7 @@ from typing import Any, Union
 
 import msgspec
 
-from engines.quantisation import NONE
+from engines.model.quantize_choices import NONE
 from engines.race.lanes import Race
 from engines.report import encoding
 from engines.report.answer import Answer

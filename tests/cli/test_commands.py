@@ -16,7 +16,7 @@ from engines.datastores.building.build_spec import BuildSpec
 from engines.folders import sample_model
 from engines.hub import local_models as at_hand
 from engines.methods import specs
-from engines.quantisation import CHOICES
+from engines.model.quantize_choices import CHOICES
 from spec_tui.cli import library_probe as probe
 from spec_tui.cli.commands import app
 from spec_tui.session.client import LoadRequest
