@@ -130,9 +130,7 @@ class _Runner:
             yield self._next(lane, 0, 0, warm_up=True)
             watch = LoadWatch()
             try:
-                for event in self.racer.run(request, self.cancelled, self.progress):
-                    if isinstance(event, Prefilled):  # the rest of a warm-up is soon over
-                        self.progress(Prefilling(event.prompt_tokens, event.prompt_tokens))
+                self._run_untimed(request)
             except SpecError as error:
                 errors[lane] = error
                 self.steps -= self.asked.repeats * len(self.turns)
@@ -141,6 +139,19 @@ class _Runner:
         if len(errors) == len(self.asked.lanes):
             lane, error = min(errors.items())
             raise type(error)(f"{self.asked.labels[lane]}: {error.message}", error.hint) from error
+
+    def _run_untimed(self, request: Request) -> None:
+        """Run it, and say how much of a long prompt is read, also when all of it is: no other event comes of it."""
+        last: Prefilling | None = None
+
+        def tell(step: Prefilling) -> None:
+            nonlocal last
+            last = step
+            self.progress(step)
+
+        for event in self.racer.run(request, self.cancelled, tell):
+            if isinstance(event, Prefilled) and last is not None:
+                self.progress(Prefilling(last.total, last.total))
 
     def _run(self, lane: int, repeat: int, prompt: int) -> Iterator[RunEvent | RaceEvent]:
         whose, request = LaneEvents(lane, repeat, prompt), self._request(lane, prompt)
