@@ -50,4 +50,6 @@ def test_live_runs_take_the_place_of_the_recorded_ones(sample, monkeypatch):
     assert all(run.audited is not None and run.rounds[0].verified for run in runs.values())
     assert runs["pld"].rounds[0].verify_seconds != shipped["pld"].rounds[0].verify_seconds
     walk = Walk(lesson, runs)
-    assert len(walk.pages) >= 3 and walk.asking
+    # How much is drafted depends on what forward passes cost here; the question needs a draft that was right at first.
+    corrected = [e for e in runs["pld"].rounds if e.path and e.emitted[-1].kind == "corrected"]
+    assert len(walk.pages) >= 3 and walk.asking == bool(corrected)
