@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,9 +35,10 @@ def own_answers(
 ) -> list[Text]:
     """Greedy answers of an engine to prompts. Those that the file holds are not made again; each is added to it when it
     is there. Raises UsageProblem: a prompt that cannot be asked, a file that cannot be written."""
-    kept = {row["prompt"]: row["tokens"] for row in _rows(file)} if file.exists() else {}
     texts = []
     try:
+        _drop_unfinished_line(file)
+        kept = {row["prompt"]: row["tokens"] for row in _rows(file)} if file.exists() else {}
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as out:
             for number, prompt in enumerate(prompts):
@@ -54,6 +56,13 @@ def own_answers(
     except OSError as error:
         raise UsageProblem(f"{file} cannot be written ({error.strerror})", "choose another --work folder") from None
     return [text for text in texts if len(text.tokens) - text.start >= _SHORTEST]
+
+
+def _drop_unfinished_line(file: Path) -> None:
+    """Cut off what a killed process left of a line."""
+    content = file.read_bytes() if file.exists() else b""
+    if (end := content.rfind(b"\n") + 1) < len(content):
+        os.truncate(file, end)
 
 
 def read_answers(model: Answering, file: Path) -> list[Text]:
@@ -89,5 +98,5 @@ def _rows(file: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError, RecursionError, EOFError) as error:
         raise UsageProblem(f"{file} cannot be read as lines of JSON ({error})"[:200], "check the file") from None
     if not all(isinstance(row, dict) for row in rows):
-        raise UsageProblem(f"a line of {file} is no JSON object", "check the file")
+        raise UsageProblem(f"a line of {file} is not a JSON object", "check the file")
     return rows

@@ -81,8 +81,8 @@ def info(name: HeadName, format: OutputFormat = Format.text, *, models: WithoutH
     drafted = f"{shape.draft_vocabulary:,} of {shape.vocabulary:,} tokens"
     rows = [
         ("head", one_line(name)), ("family", shape.family), ("reads", shape.reads), ("drafts", drafted),
-        ("numbers", f"{head.parameters:,}"), ("lm_head", facts["lm_head"]), ("embeddings", facts["embeddings"]),
-        ("rotation", f"base {shape.rope_theta:g}"),
+        ("parameters", f"{head.parameters:,}"), ("lm_head", facts["lm_head"]), ("embeddings", facts["embeddings"]),
+        ("rope theta", f"{shape.rope_theta:g}"),
         ("norm before residual", "yes" if shape.norm_before_residual else "no"),
         ("one pass takes", f"{facts['share_of_a_forward_pass']:.1%} of a forward pass of {runtime.target.name}"),
     ]
@@ -102,7 +102,7 @@ def check(
     models: WithoutHead,
 ) -> int:
     """Compare a head's drafts with the target's own choices, by depth, under each reading of what files leave open:
-    how layers are counted, where the residual stream begins, the base of the rotation.
+    how layers are counted, where the residual stream begins, the base of the rotary embedding (rope theta).
 
     The target answers some prompts greedily. The reading that is declared is what runs; another is never taken
     unasked.
@@ -153,7 +153,7 @@ def check_lines(found: HeadCheck) -> list[str]:
 def _words(reading: HeadReading) -> str:
     layers = f"layers {', '.join(map(str, reading.layers))}, " if reading.layers else ""
     order = "norm before residual, " if reading.norm_before_residual else ""
-    return f"{layers}{order}rotation base {reading.rope_theta:g}"
+    return f"{layers}{order}rope theta {reading.rope_theta:g}"
 
 
 @group.command(short_help="Train a head for a model on the model's own answers.")
@@ -185,7 +185,9 @@ def train(
     from engines.heads.training import HeadRecipe
 
     if not _NAME.fullmatch(name):
-        raise UsageProblem(f"{name!r} is no name of a head", "use letters, digits, dots, dashes and underscores")
+        raise UsageProblem(
+            f"{name!r} is not a valid name for a head", "use letters, digits, dots, dashes and underscores"
+        )
     if not (prompts or answers):
         raise UsageProblem("there is nothing to train on", "give --prompts FILE, or --answers FILE")
     recipe = HeadRecipe(minutes=minutes, seed=seed)
@@ -198,7 +200,7 @@ def train(
             texts = _texts(runtime, prompts or [], answers or [], place, max_new_tokens, display)
             needs = estimate_training(runtime.target, spec, texts)
             narrate(f"{len(texts):,} answers, {needs.tokens:,} tokens; the target's states take "
-                    f"{needs.bytes / 1e9:.2f} GB in {place}; the head has {needs.parameters:,} numbers")
+                    f"{needs.bytes / 1e9:.2f} GB in {place}; the head has {needs.parameters:,} parameters")
             if estimate:
                 return 0
             progress = make_head(
@@ -260,7 +262,7 @@ def _layers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
-        raise UsageProblem(f"--layers {text} are no numbers", "for example --layers 2,6,9") from None
+        raise UsageProblem(f"--layers takes numbers, not {text!r}", "for example --layers 2,6,9") from None
 
 
 def _prompts(file: Path | None) -> list[str]:

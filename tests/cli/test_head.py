@@ -22,9 +22,9 @@ def test_the_list_names_what_each_head_is_for(cli, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("words, reason", [
-    (["train", "../x", "--prompts", "p"], "no name of a head"),
+    (["train", "../x", "--prompts", "p"], "not a valid name for a head"),
     (["train", "x"], "nothing to train on"),
-    (["train", "x", "--prompts", "p", "--layers", "a"], "are no numbers"),
+    (["train", "x", "--prompts", "p", "--layers", "a"], "--layers takes numbers"),
 ])
 def test_what_cannot_be_trained_is_refused_before_a_model_is_loaded(cli, words, reason):
     done = cli("head", *words)

@@ -14,6 +14,7 @@ from engines.heads.check_head import check
 from engines.heads.checkpoint import read, write
 from engines.heads.draft_head import DraftHead
 from engines.heads.make_head import HeadSpec, make_head
+from engines.heads.own_answers import own_answers
 from engines.heads.shape import EAGLE, EAGLE3
 from engines.heads.tap_cache import TapCache, Text
 from engines.heads.training import HeadRecipe, HeadTrainer, simulated, split
@@ -199,6 +200,17 @@ def test_what_is_held_out_is_not_trained_on(texts, target, tmp_path):
     trained, held = split(cache.read())
     assert len(trained) + len(held) == len(texts) and len(held) == 3
     assert simulated([0.5, 0.5]) == 1.75
+
+
+def test_answers_go_on_after_a_kill_in_the_middle_of_a_line(tiny, tmp_path, monkeypatch):
+    file, asked = tmp_path / "answers.jsonl", ["abc", "def"]
+    made = own_answers(tiny, asked[:1], file, "autoregressive", 12, lambda done, total: None)
+    with file.open("a") as out:
+        out.write('{"prompt": "def", "tok')
+    again = own_answers(tiny, asked, file, "autoregressive", 12, lambda done, total: None)
+    assert again[:1] == made and len(again) == 2
+    monkeypatch.setattr(type(tiny), "run", None)  # both are kept: nothing is asked
+    assert own_answers(tiny, asked, file, "autoregressive", 12, lambda done, total: None) == again
 
 
 def test_too_few_texts_are_refused(texts, target, tmp_path):

@@ -250,6 +250,7 @@ def test_inspector_explains_every_token():
         for index, token in enumerate(run.tokens):
             text = str(explain(run, index))
             assert str(token.emitted.token) in text and "target says" in text
+            assert ("random draw" in text) == bool(token.emitted.trials)
 
 
 # -- hygiene --------------------------------------------------------------------------------------
