@@ -10,7 +10,7 @@ from typing import Any
 
 from engines.errors import UsageProblem
 
-SHAPE = 'a line is {"prompt": "..."} or {"turns": ["...", ...]}'
+SHAPE = 'a line is {"prompt": "..."}, {"turns": ["...", ...]} or {"messages": [...]} as OpenAI has them'
 _SUITE_SHAPE = SHAPE + ', with a "category" where there are several tasks'
 SHIPPED = Path(__file__).with_name("suite.jsonl")
 MT_BENCH = frozenset(
@@ -74,8 +74,7 @@ def shipped() -> Suite:
 
 def parse(text: str, where: str, name: str = "") -> Suite:
     """The suite of a file's text; ``where`` names the file in messages. Raises UsageProblem, with the line."""
-    cases = tuple(_case(record, n, f"line {n} of {where}") for n, record in records(text, where))
-    return Suite(name or where, cases)
+    return Suite(name or where, tuple(case_of(record, n, f"line {n} of {where}") for n, record in records(text, where)))
 
 
 def records(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -99,15 +98,42 @@ def _record(line: str, where: str) -> dict[str, Any]:
         record = json.loads(line)
     except (ValueError, RecursionError):
         raise UsageProblem(f"{where} is not JSON", SHAPE) from None
+    return with_turns(record, where)
+
+
+def with_turns(record: Any, where: str) -> dict[str, Any]:
+    """A record of a file with its ``turns``. Raises UsageProblem where it has none."""
     turns: Any = None
     if isinstance(record, dict):
-        turns = record["turns"] if "turns" in record else [record.get("prompt")]
+        log = messages(record)
+        turns = record["turns"] if "turns" in record else [record.get("prompt")] if log is None else said(log, "user")
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
         raise UsageProblem(f"{where} has no prompt", SHAPE)
     return record | {"turns": turns}
 
 
-def _case(record: dict[str, Any], number: int, where: str) -> Case:
+def messages(record: dict[str, Any]) -> list[Any] | None:
+    """The messages of a conversation, or of a request in a batch file, as OpenAI writes them; None where there are
+    none."""
+    holder = record if "messages" in record else record.get("body")
+    found = holder.get("messages") if isinstance(holder, dict) else None
+    return found if isinstance(found, list) else None
+
+
+def said(log: list[Any], role: str) -> list[str]:
+    """What one role says in these messages, in order; parts that are no text (images) are left out."""
+    texts = []
+    for message in log:
+        if isinstance(message, dict) and message.get("role") == role:
+            content = message.get("content")
+            parts = content if isinstance(content, list) else [{"text": content}]
+            texts.append("".join(part["text"] for part in parts
+                                 if isinstance(part, dict) and isinstance(part.get("text"), str)))
+    return [text for text in texts if text.strip()]
+
+
+def case_of(record: dict[str, Any], number: int, where: str) -> Case:
+    """The case of a record that has ``turns``. Raises UsageProblem."""
     category = record.get("category", record.get("task", PLAIN))
     if not isinstance(category, str) or not category.strip():
         raise UsageProblem(f"{where} has a category that is no name", _SUITE_SHAPE)

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from engines.errors import UsageProblem
+from engines.methods.counterparts import Counterpart, DraftSetup
 from engines.methods.notes import Note
 from engines.methods.options import Option
 
@@ -68,6 +69,8 @@ class MethodSpec:
         self_speculative: the target drafts for itself, without some of its sublayers.
         race_place: which place it takes (from 1) among the lanes that a race begins with; None for none of them.
         variants: options of further lanes in a benchmark of all engines.
+        trials: options that an adviser tries besides the defaults and ``variants``: the few that matter.
+        counterparts: how other programs are told to draft so; None where none of them can.
         generate: how transformers does the same; None where it has no such method.
         layer_rules: of a self-speculative one: its options are rules that leave out layers, and can be moved.
         layers_unknown, layers_hint: of a self-speculative one: what is said where nothing is known of its layers yet,
@@ -97,6 +100,8 @@ class MethodSpec:
     layers_hint: str = ""
     race_place: int | None = None
     variants: tuple[Mapping[str, Any], ...] = ()
+    trials: tuple[Mapping[str, Any], ...] = ()
+    counterparts: Callable[[Mapping[str, Any], DraftSetup], tuple[Counterpart, ...]] | None = None
     generate: GenerateCall | None = None
     default_priority: int = 0
 

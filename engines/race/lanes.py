@@ -67,6 +67,7 @@ class Race:
         live: send events while a lane runs. Whoever draws them then takes time from it, so that the numbers of a live
             race are not comparable.
         audit: check every answer, and not only those that differ from each other.
+        warm_up: tokens of the run of each lane that comes first and is not counted; None: as many as a race takes.
     """
 
     lanes: tuple[Lane, ...]
@@ -75,6 +76,7 @@ class Race:
     repeats: int = 1
     live: bool = False
     audit: bool = False
+    warm_up: int | None = None
 
     def check(self) -> None:
         """Raises UsageProblem for what cannot be run, options and prompts included."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Protocol
 
 from engines.errors import SpecError
@@ -54,18 +55,19 @@ class Racer(Protocol):
 
 def race(
     racer: Racer, asked: Race, cancelled: Callable[[], bool] = lambda: False,
-    progress: Callable[[Prefilling], None] = lambda event: None,
+    progress: Callable[[Prefilling], None] = lambda event: None, enough: Callable[[], bool] = lambda: False,
 ) -> Iterator[RunEvent | RaceEvent]:
     """The race as events (``engines.race.race_events``); ``cancelled`` is asked between rounds, ``progress`` is told of
     long prompts in runs that are not timed. What is cut off is left out, and a race without audits ends where it was
-    cancelled.
+    cancelled. ``enough`` is asked before each prompt of each repeat: once it says so no other is asked, and the race
+    ends as one that is done.
 
     Raises:
         UsageProblem: before anything, for a race that cannot be run.
         SpecError: every lane fails in its warm-up; that of the first, with its label.
     """
     asked.check()
-    yield from _Runner(racer, asked, cancelled, progress).events()
+    yield from _Runner(racer, asked, cancelled, progress).events(enough)
 
 
 def defer_events(events: Iterable[RunEvent | RaceEvent]) -> Iterator[RunEvent | RaceEvent]:
@@ -104,15 +106,16 @@ class _Runner:
         self.step = 0
         self.steps = len(asked.lanes) * (1 + asked.repeats * len(self.turns))
 
-    def events(self) -> Iterator[RunEvent | RaceEvent]:
+    def events(self, enough: Callable[[], bool]) -> Iterator[RunEvent | RaceEvent]:
         asked = self.asked
         yield RaceStarted(asked.lanes, len(self.turns), asked.repeats, asked.baseline, asked.live)
         yield from self._warm_up()
-        for repeat in range(asked.repeats):
-            for prompt in range(len(self.turns)):
-                for lane in order(len(asked.lanes), repeat * len(self.turns) + prompt, asked.request.seed):
-                    if lane not in self.out and not self.cancelled():
-                        yield from self._run(lane, repeat, prompt)
+        for repeat, prompt in product(range(asked.repeats), range(len(self.turns))):
+            if enough():
+                break
+            for lane in order(len(asked.lanes), repeat * len(self.turns) + prompt, asked.request.seed):
+                if lane not in self.out and not self.cancelled():
+                    yield from self._run(lane, repeat, prompt)
         yield from compare(
             self.answers, lambda answer: None if self.cancelled() else self.racer.audit(answer, self.cancelled),
             asked.audit,
@@ -126,7 +129,7 @@ class _Runner:
             if self.cancelled():
                 return
             request = self._request(lane, 0)
-            request = replace(request, max_new_tokens=min(WARM_UP, request.max_new_tokens))
+            request = replace(request, max_new_tokens=min(self.asked.warm_up or WARM_UP, request.max_new_tokens))
             yield self._next(lane, 0, 0, warm_up=True)
             watch = LoadWatch()
             try:

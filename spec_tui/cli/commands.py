@@ -13,6 +13,7 @@ from engines.request import Request
 from spec_tui.cli import datastore as datastore_commands
 from spec_tui.cli import head as head_commands
 from spec_tui.cli import model as model_commands
+from spec_tui.cli.advise import advise
 from spec_tui.cli.application import open_application
 from spec_tui.cli.bench import bench
 from spec_tui.cli.compare import compare
@@ -89,6 +90,7 @@ for offered, help, codes in (
     (export, "Write a recorded run as Markdown, web page, picture or cast.", None),
     (compare, "Compare engines: speed, acceptance, same text.", _RACE_CODES),
     (bench, "Benchmark engines and transformers.generate on tasks.", _RACE_CODES),
+    (advise, "Find the engine and settings for your model and prompts.", _RACE_CODES),
     (sweep, "Vary one option of an engine: speed and acceptance.", None),
     (engines, "List the engines (decoding methods) and their options.", None),
     (search_layers, "Find the layers to skip when a model drafts for itself.", None),

@@ -45,13 +45,17 @@ td{overflow-wrap:anywhere;white-space:pre-wrap} td:first-child{white-space:nowra
 
 def page(runs: Sequence[RunState]) -> str:
     """A whole HTML document of these runs. Everything from models, prompts and files is escaped."""
-    title = _text(about.title(runs[0])) if runs else "spec-tui"
+    title = about.title(runs[0]) if runs else "spec-tui"
+    return document(title, "".join([f"{_choices()}\n", *(part for run in runs for part in _run(run))]))
+
+
+def document(title: str, body: str) -> str:
+    """A whole HTML document in the colours of the application; ``body`` is markup."""
     return "".join([
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n",
-        f"<title>{title}</title>\n<style>{_style()}</style>\n</head>\n<body>\n{_choices()}\n",
-        *(part for run in runs for part in _run(run)),
+        f"<title>{text_of(title)}</title>\n<style>{_style()}</style>\n</head>\n<body>\n{body}",
         "</body>\n</html>\n",
     ])
 
@@ -102,18 +106,18 @@ def _radios(group: str, words: dict[str, str]) -> str:
 
 
 def _run(run: RunState) -> Iterator[str]:
-    yield f"<h1>{_text(about.title(run))}</h1>\n"
+    yield f"<h1>{text_of(about.title(run))}</h1>\n"
     if run.started is not None:
-        yield f'<div class="prompt">{_text(question(run.started), lines=True)}</div>\n'
+        yield f'<div class="prompt">{text_of(question(run.started), lines=True)}</div>\n'
     yield f'<div class="answer">{"".join(_token(run, index) for index in range(len(run.tokens)))}</div>\n'
     for view, styles in _styles().items():
         present = marks.present(run.tokens, view)
-        words = "".join(f'<span class="{n}">{_text(LEGEND[n])}</span>' for n in styles if n in present)
+        words = "".join(f'<span class="{n}">{text_of(LEGEND[n])}</span>' for n in styles if n in present)
         yield f'<div class="legend {view}">{words}</div>\n'
-    yield f"<h2>numbers</h2>\n{_table(about.outcome(run))}"
+    yield f"<h2>numbers</h2>\n{rows_as_table(about.outcome(run))}"
     if run.started is not None:
-        yield f"<h2>how to repeat it</h2>\n{_table(about.origin(run.started))}"
-    yield f"<h2>rounds</h2>\n{_table(about.rounds(run), about.ROUND)}"
+        yield f"<h2>how to repeat it</h2>\n{rows_as_table(about.origin(run.started))}"
+    yield f"<h2>rounds</h2>\n{rows_as_table(about.rounds(run), about.ROUND)}"
 
 
 def _token(run: RunState, index: int) -> str:
@@ -124,14 +128,14 @@ def _token(run: RunState, index: int) -> str:
     # The blanks before a word carry no line.
     inked = token.text.lstrip(" ") or token.text
     blanks = token.text[: len(token.text) - len(inked)]
-    span = f'<span class="{classes}" tabindex="-1" data-facts="{_text(_facts(run, token), lines=True)}">'
-    return f"{_ghost(run, token)}{blanks}{span}{_text(inked, lines=True)}</span>"
+    span = f'<span class="{classes}" tabindex="-1" data-facts="{text_of(_facts(run, token), lines=True)}">'
+    return f"{_ghost(run, token)}{blanks}{span}{text_of(inked, lines=True)}</span>"
 
 
 def _ghost(run: RunState, token: TokenState) -> str:
     """What was drafted where the target put its own token."""
     wrong = rivals(run.rounds[token.round]) if token.kind == "corrected" else []
-    return f'<del class="ghost">{_text(wrong[0])}</del>' if wrong else ""
+    return f'<del class="ghost">{text_of(wrong[0])}</del>' if wrong else ""
 
 
 def _facts(run: RunState, token: TokenState) -> str:
@@ -145,12 +149,18 @@ def _facts(run: RunState, token: TokenState) -> str:
     return "\n".join([*lines, *(["likeliest: " + "   ".join(top)] if top else [])])
 
 
-def _table(rows: Iterable[Sequence[str]], names: Sequence[str] = ()) -> str:
-    head = f"<tr>{''.join(f'<th>{_text(name)}</th>' for name in names)}</tr>" if names else ""
-    body = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>\n" for row in rows)
+def rows_as_table(rows: Iterable[Sequence[str]], names: Sequence[str] = ()) -> str:
+    """Cells as a table, with a header where there are names."""
+    head = f"<tr>{''.join(f'<th>{text_of(name)}</th>' for name in names)}</tr>" if names else ""
+    body = "".join(f"<tr>{''.join(f'<td>{text_of(cell)}</td>' for cell in row)}</tr>\n" for row in rows)
     return f'<div class="wide"><table>{head}\n{body}</table></div>\n'
 
 
-def _text(text: str, lines: bool = False) -> str:
+def preformatted(text: str) -> str:
+    """Lines to be copied, as they are."""
+    return f'<pre class="wide">{text_of(text, lines=True)}</pre>\n'
+
+
+def text_of(text: str, lines: bool = False) -> str:
     """Text that is no markup, for an element or an attribute; with ``lines`` its breaks stay."""
     return html.escape(sanitise(text) if lines else one_line(text), quote=True)

@@ -48,6 +48,11 @@ def prefill_progress(event: Prefilling) -> str:
     return f"{what} {event.done:,} of {event.total:,} tokens{left}"
 
 
+def time_left(seconds: float) -> str:
+    """What is left of a time that was set: ", 3 min left"."""
+    return f", {in_time(seconds)} left" if seconds >= 1 else ", almost done"
+
+
 def race_left(seconds: float, done: int, runs: int, lanes: int) -> str:
     """The time that is left of a race if it goes on as before: ", about 40 s left"; "" before every lane has run once,
     and for a race that is soon over.

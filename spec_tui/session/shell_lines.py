@@ -11,7 +11,8 @@ from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
-    from engines.race.lanes import Race
+    from engines.race.lanes import Lane, Race
+    from engines.request import Request
 from engines.report.events import SAMPLING_FIELDS
 
 
@@ -38,6 +39,15 @@ def chat_line(names: Iterable[str], load: LoadRequest) -> str:
     """``spec-tui`` with these datastores."""
     stores = [word for name in names for word in ("--datastore", name)]
     return shlex.join(["spec-tui", *stores, *_models(load)])
+
+
+def engine_line(lane: Lane, request: Request, load: LoadRequest) -> str:
+    """``spec-tui`` with the engine, the options and the datastores of a lane."""
+    words = ["spec-tui", "--engine", lane.engine]
+    for name, value in lane.options.items():
+        words += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
+    stores = lane.datastores or request.datastores
+    return shlex.join([*words, *(word for name in stores for word in ("--datastore", name)), *_models(load)])
 
 
 def compare_line(race: Race, load: LoadRequest) -> str:

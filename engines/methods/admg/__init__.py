@@ -53,5 +53,6 @@ SPEC = MethodSpec(
         Option("interval", True, "Whether the rule of m is on."),
         *EXIT_OPTIONS,
     ),
+    trials=({"num_tokens": 4},),
     presets=Presets(_PRESETS, _auto),
 )

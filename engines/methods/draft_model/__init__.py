@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from engines.methods import counterparts as other
 from engines.methods.shared.tree_options import TREE_OPTIONS, DraftNote, draft_options
 from engines.methods.spec import GenerateCall, MethodSpec
 
 __all__ = ["SPEC", "TREE_OPTIONS", "DraftNote"]
+
+
+def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
+    tokens, model = other.size(options, setup), setup.draft_model or "DRAFT_MODEL"
+    stop = options["confidence"] if options["budget"] == "paper" else None
+    lost = other.losses(options)
+    return (
+        other.vllm(other.losses(options, *["no confidence ends a draft"] * bool(stop)), method="draft_model",
+                   model=model, num_speculative_tokens=tokens),
+        other.llama_cpp("draft-simple", other.losses(options, "the draft model as a GGUF file"),
+                        spec_draft_model="DRAFT_MODEL.gguf", spec_draft_n_max=tokens,
+                        **({"spec_draft_p_min": stop} if stop else {})),
+        other.assisted(model, lost, num_assistant_tokens=tokens, num_assistant_tokens_schedule="constant",
+                       **({"assistant_confidence_threshold": stop} if stop is not None else {})),
+    )
+
 
 SPEC = MethodSpec(
     id="draft",
@@ -21,5 +41,7 @@ SPEC = MethodSpec(
     default_priority=2,
     race_place=3,
     variants=({"shape": "tree"},),
+    trials=({"budget": "paper", "num_tokens": 3}, {"budget": "paper"}),
+    counterparts=_counterparts,
     generate=GenerateCall("generate+assistant", "generate(assistant_model=the draft model)", assisted=True),
 )

@@ -33,4 +33,5 @@ SPEC = MethodSpec(
         Option("length", 10, "Tokens of each.", 1, 64),
     ),
     needs=("dense datastore",),
+    trials=({"drafts": 4},),
 )

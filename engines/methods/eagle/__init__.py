@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from engines.methods import counterparts as other
 from engines.methods.notes import labelled
 from engines.methods.options import Option
 from engines.methods.shared.tree_options import DraftNote, draft_options
@@ -16,6 +19,16 @@ class EagleNote(DraftNote):
     reads: which features of the target the head reads."""
 
     reads: str | None = labelled("reads")
+
+
+def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
+    tokens = other.size(options, setup)
+    return (
+        other.vllm(other.losses(options, 'for a head of EAGLE-1 or 2 the method is "eagle"'), method="eagle3",
+                   model=setup.head or "HEAD", num_speculative_tokens=tokens),
+        other.llama_cpp("draft-eagle3", other.losses(options, "the head as a GGUF file; only of EAGLE-3"),
+                        spec_draft_model="HEAD.gguf", spec_draft_n_max=tokens),
+    )
 
 
 SPEC = MethodSpec(
@@ -34,4 +47,6 @@ SPEC = MethodSpec(
     )),
     needs=("draft head",),
     variants=({"shape": "tree"},),
+    trials=({"budget": "paper", "num_tokens": 3},),
+    counterparts=_counterparts,
 )

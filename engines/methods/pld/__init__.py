@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from engines.methods import counterparts as other
 from engines.methods.notes import Note, labelled
 from engines.methods.options import BUDGET, Option
 from engines.methods.spec import GenerateCall, MethodSpec
@@ -16,6 +19,18 @@ class LookupNote(Note):
 
     match: int | None = labelled("match")
     position: int | None = labelled("position")
+
+
+def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
+    tokens, longest = other.size(options, setup), options["max_ngram"]
+    lost = other.losses(options)
+    return (
+        other.vllm(lost, method="ngram", num_speculative_tokens=tokens, prompt_lookup_max=longest,
+                   prompt_lookup_min=options["min_ngram"]),
+        other.llama_cpp("ngram-simple", other.losses(options, "suffixes of exactly this length are looked for"),
+                        spec_ngram_simple_size_n=longest, spec_ngram_simple_size_m=tokens),
+        other.transformers(lost, prompt_lookup_num_tokens=tokens, max_matching_ngram_size=longest),
+    )
 
 
 SPEC = MethodSpec(
@@ -32,6 +47,8 @@ SPEC = MethodSpec(
     generate=GenerateCall(  # 10 is PLD's own default; transformers has none
         "generate+lookup", "generate(prompt_lookup_num_tokens=10)", {"prompt_lookup_num_tokens": 10}
     ),
+    trials=({"num_candidates": 4}, {"min_ngram": 2, "max_ngram": 5}, {"budget": "paper"}),
+    counterparts=_counterparts,
     options=(
         BUDGET,
         Option("max_ngram", 3, "Longest suffix looked for, in tokens.", 1, 64),

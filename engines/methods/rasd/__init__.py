@@ -54,4 +54,5 @@ SPEC = MethodSpec(
     ),
     needs=("draft model", "datastore"),
     storeless=("retrieval", PLD),
+    trials=({"retrieval": PLD},),
 )

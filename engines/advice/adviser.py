@@ -1,0 +1,175 @@
+"""The adviser at work: rounds of successive halving, each a fair race on some of the prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from engines import methods
+from engines.advice import halving
+from engines.advice.findings import BASELINE, Screening
+from engines.advice.halving import Stage
+from engines.bench.suite import Case, Suite
+from engines.race.lanes import Lane, Race
+from engines.race.race_events import LaneFinished, RaceEvent
+from engines.race.result import RaceResult
+from engines.race.runner import Racer, race
+from engines.report.events import Prefilling, RunEvent
+from engines.request import Request
+
+REPEATS = 6  # of the final at most: so many that the machine's noise is known too
+
+
+@dataclass(frozen=True, slots=True)
+class ScreeningStarted:
+    """A round begins, ``number`` of ``rounds`` from 1, with so many seconds."""
+
+    number: int
+    rounds: int
+    lanes: int
+    max_new_tokens: int
+    seconds: float
+
+
+AdviceEvent = RunEvent | RaceEvent | ScreeningStarted
+
+
+class Adviser:
+    """Looks for the best setting within a time.
+
+    Args:
+        racer: who runs.
+        lanes: the settings, without the baseline.
+        suite: the prompts.
+        request: what is common to all; its conversation (a system prompt) comes before each prompt.
+        seconds: in which it should be done, audits of texts that differ excepted.
+        rate: tokens a second of the baseline as far as they are known, to plan the first round with.
+        known: whether an answer lies in a datastore: then its prompt is held out.
+        clock: seconds.
+
+    Attributes:
+        rounds: those that began; each is complete at any moment.
+        stages: of the rounds that are planned.
+        held_out: the questions that do not count and are not asked again, since their answers lie in a datastore;
+            ``copied``: how many count all the same, since there are no others.
+    """
+
+    def __init__(
+        self, racer: Racer, lanes: tuple[Lane, ...], suite: Suite, request: Request, seconds: float, *,
+        rate: float | None = None, known: Callable[[Sequence[int]], bool] = lambda tokens: False,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self.racer, self.lanes, self.suite, self.request = racer, lanes, suite, request
+        self.seconds, self.rate, self.clock = seconds, rate, clock
+        self.rounds: list[Screening] = []
+        self.stages = halving.stages([lane.engine for lane in lanes])
+        self.known, self.copied = known, 0
+        self.held_out: list[Case] = []
+        self._cases = halving.spread(suite)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last round came to its end."""
+        return len(self.rounds) == len(self.stages) and self.rounds[-1].over
+
+    def run(
+        self, cancelled: Callable[[], bool] = lambda: False,
+        progress: Callable[[Prefilling], None] = lambda event: None,
+    ) -> Iterator[AdviceEvent]:
+        """The rounds as events. ``cancelled`` ends it with what there is, and so does the time.
+
+        Raises:
+            UsageProblem: before anything, for settings that cannot be run.
+            SpecError: every lane fails in its warm-up.
+        """
+        end = self.clock() + self.seconds
+        for number, stage in enumerate(self.stages):
+            left, field = end - self.clock(), self._field(stage)
+            if self.rounds and (left <= 0 or cancelled() or not field):
+                return
+            seconds = halving.share(left, number, len(self.stages))
+            screening = self._round(field, seconds, stage is Stage.FINAL)
+            self.rounds.append(screening)
+            yield ScreeningStarted(
+                number=number + 1, rounds=len(self.stages), lanes=len(field),
+                max_new_tokens=screening.asked.request.max_new_tokens, seconds=seconds,
+            )
+            watch = _Stopwatch(self.clock, self.clock() + seconds)
+            for event in race(self.racer, screening.asked, cancelled, progress, watch.enough):
+                screening.result.add(event)
+                watch.see(event)
+                yield event
+            self._hold_out(screening)
+            self.rate = screening.metrics(BASELINE).tokens_per_second or self.rate
+
+    def _field(self, stage: Stage) -> tuple[Lane, ...]:
+        """The settings of the next round."""
+        if stage is Stage.METHODS:
+            first = {lane.engine: lane for lane in reversed(self.lanes)}
+            return tuple(lane for lane in self.lanes if first[lane.engine] is lane)
+        if not self.rounds:
+            return self.lanes
+        last = self.rounds[-1]
+        if stage is Stage.FINAL:
+            return best(last, halving.FINALISTS)
+        engines = {lane.engine for lane in best(last, halving.kept(len(last.lanes) - 1))}
+        return tuple(lane for lane in self.lanes if lane.engine in engines)
+
+    def _hold_out(self, screening: Screening) -> None:
+        """Put the questions that were asked after the others, and drop those that a datastore answers, as long as half
+        of all are left."""
+        places = screening.suite.places
+        runs = [(places[run.prompt][0], run.state.finished.tokens) for run in screening.result.of(BASELINE)]
+        asked, found = {case for case, _ in runs}, {case for case, tokens in runs if self.known(tokens)}
+        rest = [case for case in self._cases if case not in found]
+        self.copied = len(found)
+        if asked != found and 2 * len(rest) >= len(self.suite.cases):
+            self.copied = 0
+            screening.held_out = frozenset(number for number, (case, _) in enumerate(places) if case in found)
+            self.held_out += [case for case in self._cases if case in found]
+            self._cases = tuple(rest)
+        self._cases = tuple(sorted(self._cases, key=lambda case: case in asked))
+
+    def _round(self, field: tuple[Lane, ...], seconds: float, final: bool) -> Screening:
+        """A round's race. Screening goes on with prompts that were not asked yet; the final begins with the first."""
+        lanes = (Lane(methods.baseline().id), *field)
+        cases = [case for case in halving.spread(self.suite) if case in self._cases] if final else self._cases
+        suite = replace(self.suite, cases=tuple(cases))
+        length = halving.answer_length(
+            seconds, self.rate, len(lanes), len(suite.places), self.request.max_new_tokens)
+        asked = Race(lanes, replace(self.request, max_new_tokens=length), suite.prompts, REPEATS if final else 1,
+                     warm_up=halving.WARM)
+        return Screening(asked, suite, final, RaceResult(keep_runs=False))
+
+
+def best(screening: Screening, keep: int) -> tuple[Lane, ...]:
+    """The lanes of a round that go on to the next one."""
+    whole = [lane for lane in range(1, len(screening.lanes)) if lane not in screening.failed]
+    ratios = {lane: ratio.ratio for lane in whole if (ratio := screening.ratio(lane)) is not None}
+    scores = [ratios.get(lane) for lane in range(1, len(screening.lanes))]
+    groups = [lane.engine for lane in screening.lanes[1:]]
+    return tuple(screening.lanes[1 + place] for place in halving.survivors(scores, groups, keep))
+
+
+class _Stopwatch:
+    """Says when a round has no time for another prompt: one takes as long as those before did on average."""
+
+    def __init__(self, clock: Callable[[], float], end: float) -> None:
+        self._clock, self._end = clock, end
+        self._began: float | None = None
+        self._prompts: set[tuple[int, int]] = set()
+
+    def see(self, event: AdviceEvent) -> None:
+        """Take the next event."""
+        if isinstance(event, LaneFinished) and event.failed is None:
+            self._prompts.add((event.repeat, event.prompt))
+
+    def enough(self) -> bool:
+        """Whether no more prompts should be asked; the first call, before the first prompt, begins the count."""
+        now = self._clock()
+        if self._began is None:
+            self._began = now
+            return False
+        each = (now - self._began) / max(1, len(self._prompts))
+        return now + each / 2 > self._end

@@ -1,0 +1,143 @@
+"""The numbers of an adviser's round: a race, read prompt by prompt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+
+from engines.advice.paired_ratio import Pace, PairedRatio
+from engines.bench.suite import Suite
+from engines.race.lanes import Lane, Race
+from engines.race.result import RaceResult
+from engines.report.events import Failed
+from engines.report.metrics import Metrics, together
+
+BASELINE = 0
+"""The lane of the baseline in every round."""
+
+
+@dataclass
+class Screening:
+    """A round of an adviser, over or under way: the settings on some of the prompts.
+
+    Attributes:
+        asked: the race; its lane 0 is the baseline.
+        suite: its prompts, with their kinds.
+        final: whether it is the last one, whose numbers a verdict is made of.
+        result: its race as it comes in.
+        held_out: the prompts, by number, that do not count.
+    """
+
+    asked: Race
+    suite: Suite
+    final: bool
+    result: RaceResult
+    held_out: frozenset[int] = frozenset()
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        return self.asked.lanes
+
+    @property
+    def over(self) -> bool:
+        """Whether it came to its own end."""
+        return self.result.finished is not None and self.result.finished.reason == "done"
+
+    @property
+    def failed(self) -> dict[int, Failed]:
+        """Why lanes broke, by lane."""
+        return {run.lane: run.failed for run in self.result.runs.values() if run.failed}
+
+    def counted(self) -> frozenset[tuple[int, int]]:
+        """The (repeat, prompt) that every lane that did not break has answered, those held out excepted."""
+        done = [{(run.repeat, run.prompt) for run in self.result.of(lane)}
+                for lane in range(len(self.lanes)) if lane not in self.failed]
+        both = set.intersection(*done) if done else ()
+        return frozenset(key for key in both if key[1] not in self.held_out)
+
+    def prompts(self) -> int:
+        """How many different prompts count."""
+        return len({prompt for _, prompt in self.counted()})
+
+    def kinds(self) -> list[str]:
+        """The kinds of the prompts that count, in the order of the suite."""
+        counted = {prompt for _, prompt in self.counted()}
+        return [task for task in self.suite.tasks if counted.intersection(self.suite.numbers(task))]
+
+    def ratio(self, lane: int, other: int = BASELINE, kind: str | None = None) -> PairedRatio | None:
+        """Tokens a second of one lane over another's, on prompts of a kind or on all."""
+        return PairedRatio.of(self._paces(lane, kind), self._paces(other, kind))
+
+    def metrics(self, lane: int, kind: str | None = None) -> Metrics:
+        """All runs of a lane that count, together."""
+        return together(run.state.metrics for run in self._runs(lane, kind))
+
+    def ttft(self, lane: int) -> float | None:
+        """Median seconds to the first token."""
+        known = [run.ttft for run in self._runs(lane) if run.ttft is not None]
+        return median(known) if known else None
+
+    def _paces(self, lane: int, kind: str | None) -> dict[tuple[int, int], Pace]:
+        return {(run.repeat, run.prompt): (m.new_tokens - m.answers, m.decode_seconds)
+                for run in self._runs(lane, kind) for m in (run.state.metrics,)}
+
+    def _runs(self, lane: int, kind: str | None = None):
+        counted = self.counted()
+        wanted = None if kind is None else frozenset(self.suite.numbers(kind))
+        return [run for run in self.result.of(lane)
+                if (run.repeat, run.prompt) in counted and (wanted is None or run.prompt in wanted)]
+
+
+@dataclass(frozen=True)
+class RoundCosts:
+    """What a round of a lane takes and makes, on average.
+
+    Attributes:
+        tokens: it makes: M.
+        verify, draft, other: seconds of the forward pass that verifies, of drafting, and of all else.
+    """
+
+    tokens: float
+    verify: float
+    draft: float
+    other: float
+
+    @classmethod
+    def of(cls, metrics: Metrics) -> RoundCosts | None:
+        """Of a lane's runs; None where something was not timed."""
+        seconds = metrics.verify_seconds, metrics.draft_seconds, metrics.other_seconds
+        if not metrics.target_forwards or None in seconds or not metrics.mean_generated_length:
+            return None
+        return cls(metrics.mean_generated_length, *(value / metrics.target_forwards for value in seconds))
+
+    @cached_property
+    def seconds(self) -> float:
+        return self.verify + self.draft + self.other
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds
+
+    def tokens_for(self, rate: float) -> float:
+        """Tokens that a round would have to make for this many tokens a second."""
+        return rate * self.seconds
+
+    def free_rows(self, alone: RoundCosts) -> float:
+        """Tokens a second if verifying a draft took no longer than a pass over one token (``alone``: the baseline)."""
+        return self.tokens / (min(self.verify, alone.verify) + self.draft + self.other)
+
+    def free_drafts(self) -> float:
+        """Tokens a second if drafting took no time."""
+        return self.tokens / (self.verify + self.other)
+
+
+def reach(metrics: Metrics, share: float = 0.9) -> int:
+    """How deep drafts have to be for this share of the accepted tokens; 1 where none were."""
+    total, found = sum(metrics.depth_accepted), 0
+    for depth, kept in enumerate(metrics.depth_accepted, 1):
+        found += kept
+        if found >= share * total and total:
+            return depth
+    return 1

@@ -1,0 +1,184 @@
+"""``spec-tui advise``: which engine, with which numbers, for this model and these prompts."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from engines import methods
+from engines.advice.adviser import AdviceEvent, Adviser, ScreeningStarted
+from engines.advice.halving import sampled
+from engines.advice.known_answers import known_to
+from engines.advice.trial_lanes import candidates
+from engines.bench.bench_runner import BenchRunner, fitting
+from engines.bench.prompt_files import PromptFile, read
+from engines.bench.suite import Suite, shipped
+from engines.errors import RunFailed, SpecError, UsageProblem
+from engines.folders import write_whole
+from engines.methods.spec import MethodSpec
+from engines.race.race_events import LaneFinished, LaneStarted
+from engines.report.events import Auditing, Loading, Prefilling
+from engines.report.wording import counted
+from engines.request import Request
+from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
+from spec_tui.cli.option_groups import Format, GenerationOptions, ModelOptions, OutputFormat
+from spec_tui.cli.output import Status
+from spec_tui.cli.prompts import read_text
+from spec_tui.cli.run import load_decoder
+from spec_tui.export.advice_report import TITLE, AdviceReport, as_object, as_page, as_terminal
+from spec_tui.present.progress_text import time_left
+from spec_tui.present.text import one_line
+from spec_tui.session.settings import unavailable
+
+if TYPE_CHECKING:
+    from engines.runtime import Runtime
+
+_PROMPTS = ("Prompts like yours: a line each, lines of JSON with prompt, turns or messages (as in Spec-Bench or a log "
+            "of OpenAI's form), or one JSON document. Default: our own.")
+_SAMPLE = "Take this many of them, evenly spread over each kind."
+_MINUTES = "Time for the measurements."
+_HTML = "Write the report as a web page too, in one file."
+_LONGEST = 24 * 60.0
+
+
+def advise(
+    prompts: Annotated[Path | None, Option(metavar="FILE", help=_PROMPTS)] = None,
+    sample: Annotated[int | None, Option(metavar="N", min=1, help=_SAMPLE)] = None,
+    minutes: Annotated[float, Option(metavar="T", help=_MINUTES)] = 5.0,
+    html: Annotated[Path | None, Option(metavar="FILE", help=_HTML)] = None,
+    format: OutputFormat = Format.text,
+    *,
+    models: ModelOptions,
+    generation: GenerationOptions,
+) -> int:
+    """Find the engine and the settings that are fastest with your model on prompts like yours.
+
+    Every engine that can run here takes part with a few settings, on the same prompts, in rounds: of each the fastest
+    third goes on. The last round gets half of the time, and the verdict is made of its numbers alone. ctrl+c ends it
+    with what is known so far.
+    """
+    if not 0 < minutes <= _LONGEST:
+        raise UsageProblem(f"minutes {minutes:g} is out of range", f"--minutes takes more than 0, up to {_LONGEST:g}")
+    asked = _prompts(prompts, sample)
+    if html is not None:
+        _check_page(html)
+    request = generation.request()
+    if asked.system and generation.system is None:
+        request = replace(request, conversation=(("system", asked.system),))
+    decoder = load_decoder(models.load)
+    adviser, left_out, notes = prepare(decoder, asked.suite, request, minutes * 60)
+    gc.collect()
+    gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
+    interrupted = _follow(adviser)
+    report = AdviceReport(adviser, decoder.ready, models.load, left_out, (*asked.notes, *notes))
+    print(json.dumps(as_object(report)) if format is Format.json else as_terminal(report), flush=True)
+    if html is not None:
+        _write_page(html, as_page(report))
+    if interrupted:
+        return INTERRUPTED
+    return FAILED if report.bugs else 0
+
+
+def prepare(
+    decoder: Runtime, suite: Suite, request: Request, seconds: float
+) -> tuple[Adviser, dict[str, str], list[str]]:
+    """An adviser for the loaded models; by method why it takes no part; what is to be said of the prompts. Raises
+    UsageProblem where no prompt fits or no engine can run."""
+    suite, notes = fitting(BenchRunner(decoder), suite, request)
+    ready = decoder.ready
+
+    def missing(spec: MethodSpec, options: Mapping[str, Any]) -> str:
+        return unavailable(spec, ready, options, request.datastores)
+
+    lanes, left_out = candidates(missing, ready.model)
+    if not lanes:
+        raise UsageProblem("no engine can run here", next(iter(left_out.values()), "see spec-tui engines"))
+    searching = [lane for lane in lanes if methods.find(lane.engine).retrieves(lane.options)]
+    stores = []
+    if searching:
+        try:
+            stores = decoder.open_datastores.sparse(request.datastores)
+        except SpecError:  # its lane says so
+            stores = []
+    rate = 1 / ready.price[0][1] if ready.price else None
+    return Adviser(decoder, lanes, suite, request, seconds, rate=rate, known=known_to(stores)), left_out, notes
+
+
+def _prompts(path: Path | None, sample: int | None) -> PromptFile:
+    """What is asked. Raises UsageProblem."""
+    found = PromptFile(shipped()) if path is None else read(read_text(path, "--prompts"), str(path), path.name)
+    return found if sample is None else replace(found, suite=sampled(found.suite, sample))
+
+
+def _follow(adviser: Adviser) -> bool:
+    """Run it to its end, or to ctrl+c. Returns whether it was interrupted."""
+    progress = AdviceProgress(adviser)
+    interrupted = Interrupt()
+    try:
+        with interrupted, progress:
+            for event in interrupted.over(adviser.run(interrupted, progress.show_prefill)):
+                progress.show(event)
+    except KeyboardInterrupt:  # the second one: it does not wait for the round
+        pass
+    return interrupted() and not adviser.finished
+
+
+class AdviceProgress(Status):
+    """Which round and which setting, and the time left, on stderr: a line that replaces itself on a terminal, a line
+    for each round in a pipe."""
+
+    def __init__(self, adviser: Adviser) -> None:
+        super().__init__()
+        self._adviser = adviser
+        self._began = perf_counter()
+        self._stage = ""
+
+    def show(self, event: AdviceEvent) -> None:
+        if isinstance(event, ScreeningStarted):
+            self._stage = f"round {event.number} of {event.rounds}, {counted(event.lanes, 'setting')}"
+            if not self.shown:
+                narrate(f"{self._stage}, answers of at most {event.max_new_tokens} tokens{self._left()}")
+        elif isinstance(event, LaneStarted):
+            lanes = self._adviser.rounds[-1].asked.labels
+            what = "warm-up" if event.warm_up else f"prompt {event.prompt + 1}"
+            self._say(f"{self._stage}: {one_line(lanes[event.lane])}, {what}{self._left()}")
+        elif isinstance(event, LaneFinished) and event.failed is not None:
+            self._write("")
+            label = self._adviser.rounds[-1].asked.labels[event.lane]
+            narrate(f"{one_line(label)} failed and is left out: {event.failed.message}; the others go on")
+        elif isinstance(event, Auditing):
+            self._say(f"{self._stage}: auditing texts that differ")
+
+    def show_prefill(self, event: Prefilling) -> None:
+        """A long prompt is read in a run that is not timed; its stage says enough."""
+
+    def _say(self, stage: str) -> None:
+        done = min(1.0, (perf_counter() - self._began) / self._adviser.seconds)
+        super().show(Loading(stage, done))
+
+    def _left(self) -> str:
+        return time_left(self._adviser.seconds - (perf_counter() - self._began))
+
+
+def _check_page(path: Path) -> None:
+    """Raises UsageProblem where a file is there that no page of ours is."""
+    if path.is_dir():
+        raise UsageProblem(f"{path} is a folder", "name a file after --html")
+    if path.exists() and f"<title>{TITLE}" not in path.read_text("utf-8", "replace")[:4096]:
+        raise UsageProblem(f"{path} exists and is no report of advise, so it is not overwritten", "name another file")
+
+
+def _write_page(path: Path, page: str) -> None:
+    """Raises RunFailed where it cannot be written."""
+    try:
+        write_whole(path, page.encode("utf-8", "backslashreplace"), replace=True)
+    except OSError as error:
+        raise RunFailed(f"{path} cannot be written: {error.strerror}", "name another file") from None
+    narrate(f"wrote {path}")

@@ -1,0 +1,268 @@
+"""What an adviser found, as text, as JSON, and as a web page in one file."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engines import methods
+from engines.advice.adviser import Adviser
+from engines.advice.findings import BASELINE, RoundCosts, Screening, reach
+from engines.folders import model_label
+from engines.methods.counterparts import Counterpart, DraftSetup
+from engines.report import encoding
+from engines.report.events import SAMPLING_FIELDS, Ready
+from engines.report.wording import counted
+from spec_tui.export.page import document, preformatted, rows_as_table, text_of
+from spec_tui.export.race_files import depth_rows
+from spec_tui.present.advice_words import chosen, judge, last_measured, ranked, sentences, ties, verdict_of
+from spec_tui.present.race_text import disturbance_sentence, pairs_summary
+from spec_tui.present.tables import WIDTH, Rows, as_text, length, milliseconds, share
+from spec_tui.present.text import one_line, sanitise
+from spec_tui.session.client import LoadRequest
+from spec_tui.session.shell_lines import engine_line
+
+SCHEMA = "spec-tui advice 1"
+TITLE = "Which engine for"
+_KIND = 16  # columns for the name of a kind
+_SERVERS = ("settings for other programs are a beginning, not a measurement: those verify chains, in batches, with "
+            "other kernels and maybe on another machine")
+_NOISE = ("±: 95 %, from how the prompts differ (jackknife); a kind of prompt with fewer than three answers has none, "
+          "and is not judged")
+
+
+@dataclass(frozen=True)
+class AdviceReport:
+    """What is written of an adviser.
+
+    Attributes:
+        ready: the models; ``load``: how they were asked for.
+        left_out: by method, why it could not run.
+        notes: what is to be said of the prompts.
+    """
+
+    adviser: Adviser
+    ready: Ready
+    load: LoadRequest
+    left_out: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def screening(self) -> Screening | None:
+        return last_measured(self.adviser)
+
+    @property
+    def bugs(self) -> bool:
+        """Whether an audit found a BUG in any text."""
+        return any(screening.result.bugs for screening in self.adviser.rounds)
+
+
+def as_terminal(report: AdviceReport) -> str:
+    """For people: as wide as the terminal, at least 80 columns; 80 in a pipe."""
+    from textwrap import fill
+
+    width = max(WIDTH, min(120, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 0)
+    verdict = "\n\n".join(fill(sanitise(one_line(said)), width) for said in sentences(report.adviser))
+    paste = "\n".join(f"{name}:\n{_indented(text)}" + (f"\n  not carried over: {lost}" if lost else "")
+                      for name, text, lost in pastes(report))
+    labels = report.screening.asked.labels if report.screening else ()
+    rest = as_text(tables(report), labels, notes(report), width)
+    return "\n\n".join(filter(None, [verdict, sanitise(paste), rest]))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.split("\n"))
+
+
+def as_page(report: AdviceReport) -> str:
+    """A whole HTML document; everything from models, prompts and files is escaped."""
+    title = f"{TITLE} {model_label(report.ready.model)}"
+    body = [f"<h1>{text_of(title)}</h1>\n", *(f"<p>{text_of(said)}</p>\n" for said in sentences(report.adviser))]
+    pasted = pastes(report)
+    if pasted:
+        body.append("<h2>to paste</h2>\n")
+    for name, text, lost in pasted:
+        body.append(f"<h3>{text_of(name)}</h3>\n{preformatted(text)}")
+        body += [f"<p>not carried over: {text_of(lost)}</p>\n"] * bool(lost)
+    body.append("<h2>numbers</h2>\n")
+    body += [rows_as_table(rows[1:], rows[0]) for rows in tables(report)]
+    return document(title, "".join([*body, *(f"<p>{text_of(note)}</p>\n" for note in notes(report))]))
+
+
+def pastes(report: AdviceReport) -> list[tuple[str, str, str]]:
+    """(program, what to paste, what does not carry over) for the lane that is advised; nothing without a verdict."""
+    screening = report.screening
+    lane = chosen(screening) if screening is not None else None
+    if lane is None:
+        return []
+    return [("spec-tui", engine_line(screening.lanes[lane], report.adviser.request, report.load), ""),
+            *((found.program, found.paste, found.lost) for found in counterparts(report, lane))]
+
+
+def counterparts(report: AdviceReport, lane: int) -> tuple[Counterpart, ...]:
+    """How other programs draft as this lane does."""
+    screening, ready = report.screening, report.ready
+    setting = screening.lanes[lane]
+    spec = methods.find(setting.engine)
+    if spec.counterparts is None:
+        return ()
+    names = {"draft_model": ready.draft_model, "head": ready.head}
+    setup = DraftSetup(reach(screening.metrics(lane)), **{n: name and model_label(name) for n, name in names.items()})
+    return spec.counterparts(spec.parse(setting.options, ready.model), setup)
+
+
+# -- tables ---------------------------------------------------------------------------------------------------
+def tables(report: AdviceReport) -> list[Rows]:
+    """Of the round that the verdict is made of: speed, kinds of prompt, depth, where time goes; then what was
+    dropped."""
+    screening = report.screening
+    if screening is None:
+        return []
+    found = [_speed(screening), _kinds(screening), depth_rows(_figures(screening)), _times(screening),
+             _dropped(report.adviser, screening)]
+    return [rows for rows in found if len(rows) > 1]
+
+
+def _order(screening: Screening) -> list[int]:
+    return [BASELINE, *ranked(screening)]
+
+
+def _figures(screening: Screening):
+    figures = screening.result.figures()
+    return [(screening.asked.labels[lane], figures[lane]) for lane in _order(screening)]
+
+
+def _speed(screening: Screening) -> Rows:
+    rows = [["setting", "tokens/s", f"x {methods.baseline().id}", "±", "tokens/step", "accepted", "1st token"]]
+    for lane in _order(screening):
+        m, found = screening.metrics(lane), verdict_of(screening, lane)
+        rate = "-" if m.tokens_per_second is None else f"{m.tokens_per_second:.1f}"
+        over = "baseline" if lane == BASELINE else found.brief
+        noise = "-" if lane == BASELINE or found.noise is None else f"{found.noise:.2f}"
+        rows.append([screening.asked.labels[lane], rate, over, noise, length(m.mean_generated_length),
+                     share(m.acceptance_rate), milliseconds(screening.ttft(lane))])
+    return rows
+
+
+def _kinds(screening: Screening) -> Rows:
+    kinds = screening.kinds()
+    if len(kinds) < 2:
+        return []
+    rows = [["x by kind of prompt", *(one_line(kind, _KIND) for kind in kinds)]]
+    return rows + [[screening.asked.labels[lane], *(judge(screening.ratio(lane, kind=kind)).brief for kind in kinds)]
+                   for lane in ranked(screening)]
+
+
+def _times(screening: Screening) -> Rows:
+    """Where the time of a round goes, and what a round makes."""
+    alone = RoundCosts.of(screening.metrics(BASELINE))
+    rows = [["a round, ms", "verifying", "drafting", "outside", "all", "tokens", "break-even"]]
+    for lane in _order(screening):
+        costs = RoundCosts.of(screening.metrics(lane))
+        if costs is not None and alone is not None:
+            times = (costs.verify, costs.draft, costs.other, costs.seconds)
+            rows.append([screening.asked.labels[lane], *(f"{seconds * 1e3:.1f}" for seconds in times),
+                         f"{costs.tokens:.2f}", f"{costs.tokens_for(alone.rate):.2f}"])
+    return rows
+
+
+def _dropped(adviser: Adviser, last: Screening) -> Rows:
+    """What went out before the round of the verdict, the fastest first."""
+    stayed = {lane.label for lane in last.lanes}
+    rows = [["dropped", "in round", "prompts", "speed-up", "tokens/step"]]
+    for number, screening in reversed(list(enumerate(adviser.rounds, 1))):
+        for lane in ranked(screening) if screening is not last else ():
+            if (label := screening.lanes[lane].label) not in stayed:
+                stayed.add(label)
+                ratio = screening.ratio(lane).ratio
+                rows.append([label, str(number), str(screening.prompts()), f"{ratio:.2f}x",
+                             length(screening.metrics(lane).mean_generated_length)])
+    return rows
+
+
+# -- what the numbers do not say ---------------------------------------------------------------------------------
+def notes(report: AdviceReport) -> list[str]:
+    """Sentences below the tables."""
+    adviser, screening = report.adviser, report.screening
+    said = list(report.notes)
+    if screening is not None:
+        said += [_setting(adviser, screening), *pairs_summary(screening.result.pairs, screening.asked.labels),
+                 _NOISE]
+        said += [_SERVERS] * (len(pastes(report)) > 1)
+        said.append(disturbance_sentence(screening.result.disturbance()))
+    said += _held_out(adviser)
+    failed = {s.asked.labels[lane]: why.message for s in adviser.rounds for lane, why in s.failed.items()}
+    said += [f"{label} failed and was left out: {why}" for label, why in failed.items()]
+    by_reason: dict[str, list[str]] = {}
+    for engine, why in report.left_out.items():
+        by_reason.setdefault(why, []).append(engine)
+    said += [f"not tried: {', '.join(engines)}: {why}" for why, engines in by_reason.items()]
+    return [sentence for sentence in said if sentence]
+
+
+def _setting(adviser: Adviser, screening: Screening) -> str:
+    asked, wanted = screening.asked.request, adviser.request.max_new_tokens
+    cut = f" ({wanted} were asked for, but the time is short)" if asked.max_new_tokens < wanted else ""
+    mode = f"temperature {asked.temperature:g}, law {asked.law}" if asked.temperature else "greedy"
+    answers, prompts = counted(len(screening.counted()), "answer"), counted(screening.prompts(), "prompt")
+    return (f"{answers} of each setting to {prompts}, of at most {asked.max_new_tokens} tokens{cut}, {mode}; in turns, "
+            "each with empty caches and nothing learned; the prefill is not counted")
+
+
+def _held_out(adviser: Adviser) -> list[str]:
+    said = []
+    if adviser.held_out:
+        said.append(f"{counted(len(adviser.held_out), 'prompt')} held out: the answers lie in a datastore that is "
+                    "searched")
+    if adviser.copied:
+        said.append(f"the answers to {counted(adviser.copied, 'prompt')} lie in a datastore that is searched: "
+                    "retrieval looks better here than it is")
+    return said
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------
+def as_object(report: AdviceReport) -> dict[str, Any]:
+    """Everything, as plain JSON data."""
+    adviser, screening, request = report.adviser, report.screening, report.adviser.request
+    lane = chosen(screening) if screening is not None else None
+    advised = screening.lanes[lane] if lane is not None else None
+    return {
+        "schema": SCHEMA,
+        "finished": adviser.finished,
+        "model": model_label(report.ready.model),
+        "draft_model": report.ready.draft_model and model_label(report.ready.draft_model),
+        "asked": {name: getattr(request, name) for name in ("max_new_tokens", *SAMPLING_FIELDS, "seed", "law")}
+        | {"seconds": adviser.seconds, "prompts": len(adviser.suite.places), "name": adviser.suite.name},
+        "verdict": sentences(adviser),
+        "advised": None if advised is None else {"engine": advised.engine, "options": advised.options},
+        "ties": [screening.lanes[lane].label for lane in ties(screening)] if screening is not None else [],
+        "paste": [{"program": name, "text": text, "lost": lost} for name, text, lost in pastes(report)],
+        "rounds": [_round(number, each) for number, each in enumerate(adviser.rounds, 1)],
+        "held_out": [one_line(case.id) for case in adviser.held_out],
+        "left_out": dict(report.left_out),
+        "notes": notes(report),
+    }
+
+
+def _round(number: int, screening: Screening) -> dict[str, Any]:
+    return {
+        "round": number, "final": screening.final, "over": screening.over, "prompts": screening.prompts(),
+        "answers": len(screening.counted()), "max_new_tokens": screening.asked.request.max_new_tokens,
+        "lanes": [_lane(screening, lane) for lane in range(len(screening.lanes))],
+        "pairs": [encoding.plain(pair) for pair in screening.result.pairs],
+    }
+
+
+def _lane(screening: Screening, lane: int) -> dict[str, Any]:
+    m, setting = screening.metrics(lane), screening.lanes[lane]
+    base = lane == BASELINE
+    return {
+        "lane": setting.label, "engine": setting.engine, "options": setting.options,
+        "speed_up": None if base else encoding.plain(screening.ratio(lane)),
+        "by_kind": {kind: encoding.plain(screening.ratio(lane, kind=kind)) for kind in screening.kinds() if not base},
+        "depth_tried": list(m.depth_tried), "depth_accepted": list(m.depth_accepted), "stats": m.stats(),
+        "failed": screening.failed[lane].message if lane in screening.failed else None,
+    }

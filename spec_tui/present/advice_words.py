@@ -1,0 +1,148 @@
+"""An adviser's verdict in plain words: what to use, what it gains, where it does not, and what would change that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engines import methods
+from engines.advice.adviser import Adviser
+from engines.advice.findings import BASELINE, RoundCosts, Screening
+from engines.advice.paired_ratio import PairedRatio
+from engines.report.wording import counted
+from spec_tui.present.speed_verdict import LEAST_NOISE, Speed, SpeedVerdict, judged
+
+_NO_VERDICT = (Speed.UNMEASURED, Speed.IMPOSSIBLE)
+_WORTH = 0.05  # of a round's time: less is not worth a word
+_VAGUE = 0.1  # plus or minus this leaves most questions open
+
+
+def judge(ratio: PairedRatio | None, tokens_per_step: float | None = None) -> SpeedVerdict:
+    """The judgement on a speed-up over the same prompts."""
+    if ratio is None:
+        return judged(None, None)
+    noise = None if ratio.noise is None else max(ratio.noise, LEAST_NOISE * ratio.ratio)
+    return judged(ratio.ratio, noise, tokens_per_step)
+
+
+def verdict_of(screening: Screening, lane: int) -> SpeedVerdict:
+    """The judgement on a lane of a round beside the baseline."""
+    return judge(screening.ratio(lane), screening.metrics(lane).mean_generated_length)
+
+
+def ranked(screening: Screening) -> list[int]:
+    """The lanes of a round that were measured beside the baseline, the fastest first."""
+    ratios = {lane: screening.ratio(lane) for lane in range(1, len(screening.lanes)) if lane not in screening.failed}
+    return sorted((lane for lane, ratio in ratios.items() if ratio), key=lambda lane: -ratios[lane].ratio)
+
+
+def last_measured(adviser: Adviser) -> Screening | None:
+    """The round that a verdict is made of: the last one in which something was measured."""
+    return next((screening for screening in reversed(adviser.rounds) if ranked(screening)), None)
+
+
+def chosen(screening: Screening) -> int | None:
+    """The lane to use: the fastest where it is faster than the baseline, else the baseline; None without a verdict."""
+    first = ranked(screening)[0]
+    speed = verdict_of(screening, first).speed
+    return None if speed in _NO_VERDICT else first if speed is Speed.FASTER else BASELINE
+
+
+def ties(screening: Screening) -> list[int]:
+    """The lanes that cannot be told from the fastest."""
+    first, *others = ranked(screening)
+    return [lane for lane in others if judge(screening.ratio(lane, first)).speed in (Speed.SAME, Speed.FASTER)]
+
+
+def sentences(adviser: Adviser) -> list[str]:
+    """The whole verdict, the advice first."""
+    screening = last_measured(adviser)
+    if screening is None:
+        return ["Nothing was measured: there was not even time for one prompt. Give --minutes more."]
+    first = ranked(screening)[0]
+    found = verdict_of(screening, first)
+    said = [*_unfinished(adviser, screening), _advice(screening, first, found)]
+    if found.speed in _NO_VERDICT:
+        return said
+    if found.speed is Speed.FASTER:
+        said += _tied(screening)
+    return [*said, *_kinds(screening, first), *_next_best(screening, first, found)]
+
+
+def _unfinished(adviser: Adviser, screening: Screening) -> list[str]:
+    if adviser.finished:
+        return []
+    number = adviser.rounds.index(screening) + 1
+    answers = counted(len(screening.counted()), "answer")
+    return [f"Unfinished: this is what round {number} of {len(adviser.stages)} says, after {answers} of each setting."]
+
+
+def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
+    label, base = screening.asked.labels[first], methods.baseline().title.lower()
+    prompts = counted(screening.prompts(), "prompt")
+    if found.speed is Speed.FASTER:
+        return f"Use {label}: {found.words} than {base} decoding, on {prompts}."
+    if found.speed is Speed.UNMEASURED:
+        return (f"There was too little time for a verdict: {label} was {found.ratio:.2f}x as fast as {base} decoding "
+                f"on {prompts}, too few to tell it from noise. Give --minutes more.")
+    if found.speed is Speed.IMPOSSIBLE:
+        return f"No verdict: the machine changed its pace meanwhile ({label}: {found.reason}). Run it again."
+    if found.speed is Speed.SAME:
+        more = " More prompts would tell." if found.noise > _VAGUE else ""
+        return (f"A tie with no drafts at all: the fastest, {label}, cannot be told from {base} decoding on {prompts} "
+                f"({found.ratio:.2f}x ±{found.noise:.2f}).{more}")
+    return (f"Use no drafts ({methods.baseline().id}): everything else is slower here on {prompts}, the least slow "
+            f"being {label}: {found.ratio:.2f}x (±{found.noise:.2f}).")
+
+
+def _tied(screening: Screening) -> list[str]:
+    first, labels = ranked(screening)[0], screening.asked.labels
+    tied = [f"{labels[lane]} ({judge(screening.ratio(lane, first)).brief} its speed)" for lane in ties(screening)]
+    return [f"A tie: {_list(tied)} cannot be told from it."] if tied else []
+
+
+def _kinds(screening: Screening, first: int) -> list[str]:
+    kinds = {kind: judge(screening.ratio(first, kind=kind)) for kind in screening.kinds()}
+    known = {kind: found for kind, found in kinds.items() if found.ratio is not None}
+    if len(known) < 2:
+        return []
+    gains, losses = [], []
+    for kind, found in sorted(known.items(), key=lambda item: -item[1].ratio):
+        clear = found.speed is Speed.FASTER or (found.speed is Speed.UNMEASURED and found.ratio > 1 + LEAST_NOISE)
+        (gains if clear else losses).append(f"{kind} ({found.brief})")
+    label = screening.asked.labels[first]
+    said = [f"{label} gains on {_list(gains)}"] * bool(gains) + [f"it does not on {_list(losses)}"] * bool(losses)
+    return [f"{'; '.join(said) if gains else f'{label} gains on no kind of prompt: {_list(losses)}'}."]
+
+
+def _next_best(screening: Screening, first: int, found: SpeedVerdict) -> list[str]:
+    """What would have to change for the next best to win: computed from this round's times, not measured."""
+    lanes, labels = ranked(screening), screening.asked.labels
+    if found.speed is Speed.FASTER:
+        winner, told = first, [first, *ties(screening)]
+        other = next((n for n in lanes if n not in told and screening.lanes[n].engine != screening.lanes[first].engine),
+                     next((n for n in lanes if n not in told), None))
+    else:
+        winner, other = BASELINE, first
+    if other is None:
+        return []
+    mine, best, alone = (RoundCosts.of(screening.metrics(lane)) for lane in (other, winner, BASELINE))
+    if mine is None or best is None or alone is None:
+        return []
+    name, rival = labels[other], labels[winner]
+    said = []
+    if found.speed is not Speed.SAME:
+        who = f"{name}, the next best ({verdict_of(screening, other).brief})," if winner else name
+        said.append(f"{who} makes {mine.tokens:.2f} tokens a round; to be as fast as {rival} it would have to make "
+                    f"{mine.tokens_for(best.rate):.2f}.")
+    free, theirs = (costs.free_rows(alone) / alone.rate for costs in (mine, best))
+    if abs(free / theirs - 1) > LEAST_NOISE:
+        wins = f"{name} would win" if free > theirs else f"{rival} would still win"
+        said.append(f"If verifying a draft took no longer than a pass over one token, {wins}: {free:.2f}x against "
+                    f"{theirs:.2f}x.")
+    if mine.draft > _WORTH * mine.seconds:
+        said.append(f"If drafting took it no time, {name} would be at {mine.free_drafts() / alone.rate:.2f}x.")
+    return [" ".join(said)] if said else []
+
+
+def _list(words: Sequence[str]) -> str:
+    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1] if words else ""

@@ -1,0 +1,62 @@
+"""Who goes on, how long a round is, what is asked: pure functions on made-up numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.advice import halving
+from engines.advice.paired_ratio import PairedRatio
+from engines.bench.suite import parse
+
+
+@pytest.mark.parametrize("groups, stages", [
+    ("abc", "final"), ("aab", "final"), ("aabb", "settings final"), ("abcd", "methods final"),
+    ("aabcd", "methods settings final"),
+])
+def test_methods_come_first_then_their_settings_and_few_go_straight_to_the_final(groups, stages):
+    assert [stage.value for stage in halving.stages(groups)] == stages.split()
+    assert [halving.kept(methods) for methods in (2, 5, 10, 22)] == [3, 3, 4, 8]
+
+
+def test_the_final_gets_half_of_the_time():
+    left, taken = 120.0, []
+    for number in range(3):
+        taken.append(halving.share(left, number, 3))
+        left -= taken[-1]
+    assert taken == [30, 45, 45] and halving.share(50, 0, 1) == 50
+
+
+def test_the_best_go_on_and_another_method_with_them():
+    scores = [1.9, 1.2, 1.8, None, 1.7, 0.9]
+    assert halving.survivors(scores, list("aabbcc"), 3) == [0, 2, 4]
+    assert halving.survivors(scores, list("aababb"), 3) == [0, 2, 4] == halving.survivors(scores, list("aababa"), 3)
+    assert halving.survivors([1.9, 1.8, 1.7, 0.5, 0.9], list("aaabc"), 3) == [0, 1, 4]
+    assert halving.survivors([1.9, 1.8], list("aa"), 3) == [0, 1]
+    assert halving.survivors([None, None], list("ab"), 1) == []
+
+
+def test_answers_are_as_long_as_the_time_allows():
+    long = halving.answer_length(600, 50.0, 4, 20, 256)
+    short = halving.answer_length(60, 50.0, 20, 20, 256)
+    assert long == 256 and short == 32
+    assert 32 < halving.answer_length(120, 50.0, 8, 20, 256) < 256
+    assert halving.answer_length(1, 50.0, 8, 20, 16) == 16 and halving.answer_length(9, None, 8, 20, 256) == 64
+
+
+def test_a_sample_is_of_all_kinds():
+    names = [*(f"a{n}" for n in range(6)), "b0", "b1"]
+    suite = parse("\n".join(f'{{"prompt": "{name}", "category": "{name[0]}"}}' for name in names), "made")
+    assert [case.turns[0] for case in halving.spread(suite)][:5] == ["a0", "b0", "a1", "b1", "a2"]
+    assert [case.turns[0] for case in halving.sampled(suite, 4).cases] == ["a0", "b0", "a3", "b1"]
+    assert len(halving.sampled(suite, 100).cases) == 8 and len(halving.sampled(suite, 1).cases) == 1
+
+
+def test_a_ratio_knows_how_far_it_can_be_off():
+    mine = {(0, n): (10.0, 1.0) for n in range(8)}
+    steady = PairedRatio.of(mine, {(0, n): (10.0, 2.0) for n in range(8)})
+    assert steady == PairedRatio(2.0, 0.0, 8)
+    seconds = (1.0, 3.0, 1.5, 2.5, 2.0, 2.0, 1.0, 3.0)
+    varied = PairedRatio.of(mine, {(0, n): (10.0, s) for n, s in enumerate(seconds)})
+    assert varied.ratio == pytest.approx(2.0) and 0.5 < varied.noise < 1.0
+    assert PairedRatio.of({(0, 0): (10, 1.0), (1, 0): (10, 1.0)}, {(0, 0): (10, 1.0)}) == PairedRatio(1.0, None, 1)
+    assert PairedRatio.of({}, mine) is None and PairedRatio.of({(0, 0): (0, 0.0)}, mine) is None

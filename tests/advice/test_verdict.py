@@ -1,0 +1,129 @@
+"""The adviser on made-up engines: what it measures, and the words it comes to."""
+
+from __future__ import annotations
+
+import html
+import json
+
+from engines.advice.findings import RoundCosts
+from engines.methods.counterparts import DraftSetup, assisted, llama_cpp, vllm
+from engines.report.events import Ready
+from spec_tui.export.advice_report import AdviceReport, as_object, as_page, as_terminal
+from spec_tui.present.advice_words import sentences
+from spec_tui.session.client import LoadRequest
+from tests.advice.made import Costs, PacedRacer, adviser, ran
+
+READY = Ready("made/model", "float32", "cpu", 1, 300, 512, True, draft_model="/home/me/models/draft")
+LANES = "pld,pld:num_tokens=4,draft,draft:shape=tree,rest,hybrid"
+FAST, SLOW = Costs(3, 0.015), Costs(2, 0.025, 0.005)
+
+
+def report(found) -> AdviceReport:
+    return AdviceReport(found, READY, LoadRequest(model="made/model"), {"eagle": "no draft head is at hand"})
+
+
+def test_the_fastest_is_advised_with_its_numbers_and_what_would_change_that():
+    found = ran(PacedRacer(pld=FAST, draft=Costs(3, 0.015, 0.006)), LANES)
+    assert found.finished and [len(each.lanes) for each in found.rounds] == [5, 6, 4]
+    said = sentences(found)
+    assert said == [
+        "Use pld: 2.00x faster (±0.06) than autoregressive decoding, on 8 prompts.",
+        "A tie: pld:num_tokens=4 (≈ 1.00x its speed) cannot be told from it.",
+        "pld gains on copy (2.01x) and story (1.99x).",
+        "draft, the next best (1.42x), makes 3.00 tokens a round; to be as fast as pld it would have to make 4.21. If "
+        "verifying a draft took no longer than a pass over one token, pld would still win: 1.87x against 3.00x. If "
+        "drafting took it no time, draft would be at 1.99x."]
+
+
+def test_where_it_does_not_gain_is_said():
+    found = ran(PacedRacer(pld=Costs(3, 0.015, kinds=(("story", 2.5),))), "pld,rest")
+    said = sentences(found)
+    assert said[:2] == [
+        "A tie with no drafts at all: the fastest, pld, cannot be told from autoregressive decoding on 8 prompts "
+        "(1.14x ±0.44). More prompts would tell.", "pld gains on copy (2.01x); it does not on story (0.79x)."]
+
+
+def test_where_nothing_is_faster_no_drafts_are_advised():
+    found = ran(PacedRacer(pld=SLOW, rest=SLOW), "pld,rest")
+    said = sentences(found)
+    assert said[0] == ("Use no drafts (autoregressive): everything else is slower here on 8 prompts, the least slow "
+                       "being rest: 0.67x (±0.02).")
+    assert "rest makes 2.00 tokens a round; to be as fast as autoregressive it would have to make 3.00" in said[2]
+    assert "If verifying a draft took no longer than a pass over one token, rest would win" in said[2]
+    assert as_object(report(found))["advised"] == {"engine": "autoregressive", "options": {}}
+
+
+def test_too_little_time_gives_no_verdict():
+    found = ran(PacedRacer(pld=FAST), "pld,rest", seconds=0.5)
+    assert sentences(found) == [
+        "There was too little time for a verdict: pld was 1.96x as fast as autoregressive decoding on 1 prompt, too "
+        "few to tell it from noise. Give --minutes more."]
+    assert as_object(report(found))["paste"] == []
+
+
+def test_what_is_interrupted_is_said_to_be_unfinished():
+    racer = PacedRacer(pld=FAST)
+    found, stop = adviser(racer, LANES), iter(range(10**9))
+    for _ in found.run(lambda: next(stop) > 60):
+        pass
+    assert not found.finished
+    assert sentences(found)[0] == "Unfinished: this is what round 2 of 3 says, after 1 answer of each setting."
+    nothing = adviser(racer, LANES)
+    for _ in nothing.run(lambda: True):
+        pass
+    assert sentences(nothing)[0].startswith("Nothing was measured") and as_terminal(report(nothing))
+
+
+def test_a_setting_that_breaks_is_left_out():
+    racer = PacedRacer(pld=FAST)
+    racer.breaks = {"rest"}
+    found = ran(racer, LANES)
+    assert found.finished and "rest failed and was left out: it broke" in as_terminal(report(found))
+
+
+def test_prompts_whose_answers_lie_in_a_datastore_do_not_count():
+    answers = iter([True, False] * 4)
+    found = ran(PacedRacer(pld=FAST), LANES, known=lambda tokens: next(answers, False))
+    first, *_, last = found.rounds
+    assert len(found.held_out) == 4 and first.prompts() < 8 and not set(found.held_out) & set(last.suite.cases)
+    assert "held out" in as_terminal(report(found))
+    copied = ran(PacedRacer(pld=FAST), LANES, known=lambda tokens: True)
+    assert copied.copied == 8 and not copied.held_out
+    assert "the answers to 8 prompts lie in a datastore" in as_terminal(report(copied))
+
+
+def test_the_report_has_tables_and_what_to_paste(capsys):
+    found = report(ran(PacedRacer(pld=FAST, draft=Costs(3, 0.015, 0.006)), LANES))
+    text = as_terminal(found)
+    assert max(map(len, text.splitlines())) <= 80 or all(
+        line.startswith("  ") for line in text.splitlines() if len(line) > 80)
+    assert "spec-tui --engine pld --model made/model" in text and "--speculative-config" in text
+    assert "--spec-type ngram-simple" in text and "model.generate(**inputs, prompt_lookup_num_tokens=2" in text
+    assert "accepted at depth" in text and "a round, ms" in text and "x by kind of prompt" in text
+    assert "not tried: eagle: no draft head is at hand" in text and "all lanes write the same text" in text
+    data = json.loads(json.dumps(as_object(found)))
+    assert data["advised"] == {"engine": "pld", "options": {}} and data["ties"] == ["pld:num_tokens=4"]
+    assert [each["program"] for each in data["paste"]] == ["spec-tui", "vLLM", "llama.cpp", "transformers"]
+    assert data["rounds"][-1]["lanes"][1]["speed_up"]["samples"] == 8 and "/home/me" not in json.dumps(data)
+
+
+def test_a_page_holds_no_markup_of_others():
+    evil = "<script>alert(1)</script>"
+    suite = "\n".join(json.dumps({"prompt": f"{kind} {n}", "category": kind}) for kind in ("a", evil) for n in range(3))
+    found = ran(PacedRacer(pld=FAST), "pld,rest", suite=suite)
+    page = as_page(AdviceReport(found, READY, LoadRequest(model=evil), {"eagle": evil}, (evil,)))
+    assert "<script" not in page and page.count(html.escape(evil[:8])) >= 4 and "http" not in page.split("</head>")[1]
+    assert "default-src 'none'" in page
+
+
+def test_times_of_a_round_say_what_would_help():
+    alone, mine = RoundCosts(1.0, 0.010, 0.0, 0.0), RoundCosts(2.0, 0.020, 0.005, 0.0)
+    assert mine.rate == 80 and mine.tokens_for(alone.rate) == 2.5
+    assert mine.free_rows(alone) == 2 / 0.015 and mine.free_drafts() == 100
+
+
+def test_names_are_quoted_for_where_they_are_pasted():
+    assert vllm(model="a'b $(x)").paste == """--speculative-config '{"model": "a'"'"'b $(x)"}'"""
+    assert llama_cpp("t", spec_draft_model="a b").paste == "--spec-type t --spec-draft-model 'a b'"
+    assert assisted("a'b", x=1).paste.splitlines()[0] == """assistant = AutoModelForCausalLM.from_pretrained("a'b")"""
+    assert DraftSetup(3).draft_model is None

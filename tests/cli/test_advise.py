@@ -1,0 +1,74 @@
+"""``spec-tui advise`` with a decoder that needs no model, and once with a real one."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from engines import Request
+from engines.advice.adviser import Adviser
+from engines.advice.trial_lanes import candidates
+from engines.bench.suite import parse
+from engines.methods.spec import MethodSpec
+from engines.race import runner
+from engines.race.lanes import parse_lanes
+from spec_tui.cli import advise
+from tests.session.fake_runtime import FakeRuntime
+
+QUICK = ("--max-new-tokens", "4", "--minutes", "0.001")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Without sweeps; the fake has no datastores, and answers in no time."""
+    monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
+    monkeypatch.setattr(advise, "gc", SimpleNamespace(collect=lambda: None, freeze=lambda: None))
+    nothing = SimpleNamespace(sparse=lambda names: [])
+    monkeypatch.setattr(FakeRuntime, "open_datastores", nothing, raising=False)
+
+
+def test_a_verdict_and_what_to_paste(cli, tmp_path):
+    prompts, page = tmp_path / "chat.json", tmp_path / "report.html"
+    prompts.write_text(json.dumps([{"messages": [{"role": "user", "content": f"Say {n}."}]} for n in range(4)]))
+    done = cli("advise", "--prompts", str(prompts), "--html", str(page), *QUICK)
+    assert done.code == 0 and "too little time for a verdict" in done.out.replace("\n", " ")
+    assert "round 1 of " in done.err and f"wrote {page}" in done.err and max(map(len, done.out.splitlines())) <= 80
+    assert page.read_text().startswith("<!doctype html>") and "not tried" in page.read_text()
+    again = cli("advise", "--prompts", str(prompts), "--sample", "2", "--html", str(page), *QUICK, "--format", "json")
+    found = json.loads(again.out)
+    assert again.code == 0 and found["schema"] == "spec-tui advice 1" and found["asked"]["prompts"] == 2
+    assert found["rounds"][0]["lanes"][0]["lane"] == "autoregressive" and "eagle" in found["left_out"]
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (("--minutes", "0"), "minutes 0 is out of range"), (("--prompts", "none.txt"), "there is no file none.txt"),
+    (("--html", "."), "is a folder"), (("--html", "mine.html"), "is no report of advise"),
+])
+def test_what_cannot_be_is_said_before_anything_is_loaded(cli, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.html").write_text("<p>mine")
+    done = cli("advise", *arguments)
+    assert done.code == 2 and words in done.err and not done.out and "fake" not in done.err
+
+
+def test_settings_are_what_methods_declare():
+    lanes, missing = candidates(lambda spec, options: "it cannot" if "draft model" in spec.needs else "")
+    assert missing == {"draft": "it cannot", "rasd": "it cannot"}
+    labels = [lane.label for lane in lanes]
+    assert "pld:budget=paper" in labels and "eagle:shape=tree" in labels and len(set(labels)) == len(labels)
+    assert not any(label.startswith(("autoregressive", "draft:")) for label in labels)
+    assert MethodSpec(id="a", title="A", summary="", source="", drafter="").trials == ()
+
+
+def test_a_run_on_a_real_model_ends_when_the_time_is_over(tiny):
+    ticks = itertools.count()
+    suite = parse("\n".join(f'{{"prompt": "abab {n} abab"}}' for n in range(6)), "made")
+    adviser = Adviser(tiny, parse_lanes(["pld,pld:num_tokens=4"]), suite, Request((), max_new_tokens=12), 12.0,
+                      clock=lambda: next(ticks))
+    for _ in adviser.run():
+        pass
+    assert adviser.finished and 1 <= adviser.rounds[-1].prompts() <= 6
+    assert adviser.rounds[-1].ratio(1) is not None and not adviser.rounds[-1].result.bugs
