@@ -4,17 +4,19 @@ BIN    := $(VENV)/bin
 FILES  := pyproject.toml constraints.txt
 
 # Every process that the tests start reads what one has compiled.
-test: export PYTHONDONTWRITEBYTECODE =
+test test-all: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test lint bench bench-cuda samples clean
+.PHONY: run test test-all lint bench bench-cuda samples clean
 
 run: $(VENV)/.model
 	$(BIN)/spec-tui
 
 # More processes than the two cores that this needs: tests of the screen wait for it. Who is done takes from the others.
-test: $(VENV)/.test $(VENV)/.model
+# The sweeps over every family, variant and size run in test-all: see tests/tiers.py.
+test: MARKED = -m "not thorough"
+test test-all: $(VENV)/.test $(VENV)/.model
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(MARKED)
 
 # What may import what is in pyproject.toml; the tests check it, too.
 lint: $(VENV)/.test

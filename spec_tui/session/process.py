@@ -22,6 +22,7 @@ from engines.wire import Event, from_json
 from spec_tui.session.client import AGAIN, LoadRequest, QueuedClient
 from spec_tui.session.engine_commands import Close, Command, command_line
 from spec_tui.session.environment import child_environment, working_folder
+from spec_tui.session.loader import LOADER
 from spec_tui.session.log import log_path, open_log
 
 _LEAVE = -1  # cores, to the screen that draws meanwhile
@@ -32,11 +33,11 @@ class ProcessClient(QueuedClient):
     ``close`` and ``restart`` waits for it, and those at most ``patience`` seconds.
 
     Args:
-        factory: "module:function" that loads a model, ``engines.load`` by default; for tests.
+        factory: "module:function" that loads a model, ``engines.load`` by default, quickly imported; for tests.
         patience: how long ``close`` lets the engine end by itself before it is killed.
     """
 
-    def __init__(self, factory: str = "engines:load", patience: float = 1.5) -> None:
+    def __init__(self, factory: str = LOADER, patience: float = 1.5) -> None:
         self._factory = factory
         self._patience = patience
         self._child: _Child | None = None

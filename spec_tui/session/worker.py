@@ -22,6 +22,7 @@ from engines.report.traces import encode
 from engines.wire import Event
 from spec_tui.session.engine_commands import Close, read_command
 from spec_tui.session.engine_service import Loader, Service
+from spec_tui.session.loader import LOADER
 
 _PATIENCE = 1.0  # seconds a run gets to end by itself once the parent has closed or died
 _PIPE_SIZE = 1 << 20
@@ -30,7 +31,7 @@ _PIPE_SIZE = 1 << 20
 def main(argv: list[str] | None = None) -> None:
     """Serve the parent until it closes or dies. Does not return."""
     parser = argparse.ArgumentParser(prog="spec-tui engine process")
-    parser.add_argument("--factory", default="engines:load", help="module:function that loads a model")
+    parser.add_argument("--factory", default=LOADER, help="module:function that loads a model")
     factory = parser.parse_args(argv).factory
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl+c is the parent's; it says cancel if it means that
     commands, events = _take_streams()

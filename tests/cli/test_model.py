@@ -173,6 +173,7 @@ def test_an_interrupted_download_says_that_it_goes_on(capsys):
         assert ("the same command continues" in capsys.readouterr().err) is said
 
 
+@pytest.mark.thorough
 def test_a_hub_that_sends_something_else_is_refused_and_the_next_try_works(hub, crowded, tmp_path):
     """From end to end: the real command in a process of its own."""
     hub.publish(NAME, crowded)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import pytest
-
 from spec_tui.session.environment import child_environment
 from tests.e2e.terminal import Terminal
 from tests.sources.test_get_model import asked, model  # noqa: F401  a fixture
@@ -62,7 +60,6 @@ def test_the_flag_holds_for_what_loads_a_model_and_for_its_processes(cli, monkey
     assert child_environment()["HF_HUB_OFFLINE"] == "1"
 
 
-@pytest.mark.slow
 def test_esc_on_a_terminal_goes_on_without_it(tmp_path):
     with Terminal([sys.executable, "-c", WAITS], HF_HUB_OFFLINE="0", SPEC_TUI_DATA_DIR=str(tmp_path)) as terminal:
         terminal.wait_for("esc goes on without it")

@@ -205,7 +205,6 @@ def outcome(*arguments: str, stdin: bytes = b"", **environment: str) -> tuple[in
     return done.returncode, done.stdout, done.stderr.decode()
 
 
-@pytest.mark.slow
 def test_the_shipped_models_from_a_pipe(tmp_path):
     trace = tmp_path / "t.jsonl"
     arguments = ("run", "--prompt-file", "-", "--max-new-tokens", "24", "--trace", str(trace))
@@ -245,7 +244,6 @@ def real(capsys, monkeypatch):
     return run
 
 
-@pytest.mark.slow
 def test_models_that_are_none(real, tmp_path):
     broken = shutil.copytree(sample_model("draft"), tmp_path / "broken")
     (broken / "model.safetensors").write_bytes(b"no")
@@ -255,27 +253,23 @@ def test_models_that_are_none(real, tmp_path):
         assert err.startswith("spec-tui: ") and "\n  " in err and "Traceback" not in err
 
 
-@pytest.mark.slow
 def test_a_prompt_longer_than_the_context(real):
     code, out, err = real("word " * 2000)
     assert (code, out) == (2, "") and "the model's context holds 1024" in err
 
 
-@pytest.mark.slow
 def test_a_missing_device(real):
     code, out, err = real("x", "--device", "abacus")
     assert (code, out) == (2, "") and "abacus" in err
     assert real("x", "--dtype", "float3")[0] == 2
 
 
-@pytest.mark.slow
 def test_raw_prompts_have_no_chat_template(real):
     chat, raw = (json.loads(real("one two three", "--format", "json", "--max-new-tokens", "1", *more)[1])
                  for more in ([], ["--raw"]))
     assert raw["prompt_tokens"] < chat["prompt_tokens"]
 
 
-@pytest.mark.slow
 def test_every_engine_prints_the_same_text(real):
     asked = ("Name three colours.", "--max-new-tokens", "16", "--temperature", "0.8", "--seed", "3")
     texts = {real(*asked, "--engine", engine)[1] for engine in ("autoregressive", "pld", "draft")}

@@ -26,7 +26,6 @@ LEAVES_THE_ALTERNATE_SCREEN = b"\x1b[?1049l"
 SHOWS_THE_CURSOR = b"\x1b[?25h"
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for the engine process in /proc"),
 ]
 

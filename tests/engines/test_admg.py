@@ -31,6 +31,7 @@ from tests.conftest import make_llama, make_tokenizer
 from tests.engines.test_laws import target_distribution
 from tests.engines.test_sublayers import CLEAR, UNCLEAR, wrapped
 from tests.engines.toys import ToyModel, answer, enumerate_outcomes, outcome
+from tests.tiers import families
 
 FIRST, SECOND = ("user", "abcabc, and abcabd?"), ("user", "abcabc again")
 EXIT = {option.name: option.default for option in EXIT_OPTIONS}
@@ -112,7 +113,7 @@ HALF = {"alpha": 0.0, "m": 2, "n": 0, "exit_start": 0.0, "num_tokens": 5}  # all
 PART = {"cosine": False, "m": 2, "n": 0, "exit_start": 0.0, "num_tokens": 5}
 
 
-@pytest.mark.parametrize("name", CLEAR)
+@pytest.mark.parametrize("name", families(CLEAR))
 def test_it_is_lossless_on_every_family(name):
     on = family(name)
     for temperature in (0.0, 0.8):

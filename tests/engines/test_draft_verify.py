@@ -30,6 +30,7 @@ def searched(tiny, *speed_ups: float, found: bool = True) -> Search:
 
 
 def run(tiny, **options):
+    tiny.forget()  # what earlier drafts took
     return list(tiny.run(Request(TURN, "draft-verify", options, max_new_tokens=30)))
 
 

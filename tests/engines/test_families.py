@@ -20,6 +20,7 @@ from engines.report.events import Prefilled, Round
 from engines.runtime import Runtime
 from tests.conftest import make_tokenizer
 from tests.engines.families import CHAINS, NAMED, REFUSED, TREES, WINDOW, make
+from tests.tiers import FAMILIES, families, some
 
 PROMPT = [(7 * i + i * i) % 250 + 4 for i in range(3 * WINDOW)]
 ENGINES = [
@@ -145,7 +146,9 @@ def test_an_encoder_is_seen_through_the_rounding_of_half_precision(dtype):
         wrap(make(*family).to(dtype), "bert", 1)
 
 
-@pytest.mark.parametrize(("name", "temperature"), [*((name, 0.8) for name in ANY), *((name, 0.0) for name in NAMED)])
+@pytest.mark.parametrize(("name", "temperature"), some(
+    [*((name, 0.8) for name in ANY), *((name, 0.0) for name in NAMED)], lambda case: case[0] in FAMILIES
+))
 def test_every_engine_is_lossless(name, temperature):
     *_, baseline = run(name, "autoregressive", temperature=temperature, seed=3)
     assert len(baseline.tokens) == NEW
@@ -159,7 +162,7 @@ def test_every_engine_is_lossless(name, temperature):
     assert accepted > 5
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", families(NAMED))
 def test_the_rejection_law_is_greedy_at_zero_and_repeats(name):
     *_, greedy = run(name, "autoregressive")
     hot = {"law": "rejection", "temperature": 0.9, "seed": 5}
@@ -168,7 +171,7 @@ def test_the_rejection_law_is_greedy_at_zero_and_repeats(name):
         assert run(name, engine, options, **hot)[-1] == run(name, engine, options, **hot)[-1]
 
 
-@pytest.mark.parametrize("name", ANY)
+@pytest.mark.parametrize("name", families(ANY))
 def test_greedy_is_what_transformers_generates(name):
     started, *_, done = run(name, "draft", ENGINES[-1][1])
     prompt = torch.tensor([started.prompt])
@@ -178,7 +181,7 @@ def test_greedy_is_what_transformers_generates(name):
     assert tuple(out[0, prompt.shape[1] :].tolist()) == done.tokens
 
 
-@pytest.mark.parametrize("name", NAMED | CHAINS)
+@pytest.mark.parametrize("name", families(NAMED | CHAINS))
 def test_a_second_turn_reuses_rows_and_answers_as_a_cold_run(name):
     runtime = pair(name)
     runtime.forget()

@@ -20,6 +20,7 @@ from engines.report.events import SAMPLING_FIELDS, Started
 from tests.engines.test_laws import ENGINES, PROMPT, engine
 from tests.engines.test_lossless import IDS, TURNS, VARIANTS, run
 from tests.engines.toys import Scripted, ToyModel, answer, enumerate_outcomes, random_tree
+from tests.tiers import first_of_each, some
 
 ALL = [Penalties(1.8), Penalties(0.6), Penalties(no_repeat_ngram_size=3), Penalties(1.4, 2)]
 WORDS = [f"penalty {p.repetition_penalty} n-gram {p.no_repeat_ngram_size}" for p in ALL]
@@ -35,7 +36,7 @@ def alone(model: ToyModel, penalties: Penalties, text: list[int]) -> torch.Tenso
     [*zip([*ALL, ALL[-1]], [Sampling(1.0), Sampling(1.2, min_p=0.3)] * 2 + [Sampling(0.0)], strict=True)],
     ids=[*WORDS, WORDS[-1] + ", greedy"],
 )
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", some([*ENGINES], lambda name: name in ("autoregressive", "draft tree", "distinct")))
 def test_rejection_gives_exactly_the_penalised_targets_distribution(name, penalties, sampling):
     target, draft = ToyModel(4, seed=1), ToyModel(4, seed=2, spread=1.0)
     engine_id, options = ENGINES[name]
@@ -109,7 +110,7 @@ def test_greedy_text_is_that_of_transformers(tiny, how):
     {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3},
     {"repetition_penalty": 1.2, "temperature": 0.9, "min_p": 0.05, "seed": 4},
 ], ids=["greedy", "drawn"])
-@pytest.mark.parametrize(("engine", "options"), VARIANTS, ids=IDS)
+@pytest.mark.parametrize(("engine", "options"), first_of_each(VARIANTS, IDS))
 def test_every_engine_writes_the_penalised_text(tiny, engine, options, how):
     wanted = run(tiny, "autoregressive", **how)[0]
     assert run(tiny, engine, options, **how)[0].tokens == wanted.tokens

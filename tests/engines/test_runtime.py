@@ -112,7 +112,7 @@ def test_a_run_gives_back_the_threads_it_gave_up_and_begins_with_its_own(tiny, m
     runtime.ready = replace(runtime.ready, threads=2)
     try:
         torch.set_num_threads(3)  # another runtime's
-        run = runtime.run(Request((("user", "x"),), engine="autoregressive", max_new_tokens=12), lambda: over[0])
+        run = runtime.run(Request((("user", "x"),), engine="autoregressive", max_new_tokens=60), lambda: over[0])
         assert isinstance(next(run), Started) and isinstance(next(run), Prefilled)
         assert torch.get_num_threads() == 2
         first, second = next(run), next(run)

@@ -14,6 +14,7 @@ import torch
 
 from engines import Request, measure
 from tests.conftest import make_llama
+from tests.tiers import some
 
 PROMPT = (("user", "abc"),)
 TEMPERATURE, TOP_K, NEW, RUNS = 0.9, 3, 4, 240  # 81 texts; the last three tokens are drafted, or follow a draft
@@ -77,14 +78,14 @@ def g_test(counts: Counter, expected: dict[tuple[int, ...], float]) -> float:
     return float(torch.special.gammaincc(torch.tensor((len(want) - 1) / 2), torch.tensor(g / 2).double()))
 
 
-@pytest.mark.parametrize("name", LOSSLESS)
+@pytest.mark.parametrize("name", some([*LOSSLESS], lambda name: name in ("exact", "distinct")))
 def test_lossless_laws_write_what_the_model_would_write(tiny, texts, name):
     counts, length = observe(tiny, *LOSSLESS[name])
     assert g_test(counts, texts) > 0.01
     assert length > 1.2, "too few drafts are accepted for this to prove anything"
 
 
-@pytest.mark.parametrize("name", BIASED)
+@pytest.mark.parametrize("name", some([*BIASED], lambda name: name == "redraw"))
 def test_biased_laws_fail_the_same_test(tiny, texts, name):
     counts, _ = observe(tiny, *BIASED[name])
     assert g_test(counts, texts) < 1e-6

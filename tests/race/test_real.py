@@ -72,7 +72,6 @@ def test_a_lane_does_what_a_run_alone_does(tiny):
         assert [timeless(run.state.events) == alone for run in result.of(number)] == [True] * 3
 
 
-@pytest.mark.slow
 def test_the_sample_model_too(sample):
     request = Request((("user", "Write a Python function that adds two numbers."),), max_new_tokens=16)
     result = hold(sample, Race(every_engine(), request))

@@ -20,8 +20,9 @@ from engines.progress import BuildProgress
 from engines.report.events import Draft, Origin, Passage, Retrieval
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui
+from tests.tiers import SIZES
 from tests.tui.fakes import RETRIEVING, FakeClient, entries
-from tests.tui.test_snapshots import SIZES, still
+from tests.tui.test_snapshots import still
 
 NOTES = BuildSpec("notes", ("/home/me/notes", "/home/me/README.md"), "both", limit=2_000_000)
 PASSAGES = (

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tui.test_snapshots import SIZES, picture
+from tests.tiers import SIZES
+from tests.tui.test_snapshots import picture
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -10,8 +10,7 @@ from spec_tui.learn.lesson import find, names, recorded
 from spec_tui.learn.walk import Walk
 from spec_tui.tui.recorded import lessons
 from spec_tui.tui.screens.lessons import LessonScreen, LessonsScreen, LessonText
-
-SIZES = [(80, 24), (120, 40), (200, 60)]
+from tests.tiers import SIZES
 
 
 @asynccontextmanager

@@ -24,6 +24,7 @@ from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.race import RaceScreen
 from spec_tui.tui.widgets.race_lanes import RaceLanes
 from tests.session.inprocess import InProcessClient
+from tests.tiers import SIZES
 from tests.tui.fakes import ANSWER
 from tests.tui.racing import LANES, RacingClient, racing
 from tests.tui.test_hostile import BAD, HOSTILE, screen_text
@@ -468,7 +469,6 @@ async def test_a_real_race_in_the_engine(tiny):
 
 
 # -- how it looks ---------------------------------------------------------------------------------
-SIZES = [(80, 24), (120, 40), (200, 60)]
 
 
 def picture(snap_compare, size, keys=(), until=None, live=False, other=False) -> bool:

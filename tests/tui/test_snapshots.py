@@ -11,9 +11,9 @@ from engines.datastores.storage import catalog as places
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui
+from tests.tiers import SIZES
 from tests.tui.fakes import ANSWER, READY, RETRIEVING, FakeClient, entries
 
-SIZES = [(80, 24), (120, 40), (200, 60)]
 PROMPT = "Write a function that merges two sorted lists."
 
 

@@ -17,9 +17,9 @@ from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.step import StepScreen
 from spec_tui.tui.widgets.step_panels import Timeline
+from tests.tiers import SIZES
 from tests.tui.fakes import ANSWER, RETRIEVING, FakeClient, script
 
-SIZES = [(80, 24), (120, 40), (200, 60)]
 PROMPT = "Write a function that merges two sorted lists."
 SHORT = ANSWER[:220]
 EVENTS = script(Request((("user", PROMPT),), engine="draft"), SHORT)
