@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -13,6 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from engines import folders
 from engines.errors import first_line
 
 if sys.platform == "linux":
@@ -28,6 +30,47 @@ def processor() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def measured_file(kind: str, facts: list[Any]) -> Path:
+    """Where what was measured on this machine is kept, in the user's cache, whether the file exists or not. Imports
+    torch.
+
+    Args:
+        kind: name of the folder.
+        facts: what it depends on beside this machine and this version of torch, as plain data.
+    """
+    import torch
+
+    facts = [processor(), os.cpu_count(), platform.node(), torch.__version__, *facts]
+    key = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return folders.cache() / kind / f"{key}.json"
+
+
+class OtherLoad:
+    """What else uses the processor, from here on."""
+
+    def __init__(self) -> None:
+        self._clock, self._before = monotonic(), self._seconds()
+
+    def cores(self) -> float | None:
+        """How many cores' time everything but this process has used, on average; None where the system does not
+        say."""
+        if self._before is None or (now := self._seconds()) is None:
+            return None
+        return (now - self._before) / max(monotonic() - self._clock, 1e-9)
+
+    @staticmethod
+    def _seconds() -> float | None:
+        """Of all cores, of anything but this process."""
+        import psutil
+
+        try:
+            every, own = psutil.cpu_times(), psutil.Process().cpu_times()
+        except (psutil.Error, OSError, NotImplementedError):
+            return None
+        waiting = every.idle + getattr(every, "iowait", 0.0)
+        return sum(every) - getattr(every, "guest", 0.0) - waiting - own.user - own.system
 
 
 def ram() -> tuple[int | None, int | None]:

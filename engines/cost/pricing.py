@@ -6,10 +6,7 @@ A run under the rejection law depends on what is drafted, and that on the price:
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import platform
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +17,7 @@ import torch
 
 from engines import folders
 from engines.cost.curve import CostCurve
-from engines.machine import processor
+from engines.machine import measured_file
 from engines.model.kv_buffer import KVBuffer
 
 ROWS = (1, 16, 4, 64, 2, 8, 32)  # the order in which a slow model gets to them
@@ -70,14 +67,14 @@ def price(model: Priced, fresh: bool = False) -> CostCurve:
     Args:
         fresh: measure in any case.
     """
-    key = _key(model, [torch.get_num_threads(), model.backend])
-    kept = None if fresh else _read(key)
+    file = _file(model, [torch.get_num_threads(), model.backend])
+    kept = None if fresh else _read(file)
     if kept is not None and not _beaten(kept, model):
         return kept
     curve = measure(model)
     if kept is not None and [rows for rows, _ in kept.points] == [rows for rows, _ in curve.points]:
         curve = CostCurve(tuple((rows, min(a, b)) for (rows, a), (_, b) in zip(kept.points, curve.points)))
-    _write(key, curve)
+    _write(file, curve)
     return curve
 
 
@@ -89,10 +86,10 @@ def fixed_price(model: Priced, measured: CostCurve, fresh: bool = False) -> Cost
         measured: taken, and kept, where there is none.
         fresh: take ``measured`` in any case.
     """
-    key = _key(model, [])
-    kept = None if fresh else _read(key)
+    file = _file(model, [])
+    kept = None if fresh else _read(file)
     if kept is None:
-        _write(key, measured)
+        _write(file, measured)
     return kept or measured
 
 
@@ -143,29 +140,22 @@ def _time(model: Priced, rows: int) -> float:
     return seconds
 
 
-def _key(model: Priced, also: list[object]) -> str:
-    """What t(n) depends on: the model's shape, its dtype, the machine; ``also`` what else."""
-    device = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else processor()
-    facts = [
-        model.settings, model.parameters, str(model.dtype), model.device.type, device, os.cpu_count(),
-        torch.__version__, platform.node(), *filter(None, (model.quantised,)), *also,
-    ]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+def _file(model: Priced, also: list[object]) -> Path:
+    """Where t(n) of the model's shape and dtype is kept; ``also`` what else it depends on."""
+    device = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else ""
+    facts = [model.settings, model.parameters, str(model.dtype), model.device.type, device, model.quantised, *also]
+    return measured_file("costs", facts)
 
 
-def _file(key: str) -> Path:
-    return folders.cache() / "costs" / f"{key}.json"
-
-
-def _read(key: str) -> CostCurve | None:
+def _read(file: Path) -> CostCurve | None:
     try:
-        points = json.loads(_file(key).read_text("utf-8"))
+        points = json.loads(file.read_text("utf-8"))
         return CostCurve.fit((int(rows), float(seconds)) for rows, seconds in points)
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 
-def _write(key: str, curve: CostCurve) -> None:
+def _write(file: Path, curve: CostCurve) -> None:
     """Keep a curve; where it cannot be written the next load measures again."""
     with suppress(OSError):
-        folders.write_json(_file(key), curve.points)
+        folders.write_json(file, curve.points)

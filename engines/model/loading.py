@@ -34,12 +34,12 @@ from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import CudaGraphForward
 from engines.model.forward import GenericForward
 from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
+from engines.model.kept_tuning import tune_once
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.quantise import LABELS, PLAIN, quantise
 from engines.model.quantize_choices import AUTO, NONE
 from engines.model.selftest import selftest, unfit
-from engines.model.tuning import tune
 from engines.model.weight_layouts import fuse, lay_out
 from engines.progress import Loading
 
@@ -286,7 +286,7 @@ def wrap(
                 progress(Loading("quantising the linear layers", 0.6))
                 words, remark = _quantised_words(name, quantising(model))
             if model.device.type == "cpu":
-                layout = tune(
+                layout = tune_once(
                     model, threads, _row(model) if own else None,
                     lambda done: progress(Loading("measuring threads and layouts", 0.6 + 0.25 * done)),
                 )

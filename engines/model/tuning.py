@@ -83,18 +83,11 @@ def tune(
         The layout of the linear layers, "plain" or one of ``LAYOUTS``: for ``lay_out``, once ``forward`` is gone (it
         may hold the weights as they are).
     """
-    keep = threads if threads and threads > 0 else None
-    own = _replaced.get(torch.get_num_threads(), torch.get_num_threads())
-    default = keep or own
+    default = threads if threads and threads > 0 else own_threads()
     free = default + min(threads or 0, 0)
-    plain = any(type(module) is nn.Linear for module in model.modules())  # quantised layers have no other layout
-    layouts = [
-        name for name in (LAYOUTS if plain else ())
-        if available(name, model.dtype) and (name != "both" or _fits_twice(model))
-    ]
-    given = keep or "OMP_NUM_THREADS" in os.environ
+    layouts = layouts_of(model)
     chosen, best = 0, None
-    counts = [default] if given else _counts(default)
+    counts = [default] if is_given(threads) else _counts(default)
     for number, count in enumerate(counts):
         if best is not None and count > free and best.total < _LONG:
             break
@@ -102,10 +95,35 @@ def tune(
         if best is not None and cost.total >= _THREADS_MUST_GAIN * best.total:
             break
         chosen, best = count, cost
-    torch.set_num_threads(chosen)
-    _replaced.clear()
-    _replaced[chosen] = own
+    use_threads(chosen)
     return best.layout
+
+
+def is_given(threads: int | None) -> bool:
+    """Whether the user has chosen the number of threads."""
+    return bool(threads and threads > 0) or "OMP_NUM_THREADS" in os.environ
+
+
+def own_threads() -> int:
+    """The number of threads that torch would take, whatever was found for a model before."""
+    return _replaced.get(torch.get_num_threads(), torch.get_num_threads())
+
+
+def use_threads(count: int) -> None:
+    """Set torch's number of threads, for a model."""
+    own = own_threads()
+    torch.set_num_threads(count)
+    _replaced.clear()
+    _replaced[count] = own
+
+
+def layouts_of(model: PreTrainedModel) -> list[str]:
+    """What the layout of a model's linear layers may be beside "plain", simplest first."""
+    plain = any(type(module) is nn.Linear for module in model.modules())  # quantised layers have no other layout
+    return [
+        name for name in (LAYOUTS if plain else ())
+        if available(name, model.dtype) and (name != "both" or _fits_twice(model))
+    ]
 
 
 def _counts(most: int) -> list[int]:
