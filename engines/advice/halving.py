@@ -1,6 +1,6 @@
 """Successive halving: many settings on a few short answers, few settings on many long ones.
 
-The first round compares the methods with their defaults, the second all settings of the best third of them, and the
+The first round compares the methods with their defaults, the second all settings of the better half of them, and the
 last one, the final, the three best settings: it gets half of the time. Source of the idea: Jamieson and Talwalkar 2016;
 Karnin et al. 2013.
 """
@@ -16,7 +16,7 @@ from engines.bench.suite import Case, Suite
 FINALISTS = 3
 WARM = 8  # tokens of a warm-up: there are many, and after the first few the machine is awake
 _SHORTEST = 32  # tokens of an answer: less tells little of a drafter
-_PROMPTS = 6  # that a round should have time for
+_PROMPTS = 8  # that a round should have time for: what one prompt says of a drafter is not true of another
 
 
 class Stage(StrEnum):
@@ -38,7 +38,7 @@ def stages(groups: Sequence[str]) -> list[Stage]:
 
 def kept(methods: int) -> int:
     """How many methods go on."""
-    return max(FINALISTS, -(-methods // 3))
+    return max(FINALISTS, -(-methods // 2))
 
 
 def share(left: float, number: int, rounds: int) -> float:
@@ -63,7 +63,7 @@ def survivors(scores: Sequence[float | None], groups: Sequence[str], keep: int) 
 
 
 def answer_length(seconds: float, rate: float | None, lanes: int, prompts: int, most: int) -> int:
-    """Tokens of an answer, so that a round has time for six prompts, or for all where there are fewer.
+    """Tokens of an answer, so that a round has time for eight prompts, or for all where there are fewer.
 
     Args:
         seconds: of the round.

@@ -45,6 +45,7 @@ _PROMPTS = ("Prompts like yours: a line each, lines of JSON with prompt, turns o
 _SAMPLE = "Take this many of them, evenly spread over each kind."
 _MINUTES = "Time for the measurements."
 _HTML = "Write the report as a web page too, in one file."
+_PACE = 0.5  # of the tokens a second that t(n) promises: prompts are read too, and other programs run
 _LONGEST = 24 * 60.0
 
 
@@ -60,9 +61,9 @@ def advise(
 ) -> int:
     """Find the engine and the settings that are fastest with your model on prompts like yours.
 
-    Every engine that can run here takes part with a few settings, on the same prompts, in rounds: of each the fastest
-    third goes on. The last round gets half of the time, and the verdict is made of its numbers alone. ctrl+c ends it
-    with what is known so far.
+    Every engine that can run here takes part, on the same prompts, in rounds: first with its defaults, the faster half
+    with a few settings, then the three fastest. The last round gets half of the time, and the verdict is made of its
+    numbers alone. ctrl+c ends it with what is known so far.
     """
     if not 0 < minutes <= _LONGEST:
         raise UsageProblem(f"minutes {minutes:g} is out of range", f"--minutes takes more than 0, up to {_LONGEST:g}")
@@ -107,7 +108,7 @@ def prepare(
             stores = decoder.open_datastores.sparse(request.datastores)
         except SpecError:  # its lane says so
             stores = []
-    rate = 1 / ready.price[0][1] if ready.price else None
+    rate = _PACE / ready.price[0][1] if ready.price else None
     return Adviser(decoder, lanes, suite, request, seconds, rate=rate, known=known_to(stores)), left_out, notes
 
 

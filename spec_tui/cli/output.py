@@ -24,6 +24,7 @@ from spec_tui.present.cautions import cautions
 from spec_tui.present.narration import narration
 from spec_tui.present.progress_text import prefill_progress
 from spec_tui.present.text import one_line, sanitise
+from spec_tui.tui.speed_explained import explanation
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,7 +106,13 @@ class Status:
 
 
 class Output:
-    """Writes a run as it comes in."""
+    """Writes a run as it comes in.
+
+    Attributes:
+        explain: say at the end why it was faster or slower than without drafts.
+    """
+
+    explain = False
 
     def show(self, event: Event, run: RunState) -> None:
         """What an event brought; ``run`` is the run with it."""
@@ -148,6 +155,8 @@ class TextOutput(Output):
         if self._style.marks and style.marks:
             print(f"\n{style.legend()}", file=sys.stderr)
         narrate(summary(run))
+        if self.explain:
+            narrate("\n".join(["", *explanation(run)]))
         if audit:
             narrate(f"audit: {sentence(run.audited) if run.audited else _UNAUDITED}")
 
@@ -163,6 +172,8 @@ class NarratedOutput(Output):
             print(sanitise(line), flush=True)
 
     def finish(self, run: RunState, audit: bool) -> None:
+        for said in explanation(run) if self.explain else ():
+            print(sanitise(said), flush=True)
         if audit and run.audited is None:
             print(f"audit: {_UNAUDITED}", flush=True)
 
@@ -175,6 +186,8 @@ class JsonOutput(Output):
             return
         tokens, reason = [token.emitted.token for token in run.tokens], run.finished.reason if run.finished else None
         found = run_object(run.started, run.metrics, tokens, run.text, reason)
+        if self.explain:
+            found["explanation"] = explanation(run)
         if audit:
             found["audit"] = encoding.plain(run.audited) if run.audited else None
         print(json.dumps(found), flush=True)

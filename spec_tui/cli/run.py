@@ -38,6 +38,7 @@ from spec_tui.session.environment import prepare_this_process
 _ENGINE = "Decoding method; spec-tui engines lists them. Default: draft if a draft model fits, else pld."
 _NARRATE = "Describe the run in sentences, a line for each round, for screen readers."
 _TRACE = "Record the run in this file, as lines of JSON. Of existing files only a trace is overwritten."
+_EXPLAIN = "Then say why the answer was faster or slower than without drafts, and what to try first."
 _DETAIL = "With --trace: record what the target predicts at every position, for the Step screen."
 
 
@@ -48,6 +49,7 @@ def run(
     trace: Annotated[Path | None, Option(metavar="FILE", help=_TRACE)] = None,
     detail: Annotated[bool, Option("--detail", help=_DETAIL)] = False,
     narrate: Annotated[bool, Option("--narrate", help=_NARRATE)] = False,
+    explain: Annotated[bool, Option("--explain", help=_EXPLAIN)] = False,
     format: OutputFormat = Format.text,
     *,
     models: ModelOptions,
@@ -68,6 +70,7 @@ def run(
     decoder = load_decoder(models.load)
     plain = NarratedOutput if narrate else TextOutput
     output = JsonOutput() if format is Format.json else plain()
+    output.explain = explain
     return _decode(decoder, request, writer, output, generation.audit, strict=models.load.strict)
 
 

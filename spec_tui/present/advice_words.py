@@ -105,13 +105,14 @@ def _kinds(screening: Screening, first: int) -> list[str]:
     known = {kind: found for kind, found in kinds.items() if found.ratio is not None}
     if len(known) < 2:
         return []
-    gains, losses = [], []
+    gains, losses, vague = [], [], []
     for kind, found in sorted(known.items(), key=lambda item: -item[1].ratio):
         clear = found.speed is Speed.FASTER or (found.speed is Speed.UNMEASURED and found.ratio > 1 + LEAST_NOISE)
-        (gains if clear else losses).append(f"{kind} ({found.brief})")
-    label = screening.asked.labels[first]
-    said = [f"{label} gains on {_list(gains)}"] * bool(gains) + [f"it does not on {_list(losses)}"] * bool(losses)
-    return [f"{'; '.join(said) if gains else f'{label} gains on no kind of prompt: {_list(losses)}'}."]
+        told = found.speed is not Speed.SAME or found.noise <= _VAGUE
+        (gains if clear else losses if told else vague).append(f"{kind} ({found.brief})")
+    said = [f"gains on {_list(gains)}"] * bool(gains) + [f"does not gain on {_list(losses)}"] * bool(losses)
+    said += [f"is not told from no drafts, with so few answers, on {_list(vague)}"] * bool(vague)
+    return [f"By kind of prompt: {screening.asked.labels[first]} {'; '.join(said)}."]
 
 
 def _next_best(screening: Screening, first: int, found: SpeedVerdict) -> list[str]:

@@ -29,7 +29,7 @@ def test_the_fastest_is_advised_with_its_numbers_and_what_would_change_that():
     assert said == [
         "Use pld: 2.00x faster (±0.06) than autoregressive decoding, on 8 prompts.",
         "A tie: pld:num_tokens=4 (≈ 1.00x its speed) cannot be told from it.",
-        "pld gains on copy (2.01x) and story (1.99x).",
+        "By kind of prompt: pld gains on copy (2.01x) and story (1.99x).",
         "draft, the next best (1.42x), makes 3.00 tokens a round; to be as fast as pld it would have to make 4.21. If "
         "verifying a draft took no longer than a pass over one token, pld would still win: 1.87x against 3.00x. If "
         "drafting took it no time, draft would be at 1.99x."]
@@ -40,7 +40,8 @@ def test_where_it_does_not_gain_is_said():
     said = sentences(found)
     assert said[:2] == [
         "A tie with no drafts at all: the fastest, pld, cannot be told from autoregressive decoding on 8 prompts "
-        "(1.14x ±0.44). More prompts would tell.", "pld gains on copy (2.01x); it does not on story (0.79x)."]
+        "(1.14x ±0.44). More prompts would tell.",
+        "By kind of prompt: pld gains on copy (2.01x); does not gain on story (0.79x)."]
 
 
 def test_where_nothing_is_faster_no_drafts_are_advised():

@@ -1,0 +1,91 @@
+"""Why an answer was faster or slower than without drafts: three sentences of its own numbers, and what to try first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engines import methods
+from engines.advice.findings import RoundCosts
+from engines.cost.curve import BreakEven
+from engines.report.run_state import RunState
+from engines.report.wording import counted
+from spec_tui.tui.price_words import conclusion, outlook, share
+
+_CLOSE = 0.05  # of the speed: what t(n) says of a single run is no surer
+_ADVISE = "spec-tui advise compares engines on prompts like yours"
+_RARELY = 0.5  # of the rounds
+
+
+def explanation(run: RunState) -> list[str]:
+    """What a round took, what it made for that, and what to try first; less where less was measured."""
+    costs, even = RoundCosts.of(run.metrics), run.metrics.break_even
+    if run.started is None or costs is None:
+        return ["There is nothing to explain: no round was timed."]
+    if not run.metrics.drafted:
+        return [_alone(run, costs), f"First to try: {_undrafted(run)}."]
+    if even is None:
+        return [_times(run, costs, None), "What a round without drafts takes is not known for this model."]
+    tried = next(_ideas(run, costs, even))
+    return [_times(run, costs, costs.seconds / even.needs), _outcome(run, even), f"First to try: {tried}."]
+
+
+def _alone(run: RunState, costs: RoundCosts) -> str:
+    why = "as this engine does" if methods.drafts_nothing(run.started.engine) else "since the engine had no guess"
+    return (f"Nothing was drafted, {why}: each of {counted(run.metrics.target_forwards, 'round')} made one token in "
+            f"{_ms(costs.seconds)}, {_ms(costs.verify)} of them in the model.")
+
+
+def _undrafted(run: RunState) -> str:
+    if methods.drafts_nothing(run.started.engine):
+        return f"an engine that drafts; {_ADVISE}"
+    return f"another engine; {_ADVISE}"
+
+
+def _times(run: RunState, costs: RoundCosts, alone: float | None) -> str:
+    m = run.metrics
+    rows = 1 + m.drafted / m.target_forwards
+    beside = "" if alone is None else f"; by t(n) a round without drafts takes {_ms(alone)}"
+    return (f"A round took {_ms(costs.seconds)}: {_ms(costs.verify)} to verify {rows:.1f} tokens, "
+            f"{_ms(costs.draft)} to draft and {_ms(costs.other)} for all else{beside}.")
+
+
+def _outcome(run: RunState, even: BreakEven) -> str:
+    m = run.metrics
+    accepted, drafted = m.accepted / m.target_forwards, m.drafted / m.target_forwards
+    if abs(even.speed_up - 1) <= _CLOSE:
+        said = "so drafting changed little"
+    else:
+        said = f"so drafting made it {'faster' if even.speed_up > 1 else 'slower'}"
+    return (f"It made {even.makes:.2f} tokens, of {drafted:.1f} drafted ones {accepted:.2f} were accepted; the "
+            f"break-even is {even.needs:.2f}, {said}: about {even.speed_up:.2f}x, computed, not measured beside a "
+            "baseline.")
+
+
+def _ideas(run: RunState, costs: RoundCosts, even: BreakEven) -> Iterator[str]:
+    """What could help, the likeliest first; at least one."""
+    m, started = run.metrics, run.started
+    fewer = sum(event.threads is not None for event in run.rounds)
+    if 2 * fewer > len(run.rounds):
+        yield "a quieter machine: other programs kept it so busy that most rounds ran on fewer threads"
+    found = outlook(started, started.engine, started.options, run)
+    slower = even.speed_up < 1 - _CLOSE
+    if slower and found is not None and found.forecast.pays_from is None:
+        yield f"no drafts, or an engine with cheaper ones. {conclusion(found).removesuffix('.')}"
+    if started.options.get("budget") == "paper":
+        yield ("--set budget=auto, which verifies only what pays" +
+               (f". {conclusion(found).removesuffix('.')}" if found is not None else ""))
+    drafting = m.drafting_rounds / m.target_forwards
+    if drafting < _RARELY:
+        yield f"another engine: this one had a guess in only {share(drafting)} of the rounds; {_ADVISE}"
+    if slower and found is not None and "budget" not in started.options:
+        yield f"drafts of another size. {conclusion(found).removesuffix('.')}"
+    if slower and costs.draft > costs.verify - costs.seconds / even.needs:
+        yield (f"an engine whose drafts cost less: drafting takes {share(costs.draft / costs.seconds)} of a round; "
+               f"{_ADVISE}")
+    if slower and m.acceptance_rate is not None:
+        yield f"another engine: only {share(m.acceptance_rate)} of what was drafted was accepted; {_ADVISE}"
+    yield f"nothing clear from this run; {_ADVISE}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"
