@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import cache, partial
@@ -159,7 +159,7 @@ class Runtime:
     @property
     def default_engine(self) -> str:
         """The engine taken when none is named."""
-        return methods.default(methods.at_hand(self.draft is not None, self.head is not None)).id
+        return methods.default(methods.at_hand(self.draft, self.head)).id
 
     def prompt_length(self, request: Request) -> int:
         """Tokens of a request's prompt, as a run would feed it. Raises UsageProblem."""
@@ -289,10 +289,10 @@ class Runtime:
             if model is not None:
                 model.truncate(0)
 
-    def memory(self, engine: str, rows: int) -> int:
+    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int:
         """Bytes of the weights of the models that an engine runs, as laid out, and of ``rows`` KV rows of each:
         computed from shapes and dtype, since engines share this process. What lies in a datastore is not in it."""
-        needs = methods.find(engine).needs
+        needs = methods.find(engine).needed(options, methods.at_hand(self.draft, self.head))
         drafting = [model for need, model in (("draft model", self.draft), ("draft head", self.head)) if need in needs]
         models = [model for model in (self.target, *drafting) if model is not None]
         return sum(m.weight_bytes + rows * m.cache.row_bytes for m in models)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -68,12 +68,12 @@ class BenchRunner:
     def forget_acceptance(self) -> None:
         self.decoder.forget_acceptance()
 
-    def memory(self, engine: str, rows: int) -> int:
+    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int:
         """Bytes that an engine or a call of generate takes, with so many KV rows."""
         lane = GenerateLane(engine)
         if self.generator is not None and lane.call:
             return self.generator.memory(lane, rows)
-        return self.decoder.memory(engine, rows)
+        return self.decoder.memory(engine, options, rows)
 
 
 def able(runner: BenchRunner, lanes: tuple[Lane, ...], request: Request) -> tuple[tuple[Lane, ...], list[str]]:

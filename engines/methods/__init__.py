@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = [
-    "ENTRY_POINTS", "MethodSpec", "at_hand", "baseline", "default", "drafts_itself", "drafts_nothing", "find", "known",
-    "note_of", "problems", "remarks", "specs", "with_rules",
+    "ENTRY_POINTS", "MethodSpec", "at_hand", "baseline", "default", "drafts_itself", "drafts_nothing", "drafts_with",
+    "find", "known", "note_of", "problems", "remarks", "specs", "with_rules",
 ]
 
 ENTRY_POINTS = "spec_tui.methods"
@@ -78,9 +78,16 @@ def at_hand(draft_model: object, head: object) -> set[str]:
     return {need for need, there in (("draft model", draft_model), ("draft head", head)) if there}
 
 
+def drafts_with(started: Started) -> str | None:
+    """Which one of a draft model and a draft head a run drafts with; None where it drafts with neither."""
+    there = at_hand(started.draft_model, started.head)
+    spec = known(started.engine)
+    return next((need for need in spec.needed(started.options, there) if need in there), None) if spec else None
+
+
 def default(at_hand: Collection[str]) -> MethodSpec:
     """The method taken where none is named, given what is at hand of ``MethodSpec.needs``."""
-    able = [spec for spec in specs() if set(spec.least()) <= set(at_hand)]
+    able = [spec for spec in specs() if set(spec.least(at_hand)) <= set(at_hand)]
     return max(able, key=lambda spec: spec.default_priority)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
@@ -58,7 +58,9 @@ class MethodSpec:
             and the reason for an empty one (``engines.methods.shared.explain`` is what is said of any method).
         note: what it remarks on a round.
         options: its options, in display order.
-        needs: what must be at hand ("draft model", "datastore", "dense datastore"), empty if nothing.
+        needs: what must be at hand ("draft model", "draft head", "datastore", "dense datastore"), empty if nothing.
+        drafts_with: (option, needs by its values): of these needs it has only that of the option's value, or with
+            another value that of whatever is at hand, the first first; None where each is needed.
         lossless: under the lossless laws the text follows the target's distribution exactly.
         searches: it looks into datastores where there are some, and does without where there are none.
         prepared: (option, value, what): with that value it needs what was made beforehand, in words
@@ -91,6 +93,7 @@ class MethodSpec:
     lossless: bool = True
     searches: bool = False
     prepared: tuple[str, Any, str] | None = None
+    drafts_with: tuple[str, Mapping[str, str]] | None = None
     storeless: tuple[str, Any] | None = None
     presets: Presets | None = None
     baseline: bool = False
@@ -114,13 +117,19 @@ class MethodSpec:
         """The module that explains its drafts."""
         return import_module(self.explanation)
 
-    def needed(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Of ``needs`` those that these options leave."""
-        return tuple(need for need in self.needs if not (self._storeless(options) and "datastore" in need))
+    def needed(self, options: Mapping[str, Any], at_hand: Collection[str] = ()) -> tuple[str, ...]:
+        """Of ``needs`` those that these options leave, where so much is at hand."""
+        left = [need for need in self.needs if not (self._storeless(options) and "datastore" in need)]
+        if self.drafts_with is not None:
+            name, by_value = self.drafts_with
+            there = (need for need in by_value.values() if need in at_hand)
+            taken = by_value.get(options.get(name)) or next(there, next(iter(by_value.values())))
+            left = [need for need in left if need == taken or need not in by_value.values()]
+        return tuple(left)
 
-    def least(self) -> tuple[str, ...]:
+    def least(self, at_hand: Collection[str] = ()) -> tuple[str, ...]:
         """What it needs whatever its options are."""
-        return self.needed(dict([self.storeless])) if self.storeless else self.needs
+        return self.needed(dict([self.storeless]) if self.storeless else {}, at_hand)
 
     def retrieves(self, options: Mapping[str, Any]) -> bool:
         """Whether it searches datastores, with these options."""

@@ -9,10 +9,10 @@ until it is over.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
-from typing import Protocol
+from typing import Any, Protocol
 
 from engines.errors import SpecError
 from engines.race.lanes import Race, order
@@ -50,7 +50,7 @@ class Racer(Protocol):
 
     def forget_acceptance(self) -> None: ...
 
-    def memory(self, engine: str, rows: int) -> int: ...
+    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int: ...
 
 
 def race(
@@ -220,7 +220,8 @@ class _Runner:
                 self.texts.setdefault(prompt, {})[lane] = last.text
         metrics = measure(events)
         rows = max(((e.cache_length or 0) + len(e.draft.tokens) for e in events if isinstance(e, Round)), default=0)
-        memory = self.racer.memory(self.asked.lanes[lane].engine, rows)
+        ran = self.asked.lanes[lane]
+        memory = self.racer.memory(ran.engine, ran.options, rows)
         return LaneFinished(
             lane=lane, repeat=repeat, prompt=prompt, tokens=metrics.new_tokens,
             tokens_per_second=metrics.tokens_per_second, seconds=seconds, memory=memory, other_seconds=others,

@@ -47,7 +47,9 @@ def _print(spec: MethodSpec, out: Console) -> None:
     out.print(Text.assemble((spec.id, "bold"), "  ", spec.title))
     lossless = "lossless" if spec.lossless else "LOSSY: the text does not follow the target's distribution"
     made = [f"{what} where {name}={value}" for name, value, what in filter(None, [spec.prepared])]
-    needs = ", ".join([*spec.needs, *made]) or "nothing"
+    one_of = tuple(spec.drafts_with[1].values()) if spec.drafts_with else ()
+    all_of = [need for need in spec.needs if need not in one_of]
+    needs = ", ".join(filter(None, [" or ".join(one_of), *all_of, *made])) or "nothing"
     for line in (spec.summary, f"source: {spec.source}", f"needs: {needs}; {lossless}"):
         out.print(Padding(Text(line), (0, 0, 0, 2)))
     if spec.options:

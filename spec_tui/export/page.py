@@ -142,9 +142,8 @@ def _facts(run: RunState, token: TokenState) -> str:
     """Everything known about a token, a line each."""
     event = run.rounds[token.round] if token.round >= 0 else None
     where = f"round {event.index}" if event else "prefill"
-    law = run.started.law if run.started is not None else ""
     lines = [f"{visible(token.piece)}   id {token.emitted.token}   {where}   {token.kind}, {token.source}",
-             fate(token, event, law), *(f"{name}: {words}" for name, words in facts(run, token, event))]
+             fate(run, token, event), *(f"{name}: {words}" for name, words in facts(run, token, event))]
     top = [f"{visible(choice.piece)} {choice.prob:.3f}" for choice in token.emitted.top[:_TOLD]]
     return "\n".join([*lines, *(["likeliest: " + "   ".join(top)] if top else [])])
 

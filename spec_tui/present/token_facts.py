@@ -11,17 +11,16 @@ from engines.report.run_state import RunState, TokenState
 from engines.report.wording import p3
 from spec_tui.present.step.nodes import origins_of
 from spec_tui.present.text import LOSSY, one_line, visible
-from spec_tui.present.token_styles import SOURCES
+from spec_tui.present.token_styles import proposer
 
 
-def fate(token: TokenState, event: Round | None, law: str = "") -> str:
+def fate(run: RunState, token: TokenState, event: Round | None) -> str:
     """One sentence on what happened."""
     if event is None:
         return "The first token comes from the prefill: the target had read the prompt, and nothing was drafted yet."
-    itself = token.source == "draft" and "exit_threshold" in event.note
-    who = "a part of the target" if itself else SOURCES.get(token.source, token.source)
+    who = proposer(token.source, run)
     if token.emitted.trials:
-        return trying(law).fate(token, who)
+        return trying(run.started.law if run.started is not None else "").fate(token, who)
     if token.kind == "accepted":
         return f"Proposed ({who}), and the target chose the same token: accepted."
     if token.kind == "corrected":
@@ -46,7 +45,7 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
     if event is not None and e.node >= 0:
         layers = run.prefilled.layers if run.prefilled else None
         yield "proposed by", "; and ".join(
-            _part(layers) if layers and origin.source == "draft" else _origin(origin)
+            _part(layers) if layers and origin.source == "draft" else _origin(run, origin)
             for origin in origins_of(event, e.node))
         q = event.draft.probs[e.node]
         yield "draft says", f"{q:.3f}" if q is not None else "no probability (copied, not predicted)"
@@ -75,8 +74,8 @@ def _part(layers: Layers) -> str:
     return f"the target without {attention} attention and {mlp} MLP sublayers of its {len(layers.attention)} layers"
 
 
-def _origin(origin: Origin) -> str:
-    words = SOURCES.get(origin.source, origin.source)
+def _origin(run: RunState, origin: Origin) -> str:
+    words = proposer(origin.source, run)
     if origin.datastore:
         words += f" {one_line(origin.datastore, 40)}"
     if origin.document:

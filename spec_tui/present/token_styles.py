@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from engines.methods import drafts_with
 from engines.report.run_state import RunState, TokenState
 from spec_tui.present.styles import LEGEND
 from spec_tui.present.text import LOSSY
@@ -44,8 +45,12 @@ SOURCES = {
 
 def proposer(source: str, run: RunState) -> str:
     """Who proposes what is of this source in a run."""
-    itself = source == "draft" and run.prefilled is not None and run.prefilled.layers is not None
-    return "part of target" if itself else SOURCES.get(source, source)
+    if source != "draft":
+        return SOURCES.get(source, source)
+    if run.prefilled is not None and run.prefilled.layers is not None:
+        return "part of target"
+    with_what = drafts_with(run.started) if run.started is not None else None
+    return with_what or SOURCES[source]
 
 
 def style_of(token: TokenState, view: str) -> str:

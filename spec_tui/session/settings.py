@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -190,15 +190,33 @@ def unavailable(
         missing = ready.unprepared.get(spec.id)
         if missing is not None and not Path(missing.file).is_file():  # made since the model was loaded
             return missing.reason
-    needs = spec.least() if options is None else spec.needed(options)
-    if "draft model" in needs and not ready.draft_model:
-        return "; ".join(ready.warnings) or "no draft model is loaded: start with --draft-model PATH"
-    if "draft head" in needs and not ready.head:
-        return "no draft head for this model is at hand: give --head, or train one with spec-tui head train"
+    there = methods.at_hand(ready.draft_model, ready.head)
+    needs = spec.least(there) if options is None else spec.needed(options, there)
+    if absent := next((need for need in needs if need in _LOADED and need not in there), None):
+        return _absent(spec, absent, ready, there)
     for need, kind in (("datastore", "sparse"), ("dense datastore", "dense")):
         if need in needs and (reason := _no_datastore(kind, ready, names if options is not None else None)):
             return reason + (", or set {}={}".format(*spec.storeless) if spec.storeless else "")
     return ""
+
+
+_LOADED = {
+    "draft model": "no draft model is loaded: start with --draft-model PATH",
+    "draft head": "no draft head for this model is at hand: give --head, or train one with spec-tui head train",
+}
+"""What is said where it is missing."""
+
+
+def _absent(spec: methods.MethodSpec, need: str, ready: Ready, there: Collection[str]) -> str:
+    """Why an engine has no draft model or draft head, and what else it could draft with."""
+    reason = "; ".join(ready.warnings) if need == "draft model" and ready.warnings else _LOADED[need]
+    if spec.drafts_with is None:
+        return reason
+    name, by_value = spec.drafts_with
+    others = {value: other for value, other in by_value.items() if other != need}
+    if loaded := [value for value, other in others.items() if other in there]:
+        return f"{reason}, or set {name}={loaded[0]}"
+    return "; ".join([reason, *(_LOADED[other] for other in others.values())])
 
 
 def _no_datastore(kind: str, ready: Ready, names: Sequence[str] | None) -> str:

@@ -96,8 +96,8 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
     tree = options.get("shape") == "tree"
     size = named.get("depth") if tree else named.get("num_tokens") or named.get("length")
     points = {"draft model": started.draft_price, "draft head": started.head_price}
-    priced = [points[need] for need in spec.needs if points.get(need)]
-    draft = CostCurve(priced[0]) if priced else None
+    priced = {need: CostCurve(curve) for need, curve in points.items() if curve}
+    draft = next((priced[need] for need in spec.needed(options, priced) if need in priced), None)
     total = seen(run.rounds if run is not None else ())
     rows = total.nodes / total.levels if total.levels else _LEVEL if tree else 1.0
     each = _forward(draft, total, run) if draft or itself else None

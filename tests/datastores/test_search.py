@@ -156,30 +156,30 @@ def test_several_stores_as_one():
     assert both.positions.tolist() == [1, 1, 5]
 
 
-def test_of_too_many_candidates_the_most_frequent_are_collected():
-    """At equal strides alone the middle of three would be taken, though it occurs once in five times."""
+def test_of_the_last_suffix_all_continuations_are_collected():
     store = sparse([[0, 1], [0, 1], [0, 1], [0, 2], [0, 3]], 4)
-    assert collect(store, [0], 1, 1, 4, 1).tokens.tolist() == [[1]]
-    assert collect(store, [0], 2, 1, 4, 1).tokens.tolist()[0] == [1]
+    found = collect(store, [0], 1, 1, 4, 1)
+    assert found.tokens.tolist() == [[1], [2], [3]] and found.weights.tolist() == pytest.approx([3 / 8, 1 / 8, 1 / 8])
 
 
 @some
 @given(few, st.lists(st.integers(0, 2), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 3))
 def test_candidates_are_collected_over_falling_lengths(documents, context, count, length):
-    """RASD's Algorithm 1; of too many the most frequent ones are taken, and which of equals is a matter of strides."""
+    """RASD's Algorithm 1, with Witten and Bell's weights."""
     store = sparse(documents, 3)
     found = collect(store, context, count, length, 4, 1)
     chosen, sizes = [tuple(r) for r in found.tokens.tolist()], found.matched.tolist()
     assert len(set(chosen)) == len(chosen)
-    seen = set()
+    seen, weights, left = set(), Counter(), 1.0
     for n, at in expected([d for d in documents if d], context, 4, 1):
-        found_here = Counter(tuple(r) for r in rows([d for d in documents if d], at, length))
-        here = set(found_here) - seen
-        mine = {r for r, size in zip(chosen, sizes) if size == n}
-        assert mine <= here and len(mine) == min(len(here), count - len(seen))
-        assert min(map(found_here.get, mine), default=0) >= max(map(found_here.get, here - mine), default=0)
-        seen |= mine
+        here = Counter(tuple(r) for r in rows([d for d in documents if d], at, length))
+        assert {r for r, size in zip(chosen, sizes) if size == n} == set(here) - seen
+        level = left / (here.total() + len({row[0] for row in here}))
+        left -= level * here.total()
+        weights.update({row: level * times for row, times in here.items()})
+        seen |= set(here)
         if len(seen) >= count:
             break
+    assert dict(zip(chosen, found.weights.tolist())) == pytest.approx(weights)
     assert seen == set(chosen)
     assert found.tokens[in_order(found.tokens)].tolist() == found.tokens.tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,6 +77,23 @@ def test_the_heaviest_nodes_of_many_long_continuations(seed):
     nodes = heaviest(found(lists, 10), 64)
     best = sorted(weights, key=lambda p: (-weights[p], len(p), p))[:64]
     assert dict(zip(nodes_of(nodes), nodes.counts)) == {p: weights[p] for p in best}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(1, 9)), max_size=12),
+       st.integers(0, 30))
+def test_continuations_count_by_their_weights(weighed, count):
+    """A row of weight n is n rows; the row of a node is the heaviest below it."""
+    lists, weights = [row for row, _ in weighed], [n for _, n in weighed]
+    order = in_order(np.array([row + [END] * (5 - len(row)) for row in lists], np.int32).reshape(len(lists), 5))
+    here = replace(found(lists), weights=np.array(weights, float)[order])
+    nodes, repeated = heaviest(here, count), heaviest(found([row for row, n in weighed for _ in range(n)]), count)
+    assert (nodes_of(nodes), nodes.counts, nodes.total) == (nodes_of(repeated), repeated.counts, repeated.total)
+    check_shape(nodes, here.tokens.tolist())
+    for node, path in enumerate(nodes_of(nodes)):
+        if node not in nodes.parents:
+            below = [w for row, w in zip(here.tokens.tolist(), here.weights) if tuple(row[: len(path)]) == path]
+            assert here.weights[nodes.rows[node]] == max(below)
 
 
 def test_siblings_of_one_weight_are_in_order_of_tokens():

@@ -31,6 +31,7 @@ VARIANTS = [
     ("eagle", {"shape": "tree", "draw": "independent"}),
     ("eagle", {"shape": "tree", "draw": "distinct"}),
     ("rasd", {}),
+    ("rasd", {"drafter": "eagle"}),
     ("rasd", {"budget": "paper", "retrieval": "pld"}),
     ("rasd", {"budget": "paper", "prune": False, "fuse": False}),
     ("hybrid", {"n_min": 1}),

@@ -22,9 +22,9 @@ from engines.datastores.storage import catalog as places
 from engines.methods.draft_model.drafter import DraftModel
 from engines.methods.drafter import Resources
 from engines.methods.rasd import SPEC
-from engines.methods.rasd.candidates import Candidates
 from engines.methods.rasd.drafter import Rasd
-from engines.methods.rasd.fusion import fuse, side_by_side
+from engines.methods.rasd.fusion import fuse, pruned, side_by_side
+from engines.methods.rasd.retrieval_tree import TreeSize
 from engines.report.events import Origin, Round
 from tests.conftest import TURN
 from tests.datastores.conftest import sparse
@@ -83,12 +83,11 @@ def test_without_fusion_both_trees_hang_under_one_root(left, right):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=6), st.sets(st.integers(0, 3)))
+@given(some_paths, st.sets(st.integers(0, 2)))
 def test_pruning_rejects_by_the_first_token_and_counts_what_hung_there(rows, firsts):
-    found = Candidates(rows, [1.0] * len(rows), list(range(len(rows))), [COPY] * len(rows))
-    kept, lost = found.keeping(tuple(firsts))
-    assert set(paths_of(kept.tree(1000))) == {p for p in prefixes(rows) if p[0] in firsts}
-    assert lost == dict(Counter(p[0] for p in prefixes(rows) if p[0] not in firsts))
+    kept, lost = pruned(tree_of(rows, COPY), firsts)
+    assert set(paths_of(kept)) == {p for p in prefixes(rows) if p[0] in firsts}
+    assert lost == Counter(p[0] for p in prefixes(rows) if p[0] not in firsts)
 
 
 def algorithm_1(documents, context, n_max, n_min, length) -> set[tuple]:
@@ -137,7 +136,7 @@ def test_drafts_the_drafters_tree_and_what_survives_of_algorithm_1(texts, contex
     kept = {c for c in candidates if not prune or c[0] in likeliest}
     own = drafted_alone(context, 3, 2, room)
     assert set(paths_of(tree)) == own | prefixes(kept) and len(tree) == len(set(paths_of(tree)))
-    assert tree.retrieval.used == len(kept) and tree.retrieval.fused == len(own & prefixes(kept))
+    assert tree.retrieval.used == len(candidates) and tree.retrieval.fused == len(own & prefixes(kept))
     lost = Counter(str(path[0]) for path in prefixes(candidates - kept))
     assert dict(tree.retrieval.pruned) == dict(lost)
 
@@ -188,21 +187,55 @@ def test_room_is_kept():
 def test_longer_matches_weigh_more_than_shorter_ones():
     texts = [[0, 1, 2], [3, 1, 3], [3, 1, 3], [3, 1, 3]]
     drafter = engine(ToyModel(VOCAB, seed=2), sparse(texts, VOCAB), prune=False, n_min=1, length=1, depth=1, top_k=1)
-    found = drafter.retriever.find([0, 1], 1, 1, DraftTree())
-    weights = {row[0]: weight for row, weight in zip(found.rows, found.weights)}
+    found = drafter.retriever.find([0, 1], TreeSize(nodes=9, depth=1, length=1), DraftTree()).tree
     # two tokens match once, with one next token: half; one matches four times, with two: 4/6 of the rest
-    assert weights == pytest.approx({2: 1 / 2 + 1 / 2 / 6, 3: 1 / 2 * 3 / 6})
+    longer, shorter = 1 / 2 + 1 / 2 / 6, 1 / 2 * 3 / 6
+    assert dict(zip(found.tokens, found.probs)) == pytest.approx(
+        {2: longer / (longer + shorter), 3: shorter / (longer + shorter)})
+
+
+def test_prefixes_that_many_share_go_before_whole_continuations():
+    """REST's Algorithm 2 over all that was found: nothing is chosen before it is counted."""
+    texts = [[0, 1, 2, n % 4] for n in range(8)] + [[0, 3, 3, 3]] * 3
+    drafter = engine(ToyModel(VOCAB, seed=2), sparse(texts, VOCAB), candidates=1, n_min=1)
+    found = drafter.retriever.find([0], TreeSize(nodes=2, depth=3, length=3), DraftTree()).tree
+    assert paths_of(found) == [(1,), (1, 2)]
 
 
 def test_what_cannot_be_fused_is_refused():
     model = ToyModel(VOCAB)
     with pytest.raises(UsageProblem, match="n_min=9 is above n_max=3"):
         engine(model, n_min=9, n_max=3)
-    with pytest.raises(UsageProblem, match="needs a draft model"):
+    with pytest.raises(UsageProblem, match="needs a draft model or a draft head, and none is loaded"):
         engine(None)
+    with pytest.raises(UsageProblem, match="drafter=eagle needs a draft head") as refused:
+        engine(model, drafter="eagle")
+    assert "set drafter=auto" in refused.value.hint
     chains = SimpleNamespace(trees=False, name="chains")
     with pytest.raises(UsageProblem, match="chains cannot branch"):
         engine(chains)
+
+
+@pytest.mark.parametrize(("drafter", "reads"), [("auto", False), ("draft", False), ("eagle", True)])
+def test_the_tree_is_that_of_the_engine_chosen(tiny, drafter, reads):
+    """The head's tree is EAGLE's own: the same nodes with the same probabilities."""
+    sizes = {"budget": "paper", "depth": 3, "top_k": 2, "total_nodes": 6}
+    options = {**sizes, "drafter": drafter, "nodes": 1, "prune": False}
+    event = next(e for e in tiny.run(Request(TURN, "rasd", options, max_new_tokens=9)) if isinstance(e, Round))
+    alone = Request(TURN, "eagle" if reads else "draft", {**sizes, "shape": "tree"}, max_new_tokens=9)
+    own = next(e for e in tiny.run(alone) if isinstance(e, Round))
+    size = len(own.draft.tokens)
+    assert event.draft.tokens[:size] == own.draft.tokens
+    assert event.draft.probs[:size] == pytest.approx(own.draft.probs, rel=1e-3)
+    assert ("reads" in event.note) == reads and event.note["draft_forwards"] == own.note["draft_forwards"]
+
+
+def test_without_a_draft_model_the_head_drafts(tiny, monkeypatch):
+    monkeypatch.setattr(tiny, "draft", None)
+    events = list(tiny.run(Request(TURN, "rasd", max_new_tokens=9)))
+    assert any("reads" in e.note for e in events if isinstance(e, Round))
+    rows = {drafter: tiny.memory("rasd", {"drafter": drafter}, 0) for drafter in ("auto", "eagle")}
+    assert rows["auto"] == rows["eagle"] > tiny.memory("autoregressive", {}, 0)
 
 
 def test_each_source_is_judged_by_what_it_drafted_alone():

@@ -38,7 +38,7 @@ class VirtualRacer:
     def forget_acceptance(self) -> None:
         self.learned = 0
 
-    def memory(self, engine, rows):
+    def memory(self, engine, options, rows):
         return 1000 * len(engine) + rows
 
     def run(self, request, cancelled=lambda: False, progress=lambda event: None):

@@ -299,9 +299,9 @@ def test_under_the_rejection_law_the_inspector_speaks_of_dice():
     accepted = Emitted(1, "a", "a", "accepted", 0, 0.4, trials=(Trial(0, 0.4, 0.8, 0.25, True),))
     refused = Emitted(2, "b", "b", "corrected", -1, 0.1, trials=(Trial(0, 0.1, 1.0, 0.9, False),))
     event = a_round(Draft((1,), (-1,), ("a",), (0.8,), (0,), (Origin("draft"),)), (0,), accepted)
-    said = fate(TokenState("a", "a", "accepted", "draft", 0.4, 0, accepted), event)
+    said = fate(RunState(), TokenState("a", "a", "accepted", "draft", 0.4, 0, accepted), event)
     assert "0.250" in said and "p/q, 0.500" in said and "target chose" not in said
-    said = fate(TokenState("b", "b", "corrected", "target", 0.1, 0, refused), event)
+    said = fate(RunState(), TokenState("b", "b", "corrected", "target", 0.1, 0, refused), event)
     assert "rejected" in said and "max(0, p - q)" in said
 
 
@@ -428,7 +428,12 @@ def test_what_is_needed_and_searched_follows_the_options():
     rasd, empty = ChatSettings().with_option("rasd", "retrieval", "pld"), replace(READY, datastores=())
     assert unavailable(find("rasd"), empty, ChatSettings().options("rasd")).endswith("or set retrieval=pld")
     assert unavailable(find("rasd"), empty, rasd.options("rasd")) == "" == unavailable(find("rasd"), empty)
-    assert "no draft model" in unavailable(find("rasd"), replace(empty, draft_model=None), rasd.options("rasd"))
+    alone = replace(empty, draft_model=None)
+    reason = unavailable(find("rasd"), alone, rasd.options("rasd"))
+    assert "no draft model" in reason and "no draft head" in reason
+    assert unavailable(find("rasd"), replace(alone, head="own"), rasd.options("rasd")) == "", "the head drafts"
+    asked = rasd.with_option("rasd", "drafter", "draft").options("rasd")
+    assert unavailable(find("rasd"), replace(alone, head="own"), asked).endswith("or set drafter=eagle")
     searched = {engine: ChatSettings(engine).retrieves(empty) for engine in ("pld", "rest", "dresd", "rasd", "hybrid")}
     assert searched == {"pld": False, "rest": True, "dresd": True, "rasd": True, "hybrid": True}
     assert not replace(rasd, engine="rasd").retrieves(empty)

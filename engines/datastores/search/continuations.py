@@ -39,7 +39,7 @@ class Continuations:
         matched: int32 [rows], tokens that matched before it.
         total: number of occurrences; more than rows if they were sampled.
         stores: int32 [rows], which of several stores each row is from (``merge``, ``MergedStores``).
-        weights: float64 [rows], the expected share of each (``collect``); None if all count alike.
+        weights: float64 [rows], how much each counts (``collect``); None if all count alike.
     """
 
     tokens: np.ndarray
@@ -105,6 +105,7 @@ def merge(parts: Sequence[Continuations]) -> Continuations:
         np.concatenate([p.matched for p in parts])[order],
         sum(p.total for p in parts),
         np.repeat(np.arange(len(parts), dtype=np.int32), [len(p) for p in parts])[order],
+        np.concatenate([p.weights for p in parts])[order] if all(p.weights is not None for p in parts) else None,
     )
 
 
@@ -112,14 +113,14 @@ def collect(
     store: Lookup, context: Sequence[int], count: int, length: int = 10, n_max: int = 16, n_min: int = 1,
     limit: int = 5000,
 ) -> Continuations:
-    """Distinct continuations over falling suffix lengths until there are ``count`` (RASD's Algorithm 1). Of too many,
-    those that occur most often (its section 3.2.2), of equally frequent ones some at equal strides.
+    """Distinct continuations over falling suffix lengths until there are ``count`` (RASD's Algorithm 1). Of the last
+    suffix too all are taken: its section 3.2.2 chooses among prefixes, not among continuations.
 
     They are weighed as Witten and Bell mix n-grams of several lengths: of n occurrences with d different next tokens, a
     suffix keeps n / (n + d) of the weight for its continuations, by their counts, and leaves the rest to shorter ones.
 
     Args:
-        count: continuations wanted; fewer come back where there are no more.
+        count: shorter suffixes are searched until so many are found.
         length: tokens of each (RASD's l).
         limit: occurrences of one suffix that are looked at, at equal strides.
 
@@ -127,48 +128,43 @@ def collect(
         In the order of ``Continuations``; ``matched`` is the longest suffix that each was found by, ``total`` the
         occurrences of the shortest suffix that was needed.
     """
-    chosen: dict[bytes, int] = {}  # index into the columns
-    rows: list[tuple[np.ndarray, int, int, int]] = []  # tokens, position, matched, store
-    weights: list[float] = []
+    levels: list[Continuations] = []
+    weights: list[float] = []  # of an occurrence
     total, left = 0, 1.0
     for match in store.falling(context, n_max, n_min):
-        found, total = store.continuations(match, length, limit), match.count
-        begins = np.flatnonzero(np.append(True, (found.tokens[1:] != found.tokens[:-1]).any(axis=1)))
-        counts = np.diff(begins, append=len(found))
-        keys = [found.tokens[i].tobytes() for i in begins]
-        new = [i for i, key in enumerate(keys) if key not in chosen]
-        for i in _likeliest(new, counts, count - len(chosen)):
-            at = begins[i]
-            chosen[keys[i]] = len(rows)
-            rows.append((found.tokens[at], int(found.positions[at]), match.length, int(found.stores[at])))
+        if match.count > total:  # else the longer suffix has the same occurrences
+            levels.append(store.continuations(match, length, limit))
             weights.append(0.0)
-        level = left / (len(found) + len(np.unique(found.tokens[:, 0])))
-        for key, n in zip(keys, counts.tolist()):
-            if key in chosen:
-                weights[chosen[key]] += level * n
+            total = match.count
+        found = levels[-1]
+        level = left / (len(found) + len(_begins(found.tokens[:, :1])))
         left -= level * len(found)
-        if len(chosen) >= count:
+        weights[-1] += level
+        if len(_begins(found.tokens)) >= count:
             break
-    tokens = np.array([row[0] for row in rows], np.int32).reshape(len(rows), length)
-    order = in_order(tokens)
+    return _together(levels, weights, length)
+
+
+def _begins(tokens: np.ndarray) -> np.ndarray:
+    """The first of each run of equal rows."""
+    return np.flatnonzero(np.append(True, (tokens[1:] != tokens[:-1]).any(axis=1))[: len(tokens)])
+
+
+def _together(levels: Sequence[Continuations], weights: Sequence[float], length: int) -> Continuations:
+    """What followed ever shorter suffixes as distinct rows, given the weight of an occurrence of each suffix."""
+    if not levels:
+        none = np.zeros(0, np.int32)
+        return Continuations(none.reshape(0, length), none.astype(np.int64), none, 0, none, np.zeros(0))
+    columns = [(found.tokens, found.positions, found.matched, found.stores) for found in levels]
+    tokens, positions, matched, stores = map(np.concatenate, zip(*columns))
+    order = in_order(tokens) if len(levels) > 1 else np.arange(len(tokens))
+    weighed, tokens = np.repeat(weights, [len(found) for found in levels])[order], tokens[order]
+    begins = _begins(tokens)
+    first = order[begins]  # found by the longest suffix: the order is stable
     return Continuations(
-        tokens[order],
-        np.array([row[1] for row in rows], np.int64)[order],
-        np.array([row[2] for row in rows], np.int32)[order],
-        total,
-        np.array([row[3] for row in rows], np.int32)[order],
-        np.array(weights)[order],
+        tokens[begins], positions[first], matched[first], levels[-1].total, stores[first],
+        np.add.reduceat(weighed, begins),
     )
-
-
-def _likeliest(new: list[int], counts: np.ndarray, most: int) -> list[int]:
-    """At most so many of some continuations, by number: the most frequent, of equal ones some at equal strides."""
-    if len(new) <= most:
-        return new
-    least = np.sort(counts[new])[-most]
-    equal = [i for i in new if counts[i] == least]
-    more = [i for i in new if counts[i] > least]
-    return sorted([*more, *(equal[j] for j in spread(len(equal), most - len(more)))])
 
 
 class MergedStores:

@@ -2,7 +2,8 @@
 
 Source: REST, Algorithm 2 and Table 3. The authors' code counts prefixes in a heap, breaks ties at random and then drops
 the deepest nodes to fit a size. Here are the exact top nodes, the same every time: by count, the shallower first, then
-in order of token ids. No child counts more than its parent, so what is chosen is a tree.
+in order of token ids. No child counts more than its parent, so what is chosen is a tree. Where continuations have
+weights (``collect``), these are summed.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ class Nodes:
 
     Attributes:
         tokens, parents: token ids; index of each node's parent, which comes before it, -1 for the root.
-        counts: continuations that begin with the path to the node.
-        rows: of the ``Continuations``: one of these. A node shares it with its first child, so that a heavy path
-            comes from one passage.
+        counts: continuations that begin with the path to the node, or the sum of their weights.
+        rows: of the ``Continuations``: one of these, the heaviest. A node shares it with its first child, so that a
+            heavy path comes from one passage.
         total: continuations counted, the root's count.
     """
 
     tokens: list[int]
     parents: list[int]
-    counts: list[int]
+    counts: list[float]
     rows: list[int]
-    total: int
+    total: float
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -45,46 +46,63 @@ class Nodes:
 def heaviest(found: Continuations, nodes: int) -> Nodes:
     """The ``nodes`` heaviest nodes of the trie of all continuations."""
     rows, depth = found.tokens.shape
+    weights = found.weights
+    before = np.arange(rows + 1) if weights is None else np.append(0.0, weights.cumsum())
     if nodes < 1 or not rows or not depth:
-        return Nodes([], [], [], [], rows)
-    begins, depths, counts = _heaviest(np.ascontiguousarray(found.tokens.T), nodes)
+        return Nodes([], [], [], [], before[-1].item())
+    begins, ends, depths, counts = _heaviest(np.ascontiguousarray(found.tokens.T), before, nodes)
     order = np.lexsort((depths, begins))  # depth first: a node's run of rows begins no later than its children's
-    begins, depths = begins[order], depths[order]
+    begins, ends, depths = begins[order], ends[order], depths[order]
     parents, above = [], [-1] * (depth + 1)
     for node, d in enumerate(depths.tolist()):
         parents.append(above[d])
         above[d + 1] = node
-    return _ordered(found.tokens[begins, depths].tolist(), parents, counts[order].tolist(), begins.tolist(), rows)
+    tokens, at = found.tokens[begins, depths].tolist(), begins.tolist()
+    if weights is not None:
+        at = [begin + int(weights[begin:end].argmax()) for begin, end in zip(at, ends.tolist())]
+    return _ordered(tokens, parents, counts[order].tolist(), at, before[-1].item())
 
 
-def _heaviest(columns: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """First row, depth (0 for children of the root) and count of the chosen nodes, in no order.
+def _heaviest(columns: np.ndarray, before: np.ndarray, nodes: int) -> tuple[np.ndarray, ...]:
+    """First row, row after the last, depth (0 for children of the root) and count of the chosen nodes, by depth, then
+    by row. ``before`` [rows + 1] is what the rows before each count: a count is a difference of two, so that rounding
+    makes none larger than its parent's.
 
     Rows are sorted: the rows below a node are a run, and at each depth a run begins where a row differs from the one
     above it, there or before.
     """
-    depth, rows = columns.shape
+    rows = columns.shape[1]
     edges = np.zeros(rows, bool)
     edges[0] = True
-    begins = depths = counts = np.zeros(0, np.int64)
+    begins = ends = depths = np.zeros(0, np.int64)
+    counts = np.zeros(0, before.dtype)
     least = 0  # a deeper node has to count more than this
     for d, column in enumerate(columns):
         edges[1:] |= column[1:] != column[:-1]
         first = np.flatnonzero(edges)
-        size = np.diff(first, append=rows)
+        last = np.append(first[1:], rows)
+        size = before[last] - before[first]
         kept = (size > least) & (column[first] != END)
         if not kept.any():
             break
         begins = np.concatenate([begins, first[kept]])
+        ends = np.concatenate([ends, last[kept]])
         counts = np.concatenate([counts, size[kept]])
         depths = np.concatenate([depths, np.full(len(begins) - len(depths), d)])
         if len(begins) > nodes:
-            ranks = ((rows - counts) * depth + depths) * rows + begins
-            best = np.argpartition(ranks, nodes)[:nodes]
-            begins, depths, counts = begins[best], depths[best], counts[best]
+            best = _largest(counts, nodes)
+            begins, ends, depths, counts = begins[best], ends[best], depths[best], counts[best]
         if len(begins) == nodes:
-            least = int(counts.min())
-    return begins, depths, counts
+            least = counts.min()
+    return begins, ends, depths, counts
+
+
+def _largest(values: np.ndarray, most: int) -> np.ndarray:
+    """Which are the ``most`` largest, of equal ones the first: bool [values]."""
+    least = np.partition(values, -most)[-most]
+    kept = values > least
+    kept[np.flatnonzero(values == least)[: most - np.count_nonzero(kept)]] = True
+    return kept
 
 
 def drawn(found: Continuations, nodes: int, seed: Sequence[int] | int, sequences: int | None = None) -> Nodes:

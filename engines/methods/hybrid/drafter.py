@@ -21,6 +21,7 @@ from engines.methods.hybrid import CONVERSATION, HybridNote
 from engines.methods.rest import SPEC as REST
 from engines.methods.rest import RestNote
 from engines.methods.shared.conversation import Conversation
+from engines.methods.shared.found_tree import from_conversation
 from engines.methods.spec import MethodSpec
 from engines.report.events import Retrieval
 
@@ -48,13 +49,9 @@ class Dynamic(Drafter):
         found = store.continuations(match, min(self.length, limits.depth))
         seconds = perf_counter() - clock
         chosen = heaviest(found, min(self.c, limits.nodes))
-        copied = [self.conversation.origin(int(found.positions[row]), match.length) for row in chosen.rows]
-        origins = list(dict.fromkeys(copied))
-        return DraftTree(
-            tokens=chosen.tokens, parents=chosen.parents, probs=list(chosen.probs),
-            origin=[origins.index(origin) for origin in copied], origins=origins,
-            retrieval=Retrieval(seconds, match.length, match.count, len(found)), note=RestNote(match=match.length),
-        )
+        tree = from_conversation(found, chosen, self.conversation, seconds)
+        tree.note = RestNote(match=match.length)
+        return tree
 
 
 class Hybrid(Drafter):

@@ -1,10 +1,13 @@
-"""RASD: a draft model's tree fused with a tree of what was retrieved."""
+"""RASD: the tree of a draft model or a draft head, fused with a tree of what was retrieved."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engines.methods.draft_model import TREE_OPTIONS, DraftNote
+from engines.methods.draft_model import SPEC as DRAFT_SPEC
+from engines.methods.draft_model import TREE_OPTIONS
+from engines.methods.eagle import SPEC as EAGLE_SPEC
+from engines.methods.eagle import EagleNote
 from engines.methods.notes import labelled
 from engines.methods.options import BUDGET, Option
 from engines.methods.pld import SPEC as PLD_SPEC
@@ -14,9 +17,13 @@ from engines.methods.spec import MethodSpec
 REST, PLD = REST_SPEC.id, PLD_SPEC.id
 """Retrieve as one of these methods does."""
 
+AUTO = "auto"
+DRAFTERS = {spec.id: spec.needs[0] for spec in (DRAFT_SPEC, EAGLE_SPEC)}
+"""Methods whose tree it takes, with what they need."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RasdNote(DraftNote):
+class RasdNote(EagleNote):
     """Attributes:
     match: tokens of the suffix that was found, 0 for none.
     fused, pruned: nodes that both trees have; retrieved nodes that were cut off.
@@ -31,8 +38,8 @@ class RasdNote(DraftNote):
 SPEC = MethodSpec(
     id="rasd",
     title="RASD",
-    summary="Fuses the draft model's tree with a tree of what was retrieved, pruned by the draft model's "
-            "probabilities.",
+    summary="Fuses the tree of a draft model or a draft head with a tree of what was retrieved, pruned by the "
+            "drafter's probabilities.",
     source="RASD: Retrieval-Augmented Speculative Decoding (ACL submission), algorithm 1",
     drafter="engines.methods.rasd.drafter:Rasd",
     explanation="engines.methods.rasd.explain",
@@ -40,19 +47,23 @@ SPEC = MethodSpec(
     note=RasdNote,
     options=(
         BUDGET,
+        Option("drafter", AUTO, "The engine whose tree it takes: a draft model's or a draft head's. auto: that of the "
+               "draft model where one is loaded, else that of the head.", choices=(AUTO, *DRAFTERS)),
         Option("retrieval", REST, "From the datastores, as REST does, or from prompt and answer, as prompt lookup "
                "does: that needs no datastore.", choices=(REST, PLD)),
-        Option("prune", True, "Reject what does not begin with one of the draft model's likeliest tokens (Table 3)."),
+        Option("prune", True, "Reject what does not begin with one of the drafter's likeliest tokens (Table 3)."),
         Option("prune_top", 10, "How many of them.", 1, 64),
         Option("fuse", True, "Merge common prefixes of the two trees; false puts both under one root (Table 3)."),
-        Option("candidates", 16, "Continuations collected (the paper's n).", 1, 256),
+        Option("candidates", 16, "Shorter suffixes are searched until so many continuations are found (the paper's "
+               "n).", 1, 256),
         Option("length", 8, "Tokens of each (the paper's l).", 1, 64),
         Option("n_max", 16, "Longest suffix looked for, in tokens.", 1, 64),
         Option("n_min", 2, "Shortest suffix that counts as a match.", 1, 64),
         Option("nodes", 64, "Most nodes of the retrieval tree, the heaviest.", 1, 256),
         *TREE_OPTIONS,
     ),
-    needs=("draft model", "datastore"),
+    needs=(*DRAFTERS.values(), "datastore"),
+    drafts_with=("drafter", DRAFTERS),
     storeless=("retrieval", PLD),
     trials=({"retrieval": PLD},),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engines.methods import drafts_with
 from engines.methods.shared import explain
 from engines.methods.shared.explain import Words, passage
 from engines.report.events import Round
@@ -16,15 +17,17 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     mine = sum(origin_of(tree, n).source == "draft" for n in range(len(tree.tokens)))
     cut, both = sum(count for _, count in found.pruned), sum(origin >= 0 for origin in tree.also)
     looked = f"matched the last {tokens(found.match)}" if found.match else "found nothing"
-    words = [f"RASD joins two trees: {counted(mine, 'node')} of the draft model and {len(tree.tokens) - mine} that "
+    who = drafts_with(run.started) or "drafter"
+    words = [f"RASD joins two trees: {counted(mine, 'node')} of the {who} and {len(tree.tokens) - mine} that "
              f"only the lookup proposed; it {looked}. Both proposed {both}. Pruned: {counted(cut, 'node')} below first "
-             "tokens that are not among the draft model's likeliest."]
+             f"tokens that are not among the {who}'s likeliest."]
     if not deep:
         return words
     gone = ", ".join(f"{quoted(piece)} ×{count}" for piece, count in found.pruned[:5])
-    return [*words, f"{counted(found.hits, 'hit')}, {found.used} used, in {ms(found.seconds)}; drafting took "
-            f"{ms(event.draft_seconds)} in all." + (f" Cut off: {gone}." if gone else ""), *passage(event)]
+    return [*words, f"{counted(found.hits, 'hit')}, {counted(found.used, 'different continuation')}, whose heaviest "
+            f"prefixes are the retrieved tree, in {ms(found.seconds)}; drafting took {ms(event.draft_seconds)} in all."
+            + (f" Cut off: {gone}." if gone else ""), *passage(event)]
 
 
 def nothing(run: RunState, event: Round) -> str:
-    return "neither the draft model nor the lookup drafted anything"
+    return f"neither the {drafts_with(run.started) or 'drafter'} nor the lookup drafted anything"

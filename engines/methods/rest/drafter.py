@@ -15,13 +15,12 @@ from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.methods.drafter import Drafter, Resources, in_order
 from engines.methods.rest import RestNote
-from engines.methods.shared.passages import Passages
+from engines.methods.shared.found_tree import from_stores
 from engines.report.events import Retrieval
 
 if TYPE_CHECKING:
     from engines.datastores.search.continuations import Continuations
     from engines.datastores.search.sparse import SparseStore
-    from engines.datastores.search.trie import Nodes
 
 
 class Rest(Drafter):
@@ -52,7 +51,8 @@ class Rest(Drafter):
             return DraftTree(retrieval=Retrieval(seconds, 0), note=RestNote(match=0))
         nodes = min(self.c, limits.nodes)
         chosen = heaviest(found, nodes) if self.select == "trie" else drawn(found, nodes, (len(context), self.c))
-        tree = self._tree(found, chosen, seconds)
+        tree = from_stores(found, chosen, self.stores, self.resources.words, seconds)
+        tree.note = RestNote(match=tree.retrieval.match, hits=found.total)
         return self.budget.prune(tree) if self.budget else tree
 
     def _lookup(self, context: Sequence[int], length: int) -> Continuations | None:
@@ -62,18 +62,3 @@ class Rest(Drafter):
         together = MergedStores(self.stores)
         match = together.longest(context, self.n_max, self.n_min)
         return together.continuations(match, length, self.samples) if match else None
-
-    def _tree(self, found: Continuations, chosen: Nodes, seconds: float) -> DraftTree:
-        passages = Passages(self.resources.words)
-        match = int(found.matched[0])
-        origin = [
-            passages.origin(self.stores[found.stores[row]], int(found.positions[row]), match, count)
-            for row, count in zip(chosen.rows, chosen.counts)
-        ]
-        retrieval = Retrieval(
-            seconds=seconds, match=match, hits=found.total, used=len(found), passages=tuple(passages.passages)
-        )
-        return DraftTree(
-            tokens=chosen.tokens, parents=chosen.parents, probs=chosen.probs, origin=origin, origins=passages.origins,
-            retrieval=retrieval, note=RestNote(match=match, hits=found.total),
-        )

@@ -53,7 +53,7 @@ def _why_not(run: RunState, event: Round, words: ModuleType | None) -> str:
     if started is not None and 0 < started.max_new_tokens <= made + 1:
         return "the answer may have only one more token, and the target makes one anyway"
     if chosen is not None and chosen.kept == 0:
-        what = "no token of the draft model" if chosen.proposed is None else (
+        what = "no drafted token" if chosen.proposed is None else (
             f"none of the {chosen.proposed} nodes that were found")
         return f"{what} is expected to save time (budget auto)"
     spec = known(started.engine) if started is not None else None

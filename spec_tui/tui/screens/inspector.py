@@ -72,7 +72,7 @@ def explain(run: RunState, index: int) -> Content:
                          (f"   id {token.emitted.token}   token {index} of the answer   "
                           + (f"round {event.index}" if event else "prefill"), "$tok-prompt")),
         Content(""),
-        marked(fate(token, event, law)),
+        marked(fate(run, token, event)),
         Content(""),
     ]
     for name, words in facts(run, token, event):

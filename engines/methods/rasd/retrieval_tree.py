@@ -1,0 +1,126 @@
+"""RASD's retrieval tree: the prefixes that weigh most among all continuations that Algorithm 1 finds (3.2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from engines.core.outcome import Outcome
+from engines.core.tree import DraftTree
+from engines.datastores.search.continuations import Continuations, Lookup, MergedStores, collect, merge
+from engines.datastores.search.trie import heaviest
+from engines.methods.shared.conversation import Conversation
+from engines.methods.shared.found_tree import from_conversation, from_stores
+
+if TYPE_CHECKING:
+    from engines.datastores.search.sparse import SparseStore
+    from engines.tokenization import Detokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How continuations are found: suffixes of ``n_max`` down to ``n_min`` tokens, until there are ``count`` (the
+    paper's n)."""
+
+    count: int
+    n_max: int
+    n_min: int
+
+    def after(self, store: Lookup, context: Sequence[int], length: int) -> Continuations:
+        """What follows the end of a context, at most ``length`` tokens of each."""
+        return collect(store, context, self.count, length, self.n_max, self.n_min)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSize:
+    """How large the tree may be: ``nodes``, ``depth``, and ``length`` tokens of a continuation (the paper's l)."""
+
+    nodes: int
+    depth: int
+    length: int
+
+
+class RetrievalTree(NamedTuple):
+    """What was retrieved. The nodes down to the depth ``shared`` are the drafter's own, appended to the context to find
+    the others."""
+
+    tree: DraftTree
+    shared: int = 0
+
+
+class Retriever(Protocol):
+    """Where the tree comes from."""
+
+    def start(self, outcome: Outcome) -> None:
+        """A run begins."""
+
+    def find(self, context: Sequence[int], size: TreeSize, drafted: DraftTree) -> RetrievalTree:
+        """The tree after a context; ``drafted`` is the drafter's."""
+
+
+class FromStores:
+    """From sparse datastores, in one go (as the paper does with REST's)."""
+
+    def __init__(self, stores: Sequence[SparseStore], search: Search, words: Detokenizer | None) -> None:
+        self.together, self.search, self.words = MergedStores(stores), search, words
+
+    def start(self, outcome: Outcome) -> None:
+        """Touch the datastores: reading them from disk counts as prefill."""
+        self.search.after(self.together, outcome.context, 1)
+
+    def find(self, context: Sequence[int], size: TreeSize, drafted: DraftTree) -> RetrievalTree:
+        """See ``Retriever``."""
+        clock = perf_counter()
+        found = self.search.after(self.together, context, min(size.length, size.depth))
+        seconds = perf_counter() - clock
+        chosen = heaviest(found, size.nodes)
+        return RetrievalTree(from_stores(found, chosen, self.together.stores, self.words, seconds))
+
+
+class FromContext:
+    """From prompt and answer, as prompt lookup does. Where nothing is found, the drafter's likeliest tokens of a depth
+    are appended, ``width`` of them, then those of the next depth, until something is (the paper's section 3.2.1)."""
+
+    def __init__(self, search: Search, width: int) -> None:
+        self.conversation, self.search, self.width = Conversation(), search, width
+
+    def start(self, outcome: Outcome) -> None:
+        """See ``Retriever``."""
+        self.conversation.start(outcome)
+
+    def find(self, context: Sequence[int], size: TreeSize, drafted: DraftTree) -> RetrievalTree:
+        """See ``Retriever``."""
+        clock = perf_counter()
+        self.conversation.grow(context)
+        found, shared = self._after(context, [], 1.0, size), 0
+        for level in _levels(drafted, self.width):
+            if len(found) or len(level[0][0]) >= size.depth:
+                break
+            shared = len(level[0][0])
+            found = merge([self._after(context, path, reach, size) for path, reach in level])
+        seconds = perf_counter() - clock
+        tree = from_conversation(found, heaviest(found, size.nodes), self.conversation, seconds)
+        return RetrievalTree(tree, shared if len(found) else 0)
+
+    def _after(self, context: Sequence[int], path: list[int], reach: float, size: TreeSize) -> Continuations:
+        """What follows the context and a drafted path that is reached with this chance; the path leads each."""
+        length = min(size.length, size.depth - len(path))
+        found = self.search.after(self.conversation.store, [*context[-self.search.n_max :], *path], length)
+        led = np.tile(np.array(path, np.int32), (len(found), 1))
+        return replace(found, tokens=np.concatenate([led, found.tokens], axis=1), weights=reach * found.weights)
+
+
+def _levels(tree: DraftTree, width: int) -> Iterator[list[tuple[list[int], float]]]:
+    """For each depth the ``width`` likeliest nodes: the tokens of the path to each, and its chance."""
+    paths: list[list[int]] = []
+    reach: list[float] = []
+    for token, parent, prob in zip(tree.tokens, tree.parents, tree.probs):
+        paths.append([*(paths[parent] if parent >= 0 else []), token])
+        reach.append((reach[parent] if parent >= 0 else 1.0) * (1.0 if prob is None else prob))
+    for depth in range(1, max(map(len, paths), default=0) + 1):
+        level = [node for node, path in enumerate(paths) if len(path) == depth]
+        yield [(paths[node], reach[node]) for node in sorted(level, key=lambda node: -reach[node])[:width]]

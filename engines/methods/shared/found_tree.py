@@ -1,0 +1,55 @@
+"""The chosen nodes of what a lookup found as a draft tree, with the place that each was copied from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from engines.core.tree import DraftTree
+from engines.methods.shared.passages import Passages
+from engines.report.events import Origin, Passage, Retrieval
+
+if TYPE_CHECKING:
+    from engines.datastores.search.continuations import Continuations
+    from engines.datastores.search.sparse import SparseStore
+    from engines.datastores.search.trie import Nodes
+    from engines.methods.shared.conversation import Conversation
+    from engines.tokenization import Detokenizer
+
+
+def from_stores(
+    found: Continuations, chosen: Nodes, stores: Sequence[SparseStore], words: Detokenizer | None, seconds: float
+) -> DraftTree:
+    """Nodes of what was found in ``stores``; ``seconds`` is what finding it took."""
+    passages = Passages(words)
+    origin = [
+        passages.origin(stores[found.stores[row]], int(found.positions[row]), int(found.matched[row]), count)
+        for row, count in zip(chosen.rows, chosen.counts)
+    ]
+    return _tree(found, chosen, origin, passages.origins, seconds, passages.passages)
+
+
+def from_conversation(
+    found: Continuations, chosen: Nodes, conversation: Conversation, seconds: float
+) -> DraftTree:
+    """The same of what was found in prompt and answer."""
+    index: dict[Origin, int] = {}
+    origin = [
+        index.setdefault(conversation.origin(int(found.positions[row]), int(found.matched[row])), len(index))
+        for row in chosen.rows
+    ]
+    return _tree(found, chosen, origin, list(index), seconds)
+
+
+def _tree(
+    found: Continuations, chosen: Nodes, origin: list[int], origins: list[Origin], seconds: float,
+    passages: Sequence[Passage] = (),
+) -> DraftTree:
+    retrieval = Retrieval(
+        seconds=seconds, match=int(found.matched.max(initial=0)), hits=found.total, used=len(found),
+        passages=tuple(passages),
+    )
+    return DraftTree(
+        tokens=chosen.tokens, parents=chosen.parents, probs=chosen.probs, origin=origin, origins=origins,
+        retrieval=retrieval,
+    )
