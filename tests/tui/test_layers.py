@@ -262,7 +262,7 @@ def test_the_inspector_says_which_part_of_the_target_drafted():
     run = fold_all(script(Request((("user", "hi"),), "admg", find("admg").parse({}))))
     index = next(n for n, token in enumerate(run.tokens) if token.kind == "accepted")
     text = str(explain(run, index))
-    assert "Proposed (a part of the target)" in text
+    assert "Proposed (part of target)" in text
     assert "the target without 6 attention and 3 MLP sublayers of its 12 layers" in text and "draft model" not in text
 
 

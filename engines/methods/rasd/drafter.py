@@ -37,7 +37,7 @@ class Rasd(Drafter):
         self, resources: Resources, *, budget: str, drafter: str, retrieval: str, prune: bool, prune_top: int,
         fuse: bool, candidates: int, length: int, n_max: int, n_min: int, nodes: int, **tree: int,
     ) -> None:
-        from engines.methods.rasd.retrieval_tree import FromContext, FromStores, Search
+        from engines.methods.rasd.retrieval_tree import FromContext, FromStores, SuffixSearch
 
         super().__init__(resources, budget)
         in_order(n_min=n_min, n_max=n_max)
@@ -48,7 +48,7 @@ class Rasd(Drafter):
         if not self.part.drafting.trees:
             raise UsageProblem(f"{self.part.drafting.name} cannot branch, and rasd fuses trees",
                                "choose another engine, or another draft model")
-        search = Search(candidates, n_max, n_min)
+        search = SuffixSearch(candidates, n_max, n_min)
         if retrieval == REST:
             stores = resources.open_datastores.sparse(resources.datastores)
             self.datastores = tuple(store.name for store in stores)

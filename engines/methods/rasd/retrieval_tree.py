@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SuffixSearch:
     """How continuations are found: suffixes of ``n_max`` down to ``n_min`` tokens, until there are ``count`` (the
     paper's n)."""
 
@@ -65,7 +65,7 @@ class Retriever(Protocol):
 class FromStores:
     """From sparse datastores, in one go (as the paper does with REST's)."""
 
-    def __init__(self, stores: Sequence[SparseStore], search: Search, words: Detokenizer | None) -> None:
+    def __init__(self, stores: Sequence[SparseStore], search: SuffixSearch, words: Detokenizer | None) -> None:
         self.together, self.search, self.words = MergedStores(stores), search, words
 
     def start(self, outcome: Outcome) -> None:
@@ -85,7 +85,7 @@ class FromContext:
     """From prompt and answer, as prompt lookup does. Where nothing is found, the drafter's likeliest tokens of a depth
     are appended, ``width`` of them, then those of the next depth, until something is (the paper's section 3.2.1)."""
 
-    def __init__(self, search: Search, width: int) -> None:
+    def __init__(self, search: SuffixSearch, width: int) -> None:
         self.conversation, self.search, self.width = Conversation(), search, width
 
     def start(self, outcome: Outcome) -> None:
