@@ -69,7 +69,7 @@ class PacedRacer:
     def forget_acceptance(self):
         """Nothing is learned."""
 
-    def memory(self, engine, rows):
+    def memory(self, engine, options, rows):
         return rows
 
 
