@@ -91,6 +91,15 @@ def cache() -> Path:
     return _chosen("SPEC_TUI_CACHE_DIR") or user_cache_path("spec-tui", appauthor=False)
 
 
+HISTORY_SETTING = "SPEC_TUI_HISTORY"
+"""The variable that, set to "off", turns off that anything is kept of what is asked and answered."""
+
+
+def keeps_nothing() -> bool:
+    """Whether that is turned off."""
+    return os.environ.get(HISTORY_SETTING, "").strip().lower() in ("off", "0", "no", "false")
+
+
 def _chosen(variable: str) -> Path | None:
     """The folder that a variable of the environment names. Raises UsageProblem where that can be none."""
     folder = os.environ.get(variable)

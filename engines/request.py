@@ -26,6 +26,8 @@ class Request:
         continued: token ids of an answer to this prompt that was begun: the run goes on from there, with the noise of
             its positions, and gives the last of them as its first token. ``max_new_tokens`` counts from that one.
         detail: rounds say what the target has at every row (``Round.verified``); it takes time, but changes no text.
+        keeps: what the engine drafts may depend on past answers, and this one may be kept to draft from; measurements
+            are made without.
     """
 
     conversation: tuple[tuple[str, str], ...]
@@ -44,6 +46,7 @@ class Request:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
+    keeps: bool = True
 
     def check(self) -> None:
         """Raises UsageProblem, naming the range, where a value is outside of it."""

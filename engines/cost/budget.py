@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from engines.core.tree import DraftTree, depths
@@ -138,13 +139,15 @@ class Budget:
     """
 
     def __init__(self, price: CostCurve, acceptance: Acceptance | None = None, timed: bool = False) -> None:
-        self.price = price
+        self.price, self._at = price, cache(price.at)
         self.acceptance = acceptance or Acceptance()
         self.timed = timed
         self._seen: list[Kind] = []
         self._rounds = 0
         self._expected_drafting = 0.0  # seconds of drafting expected for this round
         self._draft_scale = self._verify_scale = 1.0
+        self._valued: list[tuple[DraftTree, list[float]]] = []  # this round's trees, with the values of their nodes
+        self._tables: dict[object, list[float]] = {}
 
     def more(
         self, kind: Kind, values: Sequence[float], most: int, draft_seconds: Callable[[int], float], width: int = 1
@@ -199,28 +202,39 @@ class Budget:
         """Accepted tokens expected of a draft: the sum of its nodes' probabilities. Its kinds are of this round, even
         if another draft is taken."""
         self._see(tree)
-        return sum(self.values(tree))
+        values = self.values(tree)
+        self._valued.append((tree, values))
+        return sum(values)
 
     def _see(self, tree: DraftTree) -> None:
-        self._seen += {kind_of(origin, rank) for i, origin in enumerate(tree.origins) for rank in (0, i)}
+        self._seen += {kind_of(origin, rank) for i, origin in enumerate(tree.origins) for rank in {0, min(i, 3)}}
 
     def values(self, tree: DraftTree) -> list[float]:
         """For each node the probability that it is accepted, by the drafter's own belief as far as that came true, or
         by what is known of its kind where the drafter has none. Never above its parent's."""
-        tables: dict[object, list[float]] = {}
-        values: list[float] = []
-        for node, (parent, depth) in enumerate(zip(tree.parents, depths(tree.parents))):
-            rank, prob = tree.origin[node], tree.probs[node]
-            origin = tree.origins[rank]
-            kind, copied = kind_of(origin, rank if prob is None else 0), origin.match is not None
-            known = self.acceptance.chances if prob is None else self.acceptance.calibration
-            key = (kind, copied, prob is None)
-            if key not in tables:
-                tables[key] = known(kind, copied)
-            factor = tables[key][_column(origin.match, depth)]
+        for valued, values in self._valued:
+            if valued is tree:
+                return values
+        values = []
+        factors: dict[tuple[int, bool], tuple[list[float], int]] = {}  # by origin: its table, the column before depth 1
+        for parent, depth, rank, prob in zip(tree.parents, depths(tree.parents), tree.origin, tree.probs):
+            key = rank, prob is None
+            if key not in factors:
+                factors[key] = self._table(tree, *key), _column(tree.origins[rank].match, 0)
+            table, before = factors[key]
+            factor = table[min(before + depth, _COLUMNS - 1)]
             chance = factor if prob is None else min(prob * factor, _CERTAIN)
             values.append(chance * (values[parent] if parent >= 0 else 1.0))
         return values
+
+    def _table(self, tree: DraftTree, rank: int, unsaid: bool) -> list[float]:
+        """What is known of nodes of an origin of a tree, with probabilities or without, by column."""
+        kind, copied = kind_of(tree.origins[rank], rank if unsaid else 0), tree.origins[rank].match is not None
+        key = kind, copied, unsaid
+        if key not in self._tables:
+            known = self.acceptance.chances if unsaid else self.acceptance.calibration
+            self._tables[key] = known(kind, copied)
+        return self._tables[key]
 
     def learn(self, tree: DraftTree, path: Sequence[int], draft_seconds: float, verify_seconds: float) -> None:
         """The verdict on the last draft, and what it took."""
@@ -228,11 +242,12 @@ class Budget:
         if self.timed:
             self._verify_scale = _blend(self._verify_scale, verify_seconds, self.price.at(1 + len(tree)))
             self._draft_scale = _blend(self._draft_scale, draft_seconds, self._expected_drafting)
-        self._seen, self._expected_drafting = [], 0.0
+        self._seen, self._expected_drafting, self._valued = [], 0.0, []
+        self._tables.clear()
         self._rounds += 1
 
     def _verify(self, rows: int) -> float:
-        return self.price.at(rows) * self._verify_scale
+        return self._at(rows) * self._verify_scale
 
     def _draft(self, seconds: Callable[[int], float], n: int) -> float:
         return seconds(n) * self._draft_scale if n else 0.0

@@ -42,6 +42,7 @@ class Resources:
         progress: told (tokens done, and all) while a model of the drafter's own reads the prompt.
         memory: what drafters keep from run to run, by keys of their own; empty in each run where the text may depend
             on what is drafted.
+        keeps: answers may be kept on disk to draft from, and those that were kept may be read.
     """
 
     law: Law
@@ -60,6 +61,7 @@ class Resources:
     cancelled: Callable[[], bool] = lambda: False
     progress: Callable[[int, int], None] = lambda done, total: None
     memory: dict[Any, Any] = field(default_factory=dict)
+    keeps: bool = False
 
 
 class Drafter:

@@ -47,9 +47,10 @@ class Lane:
         methods.find(self.engine).parse(self.options)
 
     def of(self, request: Request) -> Request:
-        """The request, asked of this lane."""
+        """The request, asked of this lane: without past answers, which would hold those of earlier repeats."""
         return replace(
-            request, engine=self.engine, options=dict(self.options), datastores=self.datastores or request.datastores
+            request, engine=self.engine, options=dict(self.options), datastores=self.datastores or request.datastores,
+            keeps=False,
         )
 
 

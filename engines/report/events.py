@@ -27,9 +27,9 @@ Kind = Literal["accepted", "corrected", "bonus", "target"]
 bonus: the target's token after a path accepted to its end. target: the target's token where nothing was drafted
 (the first token, and every token of autoregressive decoding)."""
 
-Source = Literal["prompt", "output", "draft", "retrieval", "target"]
-"""Who proposed a token: copied from the prompt, copied from the text generated so far, a draft model, a datastore,
-or the target itself."""
+Source = Literal["prompt", "output", "history", "draft", "retrieval", "target"]
+"""Who proposed a token: copied from the prompt, copied from the text generated so far, copied from past answers, a
+draft model, a datastore, or the target itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class Origin:
 
     Attributes:
         source: see ``Source``.
-        place: index of the first copied token in the context (PLD) or in the document (retrieval).
-        document: name of the document (retrieval).
+        place: index of the first copied token in the context (PLD) or in the document (retrieval, past answers).
+        document: name of the document (retrieval), or which of the past answers.
         match: length in tokens of the suffix that was matched.
         datastore, line: name of the datastore, and the line in the document's source (retrieval).
         passage: index into ``Retrieval.passages`` of the round, where the passage is among them.

@@ -20,6 +20,7 @@ from spec_tui.cli.compare import compare
 from spec_tui.cli.doctor import doctor
 from spec_tui.cli.engines import engines
 from spec_tui.cli.export import export
+from spec_tui.cli.forget import forget
 from spec_tui.cli.learn import learn
 from spec_tui.cli.option_groups import (
     DatastoreOptions,
@@ -95,6 +96,7 @@ for offered, help, codes in (
     (engines, "List the engines (decoding methods) and their options.", None),
     (search_layers, "Find the layers to skip when a model drafts for itself.", None),
     (price, "Measure what verification costs, and when drafts are faster.", None),
+    (forget, "Forget the past answers that drafts are copied from.", None),
     (doctor, "Check what is installed, what works, what is missing.", None),
 ):
     app.command(offered.__name__.replace("_", "-"), short_help=help, epilog=codes)(command(offered))

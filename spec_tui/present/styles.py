@@ -61,6 +61,7 @@ STYLES: dict[str, Style] = {
     "by-retrieval": Style("src-retr", "italic", legend="datastore"),
     "by-prompt": Style("src-prompt", "reverse", legend="copied from prompt"),
     "by-output": Style("src-output", "underline", legend="copied from answer"),
+    "by-history": Style("src-output", "bold", legend="copied from past answer"),
     "by-target": Style("src-target", "bold underline", legend="target"),
     # confidence
     "sure": Style("foreground", legend="p ≥ .9"),

@@ -37,9 +37,10 @@ GLYPHS = {
 }
 """What each mark means; no mark means two things."""
 
-LETTERS = {"draft": "D", "retrieval": "R", "prompt": "P", "output": "O", "target": "T"}
+LETTERS = {"draft": "D", "retrieval": "R", "prompt": "P", "output": "O", "history": "H", "target": "T"}
 SOURCES = {
-    "draft": "draft model", "retrieval": "datastore", "prompt": "prompt", "output": "answer so far", "target": "target",
+    "draft": "draft model", "retrieval": "datastore", "prompt": "prompt", "output": "answer so far",
+    "history": "past answers", "target": "target",
 }
 
 

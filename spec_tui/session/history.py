@@ -25,7 +25,7 @@ from spec_tui.present.text import one_line
 
 Kind = Literal["conversations", "races"]
 
-SETTING = "SPEC_TUI_HISTORY"
+SETTING = folders.HISTORY_SETTING
 _ABOUT = "entry.json"
 _MOST = 1 << 16  # bytes of ``entry.json`` that are read
 _LONGEST = 16 << 20  # bytes of a trace's first line that are read
@@ -134,8 +134,7 @@ class History:
     @classmethod
     def of_user(cls) -> History | None:
         """The user's; None where it is turned off."""
-        off = os.environ.get(SETTING, "").strip().lower() in ("off", "0", "no", "false")
-        return None if off else cls(folders.data() / "history")
+        return None if folders.keeps_nothing() else cls(folders.data() / "history")
 
     def entries(self, kind: Kind) -> list[Entry]:
         """What is kept of this kind, the latest first."""

@@ -47,6 +47,8 @@ CHAT = (
            help="Start a new conversation", when=can("ask")),
     Action(id="chat.history", run="history", opens=True, keys="h", label="History", palette="Conversations",
            command="history", help="Earlier conversations: continue, rename, delete", when=can("ask")),
+    Action(id="chat.forget", run="forget_answers", label="Forget", palette="Forget past answers", command="forget",
+           help="Forget the past answers that drafts are copied from; conversations stay", when=can("ask")),
     Action(id="chat.race", run="race", opens=True, keys="r", label="Race", palette="Race", command="race",
            help="Engines side by side on one prompt", when=can("race")),
     Action(id="chat.price", run="price", opens=True, keys="p,f10", label="Price", palette="Price of verification",

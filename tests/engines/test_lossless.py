@@ -14,6 +14,9 @@ from tests.tiers import first_of_each, some
 VARIANTS = [
     ("pld", {}),
     ("pld", {"num_candidates": 4, "max_ngram": 5}),
+    ("suffix", {}),
+    ("suffix", {"budget": "paper"}),
+    ("suffix", {"budget": "paper", "shape": "chain", "history": 0, "factor": 3}),
     ("rest", {"n_min": 1}),
     ("rest", {"budget": "paper", "n_min": 1, "samples": 7}),
     ("rest", {"n_min": 1, "select": "random", "c": 9}),

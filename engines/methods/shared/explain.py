@@ -14,7 +14,7 @@ from engines.report.wording import context_tail, joined, listed, ms, p3, quoted,
 Words = list[str]
 _WHO = {
     "prompt": "copied from the prompt", "output": "copied from the answer so far", "draft": "from the draft model",
-    "retrieval": "retrieved from a datastore", "target": "from the target",
+    "history": "copied from past answers", "retrieval": "retrieved from a datastore", "target": "from the target",
 }
 
 
@@ -78,7 +78,9 @@ def suffix(run: RunState, event: Round, count: int | None) -> str:
 
 def place(origin: Origin) -> str:
     """Where something was copied from."""
-    words = {"prompt": "prompt", "output": "answer so far"}.get(origin.source, one_line(origin.source))
+    words = {"prompt": "prompt", "output": "answer so far", "history": "past answers"}.get(
+        origin.source, one_line(origin.source))
+    words += f", {one_line(origin.document, 60)}" if origin.document else ""
     return words if origin.place is None else f"{words}, right before position {origin.place}"
 
 

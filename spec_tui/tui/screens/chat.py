@@ -16,6 +16,7 @@ from engines.cost.curve import CostCurve
 from engines.errors import SpecError, UsageProblem
 from engines.methods import drafts_itself, find
 from engines.report.run_state import RunState
+from engines.report.wording import counted
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import one_line
@@ -638,6 +639,18 @@ class ChatScreen(HasActions, Screen):
         else:
             self.app.push_screen(
                 HistoryScreen(self.session.store, "conversations", self.session.forget), self._continue)
+
+    def action_forget_answers(self) -> None:
+        """Remove what is kept to draft from; the engine notices it at its next answer."""
+        from engines.methods.shared import past_answers
+
+        kept = past_answers.kept()
+        try:
+            past_answers.forget()
+        except UsageProblem as problem:
+            self.say(f"{problem.message}: {problem.hint}")
+            return
+        self.say(f"forgot {counted(kept.answers, 'past answer')}" if kept.size else "no past answers are kept")
 
     def _continue(self, entry: Entry | None) -> None:
         if entry is None:

@@ -1,0 +1,48 @@
+"""Suffix decoding: what followed the end of the text before, in this conversation and in past answers, by counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engines.methods.notes import Note, labelled
+from engines.methods.options import BUDGET, Option
+from engines.methods.shared.past_answers import HISTORY
+from engines.methods.spec import MethodSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuffixNote(Note):
+    """Attributes:
+    match: tokens of the suffix that the draft follows; ``hits``: its occurrences that were counted.
+    score: accepted tokens expected of the draft by these counts.
+    answers: past answers that were searched; None where none are kept.
+    """
+
+    match: int | None = labelled("match")
+    hits: int | None = labelled("hits")
+    score: float | None = labelled("score")
+    answers: int | None = labelled("past answers")
+
+
+SPEC = MethodSpec(
+    id="suffix",
+    title="Suffix decoding",
+    summary="Counts what followed the end of the text in this conversation and in past answers of the model, and "
+            "drafts the most frequent continuations.",
+    source="Oliaro et al. 2024 (SuffixDecoding)",
+    drafter="engines.methods.suffix.drafter:Suffix",
+    explanation="engines.methods.suffix.explain",
+    reference="SuffixDecoding (Oliaro et al. 2024), section 3",
+    note=SuffixNote,
+    options=(
+        BUDGET,
+        Option("shape", "tree", "One path, always to the most frequent token, or a tree of the most probable nodes.",
+               choices=("chain", "tree")),
+        Option("depth", 64, "Longest suffix looked for, in tokens.", 1, 64),
+        Option("num_tokens", 32, "Most tokens drafted.", 1, 64, paper=64),
+        Option("factor", 16.0, "Tokens drafted for each token of the match, at most.", 0.1, 64, paper=1),
+        Option("offset", 0, "Tokens drafted in addition to these, at most.", 0, 64),
+        Option("min_prob", 0.1, "Drafts no token whose path was followed by less than this share.", 0, 1),
+        HISTORY,
+    ),
+)

@@ -1,0 +1,185 @@
+"""Texts in which the end of a context is looked up, and what followed it is counted.
+
+The counts are those of a suffix trie over the texts, and the drafts those that the trie would give; it is not built.
+Kept are the positions after each token: one entry a token, and a lookup looks at the occurrences of the last one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+DEPTH = 64
+"""Most tokens of a match, and of what is drafted after it."""
+
+_END = -1  # what stands between texts, before the first and after the last
+_FEW = 96  # occurrences whose matches are measured all together
+_COUNTED = 1024  # occurrences of a suffix that are counted, the latest
+
+
+@dataclass(slots=True)
+class Continued:
+    """What followed the occurrences of a suffix: nodes of the trie, columns with one entry a node.
+
+    Attributes:
+        match: tokens of the suffix; ``hits``: its occurrences that were counted, those that something follows.
+        tokens, parents: as of a draft tree.
+        shares: of the node's occurrences among its parent's that go on; ``reach``: the product of these from the root.
+        pieces: (node, place) of each stretch of nodes: that node and those up to the next stretch are a chain, and
+            stand side by side from a place on, of several the last one.
+    """
+
+    match: int
+    hits: int
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+    reach: list[float] = field(default_factory=list)
+    pieces: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, tokens: list[int], parent: int, share: float, reach: float, place: int) -> None:
+        """Append a stretch of nodes below one, the first with this share, the others with all of it."""
+        first, count = len(self.tokens), len(tokens)
+        self.pieces.append((first, place))
+        self.tokens += tokens
+        self.parents += [parent, *range(first, first + count - 1)]
+        self.shares += [share] + [1.0] * (count - 1)
+        self.reach += [reach] * count
+
+
+class CountedText:
+    """Texts that grow. ``begins`` has the place of each one's first token."""
+
+    def __init__(self) -> None:
+        self._tokens = np.full(4 * DEPTH + 1024, _END, np.int32)
+        self._size = DEPTH  # a margin, so that what lies before a place can always be looked at
+        self._after: dict[int, array] = {}
+        self.begins = [DEPTH]
+
+    def __len__(self) -> int:
+        return self._size - DEPTH
+
+    @property
+    def last(self) -> int:
+        """Tokens of the last text so far."""
+        return self._size - self.begins[-1]
+
+    def begin(self) -> None:
+        """End the last text, and begin another."""
+        if self.last:
+            self._size += 1
+            self.begins.append(self._size)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Append tokens to the last text."""
+        size = self._size
+        if size + len(tokens) + 2 * DEPTH > len(self._tokens):
+            more = np.full(len(self._tokens) + len(tokens), _END, np.int32)
+            self._tokens = np.concatenate([self._tokens, more])
+        self._tokens[size : size + len(tokens)] = tokens
+        after = self._after
+        for place, token in enumerate(tokens, size + 1):
+            if token in after:
+                after[token].append(place)
+            else:
+                after[token] = array("i", (place,))
+        self._size += len(tokens)
+
+    def text_of(self, place: int) -> tuple[int, int]:
+        """The number of the text that holds a place, and the index in it."""
+        number = bisect_right(self.begins, place) - 1
+        return number, place - self.begins[number]
+
+    def falling(self, context: Sequence[int], depth: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Lengths of suffixes of the context that occur with a token after them, the longest first, at most ``depth``;
+        each with the places after its occurrences, int32, ascending. Shorter suffixes that occur in the same places
+        are left out."""
+        places = np.array(self._after.get(context[-1], ()), np.int32)
+        places = places[self._tokens[places] != _END]
+        depth = min(depth, len(context))
+        wider: list[np.ndarray] = []
+        while len(places) > _FEW and len(wider) + 1 < depth:
+            size = len(wider) + 2
+            narrower = places[self._tokens[places - size] == context[-size]]
+            if not len(narrower):
+                break
+            wider.append(places)
+            places = narrower
+        if len(places):
+            yield from self._measured(places, context, len(wider) + 1, depth)
+        found = len(places)
+        for size in range(len(wider), 0, -1):
+            if len(wider[size - 1]) > found:
+                found = len(wider[size - 1])
+                yield size, wider[size - 1]
+
+    def _measured(
+        self, places: np.ndarray, context: Sequence[int], least: int, depth: int
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """The same for places that are known to match ``least`` tokens."""
+        if len(places) > _FEW or least == depth:
+            yield least, places
+            return
+        tail = np.array(context[: -depth - 1 : -1], np.int32)
+        before = self._tokens[places[:, None] - np.arange(1, depth + 1, dtype=np.int32)]
+        unequal = before != tail
+        lengths = np.where(unequal.any(1), unequal.argmax(1), depth)
+        for length in sorted(set(lengths.tolist()), reverse=True):
+            yield length, places[lengths >= length]
+
+    def after(self, match: int, places: np.ndarray, nodes: int, min_reach: float, chain: bool) -> Continued:
+        """What followed these places, as at most ``nodes`` nodes of the trie, the most probable first; none deeper than
+        ``DEPTH``, nor with a ``reach`` below ``min_reach``. ``chain``: always on to the most frequent token. Of equally
+        frequent tokens the one that occurred last comes first."""
+        if len(places) == 1:
+            return self._only(match, int(places[0]), nodes)
+        places = places[-_COUNTED:][::-1]
+        found = Continued(match, len(places))
+        rows = self._tokens[places[:, None] + np.arange(min(nodes, DEPTH), dtype=np.int32)]
+        open_: list[tuple[float, int, int, int, float, np.ndarray]] = [(-1.0, 0, -1, 0, 1.0, np.arange(len(places)))]
+        number = 0  # breaks ties: what came first
+        while open_ and len(found.tokens) < nodes:
+            lost, _, parent, column, share, which = heapq.heappop(open_)
+            below, agreed = _agreed(rows[which, column:])
+            agreed = agreed[: nodes - len(found.tokens)]
+            if agreed:
+                found.add(agreed, parent, share, -lost, int(places[which[0]]) + column)
+                parent = len(found.tokens) - 1
+            column += len(agreed)
+            counts = Counter(below.tolist())
+            going = len(below) - counts.pop(_END, 0)
+            for token, count in counts.most_common(1 if chain else None):
+                share = count / going
+                if -lost * share < min_reach:
+                    break
+                number += 1
+                heapq.heappush(open_, (lost * share, number, parent, column, share, which[below == token]))
+        return found
+
+    def _only(self, match: int, place: int, nodes: int) -> Continued:
+        """The same for a single place."""
+        found = Continued(match, 1)
+        tokens = self._tokens[place : place + min(nodes, DEPTH)].tolist()
+        tokens = tokens[: tokens.index(_END)] if _END in tokens else tokens
+        if tokens:
+            found.add(tokens, -1, 1.0, 1.0, place)
+        return found
+
+
+def _agreed(rows: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Of rows of tokens the column in which they part (empty: there is none), and the tokens before it."""
+    first = rows[0].tolist()
+    if len(rows) > 1:
+        unequal = (rows != rows[0]).any(0)
+        part = int(unequal.argmax()) if unequal.any() else len(first)
+    else:
+        part = len(first)
+    if _END in first[:part]:
+        return rows[:0, 0], first[: first.index(_END)]
+    return rows[:, part] if part < len(first) else rows[:0, :0].ravel(), first[:part]

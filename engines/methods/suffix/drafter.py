@@ -1,0 +1,129 @@
+"""Suffix decoding: the continuations of the end of the text that are most frequent, in this text and in past answers.
+
+Source: Oliaro et al. 2024, "SuffixDecoding". For every suffix of the text that occurs, and each of the two tries, a draft
+as large as the match is long (``factor``, ``offset``); the score of a draft is the number of tokens expected to be
+accepted, the sum of its nodes' probabilities; the draft with the best score is taken, of equal ones the longer match.
+Differences: what an occurrence ends with is not counted as a continuation; with ``budget=auto`` probabilities count as
+far as those of such matches came true, and the price decides how much is verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engines import folders
+from engines.core.outcome import DraftLimits, Outcome
+from engines.core.tree import DraftTree
+from engines.methods.drafter import Drafter, Resources
+from engines.methods.shared.past_answers import MOST_TOKENS, PastAnswers
+from engines.methods.suffix import SuffixNote
+from engines.methods.suffix.counted_text import Continued, CountedText
+from engines.report.events import Origin
+
+
+class AnswerIndex:
+    """The past answers of a model as counted text, up to date at the start of each answer."""
+
+    def __init__(self, kept: PastAnswers, most: int) -> None:
+        self.kept, self.most, self.text = kept, most, CountedText()
+
+    def refresh(self) -> None:
+        """Take in what was kept since, by this process and others; forget what was forgotten."""
+        fresh, answers = self.kept.news()
+        if not fresh and (len(self.text) > 2 * MOST_TOKENS or len(self.text.begins) > 2 * self.most):
+            self.kept = PastAnswers(self.kept.fingerprint, self.kept.vocab_size)
+            fresh, answers = self.kept.news()
+        if fresh:
+            self.text = CountedText()
+        for answer in answers[-self.most :]:
+            self.text.extend(answer.tolist())
+            self.text.begin()
+
+
+class Suffix(Drafter):
+    """Count tries of this text and of past answers."""
+
+    def __init__(
+        self, resources: Resources, *, budget: str, shape: str, depth: int, num_tokens: int, factor: float,
+        offset: int, min_prob: float, history: int,
+    ) -> None:
+        super().__init__(resources, budget)
+        self.chain, self.depth, self.num_tokens = shape == "chain", depth, num_tokens
+        self.factor, self.offset, self.min_prob = factor, offset, min_prob
+        self.text = CountedText()
+        self.prompt_length = 0
+        self.history: AnswerIndex | None = None
+        model = resources.target.fingerprint if resources.target is not None else ""
+        if history and model and resources.keeps and not folders.keeps_nothing():
+            key = ("past answers", history)
+            self.history = resources.memory.get(key) or AnswerIndex(PastAnswers(model, resources.vocab_size), history)
+            resources.memory[key] = self.history
+
+    def start(self, outcome: Outcome) -> None:
+        self.prompt_length = outcome.prompt_length
+        self.text = CountedText()
+        self.text.extend(outcome.context)
+        if self.history is not None:
+            self.history.refresh()
+        self._finish(outcome)
+
+    def follow(self, outcome: Outcome) -> None:
+        self._finish(outcome)
+
+    def _finish(self, outcome: Outcome) -> None:
+        """Keep the answer once it is complete."""
+        if self.history is not None and outcome.reason is not None:
+            self.history.kept.add(outcome.context[self.prompt_length :])
+
+    def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
+        self.text.extend(context[len(self.text) :])
+        most = min(self.num_tokens, limits.depth, limits.nodes)
+        drafts = [(self._best(text, context, most), text) for text in self._texts()]
+        found = [(draft, text) for draft, text in drafts if draft is not None and draft.tokens]
+        answers = len(self.history.text.begins) - 1 if self.history is not None else None
+        if not found:
+            return DraftTree(note=SuffixNote(match=0, answers=answers))
+        if len(found) > 1 and (surer := _surer(*(draft for draft, _ in found))) is not None:
+            found = [found[surer]]
+        trees = [self._tree(draft, text, answers) for draft, text in found]
+        tree = trees[0] if len(trees) == 1 else max(
+            trees, key=self.budget.score if self.budget else lambda tree: tree.note.score)
+        return self.budget.prune(tree) if self.budget else tree
+
+    def _texts(self) -> list[CountedText]:
+        return [self.text] if self.history is None else [self.text, self.history.text]
+
+    def _best(self, text: CountedText, context: Sequence[int], most: int) -> Continued | None:
+        """The draft with the best score of all suffixes of the context that occur in a text."""
+        best, score = None, 0.0
+        for match, places in text.falling(context, self.depth):
+            nodes = min(most, int(self.factor * match + self.offset))
+            if nodes <= score:  # what shorter matches could still reach
+                break
+            found = text.after(match, places, nodes, self.min_prob, self.chain)
+            if (reached := sum(found.reach)) > score:
+                best, score = found, reached
+        return best
+
+    def _tree(self, found: Continued, text: CountedText, answers: int | None) -> DraftTree:
+        ends = [first for first, _ in found.pieces[1:]] + [len(found.tokens)]
+        origin = [i for i, ((first, _), end) in enumerate(zip(found.pieces, ends)) for _ in range(first, end)]
+        return DraftTree(
+            tokens=found.tokens, parents=found.parents, probs=list(found.shares), origin=origin,
+            origins=[self._origin(place, text, found.match) for _, place in found.pieces],
+            note=SuffixNote(match=found.match, hits=found.hits, score=round(sum(found.reach), 2), answers=answers),
+        )
+
+    def _origin(self, place: int, text: CountedText, match: int) -> Origin:
+        number, index = text.text_of(place)
+        if text is not self.text:
+            return Origin("history", place=index, document=f"answer {number + 1}", match=match)
+        return Origin("prompt" if index < self.prompt_length else "output", place=index, match=match)
+
+
+def _surer(one: Continued, other: Continued) -> int | None:
+    """Which of two drafts follows the longer match and scores better; None where these disagree."""
+    longer, better = one.match - other.match, sum(one.reach) - sum(other.reach)
+    if longer >= 0 and better >= 0:
+        return 0
+    return 1 if longer <= 0 and better <= 0 else None

@@ -1,0 +1,34 @@
+"""``spec-tui forget``: remove what is kept to draft from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Option
+
+from engines.hub.download_progress import in_bytes
+from engines.methods.shared import past_answers
+from engines.report.wording import counted
+from spec_tui.cli.failures import narrate
+from spec_tui.cli.prompts import confirmed
+
+
+def forget(yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False) -> int:
+    """Forget past answers: those that the engine suffix keeps on this machine to draft from, of all models.
+
+    It asks first, unless --yes is given, and says how many there are and where. Conversations are kept apart from them,
+    and stay. Setting history=0 makes the engine do without; SPEC_TUI_HISTORY=off keeps neither answers nor
+    conversations.
+    """
+    kept = past_answers.kept()
+    if not kept.size:
+        narrate(f"no past answers are kept (they would lie in {past_answers.folder()})")
+        return 0
+    told = (f"{counted(kept.answers, 'past answer')} of {counted(kept.models, 'model')}, {kept.tokens:,} tokens, "
+            f"{in_bytes(kept.size)} in {past_answers.folder()}")
+    if not yes and not confirmed(f"forget {told}?", "give --yes"):
+        narrate("nothing was removed")
+        return 1
+    past_answers.forget()
+    narrate(f"forgot {told}")
+    return 0
