@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engines import specs
@@ -35,6 +35,7 @@ def lanes(draw, stores: bool = True):
     return Lane(spec.id, {o.name: draw(value_of(o)) for o in chosen}, tuple(draw(names)) if stores else ())
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(lanes())
 def test_a_label_is_what_makes_the_lane(lane):
     assert parse_lane(lane.label) == lane == make_lane(lane.engine, lane.given())
@@ -81,7 +82,7 @@ def test_values_hold_commas_and_colons():
     lane = parse_lane(" rest : c=16 : datastore = notes, a:b ,notes")
     assert lane == Lane("rest", {"c": 16}, ("notes", "a:b"))
     assert lane.of(Request((("user", "x"),), "pld", {"num_tokens": 3}, seed=4, datastores=("z",))) == Request(
-        (("user", "x"),), "rest", {"c": 16}, seed=4, datastores=("notes", "a:b")
+        (("user", "x"),), "rest", {"c": 16}, seed=4, datastores=("notes", "a:b"), keeps=False
     )
     assert parse_lane("rest").of(Request((("user", "x"),), datastores=("z",))).datastores == ("z",)
 
