@@ -27,7 +27,9 @@ __all__ = [
 ]
 
 ENTRY_POINTS = "spec_tui.methods"
-_ROOMS = ("autoregressive", "pld", "suffix", "rest", "dresd", "draft_model", "eagle", "rasd", "hybrid", "admg", "draft_verify")
+_ROOMS = (
+    "autoregressive", "pld", "suffix", "rest", "dresd", "draft_model", "eagle", "rasd", "hybrid", "admg", "draft_verify",
+)
 
 
 def specs() -> tuple[MethodSpec, ...]:

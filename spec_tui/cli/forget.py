@@ -6,8 +6,6 @@ from typing import Annotated
 
 from typer import Option
 
-from engines.hub.download_progress import in_bytes
-from engines.methods.shared import past_answers
 from engines.report.wording import counted
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.prompts import confirmed
@@ -20,6 +18,9 @@ def forget(yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = Fal
     and stay. Setting history=0 makes the engine do without; SPEC_TUI_HISTORY=off keeps neither answers nor
     conversations.
     """
+    from engines.hub.download_progress import in_bytes
+    from engines.methods.shared import past_answers
+
     kept = past_answers.kept()
     if not kept.size:
         narrate(f"no past answers are kept (they would lie in {past_answers.folder()})")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engines.race.result import Disturbance
+from engines.report.events import Origin
 from engines.report.run_state import RunState
 from spec_tui.present.race_text import disturbance_sentence
 from spec_tui.present.text import one_line
@@ -31,10 +32,12 @@ def cautions(run: RunState, disturbed: Disturbance | None = None) -> list[Cautio
         found.append(Caution(
             "the answer repeats itself, which is easy to draft: its speed says little",
             f"the answer repeats itself ({again}): that is easy to draft, so its speed says little"))
-    if (document := copied_from(run)) is not None:
+    if (held := copied_from(run)) is not None:
+        where = "a past answer already holds this one" if held.source == "history" else (
+            "the datastore already holds this answer")
         found.append(Caution(
-            "the datastore already holds this answer: its speed says little",
-            f"the datastore already holds this answer ({document}): its speed says little about other prompts"))
+            f"{where}: its speed says little",
+            f"{where} ({one_line(held.document, 40)}): its speed says little about other prompts"))
     if disturbed is not None and (sentence := disturbance_sentence(disturbed)):
         found.append(Caution("other programs kept the machine busy: this speed is less certain", sentence))
     return found
@@ -50,17 +53,19 @@ def loop_length(tokens: Sequence[int]) -> int | None:
     return None
 
 
-def copied_from(run: RunState) -> str | None:
-    """The document in a datastore that at least half of the answer was copied from; None where there is none."""
-    if len(run.tokens) < _ENOUGH or not (run.started and run.started.datastores):
+def copied_from(run: RunState) -> Origin | None:
+    """The document in a datastore, or the past answer, that at least half of the answer was copied from; None where
+    there is none."""
+    if len(run.tokens) < _ENOUGH:
         return None
-    documents: Counter[tuple[str | None, str]] = Counter()
+    held: Counter[tuple[str, str | None, str]] = Counter()
     for event in run.rounds:
         draft = event.draft
         for node in event.path:
             origin = draft.origins[draft.origin[node]]
-            if origin.source == "retrieval" and origin.document:
-                documents[origin.datastore, origin.document] += 1
-    for (_, document), count in documents.most_common(1):
-        return one_line(document, 40) if count >= _HELD * len(run.tokens) else None
+            if origin.document and origin.source in ("retrieval", "history"):
+                held[origin.source, origin.datastore, origin.document] += 1
+    for (source, datastore, document), count in held.most_common(1):
+        enough = count >= _HELD * len(run.tokens)
+        return Origin(source, datastore=datastore, document=document) if enough else None
     return None

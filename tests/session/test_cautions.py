@@ -22,13 +22,15 @@ def test_a_loop_at_the_end_of_an_answer(tokens, period):
     assert loop_length(tokens) == period
 
 
-def a_run(document: str | None, tokens: int = 20, token: int | None = None) -> RunState:
+def a_run(
+    document: str | None, tokens: int = 20, token: int | None = None, source: str = "retrieval"
+) -> RunState:
     """A run that copies one token a round from a document, always this one where one is given."""
     started = replace(script(Request((("user", "x"),), "rest"), "x")[0], datastores=("sample",))
     first = Emitted(0, "a", "a", "target")
     rounds = []
     for n in range(1, tokens):
-        draft = Draft((n,), (-1,), ("a",), (0.9,), (0,), (Origin("retrieval", n, document, 3, "sample"),))
+        draft = Draft((n,), (-1,), ("a",), (0.9,), (0,), (Origin(source, n, document, 3, "sample"),))
         emitted = Emitted(n if token is None else token, "a", "a", "accepted", 0)
         rounds.append(Round(n, 1, draft, (0,), (emitted,), 0.001, 0.01, 0.0, n, {}))
     return fold_all([started, Prefilled(1, 0, 0.1, first, 1), *rounds, Finished("stop", (), "")])
@@ -37,6 +39,8 @@ def a_run(document: str | None, tokens: int = 20, token: int | None = None) -> R
 def test_an_answer_that_the_datastore_holds_is_told():
     assert [found.words for found in cautions(a_run("answers/7.txt"))] == [
         "the datastore already holds this answer (answers/7.txt): its speed says little about other prompts"]
+    assert [found.words for found in cautions(a_run("answer 3", source="history"))] == [
+        "a past answer already holds this one (answer 3): its speed says little about other prompts"]
     assert not cautions(a_run(None)) and not cautions(a_run("answers/7.txt", tokens=9)) and not cautions(RunState())
 
 

@@ -20,12 +20,7 @@ from pathlib import Path
 
 from engines import folders
 from engines.errors import UsageProblem
-from engines.methods.options import Option
 
-HISTORY = Option(
-    "history", 1000, "Past answers of this model that are searched, the latest; kept on this machine as token ids, and "
-    "forgotten by spec-tui forget. 0 neither searches nor keeps any.", 0, 10_000, paper=10_000,
-)
 MOST_TOKENS = 1 << 17
 """Tokens of past answers that are searched, the latest; twice as many are kept."""
 

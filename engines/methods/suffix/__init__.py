@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from engines.methods.notes import Note, labelled
 from engines.methods.options import BUDGET, Option
-from engines.methods.shared.past_answers import HISTORY
 from engines.methods.spec import MethodSpec
 
 
@@ -43,6 +42,8 @@ SPEC = MethodSpec(
         Option("factor", 16.0, "Tokens drafted for each token of the match, at most.", 0.1, 64, paper=1),
         Option("offset", 0, "Tokens drafted in addition to these, at most.", 0, 64),
         Option("min_prob", 0.1, "Drafts no token whose path was followed by less than this share.", 0, 1),
-        HISTORY,
+        Option("history", 1000, "Past answers of this model that are searched, the latest; kept on this machine as "
+               "token ids, and forgotten by spec-tui forget. 0 neither searches nor keeps any.", 0, 10_000,
+               paper=10_000),
     ),
 )

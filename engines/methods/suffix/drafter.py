@@ -1,10 +1,10 @@
 """Suffix decoding: the continuations of the end of the text that are most frequent, in this text and in past answers.
 
-Source: Oliaro et al. 2024, "SuffixDecoding". For every suffix of the text that occurs, and each of the two tries, a draft
-as large as the match is long (``factor``, ``offset``); the score of a draft is the number of tokens expected to be
-accepted, the sum of its nodes' probabilities; the draft with the best score is taken, of equal ones the longer match.
-Differences: what an occurrence ends with is not counted as a continuation; with ``budget=auto`` probabilities count as
-far as those of such matches came true, and the price decides how much is verified.
+Source: Oliaro et al. 2024, "SuffixDecoding". For every suffix of the text that occurs, and each of the two tries, there
+is a draft as large as the match is long (``factor``, ``offset``). The score of a draft is the number of tokens expected
+to be accepted, the sum of its nodes' probabilities; the best score is taken, of equal ones the longer match.
+Differences: an occurrence that nothing follows is not counted; with ``budget=auto`` the probabilities count as far as
+those after such matches came true, and the price decides how much is verified.
 """
 
 from __future__ import annotations

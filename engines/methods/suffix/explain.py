@@ -20,11 +20,11 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
         return words
     if note.answers is not None:
         words.append(f"Searched were this conversation and {counted(note.answers, 'past answer')}.")
-    return [*words, f"A token's probability is its share of what followed these occurrences. Each length of match, in "
-                    f"this conversation and in past answers, gives a draft; the score of one is the number of tokens "
-                    f"expected to be accepted, the sum over its paths, and the best is taken"
-                    + (f": {note.score:.2f} here" if note.score is not None else "")
-                    + f". It took {ms(event.draft_seconds)}."]
+    score = f": {note.score:.2f} here" if note.score is not None else ""
+    return [*words, "A token's probability is its share of what followed these occurrences. Each length of match, in "
+                    "this conversation and in past answers, gives a draft; the score of one is the number of tokens "
+                    f"expected to be accepted, the sum over its paths, and the best is taken{score}. It took "
+                    f"{ms(event.draft_seconds)}."]
 
 
 def nothing(run: RunState, event: Round) -> str:
