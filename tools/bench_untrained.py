@@ -6,8 +6,7 @@
 Greedy, on three sets of prompts: copying (the own suite's tasks copy and edit), a session of ten similar prompts, asked
 one after another, and some asked again and again: a repeated task. Every lane answers a prompt before the next one is
 asked, in an order that favours none; each begins a session and a repeat with nothing learned and no past answers. Two
-lanes
-that keep past answers would share them: give them in two calls.
+lanes that keep past answers would share them: give them in two calls.
 
 --drafting: what a drafter itself takes a round, with 100,000 tokens of past answers (of the datastore of smollm2 that
 ships, its last answers being those that are written), in milliseconds: median, mean, and the slowest of a hundred.
