@@ -145,9 +145,7 @@ class Adviser:
 
 def best(screening: Screening, keep: int) -> tuple[Lane, ...]:
     """The lanes of a round that go on to the next one."""
-    whole = [lane for lane in range(1, len(screening.lanes)) if lane not in screening.failed]
-    ratios = {lane: ratio.ratio for lane in whole if (ratio := screening.ratio(lane)) is not None}
-    scores = [ratios.get(lane) for lane in range(1, len(screening.lanes))]
+    scores = [None if lane in screening.failed else screening.score(lane) for lane in range(1, len(screening.lanes))]
     groups = [lane.engine for lane in screening.lanes[1:]]
     return tuple(screening.lanes[1 + place] for place in halving.survivors(scores, groups, keep))
 

@@ -69,6 +69,18 @@ class Screening:
         """Tokens a second of one lane over another's, on prompts of a kind or on all."""
         return PairedRatio.of(self._paces(lane, kind), self._paces(other, kind))
 
+    @property
+    def computed(self) -> bool:
+        """Whether ``score`` is computed: other programs disturb what is measured, and t(n) is known."""
+        runs = [run for run in self.result.complete if run.state.metrics.target_forwards]
+        return self.result.disturbance().matters and all(run.state.metrics.priced_seconds for run in runs)
+
+    def score(self, lane: int) -> float | None:
+        """By what lanes are ranked to go on: the ratio as measured, or on a busy machine with t(n) of the rows that
+        were verified in place of the time that it took. Drafting and all else count as measured."""
+        found = PairedRatio.of(*(self._paces(each, None, self.computed) for each in (lane, BASELINE)))
+        return None if found is None else found.ratio
+
     def metrics(self, lane: int, kind: str | None = None) -> Metrics:
         """All runs of a lane that count, together."""
         return together(run.state.metrics for run in self._runs(lane, kind))
@@ -78,8 +90,11 @@ class Screening:
         known = [run.ttft for run in self._runs(lane) if run.ttft is not None]
         return median(known) if known else None
 
-    def _paces(self, lane: int, kind: str | None) -> dict[tuple[int, int], Pace]:
-        return {(run.repeat, run.prompt): (m.new_tokens - m.answers, m.decode_seconds)
+    def _paces(self, lane: int, kind: str | None, computed: bool = False) -> dict[tuple[int, int], Pace]:
+        def seconds(m: Metrics) -> float:
+            return m.priced_seconds + (m.draft_seconds or 0) + (m.other_seconds or 0) if computed else m.decode_seconds
+
+        return {(run.repeat, run.prompt): (m.new_tokens - m.answers, seconds(m))
                 for run in self._runs(lane, kind) for m in (run.state.metrics,)}
 
     def _runs(self, lane: int, kind: str | None = None):

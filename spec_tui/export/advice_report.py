@@ -193,6 +193,10 @@ def notes(report: AdviceReport) -> list[str]:
                  _NOISE]
         said += [_SERVERS] * (len(pastes(report)) > 1)
         said.append(disturbance_sentence(screening.result.disturbance()))
+    busy = [str(number) for number, each in enumerate(adviser.rounds, 1) if not each.final and each.computed]
+    if busy:
+        said.append(f"other programs disturbed round {' and '.join(busy)}: who goes on was decided by t(n) of the "
+                    "tokens verified, with drafting as measured")
     said += _held_out(adviser)
     failed = {s.asked.labels[lane]: why.message for s in adviser.rounds for lane, why in s.failed.items()}
     said += [f"{label} failed and was left out: {why}" for label, why in failed.items()]

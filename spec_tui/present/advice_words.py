@@ -57,7 +57,7 @@ def sentences(adviser: Adviser) -> list[str]:
     """The whole verdict, the advice first."""
     screening = last_measured(adviser)
     if screening is None:
-        return ["Nothing was measured: there was not even time for one prompt. Give --minutes more."]
+        return ["Nothing was measured: not one prompt was answered with every setting. Give --minutes more."]
     first = ranked(screening)[0]
     found = verdict_of(screening, first)
     said = [*_unfinished(adviser, screening), _advice(screening, first, found)]

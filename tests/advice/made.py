@@ -26,10 +26,11 @@ class Costs:
 
 
 class PacedRacer:
-    """Attributes: ``now`` seconds; ``costs`` by engine, one token a round where it has none; ``breaks`` engines."""
+    """Attributes: ``now`` seconds; ``costs`` by engine, one token a round where it has none; ``breaks``
+    engines; ``price`` t(n)."""
 
-    def __init__(self, **costs: Costs) -> None:
-        self.now, self.costs = 0.0, costs
+    def __init__(self, price=(), **costs: Costs) -> None:
+        self.now, self.price, self.costs = 0.0, price, costs
         self.breaks: set[str] = set()
         self.asked: list[str] = []
 
@@ -42,7 +43,7 @@ class PacedRacer:
         slower = next((factor for kind, factor in cost.kinds if prompt.startswith(kind)), 1.0)
         jitter = 1 + 0.01 * (hash_of(request.engine + prompt) % 5 - 2)
         yield Started(request.engine, {}, request.law, 0.0, 1.0, 0, 0, request.max_new_tokens, "m", "float32", "cpu",
-                      (1,), conversation=request.conversation)
+                      (1,), conversation=request.conversation, price=self.price)
         self.now += ALONE
         yield Prefilled(1, 0, ALONE, Emitted(5, "a", "a", "target"), 1)
         made = 1

@@ -7,6 +7,7 @@ import json
 
 from engines.advice.findings import RoundCosts
 from engines.methods.counterparts import DraftSetup, assisted, llama_cpp, vllm
+from engines.race.result import Disturbance, RaceResult
 from engines.report.events import Ready
 from spec_tui.export.advice_report import AdviceReport, as_object, as_page, as_terminal
 from spec_tui.present.advice_words import sentences
@@ -115,6 +116,19 @@ def test_a_page_holds_no_markup_of_others():
     page = as_page(AdviceReport(found, READY, LoadRequest(model=evil), {"eagle": evil}, (evil,)))
     assert "<script" not in page and page.count(html.escape(evil[:8])) >= 4 and "http" not in page.split("</head>")[1]
     assert "default-src 'none'" in page
+
+
+def test_on_a_busy_machine_who_goes_on_is_computed(monkeypatch):
+    price = ((1, 0.010), (3, 0.012), (64, 0.040))
+    late = Costs(3, 0.050)  # by t(n) it is fast
+    monkeypatch.setattr(RaceResult, "disturbance", lambda self: Disturbance(0.0, 0.0, 2))
+    calm = ran(PacedRacer(price, pld=late), LANES)
+    assert not calm.rounds[0].computed and sentences(calm)[0].startswith("A tie with no drafts")
+    monkeypatch.setattr(RaceResult, "disturbance", lambda self: Disturbance(1.5, 0.4, 2))
+    busy = ran(PacedRacer(price, pld=late), LANES)
+    assert busy.rounds[0].computed and busy.rounds[0].score(1) > 2.4
+    assert busy.rounds[-1].lanes[1].engine == "pld" != calm.rounds[-1].lanes[1].engine
+    assert "other programs disturbed round 1 and 2" in as_terminal(report(busy)).replace("\n  ", " ")
 
 
 def test_times_of_a_round_say_what_would_help():
