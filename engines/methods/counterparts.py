@@ -42,8 +42,8 @@ class Counterpart:
     lost: str = ""
 
 
-FIXED = "drafts are of a fixed size there; here their size follows cost and acceptance"
-CHAIN = "a tree becomes a chain there"
+FIXED = "the size of a draft, which here follows cost and acceptance"
+CHAIN = "the tree, of which a chain is left"
 
 
 def size(options: Mapping[str, Any], setup: DraftSetup) -> int:

@@ -169,10 +169,12 @@ class AdviceProgress(Status):
 
 
 def _check_page(path: Path) -> None:
-    """Raises UsageProblem where a file is there that no page of ours is."""
+    """Raises UsageProblem where something else than a report of ours is there."""
+    if not path.exists():
+        return
     if path.is_dir():
         raise UsageProblem(f"{path} is a folder", "name a file after --html")
-    if path.exists() and f"<title>{TITLE}" not in path.read_text("utf-8", "replace")[:4096]:
+    if not path.is_file() or f"<title>{TITLE}" not in read_text(path, "--html")[:4096]:
         raise UsageProblem(f"{path} exists and is no report of advise, so it is not overwritten", "name another file")
 
 

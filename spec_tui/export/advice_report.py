@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 from engines import methods
@@ -62,15 +63,18 @@ class AdviceReport:
 
 def as_terminal(report: AdviceReport) -> str:
     """For people: as wide as the terminal, at least 80 columns; 80 in a pipe."""
-    from textwrap import fill
-
     width = max(WIDTH, min(120, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 0)
     verdict = "\n\n".join(fill(sanitise(one_line(said)), width) for said in sentences(report.adviser))
-    paste = "\n".join(f"{name}:\n{_indented(text)}" + (f"\n  not carried over: {lost}" if lost else "")
-                      for name, text, lost in pastes(report))
+    paste = "\n".join(f"{name}:\n{_indented(text)}{_lost(lost, width)}" for name, text, lost in pastes(report))
     labels = report.screening.asked.labels if report.screening else ()
     rest = as_text(tables(report), labels, notes(report), width)
     return "\n\n".join(filter(None, [verdict, sanitise(paste), rest]))
+
+
+def _lost(lost: str, width: int) -> str:
+    """What does not carry over, below what does; "" where all does."""
+    said = f"not carried over: {lost}"
+    return "\n" + fill(said, width, initial_indent="  ", subsequent_indent="    ") if lost else ""
 
 
 def _indented(text: str) -> str:

@@ -138,8 +138,8 @@ def _next_best(screening: Screening, first: int, found: SpeedVerdict) -> list[st
     free, theirs = (costs.free_rows(alone) / alone.rate for costs in (mine, best))
     if abs(free / theirs - 1) > LEAST_NOISE:
         wins = f"{name} would win" if free > theirs else f"{rival} would still win"
-        said.append(f"If verifying a draft took no longer than a pass over one token, {wins}: {free:.2f}x against "
-                    f"{theirs:.2f}x.")
+        said.append(f"If verifying a draft took no longer than a pass over one token, {wins}: {name} at {free:.2f}x, "
+                    f"{rival} at {theirs:.2f}x.")
     if mine.draft > _WORTH * mine.seconds:
         said.append(f"If drafting took it no time, {name} would be at {mine.free_drafts() / alone.rate:.2f}x.")
     return [" ".join(said)] if said else []

@@ -32,8 +32,8 @@ def test_the_fastest_is_advised_with_its_numbers_and_what_would_change_that():
         "A tie: pld:num_tokens=4 (≈ 1.00x its speed) cannot be told from it.",
         "By kind of prompt: pld gains on copy (2.01x) and story (1.99x).",
         "draft, the next best (1.42x), makes 3.00 tokens a round; to be as fast as pld it would have to make 4.21. If "
-        "verifying a draft took no longer than a pass over one token, pld would still win: 1.87x against 3.00x. If "
-        "drafting took it no time, draft would be at 1.99x."]
+        "verifying a draft took no longer than a pass over one token, pld would still win: draft at 1.87x, pld at "
+        "3.00x. If drafting took it no time, draft would be at 1.99x."]
 
 
 def test_where_it_does_not_gain_is_said():

@@ -17,9 +17,9 @@ def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[
     stop = options["confidence"] if options["budget"] == "paper" else None
     lost = other.losses(options)
     return (
-        other.vllm(other.losses(options, *["no confidence ends a draft"] * bool(stop)), method="draft_model",
+        other.vllm(other.losses(options, *["the confidence at which a draft ends"] * bool(stop)), method="draft_model",
                    model=model, num_speculative_tokens=tokens),
-        other.llama_cpp("draft-simple", other.losses(options, "the draft model as a GGUF file"),
+        other.llama_cpp("draft-simple", other.losses(options, "the file: a GGUF of the draft model is needed"),
                         spec_draft_model="DRAFT_MODEL.gguf", spec_draft_n_max=tokens,
                         **({"spec_draft_p_min": stop} if stop else {})),
         other.assisted(model, lost, num_assistant_tokens=tokens, num_assistant_tokens_schedule="constant",

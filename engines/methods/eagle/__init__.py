@@ -24,9 +24,9 @@ class EagleNote(DraftNote):
 def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
     tokens = other.size(options, setup)
     return (
-        other.vllm(other.losses(options, 'for a head of EAGLE-1 or 2 the method is "eagle"'), method="eagle3",
+        other.vllm(other.losses(options, 'a head of EAGLE-1 or 2, whose method there is "eagle"'), method="eagle3",
                    model=setup.head or "HEAD", num_speculative_tokens=tokens),
-        other.llama_cpp("draft-eagle3", other.losses(options, "the head as a GGUF file; only of EAGLE-3"),
+        other.llama_cpp("draft-eagle3", other.losses(options, "the file: a GGUF is needed, of an EAGLE-3 head"),
                         spec_draft_model="HEAD.gguf", spec_draft_n_max=tokens),
     )
 

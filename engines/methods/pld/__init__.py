@@ -27,7 +27,7 @@ def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[
     return (
         other.vllm(lost, method="ngram", num_speculative_tokens=tokens, prompt_lookup_max=longest,
                    prompt_lookup_min=options["min_ngram"]),
-        other.llama_cpp("ngram-simple", other.losses(options, "suffixes of exactly this length are looked for"),
+        other.llama_cpp("ngram-simple", other.losses(options, "shorter matches: exactly so many tokens are looked up"),
                         spec_ngram_simple_size_n=longest, spec_ngram_simple_size_m=tokens),
         other.transformers(lost, prompt_lookup_num_tokens=tokens, max_matching_ngram_size=longest),
     )
