@@ -28,8 +28,8 @@ __all__ = [
 
 ENTRY_POINTS = "spec_tui.methods"
 _ROOMS = (
-    "autoregressive", "pld", "suffix", "rest", "dresd", "draft_model", "eagle", "rasd", "hybrid", "admg",
-    "draft_verify",
+    "autoregressive", "pld", "suffix", "recycling", "rest", "dresd", "draft_model", "eagle", "rasd", "hybrid",
+    "admg", "draft_verify",
 )
 
 

@@ -27,9 +27,9 @@ Kind = Literal["accepted", "corrected", "bonus", "target"]
 bonus: the target's token after a path accepted to its end. target: the target's token where nothing was drafted
 (the first token, and every token of autoregressive decoding)."""
 
-Source = Literal["prompt", "output", "history", "draft", "retrieval", "target"]
+Source = Literal["prompt", "output", "history", "draft", "retrieval", "recycled", "target"]
 """Who proposed a token: copied from the prompt, copied from the text generated so far, copied from past answers, a
-draft model, a datastore, or the target itself."""
+draft model, a datastore, logits that the target had in earlier rows, or the target itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,10 +37,12 @@ GLYPHS = {
 }
 """What each mark means; no mark means two things."""
 
-LETTERS = {"draft": "D", "retrieval": "R", "prompt": "P", "output": "O", "history": "H", "target": "T"}
+LETTERS = {
+    "draft": "D", "retrieval": "R", "prompt": "P", "output": "O", "history": "H", "recycled": "L", "target": "T",
+}
 SOURCES = {
     "draft": "draft model", "retrieval": "datastore", "prompt": "prompt", "output": "answer so far",
-    "history": "past answers", "target": "target",
+    "history": "past answers", "recycled": "earlier logits", "target": "target",
 }
 
 

@@ -61,6 +61,7 @@ ENGINES = {
     "autoregressive": ("autoregressive", {}),
     "pld": ("pld", {"num_tokens": 2, "num_candidates": 3}),
     "suffix": ("suffix", {"num_tokens": 4, "min_prob": 0}),
+    "recycling": ("recycling", {"nodes": 5, "depth": 2}),
     "draft chain": ("draft", {"num_tokens": 2, "confidence": 0.0}),
     "draft chain that stops early": ("draft", {"num_tokens": 3, "confidence": 0.45}),
     "draft tree": ("draft", {"shape": "tree", "depth": 2, "top_k": 2, "total_nodes": 4}),

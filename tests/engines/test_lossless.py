@@ -17,6 +17,8 @@ VARIANTS = [
     ("suffix", {}),
     ("suffix", {"budget": "paper"}),
     ("suffix", {"budget": "paper", "shape": "chain", "history": 0, "factor": 3}),
+    ("recycling", {}),
+    ("recycling", {"budget": "paper"}),
     ("rest", {"n_min": 1}),
     ("rest", {"budget": "paper", "n_min": 1, "samples": 7}),
     ("rest", {"n_min": 1, "select": "random", "c": 9}),

@@ -14,7 +14,8 @@ from engines.report.wording import context_tail, joined, listed, ms, p3, quoted,
 Words = list[str]
 _WHO = {
     "prompt": "copied from the prompt", "output": "copied from the answer so far", "draft": "from the draft model",
-    "history": "copied from past answers", "retrieval": "retrieved from a datastore", "target": "from the target",
+    "history": "copied from past answers", "retrieval": "retrieved from a datastore",
+    "recycled": "from logits of the target before", "target": "from the target",
 }
 
 

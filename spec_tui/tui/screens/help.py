@@ -27,7 +27,7 @@ GLYPHS = "● accepted   ✗ rejected   ◐ what the target chose   ◌ where th
 LAYERS = ("■ drafts run it   ▣ one of the last n   left out: c cosine, i interval, b both, s search   "
           "next: + runs, C goes")
 LETTERS = ("D draft model   P copied from the prompt   O copied from the answer   H copied from past answers   "
-           "R datastore   T target   DR both")
+           "L earlier logits   R datastore   T target   DR both")
 NUMBERS = (
     ("M", "tokens per verify step: what a forward pass of the target gives on average; without drafts exactly 1"),
     ("accepted", "share of the drafted tokens that were kept"),
