@@ -179,6 +179,8 @@ class Runtime:
         """
         request.check()
         spec = methods.find(request.engine or self.default_engine)
+        if spec.served:
+            raise UsageProblem(f"{spec.title} is no engine for a model that runs here", "give --server URL")
         options = spec.parse(request.options, self.target.name)
         sampling = Sampling(request.temperature, request.top_p, request.top_k, request.min_p)
         penalties = Penalties(request.repetition_penalty, request.no_repeat_ngram_size)

@@ -29,13 +29,14 @@ __all__ = [
 ENTRY_POINTS = "spec_tui.methods"
 _ROOMS = (
     "autoregressive", "pld", "suffix", "recycling", "rest", "dresd", "draft_model", "eagle", "rasd", "hybrid",
-    "admg", "draft_verify",
+    "admg", "draft_verify", "server",
 )
 
 
-def specs() -> tuple[MethodSpec, ...]:
-    """All methods, in the order they are shown: those of this package, then those of others by name."""
-    return tuple(_found()[0].values())
+def specs(served: bool = False) -> tuple[MethodSpec, ...]:
+    """All methods for a model that runs here, or for one that is ``served``, in the order they are shown: those of this
+    package, then those of others by name."""
+    return tuple(spec for spec in _found()[0].values() if spec.served == served)
 
 
 def problems() -> tuple[str, ...]:
@@ -47,7 +48,7 @@ def find(engine: str) -> MethodSpec:
     """The method with this id. Raises UsageProblem that names those there are."""
     methods, _ = _found()
     if engine not in methods:
-        raise UsageProblem(f"there is no engine {engine!r}", "engines are: " + ", ".join(methods))
+        raise UsageProblem(f"there is no engine {engine!r}", "engines are: " + ", ".join(spec.id for spec in specs()))
     return methods[engine]
 
 
@@ -88,9 +89,9 @@ def drafts_with(started: Started) -> str | None:
     return next((need for need in spec.needed(started.options, there) if need in there), None) if spec else None
 
 
-def default(at_hand: Collection[str]) -> MethodSpec:
+def default(at_hand: Collection[str], served: bool = False) -> MethodSpec:
     """The method taken where none is named, given what is at hand of ``MethodSpec.needs``."""
-    able = [spec for spec in specs() if set(spec.least(at_hand)) <= set(at_hand)]
+    able = [spec for spec in specs(served) if set(spec.least(at_hand)) <= set(at_hand)]
     return max(able, key=lambda spec: spec.default_priority)
 
 

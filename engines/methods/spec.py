@@ -77,6 +77,8 @@ class MethodSpec:
         layer_rules: of a self-speculative one: its options are rules that leave out layers, and can be moved.
         layers_unknown, layers_hint: of a self-speculative one: what is said where nothing is known of its layers yet,
             and how they are chosen.
+        served: it is what a server does that holds the model; with a model that runs here it cannot be chosen, and
+            with one that is served no other can.
         default_priority: which method is taken when none is named: of those that can run the one with the largest.
     """
 
@@ -106,6 +108,7 @@ class MethodSpec:
     trials: tuple[Mapping[str, Any], ...] = ()
     counterparts: Callable[[Mapping[str, Any], DraftSetup], tuple[Counterpart, ...]] | None = None
     generate: GenerateCall | None = None
+    served: bool = False
     default_priority: int = 0
 
     def load_drafter(self) -> type:

@@ -27,9 +27,13 @@ Kind = Literal["accepted", "corrected", "bonus", "target"]
 bonus: the target's token after a path accepted to its end. target: the target's token where nothing was drafted
 (the first token, and every token of autoregressive decoding)."""
 
-Source = Literal["prompt", "output", "history", "draft", "retrieval", "recycled", "target"]
+Source = Literal["prompt", "output", "history", "draft", "retrieval", "recycled", "server", "target"]
 """Who proposed a token: copied from the prompt, copied from the text generated so far, copied from past answers, a
-draft model, a datastore, logits that the target had in earlier rows, or the target itself."""
+draft model, a datastore, logits that the target had in earlier rows, a server in its own way, or the target
+itself."""
+
+UNDISCLOSED = -1
+"""Id of a drafted token that was rejected, and that the engine does not name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Capabilities:
 
     Attributes:
         ask: it answers prompts; otherwise it only plays what was recorded.
+        baseline: it decodes without drafts on request.
         branch: it goes on from any token of an answer (``Request.continued``), with other settings or another token.
         detail: rounds say on request what the target predicts at every row (``Request.detail``).
         audit: it checks an answer against the model.
@@ -50,6 +55,7 @@ class Capabilities:
     """
 
     ask: bool = True
+    baseline: bool = True
     branch: bool = True
     detail: bool = True
     audit: bool = True
@@ -65,7 +71,7 @@ LOCAL = Capabilities()
 """What a model that runs here can do."""
 
 REPLAY = Capabilities(
-    ask=False, branch=False, detail=False, audit=False, race=False, datastores=False, clock=True
+    ask=False, baseline=False, branch=False, detail=False, audit=False, race=False, datastores=False, clock=True
 )
 """What a recorded trace can do."""
 
@@ -199,7 +205,7 @@ class Draft:
     """The draft tree of a round, as shown; columns of equal length, one entry a node, parents before children.
 
     Attributes:
-        tokens: token ids.
+        tokens: token ids; ``UNDISCLOSED`` where the engine says only that there was one.
         parents: index of the parent node, -1 for a child of the root (the last emitted token).
         pieces: each token's text alone, for labels (special and partial tokens are named, e.g. ``<0xE4>``).
         probs: the drafter's probability of the token given its parent, or None where the drafter has none.
@@ -298,7 +304,8 @@ class Ready:
     target as (rows, seconds), ``draft_price`` and ``head_price`` those of draft model and head
     (``engines.cost.curve.CostCurve``).
     ``unprepared``, by method: what it needs that was not made yet.
-    ``datastores`` are those at hand that fit the model; ``capabilities`` says what the engine can do."""
+    ``datastores`` are those at hand that fit the model; ``capabilities`` says what the engine can do. ``served``:
+    another program computes the model, and ``device`` is its address."""
 
     model: str
     dtype: str
@@ -320,6 +327,7 @@ class Ready:
     unprepared: dict[str, Unprepared] = field(default_factory=dict)
     head: str | None = None
     head_price: tuple[tuple[int, float], ...] = ()
+    served: bool = False
 
 
 @dataclass(frozen=True, slots=True)

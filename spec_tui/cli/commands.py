@@ -25,7 +25,7 @@ from spec_tui.cli.learn import learn
 from spec_tui.cli.option_groups import (
     DatastoreOptions,
     EngineSettings,
-    ModelOptions,
+    ModelOrServerOptions,
     Presenter,
     Theme,
     command,
@@ -51,7 +51,7 @@ _ENGINE = "The engine to start with; spec-tui engines lists them."
 
 def tui(
     context: typer.Context,
-    models: ModelOptions,
+    models: ModelOrServerOptions,
     datastores: DatastoreOptions,
     theme: Theme = None,
     presenter: Presenter = False,
@@ -63,7 +63,8 @@ def tui(
     if name is None:
         asked = Request((), engine=engine, options=engine_settings(set_), datastores=datastores.names)
         return _version if version else partial(open_application, models.load, theme, asked, presenter)
-    if models != ModelOptions() or datastores.names or theme is not None or presenter or version or engine or set_:
+    given = (datastores.names, theme is not None, presenter, version, engine, set_)
+    if models != ModelOrServerOptions() or any(given):
         raise UsageProblem("options go after the command", f"see spec-tui {name} --help")
     return None  # typer goes on to the command
 

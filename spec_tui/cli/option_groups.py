@@ -131,11 +131,35 @@ class ModelOptions:
 
     @property
     def load(self) -> LoadRequest:
-        """The request to load these models; ``offline`` is set for this process and those that it starts."""
+        """The request to load these models, or to ask a server for one; ``offline`` is set for this process and those
+        that it starts."""
         given = asdict(self)
         if given.pop("offline"):
             os.environ["HF_HUB_OFFLINE"] = "1"
         return LoadRequest(**given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOrServerOptions(ModelOptions):
+    """A model to load, or a server that has one."""
+
+    server: Annotated[str | None, Option(
+        metavar="URL", help="Ask the model that a server of llama.cpp has, instead of loading one: http://HOST:PORT."
+    )] = None
+    api_key_env: Annotated[str | None, Option(
+        metavar="NAME", help="Environment variable that holds the server's key."
+    )] = None
+
+    @property
+    def load(self) -> LoadRequest:
+        """The request. Raises UsageProblem: a server, and options of a model that is loaded here."""
+        if self.api_key_env is not None and self.server is None:
+            raise UsageProblem("--api-key-env is the key of no server", "give --server with it")
+        if self.server is not None:
+            own = type(self)(server=self.server, api_key_env=self.api_key_env, offline=self.offline)
+            if own != self:
+                raise UsageProblem("a server has loaded its model already", "leave out the options of a model")
+        return super().load
 
 
 TargetOptions = Annotated[ModelOptions, Without("draft_model", "draft_revision", "head")]

@@ -24,7 +24,7 @@ from spec_tui.cli.option_groups import (
     EngineSettings,
     Format,
     GenerationOptions,
-    ModelOptions,
+    ModelOrServerOptions,
     OutputFormat,
     PromptOptions,
     engine_settings,
@@ -52,7 +52,7 @@ def run(
     explain: Annotated[bool, Option("--explain", help=_EXPLAIN)] = False,
     format: OutputFormat = Format.text,
     *,
-    models: ModelOptions,
+    models: ModelOrServerOptions,
     generation: GenerationOptions,
 ) -> int:
     """Decode one prompt. The answer goes to standard output, messages and numbers to standard error.
@@ -78,10 +78,10 @@ def load_decoder(load: LoadRequest) -> Decoder:
     """Load the models in this process, with a status line where stderr is a terminal. Raises SpecError."""
     prepare_this_process()
     with Status() as status:
-        import engines
+        from spec_tui.session.loader import load as load_model
 
-        decoder = engines.load(**asdict(load), progress=status.show)
-    if load.model is None and sys.stderr.isatty():  # a script has read it once
+        decoder = load_model(**asdict(load), progress=status.show)
+    if load.model is None and load.server is None and sys.stderr.isatty():  # a script has read it once
         narrate(f"note: {known_models.default_notice()}")
     for warning in decoder.ready.warnings:
         narrate(f"note: {warning}")

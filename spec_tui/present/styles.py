@@ -63,6 +63,7 @@ STYLES: dict[str, Style] = {
     "by-output": Style("src-output", "underline", legend="copied from answer"),
     "by-history": Style("src-output", "bold", legend="copied from past answer"),
     "by-recycled": Style("src-draft", "bold", legend="earlier logits"),
+    "by-server": Style("src-draft", "italic", legend="server"),
     "by-target": Style("src-target", "bold underline", legend="target"),
     # confidence
     "sure": Style("foreground", legend="p ≥ .9"),

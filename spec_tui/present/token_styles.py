@@ -38,11 +38,12 @@ GLYPHS = {
 """What each mark means; no mark means two things."""
 
 LETTERS = {
-    "draft": "D", "retrieval": "R", "prompt": "P", "output": "O", "history": "H", "recycled": "L", "target": "T",
+    "draft": "D", "retrieval": "R", "prompt": "P", "output": "O", "history": "H", "recycled": "L", "server": "S",
+    "target": "T",
 }
 SOURCES = {
     "draft": "draft model", "retrieval": "datastore", "prompt": "prompt", "output": "answer so far",
-    "history": "past answers", "recycled": "earlier logits", "target": "target",
+    "history": "past answers", "recycled": "earlier logits", "server": "server", "target": "target",
 }
 
 

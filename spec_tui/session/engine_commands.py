@@ -17,7 +17,8 @@ from engines.request import Request
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
     """Models to load, by the names that ``engines.hub.model_source.locate`` takes; None takes the default. dtype and
-    device "auto" or a name. The other fields are those of ``engines.runtime.Runtime.load``."""
+    device "auto" or a name. ``server`` is the address of one that holds the model, ``api_key_env`` the environment
+    variable with its key. The other fields are those of ``engines.runtime.Runtime.load``."""
 
     model: str | None = None
     draft_model: str | None = None
@@ -31,6 +32,8 @@ class LoadRequest:
     quantize: str = NONE
     threads: int | None = None
     head: str | None = None
+    server: str | None = None
+    api_key_env: str | None = None
 
 
 class Load(msgspec.Struct, frozen=True, tag_field="do", tag="load"):

@@ -69,7 +69,9 @@ class ChatSettings:
         """The engine that will run: the chosen one, or the best the loaded models allow."""
         if self.engine:
             return self.engine
-        return methods.default(methods.at_hand(ready is None or ready.draft_model, ready is not None and ready.head)).id
+        if ready is None:
+            return methods.default(methods.at_hand(True, False)).id
+        return methods.default(methods.at_hand(ready.draft_model, ready.head), ready.served).id
 
     def options(self, engine: str) -> dict[str, Any]:
         """All options of an engine with their values."""
@@ -186,6 +188,10 @@ def unavailable(
     (none: the default ones), and what to do; "" if it can, or if nothing is loaded yet."""
     if ready is None:
         return ""
+    if ready.served and not spec.served:
+        return "the model is on a server, which drafts as it was started to: load it here to choose (ctrl+l)"
+    if spec.served and not ready.served:
+        return "the model runs here: start with --server URL to ask a server"
     if options is not None and spec.prepared is not None and options.get(spec.prepared[0]) == spec.prepared[1]:
         missing = ready.unprepared.get(spec.id)
         if missing is not None and not Path(missing.file).is_file():  # made since the model was loaded

@@ -41,7 +41,8 @@ colours."""
 
 def welcome(session: ChatSession) -> str:
     """What stands in the text before the first question; with the model that was taken, where none was named."""
-    if session.load_request.model is not None or not session.client.capabilities.ask:
+    asked = session.load_request
+    if asked.model is not None or asked.server is not None or not session.client.capabilities.ask:
         return WELCOME
     chosen = default_notice()
     return f"{WELCOME}\n\nHere {chosen}; ctrl+l lists the models at hand."
@@ -51,7 +52,7 @@ def model(session: ChatSession) -> str:
     """What is loaded."""
     ready = session.ready
     if ready is None:
-        return one_line(session.load_request.model or default_label(), 40)
+        return one_line(session.load_request.server or session.load_request.model or default_label(), 40)
     parameters = [count(ready.parameters)] if ready.parameters else []  # a trace does not say
     return one_line(" · ".join([model_label(ready.model), *parameters, ready.dtype, ready.device]), 60)
 

@@ -96,9 +96,10 @@ def describe(text: str) -> str:
 def _arguments(name: str, before: list[str], settings: ChatSettings, ready: Ready | None) -> dict[str, str]:
     """What may follow a command, each with what it means; ``before`` are the words typed already."""
     if name == "engine":
-        missing = {spec.id: unavailable(spec, ready, settings.options(spec.id)) for spec in methods.specs()}
+        specs = methods.specs(ready is not None and ready.served)
+        missing = {spec.id: unavailable(spec, ready, settings.options(spec.id)) for spec in specs}
         return {spec.id: f"cannot run: {missing[spec.id]}" if missing[spec.id] else f"{spec.title}: {spec.summary}"
-                for spec in methods.specs()}
+                for spec in specs}
     if name == "set":
         options = methods.find(settings.resolved(ready)).options
         values = {f"{o.name}={choice}": o.help for o in options for choice in o.choices}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import threading
 
-import engines
 from spec_tui.session.client import QueuedClient
 from spec_tui.session.engine_commands import Close, Command
 from spec_tui.session.engine_service import Loader, Service
 from spec_tui.session.environment import prepare_this_process
+from spec_tui.session.loader import load
 
 
 class InProcessClient(QueuedClient):
     """An ``EngineClient`` without a second process.
 
     Args:
-        load: makes a decoder, ``engines.load`` by default.
+        load: makes a decoder, ``spec_tui.session.loader.load`` by default.
     """
 
-    def __init__(self, load: Loader = engines.load) -> None:
+    def __init__(self, load: Loader = load) -> None:
         prepare_this_process()
         self._loader = load
         super().__init__()

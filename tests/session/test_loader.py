@@ -9,8 +9,8 @@ import pytest
 
 PROGRAM = """
 import sys
-from spec_tui.session.loader import load
-runtime = load(model="sample", threads=1)
+from spec_tui.session.loader import load_quickly
+runtime = load_quickly(model="sample", threads=1)
 unused = {"torch._dynamo", "torch.distributed.tensor"}
 assert not (found := unused & set(sys.modules)), found
 

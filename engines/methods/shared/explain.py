@@ -15,7 +15,8 @@ Words = list[str]
 _WHO = {
     "prompt": "copied from the prompt", "output": "copied from the answer so far", "draft": "from the draft model",
     "history": "copied from past answers", "retrieval": "retrieved from a datastore",
-    "recycled": "from logits of the target before", "target": "from the target",
+    "recycled": "from logits of the target before", "server": "from the server",
+    "target": "from the target",
 }
 
 

@@ -113,7 +113,6 @@ class ChatScreen(HasActions, Screen):
         """After the first paint: everything that takes time, such as reading what engines there are."""
         if not self.session.client.capabilities.ask:
             self.prompt.placeholder, self.prompt.disabled = NOTHING_TO_ASK, True
-            self.query_one(SpeedPanel).measures = False
             self.transcript.focus()
         self.session.start()
         self.draw_all()
@@ -244,7 +243,9 @@ class ChatScreen(HasActions, Screen):
         baseline, limit = session.baseline(run), session.ready.context_limit if session.ready else None
         title = "measuring the baseline" if session.measures == "baseline" else ""
         outlook = price.at_load(run, session.ready, session.settings)
-        self.query_one(SpeedPanel).show_run(run, baseline, limit, title, outlook, session.cautions(run))
+        panel = self.query_one(SpeedPanel)
+        panel.measures = session.client.capabilities.baseline
+        panel.show_run(run, baseline, limit, title, outlook, session.cautions(run))
         lines = self.query_one("#telemetry", Lines)
         if lines.is_on_screen_tree:
             lines.show(*telemetry(run, baseline, limit, lines.size.width, outlook))

@@ -51,7 +51,7 @@ class EngineScreen(SpecModal[ChatSettings]):
         with Box(self.ABOUT, f"enter {self.ENTER} · tab next field · ctrl+d defaults · esc closes"):
             with Horizontal(id="columns"):
                 with Vertical(id="side"):
-                    items = [Item(self._label(spec), id=spec.id) for spec in specs()]
+                    items = [Item(self._label(spec), id=spec.id) for spec in self._offered]
                     yield OptionList(*items, id="engines")
                     yield Static("", id="about", markup=False)
                 with VerticalScroll(id="form", can_focus=False):
@@ -81,8 +81,12 @@ class EngineScreen(SpecModal[ChatSettings]):
 
     async def on_mount(self) -> None:
         engines = self.query_one("#engines", OptionList)
-        engines.highlighted = [spec.id for spec in specs()].index(self.chosen)
+        engines.highlighted = [spec.id for spec in self._offered].index(self.chosen)
         engines.focus()
+
+    @property
+    def _offered(self) -> tuple[MethodSpec, ...]:
+        return specs(self.ready is not None and self.ready.served)
 
     def _label(self, spec: MethodSpec) -> Content:
         """Its name; greyed where it cannot run as it is set now, crossed out where no option helps."""

@@ -1,0 +1,15 @@
+"""A server's own speculation: whatever it was started with drafts, and it cannot be chosen from here."""
+
+from __future__ import annotations
+
+from engines.methods.spec import MethodSpec
+
+SPEC = MethodSpec(
+    id="server",
+    title="Server",
+    summary="The server that holds the model drafts as it was started to; how, only it knows.",
+    source="the server's own documentation",
+    drafter="engines.methods.drafter:Drafter",
+    explanation="engines.methods.server.explain",
+    served=True,
+)

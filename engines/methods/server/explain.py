@@ -1,0 +1,21 @@
+"""What Step says of a draft that a server made."""
+
+from __future__ import annotations
+
+from engines.report.events import Round
+from engines.report.run_state import RunState
+from engines.report.wording import tokens
+
+
+def draft(run: RunState, event: Round, deep: bool) -> list[str]:
+    """How much was drafted, and what is not known of it."""
+    drafted, kept = len(event.draft.tokens), len(event.path)
+    words = f"The server drafted {tokens(drafted)} in its own way."
+    if kept < drafted:
+        words += " It says how many were rejected, not which."
+    return [words]
+
+
+def nothing(run: RunState, event: Round) -> str:
+    """Why nothing was drafted."""
+    return "the server's drafter proposed nothing, or it was started without one"

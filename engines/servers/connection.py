@@ -1,0 +1,193 @@
+"""Requests to a server, and its answers as far as they can be believed: bounded in size and time, every failure a
+sentence."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+import httpx2 as httpx
+
+from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
+
+_CONNECT, _ANSWER, _SILENCE = 5.0, 30.0, 180.0  # seconds: to connect, for a short answer, between parts of a long one
+_LONGEST, _LARGEST = 1 << 20, 64 << 20  # bytes: of a line of a stream, of an answer
+_LOOK = 0.05  # seconds between two looks at whether a stream was cancelled
+_END = object()
+
+
+class Connection:
+    """A server's address, and requests to it. Proxies and certificates are those of the environment.
+
+    Args:
+        url: ``http://HOST:PORT`` or https, with a path where the server is below one.
+        api_key: sent as a bearer token.
+
+    Attributes:
+        address: the URL as it may be shown.
+
+    Raises:
+        UsageProblem: no such address, or one with a password in it.
+    """
+
+    def __init__(self, url: str, api_key: str | None = None) -> None:
+        try:
+            parsed = httpx.URL(url)
+        except (httpx.InvalidURL, TypeError, ValueError):
+            parsed = httpx.URL("")
+        strange = any(letter.isspace() or not letter.isprintable() for letter in url)
+        if strange or parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
+            raise UsageProblem(f"{url[:100]} is no address of a server", "give one like http://127.0.0.1:8080")
+        if parsed.userinfo:
+            raise UsageProblem("the address contains a password", "put it into an environment variable: --api-key-env")
+        self.address = str(parsed).rstrip("/")
+        headers = {"Accept-Encoding": "identity"}  # nothing that unpacks to more than it is
+        if api_key:
+            headers["Authorization"] = f"Bearer {api_key}"
+        limits = httpx.Timeout(_ANSWER, connect=_CONNECT)
+        self._client = httpx.Client(base_url=self.address, headers=headers, timeout=limits, follow_redirects=False)
+
+    def get(self, path: str) -> Any:
+        """What a GET answers, as JSON. Raises ModelUnavailable."""
+        return self._json("GET", path, None)
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """What a POST of JSON answers, as JSON. Raises ModelUnavailable."""
+        return self._json("POST", path, body)
+
+    def stream(self, path: str, body: dict[str, Any], cancelled: Callable[[], bool]) -> Iterator[Any]:
+        """The events of a POST that are sent as they come, each JSON. Once cancelled, or closed, the request is gone:
+        the server notices and stops.
+
+        Raises:
+            RunFailed: refused, broken off, silent for long, or no such events.
+        """
+        arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        stop = threading.Event()
+        request = self._client.build_request("POST", path, json=body, timeout=httpx.Timeout(_SILENCE, connect=_CONNECT))
+        opened: list[httpx.Response] = []
+        thread = threading.Thread(target=self._receive, args=(request, opened, arrived, stop), daemon=True)
+        thread.start()
+        since = monotonic()
+        try:
+            while not cancelled():
+                try:
+                    event = arrived.get(timeout=_LOOK)
+                except queue.Empty:
+                    if monotonic() - since > _SILENCE:
+                        silent = f"{self.address} has been silent for {_SILENCE:.0f} seconds"
+                        raise RunFailed(silent, "ask again") from None
+                    continue
+                since = monotonic()
+                if event is _END:
+                    return
+                if isinstance(event, SpecError):
+                    raise event
+                yield event
+        finally:
+            stop.set()
+            for response in opened:
+                with suppress(Exception):
+                    response.close()
+
+    def _receive(
+        self, request: httpx.Request, opened: list[httpx.Response], arrived: queue.SimpleQueue[Any],
+        stop: threading.Event,
+    ) -> None:
+        """Put the events of an answer into a queue, and at last an error or the end."""
+        try:
+            response = self._client.send(request, stream=True)
+            opened.append(response)
+            if stop.is_set():
+                return
+            if response.status_code != 200:
+                raise RunFailed(*self._refusal(response, _bounded(response)))
+            for line in _lines(response):
+                if line.startswith(b"data:") and (data := line[5:].strip()) not in (b"", b"[DONE]"):
+                    arrived.put(_parsed(data, RunFailed, self.address))
+                if line.startswith(b"error:"):
+                    raise RunFailed(f"{self.address} broke off: {_message(line[6:])}", "ask again")
+            arrived.put(_END)
+        except SpecError as error:
+            arrived.put(error)
+        except Exception as error:  # whatever the library raises for a connection that is closed under it
+            if not stop.is_set():
+                arrived.put(RunFailed(f"the connection to {self.address} broke: {first_line(error)}", "ask again"))
+
+    def _json(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        try:
+            with self._client.stream(method, path, json=body) as response:
+                data = _bounded(response)
+        except httpx.ConnectError:
+            raise ModelUnavailable(
+                f"nobody answers at {self.address}", "start the server there, or check host and port"
+            ) from None
+        except httpx.TimeoutException:
+            raise ModelUnavailable(
+                f"{self.address} did not answer in time", "the server may be loading or busy"
+            ) from None
+        except (httpx.HTTPError, OSError, ValueError) as error:
+            raise ModelUnavailable(
+                f"{self.address} cannot be asked: {first_line(error)}", "check the address"
+            ) from None
+        if response.status_code != 200:
+            raise ModelUnavailable(*self._refusal(response, data))
+        return _parsed(data, ModelUnavailable, self.address)
+
+    def _refusal(self, response: httpx.Response, data: bytes) -> tuple[str, str]:
+        """What a status means, and what to do."""
+        status, said = response.status_code, _message(data)
+        if status in (401, 403):
+            return f"{self.address} refuses the key" if "authorization" in self._client.headers else (
+                f"{self.address} wants a key"), "name the environment variable that holds it: --api-key-env NAME"
+        if 300 <= status < 400:
+            return f"{self.address} sends requests elsewhere", "give the address that it redirects to"
+        if status == 404:
+            return f"{self.address} has no {response.request.url.path}", "is it a server of llama.cpp?"
+        if status in (429, 503):
+            return f"{self.address} is busy or still loading: {said}", "try again in a moment"
+        return f"{self.address} answered with an error ({status}): {said}", "the server's log may say more"
+
+
+def _bounded(response: httpx.Response) -> bytes:
+    """The whole answer. Raises ValueError where it is larger than any could be."""
+    data = bytearray()
+    for part in response.iter_raw():
+        data += part
+        if len(data) > _LARGEST:
+            raise ValueError("the answer is too large")
+    return bytes(data)
+
+
+def _lines(response: httpx.Response) -> Iterator[bytes]:
+    rest, size = b"", 0
+    for part in response.iter_raw():
+        *lines, rest = (rest + part).split(b"\n")
+        size += len(part)
+        if size > _LARGEST or len(rest) > _LONGEST:
+            raise ValueError("the answer is too large")
+        yield from lines
+    yield rest
+
+
+def _parsed(data: bytes, kind: type[SpecError], address: str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise kind(f"{address} answers with something else than JSON", "is it a server of llama.cpp?") from None
+
+
+def _message(data: bytes) -> str:
+    """What an error's body says, in a line."""
+    try:
+        found = json.loads(data)
+        error = found.get("error", found)
+        text = str(error.get("message", error) if isinstance(error, dict) else error)
+    except (ValueError, RecursionError, AttributeError):
+        text = data.decode("utf-8", "replace")
+    return " ".join(text.split())[:200] or "no reason is given"
