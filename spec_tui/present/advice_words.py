@@ -106,10 +106,12 @@ def _kinds(screening: Screening, first: int) -> list[str]:
     if len(known) < 2:
         return []
     gains, losses, vague = [], [], []
+    busy = screening.result.disturbance().matters
     for kind, found in sorted(known.items(), key=lambda item: -item[1].ratio):
-        clear = found.speed is Speed.FASTER or (found.speed is Speed.UNMEASURED and found.ratio > 1 + LEAST_NOISE)
-        told = found.speed is not Speed.SAME or found.noise <= _VAGUE
-        (gains if clear else losses if told else vague).append(f"{kind} ({found.brief})")
+        few = found.speed is Speed.UNMEASURED  # a few answers tell something only on a quiet machine
+        clear = found.speed is Speed.FASTER or (few and found.ratio > 1 + LEAST_NOISE)
+        told = not busy if few else found.speed is not Speed.SAME or found.noise <= _VAGUE
+        (vague if not told else gains if clear else losses).append(f"{kind} ({found.brief})")
     said = [f"gains on {_list(gains)}"] * bool(gains) + [f"does not gain on {_list(losses)}"] * bool(losses)
     said += [f"is not told from no drafts, with so few answers, on {_list(vague)}"] * bool(vague)
     return [f"By kind of prompt: {screening.asked.labels[first]} {'; '.join(said)}."]
