@@ -5,6 +5,9 @@ from __future__ import annotations
 import html
 import json
 
+import pytest
+
+from engines import methods
 from engines.advice.findings import RoundCosts
 from engines.methods.counterparts import DraftSetup, assisted, llama_cpp, vllm
 from engines.race.result import Disturbance, RaceResult
@@ -135,6 +138,14 @@ def test_times_of_a_round_say_what_would_help():
     alone, mine = RoundCosts(1.0, 0.010, 0.0, 0.0), RoundCosts(2.0, 0.020, 0.005, 0.0)
     assert mine.rate == 80 and mine.tokens_for(alone.rate) == 2.5
     assert mine.free_rows(alone) == 2 / 0.015 and mine.free_drafts() == 100
+
+
+@pytest.mark.parametrize("spec", [spec for spec in methods.specs() if spec.counterparts], ids=lambda spec: spec.id)
+def test_every_setting_that_is_tried_has_its_counterparts(spec):
+    for given in ({}, *spec.variants, *spec.trials):
+        found = spec.counterparts(spec.parse(given), DraftSetup(3, "a/draft", "a/head"))
+        assert found and all(each.paste.isascii() and "None" not in each.paste for each in found)
+        assert {each.program for each in found} <= {"vLLM", "llama.cpp", "transformers"}
 
 
 def test_names_are_quoted_for_where_they_are_pasted():

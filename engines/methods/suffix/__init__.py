@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from engines.methods import counterparts as other
 from engines.methods.notes import Note, labelled
 from engines.methods.options import BUDGET, Option
 from engines.methods.spec import MethodSpec
@@ -23,6 +26,15 @@ class SuffixNote(Note):
     answers: int | None = labelled("past answers")
 
 
+def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
+    lost = other.CHAIN if options["shape"] == "tree" else ""
+    return (
+        other.vllm(lost, method="suffix", num_speculative_tokens=options["num_tokens"],
+                   suffix_decoding_max_tree_depth=options["depth"], suffix_decoding_max_spec_factor=options["factor"],
+                   suffix_decoding_min_token_prob=options["min_prob"]),
+    )
+
+
 SPEC = MethodSpec(
     id="suffix",
     title="Suffix decoding",
@@ -33,6 +45,8 @@ SPEC = MethodSpec(
     explanation="engines.methods.suffix.explain",
     reference="SuffixDecoding (Oliaro et al. 2024), section 3",
     note=SuffixNote,
+    trials=({"shape": "chain"}, {"budget": "paper"}),
+    counterparts=_counterparts,
     options=(
         BUDGET,
         Option("shape", "tree", "One path, always to the most frequent token, or a tree of the most probable nodes.",
