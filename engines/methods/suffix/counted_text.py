@@ -20,7 +20,7 @@ DEPTH = 64
 
 _END = -1  # what stands between texts, before the first and after the last
 _FEW = 96  # occurrences whose matches are measured all together
-_COUNTED = 1024  # occurrences of a suffix that are counted, the latest
+_COUNTED = 256  # occurrences of a suffix that are counted, the latest
 
 
 @dataclass(slots=True)
