@@ -8,7 +8,7 @@ drafted and rejected it does not say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -125,7 +125,7 @@ class LlamaCppModel:
     def forget_acceptance(self) -> None:
         """Nothing is learnt here."""
 
-    def memory(self, engine: str, rows: int) -> int:
+    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int:
         """Bytes that a run takes in this process: none."""
         return 0
 
