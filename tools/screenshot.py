@@ -1,6 +1,6 @@
 """Make the pictures of README and tour: the real application, real answers, exported as SVG.
 
-    python tools/screenshot.py docs [SCENE ...] [--model smollm2] [--size 120x40 ...] [--theme spec-dark]
+    python tools/screenshot.py docs [SCENE ...] [--model MODEL] [--size 120x40 ...] [--theme spec-dark]
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class Scene:
     asks: bool = True
     engine: str = "draft"
     options: dict = field(default_factory=lambda: {"shape": "tree"})
+    model: str = "sample"
+    prompt: str = SHOWCASES[6].prompt
 
 
 SCENES = {
@@ -43,6 +45,10 @@ SCENES = {
     "step": Scene((*_A_ROUND_IN_THE_MIDDLE, "full_stop", *("full_stop",) * 3), "round"),
     "price": Scene(("p",)),
     "race": Scene(("r", "enter"), "photo finish", ("end",), asks=False),
+    "talk": Scene(
+        _A_ROUND_IN_THE_MIDDLE, engine="hybrid", options={}, model="smollm2",
+        prompt="Why do rivers flow to the sea? Answer in three sentences, then repeat the first one.",
+    ),
     "copies": Scene(_A_ROUND_IN_THE_MIDDLE, engine="pld", options={}),
 }
 
@@ -56,7 +62,7 @@ async def pictures(paths: dict[tuple[int, int], Path], scene: Scene, model: str,
         await until(pilot, lambda: session.ready is not None)
         await pilot.press("escape")
         if scene.asks:
-            pilot.app.screen.query_one("#prompt").text = SHOWCASES[6].prompt
+            pilot.app.screen.query_one("#prompt").text = scene.prompt
             await pilot.press("i", "enter")
             await until(pilot, lambda: session.turns and not session.busy)
             await pilot.press("escape", "b")
@@ -89,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="SCENE.svg is written here, of several sizes SCENE-WIDTHxHEIGHT.svg")
     parser.add_argument("scenes", nargs="*", metavar="SCENE", help=f"{', '.join(SCENES)} (default: all)")
-    parser.add_argument("--model", default="sample")
+    parser.add_argument("--model", help="default: that of the scene")
     parser.add_argument("--size", nargs="+", default=["120x40"], metavar="WIDTHxHEIGHT")
     parser.add_argument("--theme", default="spec-dark")
     arguments = parser.parse_args()
@@ -97,7 +103,7 @@ def main() -> None:
         several = len(arguments.size) > 1
         paths = {tuple(map(int, size.split("x"))): arguments.folder / f"{name}{f'-{size}' * several}.svg"
                  for size in arguments.size}
-        asyncio.run(pictures(paths, SCENES[name], arguments.model, arguments.theme))
+        asyncio.run(pictures(paths, SCENES[name], arguments.model or SCENES[name].model, arguments.theme))
 
 
 if __name__ == "__main__":
