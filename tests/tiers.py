@@ -15,7 +15,10 @@ FAMILIES = frozenset({  # grouped heads, windows, soft caps, absolute positions,
 })
 
 
-SIZES = [(80, 24), (120, 40), pytest.param((200, 60), marks=pytest.mark.thorough)]  # of the terminal
+SIZES = [(80, 24), (120, 40), pytest.param((200, 60), marks=pytest.mark.thorough)]
+"""Of the terminal, where each has a picture of its own."""
+SMALL_FIRST = [(80, 24), *(pytest.param(size, marks=pytest.mark.thorough) for size in [(120, 40), (200, 60)])]
+"""Of the terminal, for what has to hold at any size, and breaks at the smallest."""
 
 
 def some(cases: Sequence, always: Callable[[object], bool], ids: Sequence[str] | None = None) -> list:

@@ -24,7 +24,7 @@ from transformers import (
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as transformers_logging
 
-from engines.errors import ModelUnavailable, UsageProblem, first_line
+from engines.errors import ModelUnavailable, SpecError, UsageProblem, first_line
 from engines.hub.known_models import default_model
 from engines.hub.local_models import shipped_draft
 from engines.hub.model_checks import check_tokenizer, generation_problem, read_config
@@ -306,6 +306,8 @@ def wrap(
                 causal.remarks += (f"{name}: forwards are not recorded as CUDA graphs ({failure}), which is slower",)
             if strict and not reason:
                 causal.enable()
+    except SpecError:
+        raise
     except (MemoryError, torch.OutOfMemoryError):
         reason = "there is no memory left for a forward"
     except Exception as error:  # families need inputs that nobody can list, and say so in their own ways

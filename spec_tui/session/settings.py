@@ -207,7 +207,7 @@ def unavailable(
 
 
 _LOADED = {
-    "draft model": "no draft model is loaded: start with --draft-model PATH",
+    "draft model": "no draft model is loaded: choose one (ctrl+l), or start with --draft-model PATH",
     "draft head": "no draft head for this model is at hand: give --head, or train one with spec-tui head train",
 }
 """What is said where it is missing."""

@@ -310,8 +310,8 @@ def test_every_flag_of_run_is_there():
 
     commands = get_command(app).commands
     flags = {name: {o for p in commands[name].params for o in p.opts} for name in ("run", "compare", "sweep")}
-    how_it_is_written = {"--trace", "--detail", "--narrate"}
-    assert flags["run"] - flags["compare"] <= how_it_is_written and flags["run"] - flags["sweep"] <= how_it_is_written
+    alone = {"--trace", "--detail", "--narrate", "--explain", "--server", "--api-key-env"}
+    assert flags["run"] - flags["compare"] <= alone and flags["run"] - flags["sweep"] <= alone
 
 
 def test_hostile_text_steers_nothing(cli):

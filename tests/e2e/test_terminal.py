@@ -13,6 +13,7 @@ import time
 import pytest
 
 from tests.e2e.terminal import Terminal
+from tests.tiers import some
 
 APPLICATION = [sys.executable, "-m", "spec_tui"]
 WITHOUT_A_MODEL = [
@@ -217,7 +218,9 @@ def test_the_terminal_is_restored_after_a_stop_from_outside():
         assert terminal.exit_code() == 0 and terminal.current_modes() == terminal.modes
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL])
+@pytest.mark.parametrize("number", some(
+    [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL], lambda n: n in (signal.SIGHUP, signal.SIGKILL)
+))
 def test_every_way_to_die_restores_the_terminal_and_ends_the_engine(number):
     with Terminal(APPLICATION, columns=80, rows=24) as terminal:
         terminal.wait_for("Type a prompt")
@@ -230,7 +233,7 @@ def test_every_way_to_die_restores_the_terminal_and_ends_the_engine(number):
         assert_restored(terminal)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", some([signal.SIGTERM, signal.SIGKILL], lambda n: n == signal.SIGTERM))
 def test_so_does_a_replay(number):
     with Terminal([*APPLICATION, "replay", "pld"], columns=80, rows=24) as terminal:
         terminal.wait_for("replay of pld")
@@ -325,6 +328,7 @@ def test_a_race_outlives_its_screen_and_the_application(tmp_path):
         terminal.wait_for("HISTORY, kept from today")
 
 
+@pytest.mark.thorough
 def test_another_model_goes_on_with_the_conversation(tmp_path):
     """The models screen in a real terminal: a folder at hand is chosen, and the next answer knows the earlier one."""
     import shutil

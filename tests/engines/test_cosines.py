@@ -17,6 +17,7 @@ from tests.engines import test_sublayers
 from tests.engines.families import make
 from tests.engines.test_sublayers import ANY, ATTENTION, CLEAR, MLP, NONE, PROMPT, blocks, last_of, made
 from tests.engines.toys import MEASURED
+from tests.tiers import families
 
 TEXT = [(5 * i + i * i) % 250 + 4 for i in range(30)]
 
@@ -89,7 +90,7 @@ def measured():
         model.features.request(FeatureRequest())
 
 
-@pytest.mark.parametrize("name", CLEAR)
+@pytest.mark.parametrize("name", families(CLEAR))
 def test_the_average_is_that_of_hooks_on_the_plain_model(name, measured):
     model = measured(name)
     model.extend(PROMPT)

@@ -92,7 +92,7 @@ def assert_logits(ours: torch.Tensor, name: str, texts) -> None:
     torch.testing.assert_close(ours, references(name, texts), atol=2e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", [*NAMED, *TREES])
+@pytest.mark.parametrize("name", families([*NAMED, *TREES]))
 def test_tree_logits_are_sequential_logits(name):
     model, rng = wrapped(name), random.Random(name)
     assert model.trees

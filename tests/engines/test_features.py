@@ -19,6 +19,7 @@ from tests.engines.recorder import Recorder
 from tests.engines.test_families import ANY, deep_tree, paths, plain, wrapped
 from tests.engines.test_strict import strict_model
 from tests.engines.test_sublayers import UNCLEAR
+from tests.tiers import families
 
 TEXT = [(5 * i + i * i) % 250 + 4 for i in range(40)]
 EVERY = FeatureRequest(history=frozenset({1, 2, LAST}))
@@ -63,7 +64,7 @@ def answer(model: CausalModel, rng: random.Random, rounds: int = 3) -> None:
         model.keep(path_to(rng.randrange(7), parents))
 
 
-@pytest.mark.parametrize("name", [name for name in ANY if name != UNCLEAR])
+@pytest.mark.parametrize("name", families([name for name in ANY if name != UNCLEAR]))
 def test_states_of_every_row_are_those_transformers_gives(name, monkeypatch):
     monkeypatch.setattr("engines.model.causal_model._CHUNK", 7)
     model, rng = wrapped(name), random.Random(name)

@@ -246,6 +246,7 @@ def test_grids_of_several_layers_are_joined():
     assert torch.equal(joined.unpacked, torch.cat([grid.unpacked for grid in grids]))
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_a_real_model_as_its_file_holds_it():
     if not SMOLLM2.is_file():

@@ -15,6 +15,7 @@ from engines.model.loading import wrap
 from engines.model.sublayers import ATTENTION, MLP, find
 from tests.conftest import make_llama
 from tests.engines.families import CHAINS, NAMED, TREES, make
+from tests.tiers import families
 
 ANY = NAMED | TREES | CHAINS
 UNCLEAR = "longcat, which uses the weight of its router itself"
@@ -87,7 +88,7 @@ def expected(name: str, tokens, attention, mlp) -> torch.Tensor:
     return torch.cat([out.logits[0] for out in found])
 
 
-@pytest.mark.parametrize("name", [*CLEAR, *VARIANTS])
+@pytest.mark.parametrize("name", families([*CLEAR, *VARIANTS]))
 def test_a_sublayer_left_out_is_one_that_adds_nothing(name):
     model = wrapped(name)
     sub = model.sublayers

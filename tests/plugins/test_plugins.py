@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from textual.widgets import OptionList, Static
 
 from engines import methods
@@ -48,6 +49,7 @@ def test_the_list_of_engines_has_it_with_its_options(site):
     assert [spec["title"] for spec in ours if spec["id"] == "pld"] == ["Prompt lookup"]
 
 
+@pytest.mark.thorough
 def test_a_run_with_it_is_lossless(site, sample):
     prompt = "0 0 0 0 0 0 0 0"
     settings = ("--engine", "repeat", "--set", "num_tokens=3", "--set", "budget=paper")

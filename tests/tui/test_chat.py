@@ -19,6 +19,7 @@ from spec_tui.tui.screens.help import HelpScreen
 from spec_tui.tui.screens.inspector import Inspector
 from spec_tui.tui.screens.showcase import ShowcaseScreen
 from spec_tui.tui.widgets.field import Field
+from tests.tiers import SMALL_FIRST
 from tests.tui.fakes import ANSWER, READY, FakeClient
 
 
@@ -428,7 +429,7 @@ async def test_commands_of_the_palette_cover_the_keys(session):
         assert len(titles) == len(set(titles))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60), (60, 16), (100, 30)])
+@pytest.mark.parametrize("size", [*SMALL_FIRST, (60, 16)])
 async def test_resize_keeps_the_text(session, size):
     async with session() as s:
         await s.ask("one", feed=20)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engines.report.events import Failed, Loading
+from tests.tiers import SMALL_FIRST
 from tests.tui.fakes import READY, FakeClient
 
 HOSTILE = "a\x1b]52;c;ZXZpbA==\x07b \x9b2J [bold red]c[/] \u202edcba\u2066 \x00\x7f {x} [link=http://x]y[/link]\tz\n"
@@ -18,7 +19,7 @@ def screen_text(app) -> str:
     return "\n".join(segment.text for strip in strips for segment in strip)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("size", SMALL_FIRST)
 async def test_hostile_text_everywhere(session, size):
     ready = replace(READY, model=HOSTILE, draft_model=None, warnings=(HOSTILE,))
     async with session(size=size, client=FakeClient(HOSTILE * 3, ready=ready)) as s:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spec_tui.tui.widgets.field import Field
+from tests.tiers import SMALL_FIRST
 
 
 def styled(session, word: str) -> list[str]:
@@ -86,7 +87,7 @@ async def test_the_mark_is_there_before_asking_however_much_is_set(session, size
         assert "redraw LOSSY · Draft model" in top and len(top.rstrip()) <= size[0]
 
 
-@pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("size", [*SMALL_FIRST, (60, 16)])
 async def test_the_view_of_the_price_is_marked(session, size):
     async with session(size=size) as s:
         await lossy_answer(s)

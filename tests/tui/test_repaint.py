@@ -11,6 +11,7 @@ from textual.drivers.headless_driver import HeadlessDriver
 
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui
+from tests.tiers import SMALL_FIRST
 from tests.tui.fakes import ANSWER, FakeClient
 
 
@@ -53,7 +54,7 @@ async def same(screen: pyte.Screen, app: SpecTui) -> None:
     assert shown == wanted
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("size", SMALL_FIRST)
 async def test_piecemeal_drawing_equals_drawing_at_once(size):
     screen, driver = terminal(size)
     client = FakeClient(ANSWER * 5)

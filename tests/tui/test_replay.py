@@ -18,6 +18,7 @@ from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.recorded import replay
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.inspector import Inspector
+from tests.tiers import some
 from tests.tui.conftest import Session
 from tests.tui.fakes import ANSWER, FakeClient, finding, script
 
@@ -195,7 +196,7 @@ async def test_a_trace_of_a_newer_version_plays():
 NOISE = [-1, 0, 7, 10**9, None, "", "\x1b[2J", 1e300, [], {}, True]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", some(range(4), lambda seed: seed == 0))
 async def test_whatever_the_file_says_the_screen_stands(tmp_path, seed):
     """Values replaced at random in every line, as the reader lets them through."""
     import json

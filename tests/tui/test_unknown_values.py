@@ -18,6 +18,7 @@ from spec_tui.present.step.phases import phases_of
 from spec_tui.session.replay_client import ReplayClient
 from spec_tui.tui.recorded import replay
 from tests.step.test_explain import said
+from tests.tiers import SMALL_FIRST
 from tests.tui.fakes import script
 
 ASKED = Request((("user", "one"),), engine="draft", max_new_tokens=64)
@@ -73,7 +74,7 @@ def test_every_export_is_made(name):
     assert FORMATS[name].make(Trace(EVENTS), "answer", ExportOptions())
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)], ids=str)
+@pytest.mark.parametrize("size", SMALL_FIRST, ids=str)
 @pytest.mark.parametrize("screen", ["chat", "step"])
 async def test_every_screen_draws_it(screen, size):
     app = replay(ReplayClient(Trace(EVENTS, sealed=True), float("inf"), title="a-server"), screen)
