@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from engines import Request, measure, specs
+from engines.cost.curve import CostCurve
 from engines.report.events import Finished, Round
 from tests.tiers import first_of_each, some
 
@@ -55,6 +56,15 @@ TURNS = {
 
 def test_every_engine_is_covered():
     assert {s.id for s in specs()} == {"autoregressive"} | {engine for engine, _ in VARIANTS}
+
+
+@pytest.fixture(autouse=True)
+def drafting_pays(request, monkeypatch):
+    """No clock decides whether anything is drafted."""
+    for name in {"tiny", "sample"} & set(request.fixturenames):
+        runtime = request.getfixturevalue(name)
+        cheap = runtime.prices._replace(target=CostCurve(((1, 1.0), (64, 1.5))))
+        monkeypatch.setattr(runtime, "prices", cheap)
 
 
 def run(runtime, engine, options=None, prompt=TURNS["copy"], new=40, **kw) -> tuple[Finished, object]:
