@@ -38,7 +38,7 @@ samples: $(VENV)/.test
 	$(BIN)/python tools/make_model_card.py
 	$(BIN)/python tools/build_sample_datastores.py sample
 	$(BIN)/python tools/record_traces.py
-	$(BIN)/python tools/screenshot.py docs chat
+	$(BIN)/python tools/screenshot.py docs talk
 	$(BIN)/python tools/screenshot.py docs/pictures chat step price --size 80x24 120x40 200x60
 
 $(VENV)/.run: $(FILES)

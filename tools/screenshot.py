@@ -47,7 +47,7 @@ SCENES = {
     "race": Scene(("r", "enter"), "photo finish", ("end",), asks=False),
     "talk": Scene(
         _A_ROUND_IN_THE_MIDDLE, engine="hybrid", options={}, model="smollm2",
-        prompt="Why do rivers flow to the sea? Answer in three sentences, then repeat the first one.",
+        prompt="Write a Python function that adds two numbers, then one that multiplies two numbers.",
     ),
     "copies": Scene(_A_ROUND_IN_THE_MIDDLE, engine="pld", options={}),
 }

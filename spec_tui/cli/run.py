@@ -78,9 +78,9 @@ def load_decoder(load: LoadRequest) -> Decoder:
     """Load the models in this process, with a status line where stderr is a terminal. Raises SpecError."""
     prepare_this_process()
     with Status() as status:
-        from spec_tui.session.loader import load as load_model
+        from spec_tui.session.loader import load_quickly
 
-        decoder = load_model(**asdict(load), progress=status.show)
+        decoder = load_quickly(**asdict(load), progress=status.show)
     if load.model is None and load.server is None and sys.stderr.isatty():  # a script has read it once
         narrate(f"note: {known_models.default_notice()}")
     for warning in decoder.ready.warnings:
