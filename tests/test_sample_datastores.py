@@ -120,6 +120,7 @@ def test_it_is_small_and_of_the_sample_model(store, sample):
     assert size(store) <= 20e6 and recall(DenseStore(store)).value >= 0.85
 
 
+@pytest.mark.thorough
 def test_smollm2s_is_small_and_found_with_it(smollm2):
     store = opened("smollm2")
     store.check_tokenizer(tokenizer_fingerprint(smollm2.tokenizer))

@@ -1,7 +1,8 @@
 """What `make test` runs of a sweep, and what only `make test-all` does.
 
 A sweep repeats one promise over every family, every variant of an engine, every size of the terminal. What it finds
-most often, one case of each kind finds: those run always. The others are marked ``thorough``.
+most often, one case of each kind finds: those run always. The others are marked ``thorough``, and so are a few tests
+that take ten seconds each.
 """
 
 from __future__ import annotations

@@ -280,6 +280,7 @@ def test_an_answer_that_ends_itself(sample):
     assert answer.tokens[-1] in sample.end_tokens and sample.audit(answer).verdict == "identical"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", [1, 7, 1000])
 def test_texts_whose_logits_need_several_forwards(tiny, monkeypatch, rows):
     answer = write(tiny, new=150, temperature=0.8)
@@ -415,6 +416,7 @@ def test_progress_rises_to_the_end(tiny, monkeypatch):
 # -- how far is far -----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([
     (1.0, 0, 0), (1.0, 3, 0), (0.7, 0, 0), (0.9, 5, 0), (0.999, 0, 0), (1.0, 0, 0.2), (0.9, 6, 0.1), (1.0, 5, 0.05)]))

@@ -172,6 +172,7 @@ def test_training_goes_on_where_it_was_stopped_and_learns(target, texts, tmp_pat
         TapCache(work / "taps", target, (2, 3, 5), texts)
 
 
+@pytest.mark.thorough
 def test_an_off_by_one_reading_is_found(target, texts, tmp_path):
     generated = []
     for text in texts[:24]:

@@ -133,6 +133,7 @@ def shared(name: str, dtype) -> BatchInvariantModel:
     return _MADE[name, dtype]
 
 
+@pytest.mark.thorough
 @settings(max_examples=14, deadline=None)
 @given(st.sampled_from(MODELS), st.sampled_from([torch.bfloat16, torch.float16]), st.integers(0, 9999))
 def test_whatever_is_fed_however_gives_the_same_bits(name, dtype, seed):
