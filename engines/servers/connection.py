@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import queue
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -92,8 +93,8 @@ class Connection:
         finally:
             stop.set()
             for response in opened:
-                with suppress(Exception):
-                    response.close()
+                with suppress(Exception):  # a read that waits is woken by this, not by closing
+                    response.extensions["network_stream"].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     def _receive(
         self, request: httpx.Request, opened: list[httpx.Response], arrived: queue.SimpleQueue[Any],
@@ -103,11 +104,11 @@ class Connection:
         try:
             response = self._client.send(request, stream=True)
             opened.append(response)
-            if stop.is_set():
-                return
             if response.status_code != 200:
                 raise RunFailed(*self._refusal(response, _bounded(response)))
             for line in _lines(response):
+                if stop.is_set():
+                    return
                 if line.startswith(b"data:") and (data := line[5:].strip()) not in (b"", b"[DONE]"):
                     arrived.put(_parsed(data, RunFailed, self.address))
                 if line.startswith(b"error:"):
@@ -118,6 +119,10 @@ class Connection:
         except Exception as error:  # whatever the library raises for a connection that is closed under it
             if not stop.is_set():
                 arrived.put(RunFailed(f"the connection to {self.address} broke: {first_line(error)}", "ask again"))
+        finally:
+            for response in opened:
+                with suppress(Exception):
+                    response.close()
 
     def _json(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
         try:

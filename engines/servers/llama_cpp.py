@@ -43,7 +43,7 @@ CAPABILITIES = Capabilities(
 _UNKNOWN = "undisclosed"
 _DRAWN = next(law.name for law in LAWS.values() if law.lossless and law.varies(1.0))
 _REASONS = {"eos": "stop", "word": "stop", "limit": "length"}
-_MOST = 1 << 20  # tokens that a step may be said to have drafted
+_MOST = 1 << 12  # tokens that a step may be said to have drafted
 
 
 @dataclass(slots=True)

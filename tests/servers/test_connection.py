@@ -41,10 +41,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         parts = body if isinstance(body, list) else [body if isinstance(body, bytes) else json.dumps(body).encode()]
         for part in parts:
-            if callable(part):
-                part()
-            else:
-                self.wfile.write(part)
+            for some in part() or () if callable(part) else [part]:
+                self.wfile.write(some)
                 self.wfile.flush()
 
     def do_GET(self) -> None:
@@ -137,9 +135,27 @@ def test_a_refused_question(server):
         list(model.run(Request(TURN)))
 
 
+def test_a_stopped_request_is_closed_and_the_server_notices(server):
+    model, noticed = connect(server.url), threading.Event()
+
+    def endless():
+        yield chunk(1)
+        try:
+            while True:
+                yield chunk(2)
+        finally:
+            noticed.set()
+
+    server.wrong["/completion"] = (200, {}, [endless])
+    events: list = []
+    for event in model.run(Request(TURN), cancelled=lambda: len(events) > 5):
+        events.append(event)
+    assert events[-1].reason == "cancelled" and noticed.wait(5)
+
+
 def test_a_silent_server_is_left_at_once_when_asked(server):
     model, gone = connect(server.url), threading.Event()
-    server.wrong["/completion"] = (200, {}, [chunk(1), lambda: gone.wait(20)])
+    server.wrong["/completion"] = (200, {}, [chunk(1), lambda: gone.wait(20) and None])
     events = model.run(Request(TURN), cancelled=lambda: bool(rounds))
     rounds = []
     for event in events:
@@ -151,7 +167,7 @@ def test_a_silent_server_is_left_at_once_when_asked(server):
 def test_a_silent_server_is_given_up(server, monkeypatch):
     monkeypatch.setattr(connection, "_SILENCE", 0.2)
     model, gone = connect(server.url), threading.Event()
-    server.wrong["/completion"] = (200, {}, [chunk(1), lambda: gone.wait(20)])
+    server.wrong["/completion"] = (200, {}, [chunk(1), lambda: gone.wait(20) and None])
     with pytest.raises(RunFailed, match=r"silent|broke"):
         list(model.run(Request(TURN)))
     gone.set()
