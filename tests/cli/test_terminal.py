@@ -222,8 +222,11 @@ def test_the_shipped_models_from_a_pipe(tmp_path):
 
 @pytest.mark.thorough
 def test_the_default_engine_says_what_it_was_and_nothing_else_on_stderr():
-    code, out, err = outcome("run", "Count from 1 to 9.", "--max-new-tokens", "24")
-    assert code == 0 and out and err.startswith("draft: ") and "Warning" not in err
+    asked = ("run", "Count from 1 to 9.", "--max-new-tokens", "24")
+    found = json.loads(outcome(*asked, "--engine", "pld", "--format", "json")[1])
+    code, out, err = outcome(*asked)
+    assert (code, out.decode()) == (0, found["text"]), "the default engine prints the same text, exactly"
+    assert err.startswith("draft: ") and "Warning" not in err
 
 
 LOAD, LOADED = engines.load, {}

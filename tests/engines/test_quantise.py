@@ -253,6 +253,8 @@ def test_a_real_model_as_its_file_holds_it():
         pytest.skip("smollm2 is not on this machine: spec-tui model get smollm2 fetches it")
     runtime = load(str(SMOLLM2), quantize="auto", threads=1)
     assert runtime.target.quantised == "linear layers: 120 int4, 1 int8 in groups"
-    events = events_of(runtime, "pld", {}, (("user", "What is the capital of France?"),), max_new_tokens=24)
-    assert "Paris" in events[-1].text
-    assert runtime.audit(Answer.from_events(events)).verdict in ("identical", "tie")
+    question = (("user", "What is the capital of France?"),)
+    for engine, options in (("autoregressive", {}), ("pld", {})):
+        events = events_of(runtime, engine, options, question, max_new_tokens=24)
+        assert "Paris" in events[-1].text
+        assert runtime.audit(Answer.from_events(events)).verdict in ("identical", "tie"), engine

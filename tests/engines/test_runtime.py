@@ -159,7 +159,10 @@ def test_the_default_engine_is_the_draft_model_where_there_is_one(tiny):
 @pytest.mark.parametrize(
     ("kw", "words"),
     [
-        ({"engine": "nope"}, "engines are: autoregressive, pld, "),
+        (
+            {"engine": "nope"},
+            "autoregressive, pld, suffix, recycling, rest, dresd, draft, eagle, rasd, hybrid, admg, draft-verify",
+        ),
         ({"engine": "pld", "options": {"nope": 1}}, "max_ngram"),
         ({"engine": "pld", "options": {"num_tokens": 0}}, "1..256"),
         ({"engine": "pld", "options": {"num_tokens": "many"}}, "1..256"),

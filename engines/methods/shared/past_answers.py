@@ -12,6 +12,7 @@ import hashlib
 import os
 import stat
 import struct
+import sys
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
@@ -177,8 +178,6 @@ def _records(data: bytes) -> Iterator[array]:
 
 def _swapped(tokens: array) -> array:
     """Numbers of this machine as little-endian ones, and back."""
-    import sys
-
     if sys.byteorder == "big":
         tokens.byteswap()
     return tokens
