@@ -419,7 +419,9 @@ class ChatSession:
 
     def _ended(self, turn: Turn) -> Happening:
         self._busy = False
-        turn.disturbed = self._others.stop() if self._others is not None else None
+        found = self._others.stop() if self._others is not None else None
+        served = self.ready is not None and self.ready.served  # on this machine the server itself is another program
+        turn.disturbed = None if served else found
         run, rate = turn.run, turn.run.metrics.tokens_per_second
         # a few tokens of a stopped run are no rate to compare with, nor is a run for something else
         whole = run.finished.reason != "cancelled" and turn.purpose in (None, "baseline")

@@ -54,7 +54,9 @@ def model(session: ChatSession) -> str:
     if ready is None:
         return one_line(session.load_request.server or session.load_request.model or default_label(), 40)
     parameters = [count(ready.parameters)] if ready.parameters else []  # a trace does not say
-    return one_line(" · ".join([model_label(ready.model), *parameters, ready.dtype, ready.device]), 60)
+    words = [model_label(ready.model), *parameters, ready.dtype]
+    where = [ready.device]  # of a server the address, which a narrow screen must not cut off
+    return one_line(" · ".join(where + words if ready.served else words + where), 60)
 
 
 def count(number: int) -> str:

@@ -31,6 +31,11 @@ async def test_only_the_server_s_own_way_is_offered(session):
         await s.pilot.press("escape")
 
 
+async def test_the_address_is_shown_at_any_size_before_anything_is_asked(session):
+    async with session(size=(80, 24), client=FakeClient(ready=SERVED)) as s:
+        assert SERVED.device in "\n".join(s.chat.query_one("#top").text_rows())
+
+
 async def test_no_baseline_and_no_audit(session):
     async with session(client=FakeClient(ready=SERVED)) as s:
         await s.ask("hello")
