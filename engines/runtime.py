@@ -295,8 +295,8 @@ class Runtime:
     def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int:
         """Bytes of the weights of the models that an engine runs, as laid out, and of ``rows`` KV rows of each:
         computed from shapes and dtype, since engines share this process. What lies in a datastore is not in it."""
-        needs = methods.find(engine).needed(options, methods.at_hand(self.draft, self.head))
-        drafting = [model for need, model in (("draft model", self.draft), ("draft head", self.head)) if need in needs]
+        used = methods.find(engine).used(options, methods.at_hand(self.draft, self.head))
+        drafting = [model for need, model in (("draft model", self.draft), ("draft head", self.head)) if need in used]
         models = [model for model in (self.target, *drafting) if model is not None]
         return sum(m.weight_bytes + rows * m.cache.row_bytes for m in models)
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 from engines.core.tree import DraftTree, depths
-from engines.cost.curve import CostCurve, best_length
+from engines.cost.curve import CostCurve, best_length, best_rate
 
 _STRENGTH = 4.0  # judgements that the prior is worth
 _MEMORY = 0.98  # of the evidence, a round: what is skipped long enough is tried again
@@ -205,6 +207,17 @@ class Budget:
         values = self.values(tree)
         self._valued.append((tree, values))
         return sum(values)
+
+    def rate(self, tree: DraftTree) -> float:
+        """Tokens a second expected of a round that verifies the best part of a tree, its drafting paid already."""
+        values = sorted(self.values(tree), reverse=True)
+        return best_rate(values, [self._verify(1 + n) for n in range(len(values) + 1)])
+
+    def chain_rate(self, kind: Kind, most: int, draft_seconds: Callable[[int], float]) -> float:
+        """The same of a chain that is not drafted yet; arguments as of ``more``."""
+        expected = list(accumulate(self.acceptance.chances(kind, copied=False)[:most], mul))
+        seconds = [self._verify(1 + n) + self._draft(draft_seconds, n) for n in range(len(expected) + 1)]
+        return best_rate(expected, seconds)
 
     def _see(self, tree: DraftTree) -> None:
         self._seen += {kind_of(origin, rank) for i, origin in enumerate(tree.origins) for rank in {0, min(i, 3)}}

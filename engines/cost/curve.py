@@ -75,6 +75,12 @@ def best_length(survival: Sequence[float], seconds: Sequence[float], least: int 
     return best
 
 
+def best_rate(survival: Sequence[float], seconds: Sequence[float]) -> float:
+    """Expected tokens a second of a round of the best length; arguments as of ``best_length``."""
+    length = best_length(survival, seconds)
+    return (1 + sum(survival[:length])) / seconds[length]
+
+
 @dataclass(frozen=True, slots=True)
 class BreakEven:
     """Whether rounds of a run are faster than without drafts.

@@ -86,7 +86,7 @@ def drafts_with(started: Started) -> str | None:
     """Which one of a draft model and a draft head a run drafts with; None where it drafts with neither."""
     there = at_hand(started.draft_model, started.head)
     spec = known(started.engine)
-    return next((need for need in spec.needed(started.options, there) if need in there), None) if spec else None
+    return next(iter(spec.used(started.options, there)), None) if spec else None
 
 
 def default(at_hand: Collection[str], served: bool = False) -> MethodSpec:

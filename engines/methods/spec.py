@@ -65,6 +65,9 @@ class MethodSpec:
         searches: it looks into datastores where there are some, and does without where there are none.
         prepared: (option, value, what): with that value it needs what was made beforehand, in words
             (``Drafter.unprepared`` looks for it); None where nothing is to be made.
+        helped_by: by the option that allows it, what it drafts with as well where there is one (a word of ``needs``).
+        drafts_from: what its drafts are called where a method that combines several takes them ("exact match"); "" if
+            it does not.
         storeless: (option, value) with which it neither needs nor searches datastores; None where there is none.
         presets: what its option ``preset`` stands for, if it has one.
         baseline: it drafts nothing: what the others are compared with.
@@ -96,6 +99,8 @@ class MethodSpec:
     searches: bool = False
     prepared: tuple[str, Any, str] | None = None
     drafts_with: tuple[str, Mapping[str, str]] | None = None
+    helped_by: Mapping[str, str] = field(default_factory=dict)
+    drafts_from: str = ""
     storeless: tuple[str, Any] | None = None
     presets: Presets | None = None
     baseline: bool = False
@@ -129,6 +134,11 @@ class MethodSpec:
             taken = by_value.get(options.get(name)) or next(there, next(iter(by_value.values())))
             left = [need for need in left if need == taken or need not in by_value.values()]
         return tuple(left)
+
+    def used(self, options: Mapping[str, Any], at_hand: Collection[str]) -> tuple[str, ...]:
+        """Of what is at hand that which it drafts with, with these options."""
+        allowed = [need for option, need in self.helped_by.items() if options.get(option)]
+        return tuple(need for need in (*self.needed(options, at_hand), *allowed) if need in at_hand)
 
     def least(self, at_hand: Collection[str] = ()) -> tuple[str, ...]:
         """What it needs whatever its options are."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,12 +20,12 @@ from engines.errors import SpecError
 from engines.methods.drafter import Resources
 from engines.methods.hybrid import SPEC
 from engines.methods.hybrid.drafter import Hybrid, expected
+from engines.methods.shared.tree_options import DraftNote
 from engines.model.feature_request import LAST
-from engines.report.events import Round
+from engines.report.events import Origin, Round
 from tests.conftest import TURN
 from tests.datastores.conftest import sparse
 from tests.datastores.test_dense import Toy, dense
-from tests.engines.test_rest import paths_of, retrieve
 from tests.engines.toys import outcome, showing
 
 ROOM = DraftLimits(100, 500)
@@ -60,7 +59,7 @@ class Stocked:
 def engine(open_datastores=None, budget=None, datastores=(), **options) -> Hybrid:
     given = {"budget": "auto" if budget else "paper", **options}
     resources = Resources(
-        law=None, vocab_size=50, target=SimpleNamespace(), budget=budget, open_datastores=open_datastores,
+        law=None, vocab_size=50, target=SimpleNamespace(fingerprint=""), budget=budget, open_datastores=open_datastores,
         datastores=datastores,
     )
     return Hybrid(resources, **SPEC.parse(given))
@@ -71,17 +70,6 @@ def draft(drafter, context, hidden=None, prompt_length=1) -> DraftTree:
         drafter.resources.target.features = showing(torch.from_numpy(hidden)[None]).features
     drafter.start(outcome(list(context), prompt_length, DraftTree(), (), (context[-1],)))
     return drafter.propose(context, ROOM)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 2), min_size=2, max_size=20), st.integers(1, 3), st.integers(1, 6))
-def test_the_conversation_is_searched_as_a_datastore_is(context, n_min, length):
-    tree = draft(engine(n_min=n_min, n_max=5, length=length, c=200), context)
-    match, found = retrieve([context], context, 5, n_min, length)
-    counts = Counter(row[: depth + 1] for row in found for depth in range(len(row)))
-    assert set(paths_of(tree)) == set(counts) and tree.retrieval.match == match
-    assert tree.note.scores["dynamic"] == pytest.approx(sum(counts.values()) / max(1, len(found)), abs=0.01)
-    assert tree.note.drafted_by == ("dynamic" if found else None)
 
 
 @settings(max_examples=100, deadline=None)
@@ -109,12 +97,12 @@ def test_the_better_scoring_source_drafts():
 
     tree = draft(drafter, [1, 2, 3], far)
     assert tree.note.drafted_by == "rest" and tree.tokens == [4, 5, 6]
-    assert [tree.note.scores[name] for name in ("dynamic", "rest", "dresd")] == [0, 2, 0]
+    assert tree.note.scores == {"suffix": 0, "rest": 2, "dresd": 0}
     tree = draft(drafter, [7, 8, 9], toy.states(np.array([7, 8]))[1])
     assert tree.note.drafted_by == "dresd" and tree.tokens == [6] * 5
     tree = draft(drafter, [1, 2, 3, 9, 9, 9, 9, 1, 2, 3], far, prompt_length=10)
-    assert tree.note.drafted_by == "dynamic" and tree.tokens == [9, 9, 9, 9, 1, 2, 3]
-    assert {o.source for o in tree.origins} == {"prompt"} and tree.retrieval.seconds > 0
+    assert tree.note.drafted_by == "suffix" and tree.tokens == [9, 9, 9]  # the match's length
+    assert {o.source for o in tree.origins} == {"prompt"} and tree.retrieval.match == 3
     assert draft(drafter, [40, 41], far).note.drafted_by is None
 
 
@@ -126,7 +114,7 @@ def test_a_source_whose_promises_do_not_come_true_is_believed_less():
     seen = []
     for _ in range(12):
         tree = draft(drafter, context)
-        seen.append((tree.note.drafted_by, tree.note.scores["dynamic"], tree.note.scores["rest"]))
+        seen.append((tree.note.drafted_by, tree.note.scores["suffix"], tree.note.scores["rest"]))
         path = [0, 1] if tree.note.drafted_by == "rest" else []
         drafter.learn(outcome(context, 1, tree, tuple(path), (5, 5, 5)[: len(path) + 1]))
     assert seen[0][1] == pytest.approx(seen[0][2], abs=1) and seen[-1][0] == "rest"
@@ -137,7 +125,7 @@ def test_named_datastores_are_searched_by_what_they_hold(tiny):
     started, *events = tiny.run(Request(TURN, "hybrid", datastores=("tiny-texts",), max_new_tokens=30))
     assert started.datastores == ("tiny-texts",)
     rounds = [e for e in events if isinstance(e, Round)]
-    assert all(r.note["scores"].keys() == {"dynamic", "rest", "dresd"} for r in rounds)
+    assert all({"suffix", "rest", "dresd"} <= r.note["scores"].keys() for r in rounds)
     assert {r.note.get("drafted_by") for r in rounds} & {"rest", "dresd"}
     with pytest.raises(SpecError, match="nowhere"):
         next(tiny.run(Request(TURN, "hybrid", datastores=("nowhere",))))
@@ -153,3 +141,41 @@ def test_without_datastores_the_conversation_is_searched(tiny, tmp_path, monkeyp
 def test_the_order_of_the_range_is_checked():
     with pytest.raises(UsageProblem, match="n_min=9 is above n_max=3"):
         engine(n_min=9, n_max=3)
+
+
+class Promising:
+    """A model that says what a chain of it is expected to bring, and drafts a 7."""
+
+    def __init__(self, rate: float | None) -> None:
+        self.says = rate
+
+    def rate(self, context, limits):
+        return self.says
+
+    def propose(self, context, limits):
+        return DraftTree.chain([7], Origin("draft"), [0.5], note=DraftNote(draft_forwards=1))
+
+
+FLAT = CostCurve(((1, 1.0), (64, 1.0)))
+
+
+@pytest.mark.parametrize(("context", "rate", "budget", "who"), [
+    ([1, 2, 3, 1], None, None, "model"), ([1, 2, 3, 9, 9, 9, 1, 2, 3], None, None, "suffix"),  # scores 1 and 3
+    ([1, 2, 3, 9, 9, 9, 1, 2, 3], 1.0, Budget(FLAT), "suffix"),
+    ([1, 2, 3, 9, 9, 9, 1, 2, 3], 9.0, Budget(FLAT), "model"),
+])
+def test_the_model_drafts_where_it_promises_more(context, rate, budget, who):
+    drafter = engine(budget=budget)
+    drafter.model = "model", Promising(rate)
+    tree = draft(drafter, context)
+    assert tree.note.drafted_by == who and (tree.tokens == [7]) == (who == "model")
+
+
+def test_a_head_is_a_part_where_there_is_one(tiny):
+    _, *events = tiny.run(Request(TURN, "hybrid", {"budget": "paper", "threshold": 64}, max_new_tokens=20))
+    rounds = [e for e in events if isinstance(e, Round) and e.draft.tokens]
+    assert rounds and all(r.note["drafted_by"] == "eagle" and r.note["reads"] for r in rounds)
+    _, *events = tiny.run(Request(TURN, "hybrid", {"head": False, "threshold": 64}, max_new_tokens=20))
+    assert all("eagle" not in e.note["scores"] for e in events if isinstance(e, Round))
+    with_head, without = (tiny.memory("hybrid", {"head": on}, 10) for on in (True, False))
+    assert with_head > without

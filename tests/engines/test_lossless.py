@@ -42,6 +42,7 @@ VARIANTS = [
     ("rasd", {"budget": "paper", "prune": False, "fuse": False}),
     ("hybrid", {"n_min": 1}),
     ("hybrid", {"budget": "paper"}),
+    ("hybrid", {"budget": "paper", "threshold": 64}),
     ("admg", {}),
     ("admg", {"alpha": 0.5, "m": 2, "n": 1, "exit_start": 0.0}),
     ("draft-verify", {"layers": "a2,m3"}),

@@ -33,5 +33,6 @@ SPEC = MethodSpec(
         Option("length", 10, "Tokens of each.", 1, 64),
     ),
     needs=("dense datastore",),
+    drafts_from="similar hidden states",
     trials=({"drafts": 4},),
 )

@@ -39,6 +39,7 @@ SPEC = MethodSpec(
     drafter="engines.methods.eagle.drafter:Eagle",
     explanation="engines.methods.eagle.explain",
     note=EagleNote,
+    drafts_from="the draft head",
     options=draft_options(num_tokens=8, confidence=0.0, tree=(
         Option("depth", 6, "Tree: most levels expanded.", 1, 16),
         Option("top_k", 4, "Tree: children tried per node, and nodes expanded per level.", 1, 32, paper=10),

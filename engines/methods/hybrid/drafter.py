@@ -1,8 +1,11 @@
-"""A dynamic datastore, this conversation, beside the static ones: whichever promises most drafts the round.
+"""Sources that cost next to nothing draft every round, and the draft that promises most is verified; where a draft head
+promises more than that, the head drafts instead.
 
-What DReSD's authors leave as future work. The score is that of SuffixDecoding (Oliaro et al. 2024): the sum of the
-probabilities of a draft's paths, which is the number of tokens expected to be accepted. With ``budget=auto`` each
-source's probabilities count as far as they came true.
+What DReSD's authors leave as future work. Score and turn to a model are those of SuffixDecoding (Oliaro et al. 2024):
+the sum of the probabilities of a draft's paths is the number of tokens expected to be accepted; below a threshold a
+model drafts. With ``budget=auto`` each source's probabilities count as far as they came true, and expected
+tokens a second are compared. The turn to the head is decided before it draws anything, so that the rejection
+law stays exact.
 """
 
 from __future__ import annotations
@@ -11,72 +14,51 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import or_
-from time import perf_counter
 
+from engines import methods
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.methods.drafter import Drafter, Resources, in_order
-from engines.methods.dresd import SPEC as DRESD
-from engines.methods.hybrid import CONVERSATION, HybridNote
-from engines.methods.rest import SPEC as REST
-from engines.methods.rest import RestNote
-from engines.methods.shared.conversation import Conversation
-from engines.methods.shared.found_tree import from_conversation
+from engines.methods.hybrid import HybridNote
+from engines.methods.shared.predictor_drafter import PredictorDrafter
 from engines.methods.spec import MethodSpec
 from engines.report.events import Retrieval
 
 
-class Dynamic(Drafter):
-    """The longest suffix of the text in the text itself, as ``rest`` looks it up in a datastore."""
-
-    def __init__(self, resources: Resources, c: int, length: int, n_max: int, n_min: int) -> None:
-        super().__init__(resources)
-        self.conversation = Conversation()
-        self.c, self.length, self.n_max, self.n_min = c, length, n_max, n_min
-
-    def start(self, outcome: Outcome) -> None:
-        self.conversation.start(outcome)
-
-    def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
-        from engines.datastores.search.trie import heaviest
-
-        clock = perf_counter()
-        self.conversation.grow(context)
-        store = self.conversation.store
-        match = store.longest(context, self.n_max, self.n_min)
-        if match is None:
-            return DraftTree(retrieval=Retrieval(perf_counter() - clock, 0))
-        found = store.continuations(match, min(self.length, limits.depth))
-        seconds = perf_counter() - clock
-        chosen = heaviest(found, min(self.c, limits.nodes))
-        tree = from_conversation(found, chosen, self.conversation, seconds)
-        tree.note = RestNote(match=match.length)
-        return tree
-
-
 class Hybrid(Drafter):
-    """Sources that draft each round; the best-scoring draft is verified."""
+    """The methods that say they can be a part of others, as far as what they need is at hand.
+
+    Attributes:
+        sources: by the id of the method, those that draft every round.
+        model: the one that drafts in their place, with its method's id; None where there is none.
+    """
 
     def __init__(
-        self, resources: Resources, *, budget: str, c: int, length: int, n_max: int, n_min: int, drafts: int
+        self, resources: Resources, *, budget: str, head: bool, threshold: float, **options: int
     ) -> None:
         super().__init__(resources, budget)
-        in_order(n_min=n_min, n_max=n_max)
-        exact = {"c": c, "length": length, "n_max": n_max, "n_min": n_min}
-        self.sources: dict[str, Drafter] = {CONVERSATION: Dynamic(resources, **exact)}
-        given = {REST.id: exact, DRESD.id: {"drafts": drafts, "length": length}}
-        for spec, names in _static(resources):
-            options = spec.parse({"budget": "paper", **given[spec.id]})  # the choice comes before the budget's
-            self.sources[spec.id] = spec.load_drafter()(replace(resources, datastores=names), **options)
-        self.datastores = tuple(dict.fromkeys(name for part in self.sources.values() for name in part.datastores))
-        self.features = reduce(or_, (part.features for part in self.sources.values()))
+        in_order(n_min=options["n_min"], n_max=options["n_max"])
+        self.threshold = threshold
+        self.sources: dict[str, Drafter] = {}
+        self.model: tuple[str, PredictorDrafter] | None = None
+        unpruned = replace(resources, budget=None)  # the choice comes before the budget's
+        for spec, stores in _parts(resources):
+            shared = {option.name: options[option.name] for option in spec.options if option.name in options}
+            kind, given = spec.load_drafter(), spec.parse({"budget": budget, **shared})
+            if not issubclass(kind, PredictorDrafter):
+                self.sources[spec.id] = kind(replace(unpruned, datastores=stores), **given)
+            elif head:
+                self.model = spec.id, kind(resources, **given)
+        self._all = [*self.sources.values(), *([self.model[1]] if self.model else [])]
+        self.datastores = tuple(dict.fromkeys(name for part in self._all for name in part.datastores))
+        self.features = reduce(or_, (part.features for part in self._all))
 
     def start(self, outcome: Outcome) -> None:
-        for part in self.sources.values():
+        for part in self._all:
             part.start(outcome)
 
     def follow(self, outcome: Outcome) -> None:
-        for part in self.sources.values():
+        for part in self._all:
             part.follow(outcome)
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
@@ -84,34 +66,63 @@ class Hybrid(Drafter):
         score = self.budget.score if self.budget else expected
         scores = {name: score(tree) for name, tree in offers.items()}
         best = max(scores, key=scores.__getitem__)  # of equal ones the first
-        tree = offers[best]
-        seconds = sum(offer.retrieval.seconds for offer in offers.values())
-        tree.retrieval = replace(tree.retrieval, seconds=seconds)
-        tree.note = HybridNote(
-            **(tree.note.plain() if tree.note is not None else {}), drafted_by=best if len(tree) else None,
-            scores={name: round(score, 2) for name, score in scores.items()},
-        )
-        return self.budget.prune(tree) if self.budget else tree
+        tree, modelled = offers[best], False
+        if self.model is not None and self._model_promises_more(tree, scores[best], context, limits):
+            drafted = self.model[1].propose(context, limits)
+            if len(drafted):
+                best, tree, modelled = self.model[0], drafted, True
+                scores[best] = expected(drafted)
+        match, hits = getattr(tree.note, "match", None), getattr(tree.note, "hits", None)
+        lookup = tree.retrieval or Retrieval(0.0, match=match, hits=hits or 0, used=hits or 0)
+        seconds = sum(offer.retrieval.seconds for offer in offers.values() if offer.retrieval is not None)
+        tree.retrieval = replace(lookup, seconds=seconds)
+        tree.note = _note(tree, best if len(tree) else None, scores)
+        return self.budget.prune(tree) if self.budget and not modelled else tree
+
+    def _model_promises_more(
+        self, tree: DraftTree, score: float, context: Sequence[int], limits: DraftLimits
+    ) -> bool:
+        """Whether the model is expected to bring more than the best draft of the sources."""
+        rate = self.model[1].rate(context, limits)
+        return score < self.threshold if rate is None or self.budget is None else rate > self.budget.rate(tree)
 
 
-def _static(resources: Resources) -> list[tuple[MethodSpec, tuple[str, ...]]]:
-    """For each engine that searches datastores those that it can: of the named ones, or the default ones.
+def _note(tree: DraftTree, drafted_by: str | None, scores: dict[str, float]) -> HybridNote:
+    """The source's own remarks, as far as the hybrid has a field for them, and the scores."""
+    own = tree.note.plain() if tree.note is not None else {}
+    return HybridNote(
+        **{name: value for name, value in own.items() if name in HybridNote.__dataclass_fields__},
+        drafted_by=drafted_by, scores={name: round(score, 2) for name, score in scores.items()},
+    )
+
+
+def _parts(resources: Resources) -> list[tuple[MethodSpec, tuple[str, ...]]]:
+    """The methods that can be a part here, each with the datastores that it searches: of the named ones, or the default
+    ones.
 
     Raises:
         UsageProblem, DatastoreProblem: one that is named can't be searched.
     """
-    open_datastores, out = resources.open_datastores, []
-    if open_datastores is None:
-        return out
-    for spec, dense in ((REST, False), (DRESD, True)):
-        fitting = open_datastores.fitting(dense) if resources.datastores else open_datastores.default(dense)
-        names = tuple(name for name in resources.datastores or fitting if name in fitting)
-        if names:
+    stores, out = resources.open_datastores, []
+    there = methods.at_hand(resources.draft_model, resources.head)
+    for spec in methods.specs():
+        searched = [need for need in spec.needs if "datastore" in need]
+        if not spec.drafts_from or not there.issuperset(set(spec.needs).difference(searched)):
+            continue
+        names = _names(resources, "dense" in searched[0]) if searched and stores is not None else ()
+        if names or not searched:
             out.append((spec, names))
     for name in resources.datastores:
-        if all(name not in names for _, names in out):
-            open_datastores.sparse([name])  # says why
+        if stores is not None and all(name not in names for _, names in out):
+            stores.sparse([name])  # says why
     return out
+
+
+def _names(resources: Resources, dense: bool) -> tuple[str, ...]:
+    """The datastores to search, of the named ones or the default ones."""
+    stores = resources.open_datastores
+    fitting = stores.fitting(dense) if resources.datastores else stores.default(dense)
+    return tuple(name for name in resources.datastores or fitting if name in fitting)
 
 
 def expected(tree: DraftTree) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engines.methods import known, note_of
-from engines.methods.hybrid import CONVERSATION, HybridNote
+from engines.methods.hybrid import HybridNote
 from engines.methods.shared.explain import Words, top
 from engines.report.events import Round
 from engines.report.plain_text import one_line
@@ -16,6 +16,9 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     who = _source(note.drafted_by) if note.drafted_by is not None else "none of them"
     words = [f"Every source drafts, and the one with the best score is verified, {who}: scores {_scores(note)}. It "
              f"drafts {tokens(len(event.draft.tokens))}, the likeliest first {top(event)}."]
+    if note.draft_forwards:
+        words = [f"No source that copies promised as much as {who}, which drafted {tokens(len(event.draft.tokens))} "
+                 f"instead, the likeliest first {top(event)}. The scores were {_scores(note)}."]
     return words + ["A score is the sum of the probabilities of a draft's paths, the number of tokens expected to be "
                     "accepted; with budget=auto they are corrected by how often they were right before."] * deep
 
@@ -31,8 +34,5 @@ def _scores(note: HybridNote) -> str:
 
 
 def _source(name: str) -> str:
-    if name == CONVERSATION:
-        return "this conversation"
-    if (spec := known(name)) is None:
-        return one_line(name)
-    return "similar hidden states" if "dense datastore" in spec.needs else "exact match"
+    spec = known(name)
+    return spec.drafts_from if spec is not None and spec.drafts_from else one_line(name)

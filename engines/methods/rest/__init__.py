@@ -38,6 +38,7 @@ SPEC = MethodSpec(
         Option("samples", 5000, "Most continuations looked at, at equal strides over all of a match.", 1, 100_000),
     ),
     needs=("datastore",),
+    drafts_from="exact match",
     trials=({"n_min": 4}, {"budget": "paper", "c": 16}),
     race_place=4,
 )

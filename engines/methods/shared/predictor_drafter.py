@@ -105,6 +105,14 @@ class PredictorDrafter(Drafter):
         seconds = price.at(1) + (tree.levels - 1) * price.at(self.top_k) if price is not None and tree.levels else 0.0
         return TreeDraft(best, seconds, tree.favourites)
 
+    def rate(self, context: Sequence[int], limits: DraftLimits) -> float | None:
+        """Tokens a second expected of a chain drafted now, by what became of earlier ones; None where no budget or no
+        price tells, 0 where it cannot read the context."""
+        price, most = self.price, min(self._most(context, limits), self.num_tokens)
+        if self.budget is None or price is None:
+            return None if most > 0 else 0.0
+        return self.budget.chain_rate(CHAIN, most, lambda n: n * price.at(1)) if most > 0 else 0.0
+
     def _most(self, context: Sequence[int], limits: DraftLimits) -> int:
         """How many tokens deep it can draft: it has positions of its own, perhaps fewer than the target."""
         readable = self.predictor.readable(context)

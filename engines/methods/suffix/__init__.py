@@ -45,6 +45,7 @@ SPEC = MethodSpec(
     explanation="engines.methods.suffix.explain",
     reference="SuffixDecoding (Oliaro et al. 2024), section 3",
     note=SuffixNote,
+    drafts_from="this conversation and past answers",
     trials=({"shape": "chain"}, {"budget": "paper"}),
     counterparts=_counterparts,
     options=(
