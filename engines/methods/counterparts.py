@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from engines.methods.shared.stop_rules import NONE, TOP
+
 
 @dataclass(frozen=True, slots=True)
 class DraftSetup:
@@ -44,6 +46,7 @@ class Counterpart:
 
 FIXED = "the size of a draft, which here follows cost and acceptance"
 CHAIN = "the tree, of which a chain is left"
+STOP = "the rule by which a draft ends early"
 
 
 def size(options: Mapping[str, Any], setup: DraftSetup) -> int:
@@ -52,6 +55,13 @@ def size(options: Mapping[str, Any], setup: DraftSetup) -> int:
     most = int(options["num_tokens"])
     chain = options.get("shape", "chain") == "chain"
     return most if chain and options.get("budget") == "paper" else min(most, setup.depth) if chain else setup.depth
+
+
+def least_probability(options: Mapping[str, Any]) -> tuple[float | None, tuple[str, ...]]:
+    """Below which probability of a token a draft ends, for a program that knows only this rule, None where none is set;
+    and what to say where another rule is set."""
+    rule = options.get("stop", NONE)
+    return (options["confidence"], ()) if rule == TOP else (None, (STOP,) if rule != NONE else ())
 
 
 def losses(options: Mapping[str, Any], *others: str) -> str:

@@ -32,7 +32,7 @@ class Option:
     high: float | None = None
     choices: tuple[str, ...] = ()
     lossy: tuple[str, ...] = ()
-    paper: int | float | None = None
+    paper: int | float | str | None = None
 
     @property
     def type(self) -> str:

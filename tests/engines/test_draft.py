@@ -92,11 +92,23 @@ def test_the_chain_is_the_draft_models_own_text_under_the_laws_noise(temperature
 
 
 @settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 1000), confidence=st.floats(0, 1))
-def test_the_chain_ends_with_the_first_token_below_the_confidence(seed, confidence):
-    tree = drafter(ToyModel(8, seed=seed), num_tokens=6, confidence=confidence).propose(CONTEXT, BIG)
-    assert all(p >= confidence for p in tree.probs[:-1])
-    assert len(tree) == 6 or tree.probs[-1] < confidence
+@given(seed=st.integers(0, 1000), confidence=st.floats(0, 1), temperature=st.sampled_from([0.0, 0.7]))
+def test_the_chain_ends_with_the_first_token_below_the_confidence(seed, confidence, temperature):
+    law = Rejection(Sampling(temperature), seed)
+
+    def entropy(model, context) -> float:
+        q = (model.logits_after(context).double() / (temperature or 1)).softmax(-1)
+        return float(-(q * q.log()).sum())
+
+    for rule in ("top", "entropy", "cumulative"):
+        model = ToyModel(8, seed=seed)
+        tree = drafter(model, law, num_tokens=6, stop=rule, confidence=confidence).propose(CONTEXT, BIG)
+        sure = {
+            "top": tree.probs, "cumulative": [math.prod(tree.probs[: n + 1]) for n in range(len(tree))],
+            "entropy": [1 - math.sqrt(0.15 * entropy(model, [*CONTEXT, *tree.tokens[:n]])) for n in range(len(tree))],
+        }[rule]
+        assert all(value >= confidence - 1e-4 for value in sure[:-1])
+        assert len(tree) == 6 or sure[-1] < confidence + 1e-4
 
 
 def test_under_rejection_the_chain_hands_over_the_distributions_it_drew_from():

@@ -14,15 +14,16 @@ __all__ = ["SPEC", "TREE_OPTIONS", "DraftNote"]
 
 def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
     tokens, model = other.size(options, setup), setup.draft_model or "DRAFT_MODEL"
-    stop = options["confidence"] if options["budget"] == "paper" else None
-    lost = other.losses(options)
+    stop, unstopped = other.least_probability(options)
     return (
-        other.vllm(other.losses(options, *["the confidence at which a draft ends"] * bool(stop)), method="draft_model",
-                   model=model, num_speculative_tokens=tokens),
-        other.llama_cpp("draft-simple", other.losses(options, "the file: a GGUF of the draft model is needed"),
+        other.vllm(other.losses(options, *[other.STOP] * bool(stop or unstopped)), method="draft_model", model=model,
+                   num_speculative_tokens=tokens),
+        other.llama_cpp("draft-simple",
+                        other.losses(options, "the file: a GGUF of the draft model is needed", *unstopped),
                         spec_draft_model="DRAFT_MODEL.gguf", spec_draft_n_max=tokens,
                         **({"spec_draft_p_min": stop} if stop else {})),
-        other.assisted(model, lost, num_assistant_tokens=tokens, num_assistant_tokens_schedule="constant",
+        other.assisted(model, other.losses(options, *unstopped), num_assistant_tokens=tokens,
+                       num_assistant_tokens_schedule="constant",
                        **({"assistant_confidence_threshold": stop} if stop is not None else {})),
     )
 

@@ -23,11 +23,15 @@ class EagleNote(DraftNote):
 
 def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
     tokens = other.size(options, setup)
+    stop, unstopped = other.least_probability(options)
     return (
-        other.vllm(other.losses(options, 'a head of EAGLE-1 or 2, whose method there is "eagle"'), method="eagle3",
-                   model=setup.head or "HEAD", num_speculative_tokens=tokens),
-        other.llama_cpp("draft-eagle3", other.losses(options, "the file: a GGUF is needed, of an EAGLE-3 head"),
-                        spec_draft_model="HEAD.gguf", spec_draft_n_max=tokens),
+        other.vllm(other.losses(options, 'a head of EAGLE-1 or 2, whose method there is "eagle"',
+                                *[other.STOP] * bool(stop or unstopped)),
+                   method="eagle3", model=setup.head or "HEAD", num_speculative_tokens=tokens),
+        other.llama_cpp("draft-eagle3",
+                        other.losses(options, "the file: a GGUF is needed, of an EAGLE-3 head", *unstopped),
+                        spec_draft_model="HEAD.gguf", spec_draft_n_max=tokens,
+                        **({"spec_draft_p_min": stop} if stop else {})),
     )
 
 

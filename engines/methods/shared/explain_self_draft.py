@@ -39,7 +39,7 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
         words.append(f"Left out: {why}.")
     note = note_of(run.started, event)
     if (bound := getattr(note, "exit_threshold", None)) is not None:
-        words.append(f"It goes on while its own probability is at least γ = {bound:g}, which follows how much was "
+        words.append(f"It goes on while it is at least as sure as γ = {bound:g}, a threshold that follows how much was "
                      f"accepted before; here it stopped by: {one_line(note.stopped or '?', 40)}.")
     if layers.alpha is not None:
         cosines = [c for c in layers.attention_cosine if c is not None]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from engines.core.tree import DraftTree
 from engines.methods.notes import Note
+from engines.methods.shared.stop_rules import NONE, sureness
 from engines.report.events import Origin
 
 if TYPE_CHECKING:
@@ -90,10 +91,12 @@ class Chain:
 
     Attributes:
         tokens, probs: so far, and the drafter's belief in each.
+        sureness: how sure the drafter is after the last one, by ``stop``, a rule of ``stop_rules``; 1 without a rule.
     """
 
-    def __init__(self, predictor: Predictor, law: Law, context: Sequence[int]) -> None:
-        self._predictor, self._law, self._context = predictor, law, context
+    def __init__(self, predictor: Predictor, law: Law, context: Sequence[int], stop: str = NONE) -> None:
+        self._predictor, self._law, self._context, self._stop = predictor, law, context, stop
+        self.sureness = 1.0
         self.tokens: list[int] = []
         self.probs: list[float] = []
         self._dists: dict[int, np.ndarray] = {}
@@ -109,6 +112,8 @@ class Chain:
             self._dists[len(self) - 1] = dist
         self.tokens.append(token)
         self.probs.append(prob)
+        if self._stop != NONE:
+            self.sureness = sureness(self._stop, self._law.sampling, logits, self.probs)
         return token, prob
 
     def tree(self, origin: Origin, note: Note) -> DraftTree:

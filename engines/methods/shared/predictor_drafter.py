@@ -53,13 +53,13 @@ class PredictorDrafter(Drafter):
 
     def __init__(
         self, resources: Resources, predictor: Predictor, drafting: Drafting, price: CostCurve | None, *, budget: str,
-        shape: str, draw: str, num_tokens: int, confidence: float, depth: int, top_k: int, total_nodes: int,
+        shape: str, draw: str, num_tokens: int, stop: str, confidence: float, depth: int, top_k: int, total_nodes: int,
     ) -> None:
         super().__init__(resources, budget)
         self.law, self.ends = resources.law, resources.end_tokens
         self.predictor, self.drafting, self.price = predictor, drafting, price
         self.shape = shape if resources.branches and drafting.trees else "chain"
-        self.draw, self.num_tokens, self.confidence = draw, num_tokens, confidence
+        self.draw, self.num_tokens, self.stop, self.confidence = draw, num_tokens, stop, confidence
         self.depth, self.top_k, self.total_nodes = depth, top_k, total_nodes
 
     def remark(self) -> str:
@@ -130,16 +130,15 @@ class PredictorDrafter(Drafter):
         return self.budget.more(LEVELS, values, most, lambda n: price.at(1) + (n - 1) * level, _NODES_A_LEVEL)
 
     def _chain(self, context: Sequence[int], most: int) -> DraftTree:
-        """Tokens as long as the next one is expected to pay (with ``budget=paper``: until one is below ``confidence``).
-        The token that says stop is drafted too: leaving it out would make what is drafted depend on the draw, and the
-        rejection law would no longer be exact."""
-        chain = Chain(self.predictor, self.law, context)
+        """Tokens as long as the next one is expected to pay, or until ``stop`` says that the drafter is less sure than
+        ``confidence``."""
+        chain = Chain(self.predictor, self.law, context, self.stop)
         values: list[float] = []
         while self._goes_on(values, most):
             token, prob = chain.grow()
             chance = self.budget.belief(CHAIN, len(chain), prob) if self.budget else 1.0
             values.append((values[-1] if values else 1.0) * chance)
-            if token in self.ends or (self.budget is None and prob < self.confidence):
+            if token in self.ends or chain.sureness < self.confidence:
                 break
         tree = chain.tree(_ORIGIN, self.noted(draft_forwards=len(chain)))
         if self.budget is not None:

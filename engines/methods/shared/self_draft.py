@@ -17,6 +17,7 @@ from engines.methods.drafter import Drafter, Resources
 from engines.methods.notes import Note, labelled
 from engines.methods.options import Option
 from engines.methods.shared.predictor import Chain, ModelPredictor
+from engines.methods.shared.stop_rules import TOP, stop_option
 from engines.report.events import Layers, Origin
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ _ORIGIN = Origin("draft")
 
 EXIT_OPTIONS = (
     Option("num_tokens", 12, "Most tokens drafted per round.", 1, 64),
-    Option("exit_start", 0.6, "Drafting stops after a token that the draft gives less than the exit threshold; this is "
-           "its first value.", 0, 1),
+    stop_option(TOP, "the exit threshold"),
+    Option("exit_start", 0.6, "First value of the exit threshold; the token that falls below it is drafted too.", 0, 1),
     Option("exit_target", 0.9, "The threshold rises while less than this share of the drafts is accepted.", 0, 1),
     Option("exit_step", 0.01, "How far it moves after a round, before smoothing.", 0, 0.5),
     Option("exit_beta1", 0.5, "Smoothing of the accepted share: how much of the old value stays.", 0, 0.999),
@@ -38,7 +39,7 @@ EXIT_OPTIONS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfDraftNote(Note):
     """Attributes:
-    exit_threshold: the drafter's probability below which the chain ended.
+    exit_threshold: how sure the drafter had to stay, or the chain ended.
     stopped: why the chain ended.
     """
 
@@ -48,8 +49,8 @@ class SelfDraftNote(Note):
 
 @dataclass(slots=True)
 class AdaptiveExit:
-    """The threshold of the drafter's probability below which a chain ends, moved after every round by what became of
-    its drafts: up where too few are accepted, else down, unless a chain had ``num_tokens`` drafts.
+    """The threshold of the drafter's sureness (``stop_rules``) below which a chain ends, moved after every round by
+    what became of its drafts: up where too few are accepted, else down, unless a chain had ``num_tokens`` drafts.
 
     Attributes:
         threshold: now.
@@ -102,8 +103,8 @@ class SelfDraft(Drafter):
     """Drafts chains with a part of the target. A subclass sets ``layers``, in ``start`` at the latest.
 
     Args:
-        num_tokens, exit_start, exit_target, exit_step, exit_beta1, exit_beta2: as ``EXIT_OPTIONS``. What the exit has
-            learnt is kept from run to run where the text cannot depend on it.
+        num_tokens, stop, exit_start, exit_target, exit_step, exit_beta1, exit_beta2: as ``EXIT_OPTIONS``. What the exit
+            has learnt is kept from run to run where the text cannot depend on it.
 
     Raises:
         UsageProblem: the target cannot be run without some of its sublayers.
@@ -112,16 +113,17 @@ class SelfDraft(Drafter):
     layers: Layers
 
     def __init__(
-        self, resources: Resources, *, num_tokens: int, exit_start: float, exit_target: float, exit_step: float,
-        exit_beta1: float, exit_beta2: float,
+        self, resources: Resources, *, num_tokens: int, stop: str, exit_start: float, exit_target: float,
+        exit_step: float, exit_beta1: float, exit_beta2: float,
     ) -> None:
         super().__init__(resources)
         self.model: CausalModel = resources.target
         self.predictor = ModelPredictor(self.model, resources.vocab_size)
         self.sublayers = self.model.sublayers
-        self.num_tokens = num_tokens
+        self.num_tokens, self.stop = num_tokens, stop
         exit = AdaptiveExit(exit_start, exit_target, exit_step, exit_beta1, exit_beta2)
-        self.exit: AdaptiveExit = resources.memory.setdefault((type(self).__name__, num_tokens, *astuple(exit)), exit)
+        self.exit: AdaptiveExit = resources.memory.setdefault(
+            (type(self).__name__, num_tokens, stop, *astuple(exit)), exit)
         self._pace: DraftTimes = resources.memory.setdefault((type(self).__name__, "pace"), DraftTimes())
         self._stopped = ""
 
@@ -145,26 +147,26 @@ class SelfDraft(Drafter):
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         most = min(self.num_tokens, limits.depth, limits.nodes)
-        chain = Chain(self.predictor, self.resources.law, context)
+        chain = Chain(self.predictor, self.resources.law, context, self.stop)
         attention, mlp = (
             frozenset(i for i, rule in enumerate(rules) if rule) for rules in (self.layers.attention, self.layers.mlp)
         )
         self._stopped = ""
         with self.model.skipping(attention, mlp):
             while not self._stopped:
-                token, prob = chain.grow()
-                self._stopped = self._why(token, prob, len(chain) >= most)
+                token, _ = chain.grow()
+                self._stopped = self._why(token, chain.sureness, len(chain) >= most)
         return chain.tree(_ORIGIN, SelfDraftNote(
             draft_forwards=len(chain), exit_threshold=round(self.exit.threshold, 4), stopped=self._stopped
         ))
 
-    def _why(self, token: int, prob: float, full: bool) -> str:
+    def _why(self, token: int, sureness: float, full: bool) -> str:
         """Why the chain ends with this token, "" if it does not."""
         if token in self.resources.end_tokens:
             return "end token"
         if full:
             return "longest"
-        return "low confidence" if prob < self.exit.threshold else ""
+        return "low confidence" if sureness < self.exit.threshold else ""
 
     def follow(self, outcome: Outcome) -> None:
         if outcome.draft_seconds and len(outcome.tree) and self.resources.budget is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from engines.methods.notes import Note, labelled
 from engines.methods.options import BUDGET, Option
+from engines.methods.shared.stop_rules import NONE, TOP, stop_option
 
 TREE_OPTIONS = (
     Option("depth", 8, "Tree: most levels expanded.", 1, 16, paper=5),
@@ -37,7 +38,8 @@ def draft_options(
                "independently, or top_k distinct draws per level. Under exact the noise draws already.",
                choices=("top", "independent", "distinct")),
         Option("num_tokens", num_tokens, "Chain: most tokens drafted per round.", 1, 64, paper=5),
-        Option("confidence", confidence, "Chain, budget=paper: stop after a token the drafter gives less than this.",
-               0, 1),
+        stop_option(NONE, "confidence", paper=TOP),
+        Option("confidence", confidence, "Chain: it ends with a token after which the drafter is less sure than this, "
+               "by stop.", 0, 1),
         *tree,
     )

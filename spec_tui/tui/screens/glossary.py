@@ -28,7 +28,7 @@ SYMBOLS = {
              "session.",
     "TTFT": "Time to the first token: what the prefill takes.",
     "α": "The cosine from which on a sublayer is left out.",
-    "γ": "The probability below which a drafter stops.",
+    "γ": "How sure a drafter has to stay, or it stops.",
     "--strict": "Chosen at the start: every token is computed the same way with and without drafts, so that near ties "
                 "cannot differ; slower.",
     "forecast": "Expected from the cost of a pass, the cost of drafting and the acceptance; computed, not measured.",
