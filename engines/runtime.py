@@ -161,10 +161,15 @@ class Runtime:
         """The engine taken when none is named."""
         return methods.default(methods.at_hand(self.draft, self.head)).id
 
+    def prompt(self, request: Request) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """Token ids of a request's prompt, as a run would feed it, and their labels. Raises UsageProblem."""
+        request.check()
+        ids, _ = encode(self.tokenizer, request, self.target.vocab_size)
+        return tuple(ids), tuple(self.words.piece(token) for token in ids)
+
     def prompt_length(self, request: Request) -> int:
         """Tokens of a request's prompt, as a run would feed it. Raises UsageProblem."""
-        request.check()
-        return len(encode(self.tokenizer, request, self.target.vocab_size)[0])
+        return len(self.prompt(request)[0])
 
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
@@ -179,8 +184,8 @@ class Runtime:
         """
         request.check()
         spec = methods.find(request.engine or self.default_engine)
-        if spec.served:
-            raise UsageProblem(f"{spec.title} is no engine for a model that runs here", "give --server URL")
+        if spec.host:
+            raise UsageProblem(f"{spec.title} decodes models that it holds itself", "take it as a lane of a race")
         options = spec.parse(request.options, self.target.name)
         sampling = Sampling(request.temperature, request.top_p, request.top_k, request.min_p)
         penalties = Penalties(request.repetition_penalty, request.no_repeat_ngram_size)
@@ -346,7 +351,7 @@ class Runtime:
             max_new_tokens=request.max_new_tokens, model=ready.model,
             dtype=ready.dtype, device=ready.device, prompt=tuple(prompt),
             prompt_pieces=tuple(self.words.piece(t) for t in prompt), conversation=turns,
-            draft_model=ready.draft_model, lossless=lossless and spec.lossless, versions=_versions(),
+            draft_model=ready.draft_model, lossless=bool(lossless and spec.lossless), versions=_versions(),
             machine=_machine(), warnings=warnings, price=ready.price, draft_price=ready.draft_price,
             head=ready.head, head_price=ready.head_price,
             datastores=datastores, continued=max(0, len(request.continued) - 1),

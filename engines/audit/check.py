@@ -215,10 +215,10 @@ def _finding(
     """The verdict, and the token of the answer that it is about."""
     first_bug = next((i for i, s in enumerate(seen) if s.gap > tolerance), None)
     first_differing = next((i for i, s in enumerate(seen) if s.differs), None)
-    if not answer.lossless:
+    if answer.lossless is False:
         return "lossy", first_differing
     if first_bug is not None:
-        return "BUG", first_bug
+        return "BUG" if answer.lossless else "differs", first_bug
     if first_differing is not None and chooses:
         return "tie", first_differing
     return "identical" if chooses else "consistent", None

@@ -54,7 +54,8 @@ class BenchResults(RaceResult):
     @property
     def own(self) -> list[int]:
         """The lanes that are ours."""
-        return [lane for lane, kind in enumerate(self.lanes) if not isinstance(kind, GenerateLane)]
+        return [lane for lane, kind in enumerate(self.lanes)
+                if not isinstance(kind, GenerateLane) and not methods.find(kind.engine).host]
 
     @property
     def generate_lanes(self) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from engines.bench.hf_generate import GenerateLane, TokenTimes
 from engines.bench.suite import Case, Suite
 from engines.errors import SpecError, UsageProblem
 from engines.race.lanes import Lane
+from engines.race.peers import Peers
 from engines.report.answer import Answer
 from engines.report.events import Audited, Finished, Prefilled, Prefilling, Round, RunEvent, Started
 from engines.request import Request
@@ -27,13 +28,17 @@ class BenchRunner:
     """A racer that runs our engines on the runtime, and calls of generate on their own models.
 
     Attributes:
-        decoder, generator: those who run.
+        decoder, generator: those who run; other programs are ``peers`` of the decoder.
         token_times: of the last run that ended.
     """
 
     decoder: Runtime
     generator: Generator | None = None
     token_times: TokenTimes | None = None
+    peers: Peers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.peers = Peers(self.decoder)
 
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
@@ -47,7 +52,7 @@ class BenchRunner:
             return
         rounds, begun = 0, perf_counter()
         clock = begun
-        for event in self.decoder.run(request, cancelled, progress):
+        for event in self.peers.run(request, cancelled, progress):
             if isinstance(event, Prefilled):
                 clock = perf_counter()
             elif isinstance(event, Finished):
@@ -60,20 +65,20 @@ class BenchRunner:
 
     def audit(self, answer: Answer, *watched: Callable) -> Audited | None:
         """Any lane's answer against our target, read plainly; ``watched`` as ``Runtime.audit`` has it."""
-        return self.decoder.audit(answer, *watched)
+        return self.peers.audit(answer, *watched)
 
     def forget(self) -> None:
-        self.decoder.forget()
+        self.peers.forget()
 
     def forget_acceptance(self) -> None:
-        self.decoder.forget_acceptance()
+        self.peers.forget_acceptance()
 
-    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int:
+    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int | None:
         """Bytes that an engine or a call of generate takes, with so many KV rows."""
         lane = GenerateLane(engine)
         if self.generator is not None and lane.call:
             return self.generator.memory(lane, rows)
-        return self.decoder.memory(engine, options, rows)
+        return self.peers.memory(engine, options, rows)
 
 
 def able(runner: BenchRunner, lanes: tuple[Lane, ...], request: Request) -> tuple[tuple[Lane, ...], list[str]]:

@@ -23,20 +23,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENTRY_POINTS", "MethodSpec", "at_hand", "baseline", "default", "drafts_itself", "drafts_nothing", "drafts_with",
-    "find", "known", "note_of", "problems", "remarks", "specs", "with_rules",
+    "find", "known", "note_of", "of_other_programs", "problems", "remarks", "specs", "with_rules",
 ]
 
 ENTRY_POINTS = "spec_tui.methods"
 _ROOMS = (
     "autoregressive", "pld", "suffix", "recycling", "rest", "dresd", "draft_model", "eagle", "rasd", "hybrid",
-    "admg", "draft_verify", "server",
+    "admg", "draft_verify", "llama_cpp", "server",
 )
 
 
-def specs(served: bool = False) -> tuple[MethodSpec, ...]:
-    """All methods for a model that runs here, or for one that is ``served``, in the order they are shown: those of this
-    package, then those of others by name."""
-    return tuple(spec for spec in _found()[0].values() if spec.served == served)
+def specs(host: str = "") -> tuple[MethodSpec, ...]:
+    """All methods for a model that this program runs, or another one (``MethodSpec.host``), in the order they are
+    shown: those of this package, then those of others by name."""
+    return tuple(spec for spec in _found()[0].values() if spec.host == host)
+
+
+def of_other_programs() -> tuple[MethodSpec, ...]:
+    """What other programs do, as lanes of a race may have it."""
+    return tuple(spec for spec in _found()[0].values() if spec.host)
 
 
 def problems() -> tuple[str, ...]:
@@ -48,7 +53,7 @@ def find(engine: str) -> MethodSpec:
     """The method with this id. Raises UsageProblem that names those there are."""
     methods, _ = _found()
     if engine not in methods:
-        raise UsageProblem(f"there is no engine {engine!r}", "engines are: " + ", ".join(spec.id for spec in specs()))
+        raise UsageProblem(f"there is no engine {engine!r}", "engines are: " + ", ".join(methods))
     return methods[engine]
 
 
@@ -89,9 +94,9 @@ def drafts_with(started: Started) -> str | None:
     return next(iter(spec.used(started.options, there)), None) if spec else None
 
 
-def default(at_hand: Collection[str], served: bool = False) -> MethodSpec:
+def default(at_hand: Collection[str], host: str = "") -> MethodSpec:
     """The method taken where none is named, given what is at hand of ``MethodSpec.needs``."""
-    able = [spec for spec in specs(served) if set(spec.least(at_hand)) <= set(at_hand)]
+    able = [spec for spec in specs(host) if set(spec.least(at_hand)) <= set(at_hand)]
     return max(able, key=lambda spec: spec.default_priority)
 
 

@@ -23,6 +23,7 @@ class Option:
         choices: the allowed words of a str option.
         lossy: those of them that change what the target would write: marked LOSSY where choices are shown.
         paper: the published default, taken with ``budget=paper``; None where it is ``default``, or there is none.
+        lane: it is set for a lane of a race only, and offered nowhere else.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Option:
     choices: tuple[str, ...] = ()
     lossy: tuple[str, ...] = ()
     paper: int | float | str | None = None
+    lane: bool = False
 
     @property
     def type(self) -> str:

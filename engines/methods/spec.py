@@ -61,7 +61,8 @@ class MethodSpec:
         needs: what must be at hand ("draft model", "draft head", "datastore", "dense datastore"), empty if nothing.
         drafts_with: (option, needs by its values): of these needs it has only that of the option's value, or with
             another value that of whatever is at hand, the first first; None where each is needed.
-        lossless: under the lossless laws the text follows the target's distribution exactly.
+        lossless: under the lossless laws the text follows the target's distribution exactly; None where another program
+            decodes, and nobody here can know.
         searches: it looks into datastores where there are some, and does without where there are none.
         prepared: (option, value, what): with that value it needs what was made beforehand, in words
             (``Drafter.unprepared`` looks for it); None where nothing is to be made.
@@ -80,8 +81,9 @@ class MethodSpec:
         layer_rules: of a self-speculative one: its options are rules that leave out layers, and can be moved.
         layers_unknown, layers_hint: of a self-speculative one: what is said where nothing is known of its layers yet,
             and how they are chosen.
-        served: it is what a server does that holds the model; with a model that runs here it cannot be chosen, and
-            with one that is served no other can.
+        host: the program that decodes with it, as ``Ready.host`` names it; "" for this one. A method of another
+            program cannot be chosen for a model that runs here, except as a lane of a race.
+        flag: of the command line, with which another program holds the model.
         default_priority: which method is taken when none is named: of those that can run the one with the largest.
     """
 
@@ -95,7 +97,7 @@ class MethodSpec:
     note: type[Note] = Note
     options: tuple[Option, ...] = ()
     needs: tuple[str, ...] = ()
-    lossless: bool = True
+    lossless: bool | None = True
     searches: bool = False
     prepared: tuple[str, Any, str] | None = None
     drafts_with: tuple[str, Mapping[str, str]] | None = None
@@ -113,7 +115,8 @@ class MethodSpec:
     trials: tuple[Mapping[str, Any], ...] = ()
     counterparts: Callable[[Mapping[str, Any], DraftSetup], tuple[Counterpart, ...]] | None = None
     generate: GenerateCall | None = None
-    served: bool = False
+    host: str = ""
+    flag: str = ""
     default_priority: int = 0
 
     def load_drafter(self) -> type:

@@ -75,7 +75,7 @@ def _pairs(answers: Mapping[Key, Answer]) -> Iterator[Compared]:
 
 def _may_differ(answer: Answer) -> bool:
     """Whether law or engine let its text depend on the draft: random draws, or what is not lossless."""
-    return not answer.lossless or spec_of(answer.law, answer.temperature).text_depends_on_draft
+    return answer.lossless is False or spec_of(answer.law, answer.temperature).text_depends_on_draft
 
 
 def _keys(pair: Compared) -> tuple[Key, Key]:
@@ -96,4 +96,7 @@ def _judged(pair: Compared, found: Mapping[Key, Audited | None]) -> Compared:
         return pair
     if bugs:
         return replace(pair, verdict="BUG")
+    if any(audit and audit.verdict == "differs" for audit in audits.values()):
+        gaps = [audit.gaps[pair.at] for audit in audits.values() if audit and pair.at < len(audit.gaps)]
+        return replace(pair, verdict="differs", gap=max(gaps, default=None))
     return replace(pair, verdict="tie") if all(audits.values()) else pair

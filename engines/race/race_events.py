@@ -18,10 +18,11 @@ from typing import Literal
 from engines.race.lanes import Lane
 from engines.report.events import Failed
 
-Sameness = Literal["same", "tie", "BUG", "by design", "unchecked"]
+Sameness = Literal["same", "tie", "BUG", "by design", "differs", "unchecked"]
 """Of the texts of two lanes. tie: they differ, and each is the target's choice within rounding. BUG: they differ, and
-an audit found a token that is not. by design: they differ, and may: random draws or a lossy law decide. unchecked: they
-differ, and no audit says why."""
+an audit found a token that is not. by design: they differ, and may: random draws or a lossy law decide. differs: they
+do, and another program wrote one of them, whose token is not the target's choice as it is computed here. unchecked:
+they differ, and no audit says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ class Compared:
         at: index in the answer of the first token that differs in the earliest-differing repeat; None where the same.
         first_repeat, second_repeat: the repeats in which it does.
         bugs: those of the two lanes in whose text the audit found a BUG.
+        gap: of texts that differ because of another program: how far the target's scores must move at ``at`` for the
+            worse of the two tokens to be its choice; else None.
     """
 
     first: int
@@ -104,6 +107,7 @@ class Compared:
     first_repeat: int = 0
     second_repeat: int = 0
     bugs: tuple[int, ...] = ()
+    gap: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

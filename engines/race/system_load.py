@@ -31,9 +31,16 @@ class LoadWatch:
 
 
 def _own_seconds() -> float:
-    """Processor time of this process and of the children it waited for."""
+    """Processor time of this process and of its children, those that are over too."""
+    import psutil
+
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    spent = times.user + times.system + times.children_user + times.children_system
+    try:
+        alive = [child.cpu_times() for child in psutil.Process().children()]
+    except (psutil.Error, OSError, NotImplementedError):
+        return spent
+    return spent + sum(child.user + child.system for child in alive)
 
 
 def busy_seconds() -> float | None:

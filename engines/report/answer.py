@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engines.errors import UsageProblem
-from engines.report.events import SAMPLING_FIELDS, Emitted, Prefilled, Round, RunEvent, Started
+from engines.report.events import SAMPLING_FIELDS, Emitted, Prefilled, Ready, Round, RunEvent, Started
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,15 @@ class Answer:
     top_p: float = 1.0
     top_k: int = 0
     seed: int = 0
-    lossless: bool = True
+    lossless: bool | None = True
     probs: tuple[float, ...] = ()
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
+
+    def by(self, ready: Ready) -> Answer:
+        """The same tokens, as those of a model that is loaded here: to check what another program wrote."""
+        return replace(self, model=ready.model, dtype=ready.dtype)
 
     @classmethod
     def of(cls, started: Started, emitted: Iterable[Emitted]) -> Answer:

@@ -281,11 +281,12 @@ class Emitted:
     trials: tuple[Trial, ...] = ()
 
 
-Finding = Literal["identical", "tie", "BUG", "consistent", "lossy"]
+Finding = Literal["identical", "tie", "BUG", "consistent", "lossy", "differs"]
 """Verdict of an audit. identical: every token is the target's choice under law and seed. tie: where one is not, its
 score is as good within rounding. BUG: rounding does not explain it. consistent (rejection above temperature 0, which
 keeps the distribution, not the text): every token is one the target may draw, with the probability that was recorded.
-lossy: law or engine changes the target's distribution by design."""
+lossy: law or engine changes the target's distribution by design. differs: of what another
+program decoded, rounding does not explain a token; its arithmetic is another, so that it may not be its drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +305,9 @@ class Ready:
     target as (rows, seconds), ``draft_price`` and ``head_price`` those of draft model and head
     (``engines.cost.curve.CostCurve``).
     ``unprepared``, by method: what it needs that was not made yet.
-    ``datastores`` are those at hand that fit the model; ``capabilities`` says what the engine can do. ``served``:
-    another program computes the model, and ``device`` is its address."""
+    ``datastores`` are those at hand that fit the model; ``capabilities`` says what the engine can do. ``threads`` is
+    None where it is not known. ``host``: the program that computes the model, "" for this one (``MethodSpec.host``);
+    where another one does, at an address, ``device`` is that."""
 
     model: str
     dtype: str
@@ -318,7 +320,7 @@ class Ready:
     draft_parameters: int | None = None
     seconds: float = 0.0
     backend: str = "generic"
-    threads: int = 1
+    threads: int | None = 1
     warnings: tuple[str, ...] = ()
     price: tuple[tuple[int, float], ...] = ()
     draft_price: tuple[tuple[int, float], ...] = ()
@@ -327,14 +329,20 @@ class Ready:
     unprepared: dict[str, Unprepared] = field(default_factory=dict)
     head: str | None = None
     head_price: tuple[tuple[int, float], ...] = ()
-    served: bool = False
+    host: str = ""
+
+    @property
+    def served(self) -> bool:
+        """Whether another program computes the model."""
+        return bool(self.host)
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
     """A run begins: everything needed to repeat it.
 
-    ``lossless`` is False only for laws or engines that change the target's distribution by design.
+    ``lossless`` is False only for laws or engines that change the target's distribution by design, and None where
+    another program decodes: then nothing is known of it before an audit.
     ``prompt`` / ``prompt_pieces`` are the context's token ids and labels; ``conversation`` is the text they came from
     (role, content), with role "raw" for a prompt without chat template. ``head`` and the prices as in ``Ready``;
     ``datastores`` are those that the engine searches. ``continued``: how many tokens at the end of ``prompt`` are an
@@ -356,7 +364,7 @@ class Started:
     prompt_pieces: tuple[str, ...] = ()
     conversation: tuple[tuple[str, str], ...] = ()
     draft_model: str | None = None
-    lossless: bool = True
+    lossless: bool | None = True
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -370,6 +378,11 @@ class Started:
     no_repeat_ngram_size: int = 0
     head: str | None = None
     head_price: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def lossy(self) -> bool:
+        """Whether the text is known to follow another distribution than the target's."""
+        return self.lossless is False
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,7 +487,7 @@ class Audited:
     first token of the answer. Scores are logits, above temperature 0 logits/temperature + noise.
 
     Attributes:
-        at: position of the first BUG, else of the first tie; None without either.
+        at: position of the first token that rounding does not explain, else of the first tie; None without either.
         gap: ``gaps[at]``.
         tolerance: the largest gap that rounding explains, from ``noise`` and the dtype's precision.
         noise: the largest change of a difference of two scores, measured on this text between forwards of other shapes.
@@ -507,6 +520,8 @@ class Audited:
         """The verdict in short: ``identical``, ``tie at 41 (gap 0.0012)``, ``BUG at 41``."""
         if self.verdict == "tie":
             return f"tie at {self.at} (gap {self.gap:.2g})"
+        if self.verdict == "differs":
+            return f"differs at {self.at} (gap {self.gap:.2g})"
         return f"BUG at {self.at}" if self.verdict == "BUG" else self.verdict
 
 

@@ -164,4 +164,4 @@ def _audited(found: Audited, tokens: int) -> str:
     if any(len(column) != tokens for column in (found.choices, found.gaps, found.leads)):
         return "is an audit of other tokens than are here"
     lost = found.gap is None or found.at not in range(tokens)
-    return "is an audit that does not say where" if found.verdict in ("tie", "BUG") and lost else ""
+    return "is an audit that does not say where" if found.verdict in ("tie", "BUG", "differs") and lost else ""

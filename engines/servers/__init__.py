@@ -6,26 +6,59 @@ token ``UNDISCLOSED``), never guessed. llama.cpp's server is understood so far.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from engines.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from engines.servers.llama_cpp import LlamaCppModel
+    from pathlib import Path
 
-__all__ = ["connect"]
+    from engines.progress import Loading
+    from engines.servers.llama_cpp_start import OwnLlamaCpp
+    from engines.servers.served_model import ServedModel
+
+__all__ = ["connect", "key_in", "start"]
 
 
-def connect(url: str, api_key: str | None = None) -> LlamaCppModel:
+def connect(url: str, api_key: str | None = None, options: Mapping[str, Any] | None = None) -> ServedModel:
     """A model that is served at this address, ready to be asked.
 
     Args:
         url: of the server, ``http://HOST:PORT``.
         api_key: sent with every request, and told to nobody else.
+        options: of the engine that stands for it, as its runs have them.
 
     Raises:
         UsageProblem: no address of a server.
         ModelUnavailable: nobody answers there, or a program that is not understood.
     """
+    from engines.methods.server import SPEC
     from engines.servers.connection import Connection
     from engines.servers.llama_cpp import LlamaCppModel
 
-    return LlamaCppModel(Connection(url, api_key))
+    return LlamaCppModel(Connection(url, api_key), SPEC, options)
+
+
+def start(
+    file: Path, draft: Path | None = None, threads: int | None = None, context: int | None = None,
+    options: Mapping[str, Any] | None = None, progress: Callable[[Loading], None] = lambda _: None,
+) -> OwnLlamaCpp:
+    """A GGUF file in llama.cpp, which is started for it on this machine; the arguments as ``OwnLlamaCpp`` has them.
+
+    Raises:
+        ModelUnavailable: llama.cpp is not installed, or cannot use the file.
+    """
+    from engines.servers.llama_cpp_start import OwnLlamaCpp
+
+    return OwnLlamaCpp(file, draft, threads, context, options, progress)
+
+
+def key_in(variable: str | None) -> str | None:
+    """The key in an environment variable; None where none is named. Raises UsageProblem where it is empty."""
+    if not variable:
+        return None
+    if not (key := os.environ.get(variable, "").strip()):
+        raise UsageProblem(f"the environment variable {variable[:60]} is empty", "put the key of the server into it")
+    return key

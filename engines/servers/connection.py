@@ -28,6 +28,7 @@ class Connection:
     Args:
         url: ``http://HOST:PORT`` or https, with a path where the server is below one.
         api_key: sent as a bearer token.
+        direct: through no proxy: the server is ours, on this machine.
 
     Attributes:
         address: the URL as it may be shown.
@@ -36,7 +37,7 @@ class Connection:
         UsageProblem: no such address, or one with a password in it.
     """
 
-    def __init__(self, url: str, api_key: str | None = None) -> None:
+    def __init__(self, url: str, api_key: str | None = None, direct: bool = False) -> None:
         try:
             parsed = httpx.URL(url)
         except (httpx.InvalidURL, TypeError, ValueError):
@@ -51,7 +52,9 @@ class Connection:
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"
         limits = httpx.Timeout(_ANSWER, connect=_CONNECT)
-        self._client = httpx.Client(base_url=self.address, headers=headers, timeout=limits, follow_redirects=False)
+        self._client = httpx.Client(
+            base_url=self.address, headers=headers, timeout=limits, follow_redirects=False, trust_env=not direct
+        )
 
     def get(self, path: str) -> Any:
         """What a GET answers, as JSON. Raises ModelUnavailable."""

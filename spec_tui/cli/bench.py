@@ -18,7 +18,7 @@ from engines.bench.suite import Suite, parse, shipped
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
 from engines.hub.model_source import TrustPolicy
 from engines.race.lanes import Lane, Race
-from spec_tui.cli.compare import REPEATS, RaceFormat, RaceProgress, SingleLanes, ended, follow, named
+from spec_tui.cli.compare import REPEATS, RaceFormat, RaceProgress, SingleLanes, ended, follow, named, tell_addresses
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import GenerationOptions, ModelOptions
 from spec_tui.cli.prompts import read_text
@@ -65,11 +65,13 @@ def bench(
     asked = Race(lanes, request, questions.prompts, count, audit=generation.audit)
     asked.check()
     folder = BenchFolder(out) if out is not None else None
+    tell_addresses(lanes)
     runner = BenchRunner(load_decoder(models.load))
-    asked, questions, left_out = enter(runner, asked, questions, models.load, not no_peers)
-    for sentence in left_out:
-        narrate(f"note: {sentence}")
-    return _run(runner, asked, questions, left_out, folder, format)
+    with runner.peers:
+        asked, questions, left_out = enter(runner, asked, questions, models.load, not no_peers)
+        for sentence in left_out:
+            narrate(f"note: {sentence}")
+        return _run(runner, asked, questions, left_out, folder, format)
 
 
 def enter(

@@ -14,6 +14,7 @@ from typer import Option
 from engines import methods
 from engines.errors import UsageProblem
 from engines.race.lanes import Lane, Race, make_lane, parse_lane, parse_lanes
+from engines.race.peers import Peers, addresses
 from engines.race.race_events import LaneFinished, LaneStarted
 from engines.race.result import RaceResult
 from engines.race.runner import Racer, race
@@ -137,14 +138,21 @@ def run_race(load: LoadRequest, asked: Race, traces: Path | None, show: Callable
     runs = len(asked.lanes) * asked.repeats * max(1, sum(map(len, asked.prompts)))
     if runs > _MANY and sys.stdin.isatty() and not confirmed(f"this takes {runs:,} runs: begin?", "ask for fewer"):
         return FAILED
-    racer = load_decoder(load)
+    tell_addresses(asked.lanes)
     result = RaceResult(keep_runs=folder is not None)
-    follow(racer, asked, result, RaceProgress(asked))
+    with Peers(load_decoder(load)) as racer:
+        follow(racer, asked, result, RaceProgress(asked))
     if folder is not None:
         folder.write(result)
         narrate(f"{len(result.complete)} traces are in {traces}")
     show(result)
     return ended(result, asked, result.bugs)
+
+
+def tell_addresses(lanes: tuple[Lane, ...]) -> None:
+    """Say where prompts will be sent, before the first is."""
+    for address in addresses(lanes):
+        narrate(f"note: the prompts go to {one_line(address)}")
 
 
 def follow(racer: Racer, asked: Race, result: RaceResult, progress: RaceProgress) -> None:

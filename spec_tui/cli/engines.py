@@ -45,7 +45,8 @@ def _print(spec: MethodSpec, out: Console) -> None:
     from rich.text import Text
 
     out.print(Text.assemble((spec.id, "bold"), "  ", spec.title))
-    lossless = "lossless" if spec.lossless else "LOSSY: the text does not follow the target's distribution"
+    lossless = {True: "lossless", None: "whether it is lossless is not checked"}.get(
+        spec.lossless, "LOSSY: the text does not follow the target's distribution")
     made = [f"{what} where {name}={value}" for name, value, what in filter(None, [spec.prepared])]
     one_of = tuple(spec.drafts_with[1].values()) if spec.drafts_with else ()
     all_of = [need for need in spec.needs if need not in one_of]

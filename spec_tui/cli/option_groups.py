@@ -15,6 +15,7 @@ from typer import Argument, Option
 
 from engines.errors import UsageProblem
 from engines.laws import LAWS
+from engines.methods.llama_cpp import SPEC as LLAMA_CPP
 from engines.model import quantize_choices
 from engines.request import Request
 from spec_tui.cli.prompts import read_prompt
@@ -141,10 +142,14 @@ class ModelOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOrServerOptions(ModelOptions):
-    """A model to load, or a server that has one."""
+    """A model to load, or another program that has one."""
 
+    backend: Annotated[str, Option(
+        metavar="NAME", help=f"Run --model FILE.gguf in another program, which drafts in its own way: {LLAMA_CPP.host}."
+    )] = ""
     server: Annotated[str | None, Option(
-        metavar="URL", help="Ask the model that a server of llama.cpp has, instead of loading one: http://HOST:PORT."
+        metavar="URL", help="Ask the model that a server has, instead of loading one: http://HOST:PORT. With --model, "
+                            "that audits its answers."
     )] = None
     api_key_env: Annotated[str | None, Option(
         metavar="NAME", help="Environment variable that holds the server's key."
@@ -152,13 +157,20 @@ class ModelOrServerOptions(ModelOptions):
 
     @property
     def load(self) -> LoadRequest:
-        """The request. Raises UsageProblem: a server, and options of a model that is loaded here."""
+        """The request. Raises UsageProblem: another program, and options of a model that is loaded here."""
         if self.api_key_env is not None and self.server is None:
             raise UsageProblem("--api-key-env is the key of no server", "give --server with it")
-        if self.server is not None:
-            own = type(self)(server=self.server, api_key_env=self.api_key_env, offline=self.offline)
+        if self.backend not in ("", LLAMA_CPP.host):
+            raise UsageProblem(f"there is no backend {self.backend!r}", f"take --backend {LLAMA_CPP.host}, or none")
+        if self.backend and self.server is not None:
+            raise UsageProblem("--server and --backend are two programs", "give one of them")
+        if self.server is not None or self.backend:
+            kept = ("server", "api_key_env", "offline", "model", "quantize", "revision", "threads",
+                    *(("backend", "draft_model") if self.backend else ()))
+            own = type(self)(**{name: getattr(self, name) for name in kept})
             if own != self:
-                raise UsageProblem("a server has loaded its model already", "leave out the options of a model")
+                raise UsageProblem("another program loads the model in its own way",
+                                   "of the options of a model it takes --model, --threads and --quantize")
         return super().load
 
 

@@ -37,7 +37,7 @@ def remark(started: Started) -> None:
     """Say on stderr what is to be known before the answer: warnings, and that it is not lossless."""
     for warning in started.warnings:
         narrate(f"note: {warning}")
-    if not started.lossless:
+    if started.lossy:
         narrate(f"LOSSY: the law {started.law} changes the target's distribution")
 
 
@@ -91,9 +91,10 @@ class Status:
         room = shutil.get_terminal_size().columns - len(done) - 5
         self._write(f"{one_line(event.stage, room)}{done} ...")
 
-    def show_prefill(self, event: Prefilling) -> None:
-        """Progress of reading a long prompt; ``clear`` takes it away."""
-        self.show(Loading(prefill_progress(event), event.done / event.total))
+    def show_prefill(self, event: Prefilling | Loading) -> None:
+        """Progress before an answer: of reading a long prompt, or of another program that starts; ``clear`` takes it
+        away."""
+        self.show(event if isinstance(event, Loading) else Loading(prefill_progress(event), event.done / event.total))
 
     def clear(self) -> None:
         """Show nothing."""

@@ -81,6 +81,8 @@ def load_decoder(load: LoadRequest) -> Decoder:
         from spec_tui.session.loader import load_quickly
 
         decoder = load_quickly(**asdict(load), progress=status.show)
+    if load.server is not None:
+        narrate(f"note: the prompt goes to {decoder.ready.device}")
     if load.model is None and load.server is None and sys.stderr.isatty():  # a script has read it once
         narrate(f"note: {known_models.default_notice()}")
     for warning in decoder.ready.warnings:

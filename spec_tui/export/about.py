@@ -59,7 +59,7 @@ def outcome(run: RunState) -> Iterator[tuple[str, str]]:
     times = {name: getattr(m, name) for name in ("prefill_seconds", "draft_seconds", "verify_seconds", "other_seconds")}
     known = [f"{name.removesuffix('_seconds')} {took:.3f}" for name, took in times.items() if took is not None]
     yield "seconds", ", ".join(known)
-    if run.started is not None and not run.started.lossless:
+    if run.started is not None and run.started.lossy:
         yield "distribution", lossy(m.bias)
     yield "ended", ending(run)
     if run.audited is not None:

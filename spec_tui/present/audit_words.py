@@ -9,7 +9,7 @@ from spec_tui.present.text import visible
 
 _BADGES = {
     "identical": ("✓", "good"), "consistent": ("✓", "good"), "tie": ("≈", "warn"), "BUG": ("✗", "bad"),
-    "lossy": ("≠", "warn"),
+    "lossy": ("≠", "warn"), "differs": ("≠", "warn"),
 }
 
 
@@ -55,7 +55,8 @@ def _meaning(found: Audited, bias: float | None) -> str:
     if found.verdict == "tie":
         more = f", {found.ties} ties in {among}" if found.ties > 1 else ""
         return f"{choice}, as good within rounding, which explains {_number(found.tolerance)}{more}"
-    return f"{choice}, {_number(found.gap)} ahead, {rounding}; {found.differences} of {among} differ"
+    why = "; another program's arithmetic differs by more, or its drafts do" if found.verdict == "differs" else ""
+    return f"{choice}, {_number(found.gap)} ahead, {rounding}; {found.differences} of {among} differ{why}"
 
 
 def near_tie(run: RunState, at: int) -> bool | None:

@@ -61,7 +61,7 @@ def asked(started: Started) -> str:
     """How a run was asked for, in a line: engine, its options, sampling."""
     sampling = "greedy" if started.temperature == 0 else f"temperature {started.temperature:g}, seed {started.seed}"
     options = "".join(f", {one_line(str(k))} {one_line(str(v), 40)}" for k, v in started.options.items())
-    lossy_mark = "" if started.lossless else f"{lossy(None)} "
+    lossy_mark = f"{lossy(None)} " if started.lossy else ""
     return f"{one_line(started.engine)}{options}; {lossy_mark}law {one_line(started.law)}, {sampling}"
 
 

@@ -23,6 +23,7 @@ _FOUND = {
             "and both tokens are the target's choice within rounding; with --strict all engines write one text"),
     "BUG": ("✗", "bad", "BUG, differs", "and rounding does not explain it"),
     "by design": ("≠", "warn", "differs", "as they may: random draws or a lossy law decide here"),
+    "differs": ("≠", "warn", "differs", "where another program computes otherwise, or drafts otherwise"),
     "unchecked": ("?", "warn", "differs", "and no audit explains it"),
 }
 """By how two texts compare: a mark, its style, a few words, and what it means."""
@@ -138,7 +139,8 @@ def pair_sentence(pair: Compared, labels: Sequence[str]) -> str:
     if pair.verdict == "same":
         return f"{first} and {second} write the same text{blamed}"
     who = f"{first} differs between its repeats" if pair.first == pair.second else f"{first} and {second} differ"
-    return f"{who}, first at token {pair.at}, {_FOUND[pair.verdict][3]}{blamed}"
+    apart = f" (gap {pair.gap:.2g})" if pair.verdict == "differs" and pair.gap is not None else ""
+    return f"{who}, first at token {pair.at}, {_FOUND[pair.verdict][3]}{apart}{blamed}"
 
 
 def pairs_summary(pairs: Iterable[Compared], labels: Sequence[str]) -> list[str]:
@@ -192,7 +194,7 @@ def remarks(result: RaceResult, labels: Sequence[str]) -> list[str]:
     shared = set.intersection(*(set(started.warnings) for _, started in begun)) if len(begun) > 1 else set()
     found: dict[str, None] = {}
     for figures, started in begun:
-        if not started.lossless:
+        if started.lossy:
             found[f"{labels[figures.lane]}: {lossy(figures.metrics.bias)}"] = None
         for warning in started.warnings:
             found[f"note: {warning}" if warning in shared else f"note: {labels[figures.lane]}: {warning}"] = None

@@ -344,6 +344,7 @@ class ChatSession:
         if isinstance(event, Loading):
             self.loading = event
             return "loading"
+        self.loading = None
         if isinstance(event, Ready):
             return self._became_ready(event)
         if isinstance(event, DatastoreEvent):
@@ -404,7 +405,7 @@ class ChatSession:
         return "building" if isinstance(event, Building | Probed) else "stocked"
 
     def _became_ready(self, event: Ready) -> Happening:
-        self.phase, self.ready, self.loading, self.problem = "ready", event, None, None
+        self.phase, self.ready, self.problem = "ready", event, None
         if self._before is not None:
             self._before = None
             fitting = {info.name for info in event.datastores}

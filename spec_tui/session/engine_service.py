@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from engines.datastores.datastore_events import Building, Refused
 from engines.errors import ModelUnavailable, SpecError, UsageProblem
+from engines.race.peers import Peers
 from engines.race.runner import Racer, defer_events, race
 from engines.report import encoding
 from engines.report.answer import Answer
@@ -132,8 +133,9 @@ class Service:
                 for event in self._loaded().run(request, cancelled=job.stop.is_set, progress=self._emit):
                     self._emit(event)
             case StartRace(asked):
-                for event in defer_events(race(self._loaded(), asked, job.stop.is_set, self._emit)):
-                    self._emit(event)
+                with Peers(self._loaded()) as racer:
+                    for event in defer_events(race(racer, asked, job.stop.is_set, self._emit)):
+                        self._emit(event)
             case Audit(answer):
                 self._audit(answer, job.stop)
             case command:

@@ -1,9 +1,9 @@
-"""How an engine gets its model: loaded into this process, or asked of a server."""
+"""How an engine gets its model: loaded into this process, asked of a server, or run by another program."""
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import engines
 from engines.errors import UsageProblem
@@ -15,26 +15,35 @@ if TYPE_CHECKING:
 LOADER = f"{__name__}:load_quickly"
 
 
-def load(server: str | None = None, api_key_env: str | None = None, **kwargs) -> Decoder:
+def load(server: str | None = None, api_key_env: str | None = None, backend: str = "", **kwargs) -> Decoder:
     """The model that a ``LoadRequest`` names. Raises SpecError."""
-    if server is None:
+    if server is None and not backend:
         return engines.load(**kwargs)
-    from engines.servers import connect
+    from engines import servers
 
-    return connect(server, _key(api_key_env))
+    model, progress = kwargs["model"], kwargs["progress"]
+    served = _started(backend, kwargs) if backend else servers.connect(server, servers.key_in(api_key_env))
+    if model is not None:
+        served.audit_with(cache(lambda: engines.load(**kwargs | {"draft_model": None, "progress": progress})))
+    return served
+
+
+def _started(backend: str, kwargs: dict[str, Any]) -> Decoder:
+    """A program that is started for a GGUF file. Raises SpecError."""
+    from engines.race.peers import gguf_file
+    from engines.servers import start
+
+    model, draft = kwargs["model"], kwargs["draft_model"]
+    file = gguf_file(model) if model is not None else None
+    if file is None:
+        raise UsageProblem(f"{backend} reads GGUF files", f"name one: --backend {backend} --model FILE.gguf")
+    if draft is not None and (draft := gguf_file(draft)) is None:
+        raise UsageProblem(f"{backend} reads GGUF files", "give --draft-model one, too")
+    return start(file, draft, kwargs["threads"], progress=kwargs["progress"])
 
 
 def load_quickly(**kwargs) -> Decoder:
     """The same, for a process that neither compiles nor distributes."""
-    if kwargs.get("server") is None:
+    if kwargs.get("server") is None and not kwargs.get("backend"):
         import_quickly()
     return load(**kwargs)
-
-
-def _key(variable: str | None) -> str | None:
-    """The key in an environment variable. Raises UsageProblem where there is none."""
-    if variable is None:
-        return None
-    if not (key := os.environ.get(variable, "").strip()):
-        raise UsageProblem(f"the environment variable {variable[:60]} is empty", "put the key of the server into it")
-    return key

@@ -71,7 +71,7 @@ class ChatSettings:
             return self.engine
         if ready is None:
             return methods.default(methods.at_hand(True, False)).id
-        return methods.default(methods.at_hand(ready.draft_model, ready.head), ready.served).id
+        return methods.default(methods.at_hand(ready.draft_model, ready.head), ready.host).id
 
     def options(self, engine: str) -> dict[str, Any]:
         """All options of an engine with their values."""
@@ -188,10 +188,10 @@ def unavailable(
     (none: the default ones), and what to do; "" if it can, or if nothing is loaded yet."""
     if ready is None:
         return ""
-    if ready.served and not spec.served:
-        return "the model is on a server, which drafts as it was started to: load it here to choose (ctrl+l)"
-    if spec.served and not ready.served:
-        return "the model runs here: start with --server URL to ask a server"
+    if ready.host != spec.host and not spec.host:
+        return "another program holds the model, and drafts in its own way: load it here to choose (ctrl+l)"
+    if ready.host != spec.host:
+        return f"the model is not in {spec.title}: it can be a lane of a race (r), or start with {spec.flag}"
     if options is not None and spec.prepared is not None and options.get(spec.prepared[0]) == spec.prepared[1]:
         missing = ready.unprepared.get(spec.id)
         if missing is not None and not Path(missing.file).is_file():  # made since the model was loaded

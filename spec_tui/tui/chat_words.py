@@ -89,7 +89,7 @@ def engine(request: Request) -> list[str]:
 
 def _lossless(turn: Turn) -> bool:
     started = turn.run.started
-    return started.lossless if started is not None else LAWS[turn.request.law].lossless
+    return not started.lossy if started is not None else LAWS[turn.request.law].lossless
 
 
 def dotted(parts: list[str]) -> str:
@@ -121,6 +121,8 @@ def foot(turn: Turn) -> tuple[str, bool]:
         parts.append(words)
     if not _lossless(turn):
         parts.append(lossy(m.bias))
+    elif run.started is not None and run.started.lossless is None and run.audited is None:
+        parts.append("not checked")
     return "· " + dotted(parts), False
 
 
@@ -157,6 +159,8 @@ def status(session: ChatSession, message: str) -> Row:
         return [(f" {marks.BUSY} ", "warn"),
                 (f"measuring {PURPOSES[session.measures]}, not part of the conversation", "text"),
                 ("  esc stops", "muted"), *_more(message)]
+    if session.loading is not None and (session.auditing is not None or session.answering):
+        return [(f" {marks.BUSY} ", "good"), (one_line(session.loading.stage, 64), "text"), *_more(message)]
     if session.auditing is not None:
         return [*_auditing(session), *_more(message)]
     if session.datastore_jobs.work is not None:

@@ -85,6 +85,8 @@ def usual_lanes(settings: ChatSettings, ready: Ready | None) -> tuple[Lane, ...]
 def missing(lane: Lane, ready: Ready | None, settings: ChatSettings) -> str:
     """Why a lane cannot run with the loaded models and the datastores that it searches; "" where it can."""
     spec = methods.find(lane.engine)
+    if spec.host and (ready is None or not ready.served):  # it is asked when the race begins
+        return ""
     return unavailable(spec, ready, spec.parse(lane.options), lane.datastores or settings.datastores)
 
 

@@ -41,7 +41,7 @@ def lane_views(controller: RaceController) -> tuple[LaneView, ...]:
 def _view(controller: RaceController, number: int, lane: Lane, label: str) -> LaneView:
     race, replay, run = controller.race, controller.replay, controller.shown(number)
     law = race.asked.request.law if race is not None else controller.session.settings.law
-    lossy = not (LAWS[law].lossless and methods.find(lane.engine).lossless)
+    lossy = not LAWS[law].lossless or methods.find(lane.engine).lossless is False
     if run is None:
         return LaneView(label, _about(controller, lane, number), lossy=lossy)
     speed = ""
@@ -65,7 +65,7 @@ def _view(controller: RaceController, number: int, lane: Lane, label: str) -> La
         total=len(whole.tokens) if replay is not None or whole.finished is not None else None,
         state={"failed": "failed", "running": marks.BUSY if controller.running else ""}.get(
             race.progress(number), _rank(race.rank(number)) if replay is not None and replay.arrived(number) else ""),
-        lossy=lossy or (whole.started is not None and not whole.started.lossless),
+        lossy=lossy or (whole.started is not None and whole.started.lossy),
         at=pair.at if pair is not None and number in (pair.first, pair.second) else None,
     )
 

@@ -96,7 +96,7 @@ def describe(text: str) -> str:
 def _arguments(name: str, before: list[str], settings: ChatSettings, ready: Ready | None) -> dict[str, str]:
     """What may follow a command, each with what it means; ``before`` are the words typed already."""
     if name == "engine":
-        specs = methods.specs(ready is not None and ready.served)
+        specs = methods.specs(ready.host if ready is not None else "")
         missing = {spec.id: unavailable(spec, ready, settings.options(spec.id)) for spec in specs}
         return {spec.id: f"cannot run: {missing[spec.id]}" if missing[spec.id] else f"{spec.title}: {spec.summary}"
                 for spec in specs}

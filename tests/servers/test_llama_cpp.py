@@ -4,43 +4,63 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from dataclasses import replace
 
 import pytest
 
 from engines import Request, UsageProblem
+from engines.errors import ModelUnavailable
+from engines.race.lanes import Race, parse_lanes
+from engines.race.peers import Peers
+from engines.race.race_events import Compared
+from engines.race.runner import race
 from engines.report.answer import Answer
 from engines.report.events import Finished, Prefilled, Round, Started
 from engines.report.metrics import measure
-from engines.servers import connect
+from engines.servers import connect, llama_cpp_start, start
+from tests.race.fakes import VirtualRacer
 from tests.sources.gguf_files import Tiny
 
-xllamacpp = pytest.importorskip("xllamacpp", reason="llama.cpp is not here to ask")
+pytest.importorskip("xllamacpp", reason="llama.cpp is not here to ask")
 TURN = (("user", "Repeat: one two three one two three one two three."),)
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    settings = xllamacpp.CommonParams()
-    settings.model.path = str(Tiny("llama", "F32").write(tmp_path_factory.mktemp("gguf") / "tiny.gguf"))
-    settings.n_ctx, settings.n_parallel, settings.warmup = 256, 1, False
-    settings.cpuparams.n_threads = 1
-    settings.endpoint_metrics, settings.verbosity = True, -1
-    settings.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
-    settings.speculative.ngram_simple.size_n, settings.speculative.ngram_simple.size_m = 2, 4
-    server = xllamacpp.Server(settings)
-    yield server.listening_address
-    del server
+NGRAM = {"spec": "ngram-simple", "ngram": 2, "most": 4, "context": 256}
 
 
 @pytest.fixture(scope="module")
-def served(address):
-    return connect(address)
+def file(tmp_path_factory):
+    return Tiny("llama", "F32").write(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
 
 
-def totals(address: str) -> tuple[int, int]:
+@pytest.fixture(scope="module")
+def own(file):
+    """llama.cpp as it is started here."""
+    model = start(file, threads=1, options=NGRAM)
+    yield model
+    model.close()
+
+
+@pytest.fixture(scope="module")
+def address(own):
+    return own.connection.address
+
+
+@pytest.fixture(scope="module")
+def key(own):
+    return own.connection._client.headers["authorization"].removeprefix("Bearer ")
+
+
+@pytest.fixture(scope="module")
+def served(address, key):
+    return connect(address, key)
+
+
+def totals(address: str, key: str) -> tuple[int, int]:
     """Drafted and accepted tokens of all requests, as the server counts them."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(address + "/metrics", timeout=10) as answer:
+    asked = urllib.request.Request(address + "/metrics", headers={"Authorization": f"Bearer {key}"})
+    with opener.open(asked, timeout=10) as answer:
         rows = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
     names = ("num_draft_tokens_total", "num_accepted_tokens_total")
     return tuple(int(rows[f"llamacpp:spec_decode_{name}"]) for name in names)
@@ -48,16 +68,17 @@ def totals(address: str) -> tuple[int, int]:
 
 def test_it_says_what_it_serves(served, address):
     ready = served.ready
-    assert ready.served and ready.model == "tiny.gguf" and ready.context_limit == 256 and ready.vocab_size > 0
+    assert ready.served and ready.threads is None
+    assert ready.model == "tiny.gguf" and ready.context_limit == 256 and ready.vocab_size > 0
     assert ready.device == address and not ready.capabilities.audit and not ready.capabilities.race
 
 
-def test_an_answer_is_a_run_whose_counts_are_the_server_s(served, address):
-    before = totals(address)
+def test_an_answer_is_a_run_whose_counts_are_the_server_s(served, address, key):
+    before = totals(address, key)
     started, prefilled, *rounds, finished = served.run(Request(TURN, max_new_tokens=60))
     assert isinstance(started, Started) and isinstance(prefilled, Prefilled) and isinstance(finished, Finished)
     assert all(isinstance(event, Round) for event in rounds) and prefilled.prompt_tokens == len(started.prompt)
-    metrics, after = measure([started, prefilled, *rounds]), totals(address)
+    metrics, after = measure([started, prefilled, *rounds]), totals(address, key)
     assert (metrics.drafted, metrics.accepted) == (after[0] - before[0], after[1] - before[1]) and metrics.drafted > 0
     emitted = [prefilled.first, *(token for event in rounds for token in event.emitted)]
     assert tuple(token.token for token in emitted) == finished.tokens
@@ -89,9 +110,79 @@ def test_a_drawn_answer_says_that_the_server_drew_it(served):
     assert started.law == "rejection" and "own random numbers" in started.warnings[0]
 
 
-def test_the_command_line_asks_it(address, capsys):
+def test_the_command_line_asks_it(address, key, capsys, monkeypatch):
     from spec_tui.cli import call
 
-    assert call(["run", "--server", address, "one two three", "--max-new-tokens", "5", "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    monkeypatch.setenv("SERVER_KEY", key)
+    asked = ["run", "--server", address, "--api-key-env", "SERVER_KEY", "one two three", "--max-new-tokens", "5"]
+    assert call([*asked, "--format", "json"]) == 0
+    written = capsys.readouterr()
+    found = json.loads(written.out)
+    assert f"the prompt goes to {address}" in written.err and key not in written.out + written.err
     assert found["engine"] == "server" and found["stats"]["new_tokens"] == len(found["tokens"])
+
+
+def test_it_is_nobody_else_s(address):
+    with pytest.raises(ModelUnavailable, match="wants a key"):
+        connect(address)
+
+
+def test_another_setting_starts_it_anew_and_the_text_stays(file):
+    own = start(file, threads=1, options=NGRAM)
+
+    def answer(**options) -> tuple[Started, Finished, list]:
+        told: list = []
+        asked = Request(TURN, "llama.cpp", NGRAM | options, max_new_tokens=20)
+        started, *_, finished = own.run(asked, progress=told.append)
+        return started, finished, told
+
+    pid = own._server._process.pid
+    assert answer()[2] == [] and own._server._process.pid == pid
+    plain, text, told = answer(spec="none")
+    assert plain.options["spec"] == "none" and plain.lossless is None and "tiny.gguf" in told[0].stage
+    assert answer()[1] == text, "its drafts change nothing"
+    with pytest.raises(UsageProblem, match="no draft model"):
+        answer(spec="draft")
+    process = own._server._process
+    own.close()
+    assert process.poll() is not None, "it ends with us"
+
+
+def test_what_it_cannot_read_and_what_is_not_installed(tmp_path, monkeypatch):
+    (wrong := tmp_path / "wrong.gguf").write_bytes(b"GGUF, or so it says")
+    with pytest.raises(ModelUnavailable, match=r"llama\.cpp cannot use wrong\.gguf"):
+        start(wrong)
+    monkeypatch.setattr(llama_cpp_start, "find_spec", lambda name: None)
+    with pytest.raises(ModelUnavailable) as missing:
+        start(wrong)
+    assert missing.value.hint == "pip install 'spec-tui[llamacpp]'"
+
+
+class Host(VirtualRacer):
+    """A loaded model whose tokens are those of the served one."""
+
+    def __init__(self, served) -> None:
+        super().__init__()
+        self.ready, self._served = served.ready, served
+        self.audited: list = []
+
+    def prompt(self, request):
+        return self._served._prompt(request)
+
+    def audit(self, answer, *watched):
+        self.audited.append(answer)
+        return super().audit(answer, *watched)
+
+
+def test_it_races_beside_engines_of_ours(served, address, monkeypatch):
+    monkeypatch.setenv("SERVER_KEY", served.connection._client.headers["authorization"].removeprefix("Bearer "))
+    host = Host(served)
+    host.ready = replace(host.ready, host="", model="here", dtype="float32")
+    lane = f"server:url={address}:api_key_env=SERVER_KEY"
+    asked = Race(parse_lanes(["autoregressive", lane, lane]), Request(TURN, max_new_tokens=12))
+    with Peers(host) as peers:
+        events = list(race(peers, asked))
+    pairs = {(pair.first, pair.second): pair.verdict for pair in events if isinstance(pair, Compared)}
+    assert pairs[1, 2] == "same" and pairs[0, 1] != "same"
+    assert ("here", "float32", None) in {(a.model, a.dtype, a.lossless) for a in host.audited}
+    assert "Bearer" not in repr(events)

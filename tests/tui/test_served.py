@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from engines.methods import specs
 from engines.report.events import UNDISCLOSED, Draft, Emitted, Origin, Round
-from engines.servers.llama_cpp import CAPABILITIES
+from engines.servers.served_model import CAPABILITIES
 from tests.tui.fakes import READY, FakeClient
 
 SERVED = replace(
-    READY, served=True, draft_model=None, price=(), draft_price=(), device="http://127.0.0.1:8080",
+    READY, host="server", draft_model=None, price=(), draft_price=(), device="http://127.0.0.1:8080",
     capabilities=CAPABILITIES,
 )
 ROUND = Round(
@@ -23,11 +23,11 @@ ROUND = Round(
 
 async def test_only_the_server_s_own_way_is_offered(session):
     async with session(client=FakeClient(ready=SERVED)) as s:
-        assert s.chat.session.settings.resolved(SERVED) == specs(served=True)[0].id
+        assert s.chat.session.settings.resolved(SERVED) == specs("server")[0].id
         await s.pilot.press("ctrl+e")
         await s.pilot.pause()
         offered = s.app.screen.query_one("#engines")
-        assert [option.id for option in offered.options] == [spec.id for spec in specs(served=True)]
+        assert [option.id for option in offered.options] == [spec.id for spec in specs("server")]
         await s.pilot.press("escape")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engines.methods.options import Option
 from engines.methods.spec import MethodSpec
 
 SPEC = MethodSpec(
@@ -11,5 +12,11 @@ SPEC = MethodSpec(
     source="the server's own documentation",
     drafter="engines.methods.drafter:Drafter",
     explanation="engines.methods.server.explain",
-    served=True,
+    options=(
+        Option("url", "", "As a lane of a race: the server's address, http://HOST:PORT.", lane=True),
+        Option("api_key_env", "", "As a lane of a race: the environment variable with the server's key.", lane=True),
+    ),
+    lossless=None,
+    host="server",
+    flag="--server URL",
 )

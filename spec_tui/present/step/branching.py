@@ -45,7 +45,7 @@ def verdict(asked: Request, changed: Request, a: RunState, b: RunState) -> tuple
     lossy = [law for law in (asked.law, changed.law) if not LAWS[law].lossless]
     if lossy:
         return f"The law {lossy[0]} is {LOSSY}: the texts need not be alike.{where}", None
-    if any(not find(request.engine).lossless for request in (asked, changed) if request.engine):
+    if any(find(request.engine).lossless is False for request in (asked, changed) if request.engine):
         return f"One of the engines is {LOSSY}: the texts need not be alike.{where}", None
     if _sampling(asked) != _sampling(changed):
         return f"Sampling was changed: the texts need not be alike.{where}", None

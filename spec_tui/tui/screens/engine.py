@@ -86,7 +86,7 @@ class EngineScreen(SpecModal[ChatSettings]):
 
     @property
     def _offered(self) -> tuple[MethodSpec, ...]:
-        return specs(self.ready is not None and self.ready.served)
+        return specs(self.ready.host if self.ready is not None else "")
 
     def _label(self, spec: MethodSpec) -> Content:
         """Its name; greyed where it cannot run as it is set now, crossed out where no option helps."""
@@ -94,7 +94,9 @@ class EngineScreen(SpecModal[ChatSettings]):
         if never or self._reason(spec):
             return Content.assemble((spec.title, "$tok-prompt strike" if never else "$tok-prompt"),
                                     (" not available" if never else " cannot run yet", "$tok-prompt"))
-        mark = (" lossless", "$tok-prompt") if spec.lossless else (f" {LOSSY} ", STAND_OUT)
+        if spec.lossless is False:
+            return Content.assemble((spec.title, "bold"), (f" {LOSSY} ", STAND_OUT))
+        mark = (" lossless" if spec.lossless else " not checked", "$tok-prompt")
         return Content.assemble((spec.title, "bold"), mark)
 
     def _reason(self, spec: MethodSpec) -> str:
@@ -118,7 +120,8 @@ class EngineScreen(SpecModal[ChatSettings]):
         values = self.settings.options(spec.id)
         defaults = spec.defaults(values)
         await form.mount_all([
-            Field(option, values[option.name], defaults[option.name], classes="option") for option in spec.options
+            Field(option, values[option.name], defaults[option.name], classes="option")
+            for option in spec.options if not option.lane
         ])
 
     def on_field_changed(self, event: Field.Changed) -> None:

@@ -334,7 +334,8 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
             return {"/lanes ": "the engines of the race, between commas"} if text and "/lanes ".startswith(text) else {}
         before, comma, last = text.removeprefix("/lanes ").rpartition(",")
         start = f"/lanes {before}{comma}"
-        return {f"{start}{spec.id}": spec.title for spec in methods.specs() if spec.id.startswith(last)}
+        return {f"{start}{spec.id}": spec.title for spec in (*methods.specs(), *methods.of_other_programs())
+                if spec.id.startswith(last)}
 
     def action_showcase(self) -> None:
         from spec_tui.tui.screens.showcase import ShowcaseScreen

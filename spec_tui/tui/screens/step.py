@@ -213,7 +213,7 @@ class StepScreen(HasActions, Backdrop):
         right = f"{here} · {playing} {speed_words(player.clock.speed)} · {'in detail' if player.deep else 'basics'} "
         started = player.run.started
         engine = f"  {started.engine}" if started is not None else ""
-        lossy = " LOSSY" if started is not None and not started.lossless else ""
+        lossy = " LOSSY" if started is not None and started.lossy else ""
         left = [(" spec-tui ", "title"), (" step ", "strong"), (one_line(self.run_title, 60), "muted"),
                 *spans(one_line(engine, 24) + lossy, "text")]
         self.query_one("#step-top", SplitLine).show(left, [(right, "text")])

@@ -82,7 +82,7 @@ class PricePanel(StripPanel, can_focus=True):
     def _lossy(self) -> Row:
         """The law, marked, of a run that is not lossless: it stands before what such a run gains."""
         started = self._run.started
-        if started is None or started.lossless:
+        if started is None or not started.lossy:
             return []
         return [*spans(one_line(spec_of(started.law).label), "text"), ("  ", "text")]
 

@@ -78,7 +78,7 @@ class SpeedPanel(StripPanel, can_focus=True):
 
     def _lossy(self) -> list[Row]:
         """The bias of a run that is not lossless."""
-        if self._run.started is None or self._run.started.lossless:
+        if self._run.started is None or not self._run.started.lossy:
             return []
         return [[*spans(lossy(self._run.metrics.bias), "strong"), ("   lossless is 0", "muted")]]
 
@@ -229,7 +229,7 @@ def telemetry(
 def _round_or_bias(run: RunState) -> list[Span]:
     """The round's number; of a lossy run the bias stands in its place, so that no view is without the mark."""
     m = run.metrics
-    if run.started is None or run.started.lossless:
+    if run.started is None or not run.started.lossy:
         return [(f" round {m.target_forwards:>4}", "text")]
     return [(" ", "text"), *spans(LOSSY, "text"), (f"{number(m.bias, 6, 3)}", "text")]
 

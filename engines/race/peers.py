@@ -1,0 +1,141 @@
+"""Lanes of other programs in a race of ours: llama.cpp on the loaded model's own file, and servers by their address.
+
+They are asked with the same token ids on the same number of threads, in the same order of turns. Their answers are
+audited as those of the loaded model would be, whose tokens they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from engines import methods
+from engines.errors import ModelUnavailable, UsageProblem
+from engines.hub.model_source import locate
+from engines.methods.llama_cpp import DRAFT
+from engines.methods.llama_cpp import SPEC as LLAMA_CPP
+from engines.methods.spec import MethodSpec
+from engines.report.answer import Answer
+from engines.report.events import Audited, Prefilling, Ready, RunEvent
+from engines.request import Request
+from engines.servers import connect, key_in, start
+from engines.servers.served_model import Prompt, ServedModel
+
+
+class Host(Protocol):
+    """What is needed of the loaded model: ``engines.runtime.Runtime``."""
+
+    ready: Ready
+
+    def prompt(self, request: Request) -> Prompt: ...
+
+    def run(self, request: Request, *watched: Callable) -> Iterator[RunEvent]: ...
+
+    def audit(self, answer: Answer, *watched: Callable) -> Audited | None: ...
+
+    def forget(self) -> None: ...
+
+    def forget_acceptance(self) -> None: ...
+
+    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int | None: ...
+
+
+class Peers:
+    """A racer: the loaded model's engines run in it, those of other programs there. What was started for it ends with
+    ``close``, or where it is left as a context.
+
+    Args:
+        host: the loaded model.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._open: dict[str, ServedModel] = {}
+
+    def __enter__(self) -> Peers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what was started."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    @property
+    def ready(self) -> Ready:
+        return self._host.ready
+
+    def run(
+        self, request: Request, cancelled: Callable[[], bool] = lambda: False,
+        progress: Callable[[Prefilling], None] = lambda event: None,
+    ) -> Iterator[RunEvent]:
+        """A run, wherever its engine is. Raises SpecError."""
+        spec = methods.find(request.engine) if request.engine else None
+        if spec is None or not spec.host or spec.host == self._host.ready.host:
+            yield from self._host.run(request, cancelled, progress)
+            return
+        options = spec.parse(request.options)
+        yield from self._peer(spec, options).run(request, cancelled, prompt=self._host.prompt(request))
+
+    def audit(self, answer: Answer, *watched: Callable) -> Audited | None:
+        """Any lane's answer, by the loaded model."""
+        if answer.lossless is None:
+            answer = answer.by(self._host.ready)
+        return self._host.audit(answer, *watched)
+
+    def forget(self) -> None:
+        self._host.forget()
+        for peer in self._open.values():
+            peer.forget()
+
+    def forget_acceptance(self) -> None:
+        self._host.forget_acceptance()
+
+    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int | None:
+        """Bytes; None for another program's."""
+        spec = methods.find(engine)
+        return None if spec.host and spec.host != self._host.ready.host else self._host.memory(engine, options, rows)
+
+    def _peer(self, spec: MethodSpec, options: dict[str, Any]) -> ServedModel:
+        """The one with these options, started or reached when it is first asked. Raises SpecError."""
+        key = f"{spec.id} {options}"
+        if key not in self._open:
+            self._open[key] = self._llama_cpp(options) if spec is LLAMA_CPP else self._server(options)
+        return self._open[key]
+
+    def _llama_cpp(self, options: dict[str, Any]) -> ServedModel:
+        ready = self._host.ready
+        file, draft = gguf_file(ready.model), None
+        if file is None:
+            raise ModelUnavailable(
+                f"llama.cpp reads GGUF files, and {ready.model} is none", "load a GGUF file: --model FILE.gguf"
+            )
+        if ready.draft_model is not None and not options[DRAFT]:
+            draft = gguf_file(ready.draft_model)
+        return start(file, draft, ready.threads, ready.context_limit, options)
+
+    def _server(self, options: dict[str, Any]) -> ServedModel:
+        if not options["url"]:
+            raise UsageProblem("a server as a lane needs its address", "for example server:url=http://127.0.0.1:8080")
+        peer = connect(options["url"], key_in(options["api_key_env"]), options)
+        mine, theirs = self._host.ready.vocab_size, peer.ready.vocab_size
+        if mine and theirs and mine != theirs:
+            raise UsageProblem(
+                f"{peer.ready.model} on {peer.ready.device} has a vocabulary of {theirs} tokens, the loaded model one "
+                f"of {mine}", "lanes of a race are asked with the same tokens: load the model that the server has")
+        return peer
+
+
+def gguf_file(model: str) -> Path | None:
+    """The GGUF file of a model, by the name it was loaded with; None where it has another form. Raises
+    ModelUnavailable."""
+    source = locate(model)
+    return source.gguf.path if source.gguf is not None else None
+
+
+def addresses(lanes) -> list[str]:
+    """Where prompts go that leave this program, for what is said before they do."""
+    return [lane.options["url"] for lane in lanes if methods.find(lane.engine).host and lane.options.get("url")]

@@ -1,0 +1,72 @@
+"""llama.cpp's server in a process of its own: ``python -m engines.servers.llama_cpp_process``.
+
+The settings (``engines.servers.llama_cpp_start.Settings``) come in as a line of JSON. What goes out is a line of JSON,
+with ``address`` or ``problem``. When the input ends, whoever started the process is gone, and so is the server.
+llama.cpp's own messages go to the standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+from engines.methods.llama_cpp import DRAFT
+
+
+def main() -> None:
+    """Serve until the input ends. Does not return."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what the library prints is no answer
+    try:
+        server = _serve(SimpleNamespace(**json.loads(sys.stdin.readline())))
+        said = {"address": server.listening_address}
+    except Exception as error:  # whatever the library raises for a file that it cannot use
+        said = {"problem": str(error)}
+    out.write(json.dumps(said) + "\n")
+    out.flush()
+    while sys.stdin.readline():
+        pass
+    os._exit(0)  # the library ends in its own order only when nothing is asked of it
+
+
+def _serve(asked: SimpleNamespace) -> Any:
+    """The server with these settings, which answers already."""
+    import xllamacpp
+
+    settings = xllamacpp.CommonParams()
+    settings.model.path = asked.file
+    settings.n_ctx, settings.n_parallel, settings.warmup = asked.context, 1, True
+    settings.api_keys, settings.endpoint_metrics, settings.ui = [asked.key], True, False
+    settings.cache_ram_mib, settings.verbosity = 0, -1
+    settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = asked.threads
+    _speculate(settings.speculative, asked)
+    return xllamacpp.Server(settings)
+
+
+def _speculate(speculative: Any, asked: SimpleNamespace) -> None:
+    import xllamacpp
+
+    kinds, way = xllamacpp.common_speculative_type, asked.spec
+    name = "draft-simple" if way == DRAFT else way
+    if way != "none":
+        speculative.types = [getattr(kinds, f"COMMON_SPECULATIVE_TYPE_{name.replace('-', '_').upper()}")]
+    most, ngram = asked.most, asked.ngram
+    if way == DRAFT:
+        draft = speculative.draft
+        draft.mparams.path, draft.p_min = asked.draft, asked.p_min
+        draft.n_max = most or draft.n_max
+        draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = asked.threads
+    elif way == "ngram-mod":
+        found = speculative.ngram_mod
+        found.n_match, found.n_max = ngram or found.n_match, most or found.n_max
+        found.n_min = min(found.n_min, found.n_max)
+    elif way in ("ngram-simple", "ngram-map-k", "ngram-map-k4v"):
+        found = getattr(speculative, way.replace("-", "_"))
+        found.size_n, found.size_m = ngram or found.size_n, most or found.size_m
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""llama.cpp for a GGUF file on this machine: its server runs in a process of ours, and ends with us."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from engines import methods
+from engines.errors import ModelUnavailable, UsageProblem
+from engines.methods.llama_cpp import DRAFT, SPEC
+from engines.report.events import Loading, Prefilling, RunEvent
+from engines.request import Request
+from engines.servers.connection import Connection
+from engines.servers.llama_cpp import LlamaCppModel
+from engines.servers.served_model import Prompt, ServedModel
+
+_PATIENCE = 600.0  # seconds that a large file may take to load
+_LOOK = 0.1  # seconds between two looks at whether the loading was stopped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a server of llama.cpp is started with: the model's ``file``, CPU ``threads``, and the options of the method
+    (``engines.methods.llama_cpp``)."""
+
+    file: str
+    threads: int
+    spec: str
+    most: int
+    ngram: int
+    p_min: float
+    draft: str
+    context: int
+
+
+class LlamaCppServer:
+    """A server of llama.cpp in a process of its own, on this machine alone, with a key that nobody else knows.
+
+    Args:
+        progress: told now and then that it loads; may raise to leave.
+
+    Attributes:
+        connection: to it.
+
+    Raises:
+        ModelUnavailable: llama.cpp is not installed, or cannot use the file.
+    """
+
+    def __init__(self, settings: Settings, progress: Callable[[Loading], None] = lambda _: None) -> None:
+        if find_spec("xllamacpp") is None:
+            raise ModelUnavailable("llama.cpp is not installed", "pip install 'spec-tui[llamacpp]'")
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "engines.servers.llama_cpp_process"], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=self._log, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            start_new_session=os.name == "posix",  # the terminal's ctrl+c is ours
+        )
+        self._end = weakref.finalize(self, _end, self._process)
+        try:
+            key = secrets.token_urlsafe(24)
+            said = self._started(json.dumps({**asdict(settings), "key": key}), settings, progress)
+        except BaseException:
+            self.close()
+            raise
+        self.connection = Connection(said, key, direct=True)
+
+    def close(self) -> None:
+        """End the process; returns when it has."""
+        self._end()
+        self._log.close()
+
+    def _started(self, line: str, settings: Settings, progress: Callable[[Loading], None]) -> str:
+        """The server's address. Raises ModelUnavailable."""
+        pipe, since = self._process.stdout, monotonic()
+        name = Path(settings.file).name
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+        while not select.select([pipe], [], [], _LOOK)[0]:
+            progress(Loading(f"llama.cpp reads {name}"))
+            if monotonic() - since > _PATIENCE:
+                raise ModelUnavailable(f"llama.cpp has not loaded {name} in {_PATIENCE:.0f} seconds", "try it again")
+        try:
+            said = json.loads(pipe.readline())
+        except ValueError:  # it died
+            said = {}
+        if "address" not in said:
+            why = self._last_words() or str(said.get("problem", ""))
+            reason = f": {' '.join(why.split())[:200]}" if why else ""
+            raise ModelUnavailable(f"llama.cpp cannot use {name} so{reason}", "try spec=none, or another file")
+        return str(said["address"])
+
+    def _last_words(self) -> str:
+        """The last error that llama.cpp printed."""
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 4096))
+        lines = [line for line in self._log.read().decode("utf-8", "replace").splitlines() if "rror" in line]
+        return lines[-1] if lines else ""
+
+
+def _end(process: subprocess.Popen) -> None:
+    with suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(1.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
+
+
+class OwnLlamaCpp(ServedModel):
+    """A GGUF file in llama.cpp, asked as ``engines.runtime.Runtime`` is. Its server is started for a choice of options,
+    and anew for another.
+
+    Args:
+        file: of the model.
+        draft: that of a draft model, where there is one.
+        threads: of the CPU; None: one for each processor that this process may use; a negative number leaves so many.
+        context: of the model, in tokens; None where it is not known.
+        options: of the method, to begin with.
+        progress: told what is loaded; may raise to leave.
+
+    Raises:
+        ModelUnavailable: see ``LlamaCppServer``.
+    """
+
+    def __init__(
+        self, file: Path, draft: Path | None = None, threads: int | None = None, context: int | None = None,
+        options: Mapping[str, Any] | None = None, progress: Callable[[Loading], None] = lambda _: None,
+    ) -> None:
+        self._file, self._draft, self._context = file, draft, context
+        self._threads = threads if threads and threads > 0 else max(1, processors() + (threads or 0))
+        self._server: LlamaCppServer | None = None
+        self._settings: Settings | None = None
+        self._model = self._open(SPEC.parse(options or {}), progress)
+        super().__init__(self._model.connection, SPEC)
+        self.ready = self._model.ready
+
+    def run(
+        self, request: Request, cancelled: Callable[[], bool] = lambda: False,
+        progress: Callable[[Prefilling | Loading], None] = lambda event: None, prompt: Prompt | None = None,
+    ) -> Iterator[RunEvent]:
+        """As ``LlamaCppModel.run``; ``progress`` is told where the server has to be started anew for the options."""
+        request.check()
+        options = methods.find(request.engine or SPEC.id).parse(request.options)
+        self._model = self._open(options, progress)
+        yield from self._model.run(request, cancelled, prompt=prompt)
+
+    def forget(self) -> None:
+        self._model.forget()
+
+    def close(self) -> None:
+        """End the server."""
+        if self._server is not None:
+            self._server.close()
+            self._server = self._settings = None
+
+    def _open(self, options: dict[str, Any], progress: Callable[[Loading], None]) -> LlamaCppModel:
+        """The model as a server with these options has it."""
+        wanted = self._wanted(options)
+        if wanted != self._settings:
+            self.close()
+            self._server, self._settings = LlamaCppServer(wanted, progress), wanted
+        elif self._model.options == options:
+            return self._model
+        found = LlamaCppModel(self._server.connection, SPEC, options)
+        found.ready = replace(found.ready, model=self._file.name, device="cpu", threads=self._threads,
+                              draft_model=self._draft.name if self._draft else None)
+        return found
+
+    def _wanted(self, options: dict[str, Any]) -> Settings:
+        draft = options[DRAFT] or (str(self._draft) if self._draft is not None else "")
+        if options["spec"] == DRAFT and not draft:
+            raise UsageProblem("llama.cpp has no draft model to draft with", "give one as a GGUF file: draft=FILE.gguf")
+        context = min(options["context"], self._context or options["context"])
+        unused = {} if options["spec"] == DRAFT else {DRAFT: "", "p_min": 0.0}
+        return Settings(file=str(self._file), threads=self._threads,
+                        **{**options, DRAFT: draft, "context": context, **unused})
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,157 @@
+"""What all models have in common that another program computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from engines.errors import UsageProblem
+from engines.laws import DEFAULT, LAWS
+from engines.methods.spec import MethodSpec
+from engines.report.answer import Answer
+from engines.report.events import SAMPLING_FIELDS, Audited, Capabilities, Prefilling, Ready, RunEvent, Started
+from engines.request import Request
+from engines.servers.connection import Connection
+
+CAPABILITIES = Capabilities(
+    baseline=False, branch=False, detail=False, audit=False, race=False, datastores=False, drafts=False,
+    probabilities=False,
+)
+_DRAWN = next(law.name for law in LAWS.values() if law.lossless and law.varies(1.0))
+_OWN_DRAWS = "the server draws its own random numbers: the text is not that of another engine with this seed"
+Prompt = tuple[tuple[int, ...], tuple[str, ...]]
+"""Token ids of a prompt, and their labels."""
+
+
+class Auditor(Protocol):
+    """``engines.runtime.Runtime``."""
+
+    ready: Ready
+
+    def audit(self, answer: Answer, *watched: Callable) -> Audited | None: ...
+
+
+class ServedModel:
+    """A model that another program computes, asked as ``engines.runtime.Runtime`` is.
+
+    Args:
+        connection: to the program.
+        spec: the method that stands for what it does.
+        options: with which.
+
+    Attributes:
+        ready: what it says of its model.
+    """
+
+    ready: Ready
+
+    def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:
+        self.connection, self.spec, self.options = connection, spec, dict(options or {})
+        self._anew = False
+        self._auditor: Callable[[], Auditor] | None = None
+
+    def audit_with(self, auditor: Callable[[], Auditor]) -> None:
+        """Let answers be checked by a model that has the same weights here; it is loaded for the first."""
+        self._auditor = auditor
+        self.ready = replace(self.ready, capabilities=replace(self.ready.capabilities, audit=True))
+
+    def run(
+        self, request: Request, cancelled: Callable[[], bool] = lambda: False,
+        progress: Callable[[Prefilling], None] = lambda event: None, prompt: Prompt | None = None,
+    ) -> Iterator[RunEvent]:
+        """One run as events: Started, Prefilled, Round..., Finished. A server tells no progress of a prompt. With a
+        ``prompt`` its tokens are sent, else the conversation becomes tokens there.
+
+        Raises:
+            UsageProblem: before Started, for a request that the server cannot run.
+            RunFailed: later, where the server or the connection broke.
+        """
+        raise NotImplementedError
+
+    def audit(
+        self, answer: Answer, cancelled: Callable[[], bool] = lambda: False,
+        progress: Callable[[float], None] = lambda done: None,
+    ) -> Audited | None:
+        """Check an answer against the same weights, computed here. Raises UsageProblem where there are none: a server
+        computes no logits of a given text."""
+        if self._auditor is None:
+            raise UsageProblem(
+                "an answer of a server cannot be audited by it", "name its weights here too: --model FILE.gguf or DIR"
+            )
+        auditor = self._auditor()
+        return auditor.audit(answer.by(auditor.ready), cancelled, progress)
+
+    def forget(self) -> None:
+        """The next prompt is read anew, whatever the server kept of earlier ones."""
+        self._anew = True
+
+    def forget_acceptance(self) -> None:
+        """Nothing is learnt here."""
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int | None:
+        """Nothing is known of the memory that another program takes."""
+        return None
+
+    @property
+    def datastore_service(self) -> Any:
+        """Raises UsageProblem: the server searches none of ours."""
+        raise UsageProblem("a server searches no datastores", "load a model here to build and search them")
+
+    def _refuse(self, request: Request) -> None:
+        """Raises UsageProblem for what no server does."""
+        request.check()
+        if request.no_repeat_ngram_size:
+            raise UsageProblem("a server has no --no-repeat-ngram-size", "use --repetition-penalty")
+        if request.continued:
+            raise UsageProblem("an answer of a server cannot be continued at a token", "ask again")
+
+    def _room(self, prompt: int) -> None:
+        """Raises UsageProblem where a prompt of so many tokens leaves none for an answer."""
+        if self.ready.context_limit and prompt >= self.ready.context_limit:
+            raise UsageProblem(
+                f"the prompt has {prompt} tokens, the server's context holds {self.ready.context_limit}",
+                "shorten it, start a new conversation, or start the server with a larger context",
+            )
+
+    def _started(self, request: Request, prompt: Prompt) -> Started:
+        hot, ready = request.temperature > 0, self.ready
+        turns = (("raw", request.conversation[-1][1]),) if request.raw else request.conversation
+        return Started(
+            engine=self.spec.id, options=self.options, law=_DRAWN if hot else DEFAULT, seed=request.seed,
+            **{name: getattr(request, name) for name in SAMPLING_FIELDS},
+            max_new_tokens=request.max_new_tokens, model=ready.model, dtype=ready.dtype, device=ready.device,
+            prompt=prompt[0], prompt_pieces=prompt[1], conversation=turns, draft_model=ready.draft_model,
+            lossless=None, versions={"server": ready.backend}, warnings=(_OWN_DRAWS,) if hot else (),
+        )
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """A JSON object, an empty one where it is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def count(value: Any) -> int | None:
+    """A number of things, None where it is none."""
+    return value if type(value) is int and 0 <= value < 1 << 60 else None
+
+
+def number(value: Any) -> float:
+    """A measured number, 0 where it is none."""
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e12 else 0.0
+
+
+def label(piece: Any) -> str:
+    """A token's own label: servers send bytes where they are no text, and nothing for a token without text."""
+    if isinstance(piece, list):
+        return "".join(f"<0x{byte & 255:02X}>" for byte in piece if isinstance(byte, int))
+    return str(piece or "") or "<?>"
+
+
+def said(error: Any) -> str:
+    """What a server says of an error, in a line."""
+    text = error.get("message", "") if isinstance(error, dict) else error
+    return " ".join(str(text).split())[:200] or "no reason is given"
