@@ -120,7 +120,10 @@ class Peers:
     def _server(self, options: dict[str, Any]) -> ServedModel:
         if not options["url"]:
             raise UsageProblem("a server as a lane needs its address", "for example server:url=http://127.0.0.1:8080")
-        peer = connect(options["url"], key_in(options["api_key_env"]), options)
+        peer = connect(options["url"], key_in(options["api_key_env"]), options, options["model"] or None)
+        if not peer.token_ids:
+            raise UsageProblem(f"{peer.ready.backend} tells no token ids, so its text cannot be compared",
+                               "a lane takes llama.cpp's server, or vLLM")
         mine, theirs = self._host.ready.vocab_size, peer.ready.vocab_size
         if mine and theirs and mine != theirs:
             raise UsageProblem(

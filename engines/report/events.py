@@ -390,19 +390,26 @@ class Prefilled:
     """The prompt is in the cache and gave the first token.
 
     Attributes:
-        reused: prompt tokens whose KV rows were already there (shared prefix of an earlier turn).
+        prompt_tokens: None where the server that read them does not say how many they are.
+        reused: prompt tokens whose KV rows were already there (shared prefix of an earlier turn); None where it is not
+            known.
         seconds: time of the prefill, the first token and the drafter's own start included.
         first: the first token of the answer.
         cache_length: KV rows now in the cache; None where it is not known.
         layers: of self-speculation: which sublayers the drafts of this answer leave out, and why.
     """
 
-    prompt_tokens: int
-    reused: int
+    prompt_tokens: int | None
+    reused: int | None
     seconds: float
     first: Emitted
     cache_length: int | None
     layers: Layers | None = None
+
+
+Known = Literal["all", "accepted", "text"]
+"""What is known of a round. all: how much was drafted and accepted. accepted: of the draft only what was accepted, and
+not how much more there was. text: only what was written, which may be less than a verification step gave, or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,6 +433,7 @@ class Round:
         retrieval: the lookup behind the draft; None for engines that don't retrieve.
         verified: what the target says at each row, the root's first, then the nodes'; empty unless asked for
             (``Request.detail``): what the walk visited is in ``emitted``.
+        known: how much a server discloses of it.
     """
 
     index: int
@@ -441,6 +449,7 @@ class Round:
     bias: float | None = None
     retrieval: Retrieval | None = None
     verified: tuple[Verified, ...] = ()
+    known: Known = "all"
     budget: BudgetChoice | None = None
     threads: int | None = None
 
@@ -452,13 +461,33 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerTotals:
+    """What a server says of an answer when it is over; None, or empty, where it does not.
+
+    Attributes:
+        tokens: of the answer.
+        drafted, accepted: tokens of its drafts; those kept.
+        depth_tried, depth_accepted: by depth (index 0 = first drafted position): drafts of which a token was judged
+            there; those that it was accepted of.
+    """
+
+    tokens: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    depth_tried: tuple[int, ...] = ()
+    depth_accepted: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """A run ended: at the end token (stop), at a limit (length), or by the user (cancelled). ``text`` is the answer,
-    ``tokens`` its ids with the end token."""
+    ``tokens`` its ids with the end token, ``UNDISCLOSED`` where they are not known. ``totals`` is what a server said of
+    the answer at its end, None where there is nothing that the rounds do not say."""
 
     reason: Reason
     tokens: tuple[int, ...]
     text: str
+    totals: ServerTotals | None = None
 
 
 @dataclass(frozen=True, slots=True)

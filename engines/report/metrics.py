@@ -11,7 +11,7 @@ from typing import Any
 
 from engines.core.tree import depths
 from engines.cost.curve import BreakEven, CostCurve
-from engines.report.events import Prefilled, Round, RunEvent, Started
+from engines.report.events import Finished, Prefilled, Round, RunEvent, ServerTotals, Started
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,8 @@ class Metrics:
         answers: prefills, each of which gave a token; more than one where runs are taken together.
         new_tokens: tokens of the answer, the end token included.
         target_forwards: verification passes, the prefill excluded.
-        drafted, accepted: nodes sent to verification; those kept.
+        drafted, accepted: nodes sent to verification; those kept. None where a server does not say.
+        messages: rounds that need not be verification passes, being what a server sent at once.
         path_acceptances: sum over drafting rounds of accepted / depth of the draft; ``drafting_rounds`` counts them.
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
             that something drafted at this depth was judged; rounds that accepted there.
@@ -37,8 +38,9 @@ class Metrics:
     answers: int = 0
     new_tokens: int = 0
     target_forwards: int = 0
-    drafted: int = 0
-    accepted: int = 0
+    drafted: int | None = 0
+    accepted: int | None = 0
+    messages: int = 0
     path_acceptances: float = 0.0
     drafting_rounds: int = 0
     prefill_seconds: float = 0.0
@@ -65,24 +67,35 @@ class Metrics:
             )
         if isinstance(event, Round):
             return self._add_round(event)
+        if isinstance(event, Finished) and event.totals is not None:
+            return self._correct(event.totals)
         return self
 
+    def _correct(self, totals: ServerTotals) -> Metrics:
+        """What a server says of a single answer, in the place of what its messages said."""
+        said = {name: getattr(totals, name) for name in ("drafted", "accepted", "depth_tried", "depth_accepted")}
+        known = {name: value for name, value in said.items() if value not in (None, ())}
+        return replace(self, **known, new_tokens=totals.tokens or self.new_tokens)
+
     def _add_round(self, r: Round) -> Metrics:
-        depth = max(depths(r.draft.parents), default=0)
+        whole, step = r.known == "all", r.known != "text"
+        depth = max(depths(r.draft.parents), default=0) if whole else 0
         end = r.path[-1] if r.path else -1
         reached = len(r.path) + (end in r.draft.parents)  # one more where something was drafted below the path's end
+        reached = reached if whole else 0
         tried, kept = _grow(self.depth_tried, reached), _grow(self.depth_accepted, reached)
         for d in range(reached):
             tried[d] += 1
-        for d in range(len(r.path)):
+        for d in range(len(r.path) if whole else 0):
             kept[d] += 1
         who = [r.draft.origins[r.draft.origin[e.node]].source if e.node >= 0 else "target" for e in r.emitted]
         return replace(
             self,
             new_tokens=self.new_tokens + len(r.emitted),
             target_forwards=self.target_forwards + 1,
-            drafted=self.drafted + len(r.draft.tokens),
-            accepted=self.accepted + len(r.path),
+            drafted=_both(self.drafted, len(r.draft.tokens) if whole else None),
+            accepted=_both(self.accepted, len(r.path) if step else None),
+            messages=self.messages + (not step),
             path_acceptances=self.path_acceptances + (len(r.path) / depth if depth else 0.0),
             drafting_rounds=self.drafting_rounds + (depth > 0),
             draft_seconds=_both(self.draft_seconds, r.draft_seconds),
@@ -105,7 +118,7 @@ class Metrics:
     @property
     def acceptance_rate(self) -> float | None:
         """accepted / drafted nodes."""
-        return _ratio(self.accepted, self.drafted)
+        return None if self.accepted is None or self.drafted is None else _ratio(self.accepted, self.drafted)
 
     @property
     def path_acceptance(self) -> float | None:
@@ -115,12 +128,12 @@ class Metrics:
     @property
     def mean_generated_length(self) -> float | None:
         """(new tokens - 1) / target forwards: REST's M, exactly 1 for autoregressive decoding."""
-        return _ratio(self.new_tokens - self.answers, self.target_forwards)
+        return None if self.messages else _ratio(self.new_tokens - self.answers, self.target_forwards)
 
     @property
     def tau(self) -> float | None:
         """accepted / target forwards: RASD's, without the bonus."""
-        return _ratio(self.accepted, self.target_forwards)
+        return None if self.accepted is None else _ratio(self.accepted, self.target_forwards)
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -14,7 +14,19 @@ from typing import Generic, TypeVar
 
 from engines.core.tree import children
 from engines.report.answer import Answer
-from engines.report.events import Audited, Draft, Emitted, Failed, Finished, Origin, Prefilled, Round, RunEvent, Started
+from engines.report.events import (
+    UNDISCLOSED,
+    Audited,
+    Draft,
+    Emitted,
+    Failed,
+    Finished,
+    Origin,
+    Prefilled,
+    Round,
+    RunEvent,
+    Started,
+)
 from engines.report.metrics import Metrics, measure
 
 T = TypeVar("T")
@@ -186,7 +198,7 @@ def fold(state: RunState, event: RunEvent) -> RunState:
     if isinstance(event, Round):
         return _fold_round(state, event)
     if isinstance(event, Finished):
-        return replace(state, finished=event)
+        return replace(state, finished=event, metrics=state.metrics.add(event))
     if isinstance(event, Failed):
         return replace(state, failed=event)
     if isinstance(event, Audited):
@@ -244,7 +256,7 @@ def ghosts(state: RunState, limit: int = 4) -> list[str]:
         return []
     last = state.rounds[-1]
     rest = best_path(last.draft, last.path[-1] if last.path else -1)
-    return [last.draft.pieces[node] for node in rest[:limit]]
+    return [last.draft.pieces[node] for node in rest[:limit] if last.draft.tokens[node] != UNDISCLOSED]
 
 
 def rates(state: RunState, bins: int) -> list[float]:

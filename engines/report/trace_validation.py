@@ -43,7 +43,7 @@ class TraceValidator:
             self._begin()
             return self._start(event)
         if isinstance(event, _END):
-            found = "comes after the end of the run" if self._ended else ""
+            found = "comes after the end of the run" if self._ended else _totals(event)
             self._ended = True
         elif isinstance(event, Prefilled):
             found = self._prefill(event)
@@ -149,6 +149,14 @@ def _emitted(emitted: Iterable[Emitted], nodes: int) -> str:
         if not (token.prob is None or math.isnan(token.prob) or 0 <= token.prob <= 1.001):
             return "has a probability that cannot be"
     return ""
+
+
+def _totals(event: Finished | Failed) -> str:
+    if isinstance(event, Failed) or (said := event.totals) is None:
+        return ""
+    if len(said.depth_tried) != len(said.depth_accepted):
+        return "has depths that differ in number"
+    return _counts([said.tokens, said.drafted, said.accepted, *said.depth_tried, *said.depth_accepted])
 
 
 def _layers(layers: Layers | None) -> str:

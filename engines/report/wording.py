@@ -64,7 +64,7 @@ def context_tail(run: RunState, position: int, count: int) -> list[str]:
 
 def prompt_length(run: RunState) -> int:
     """Tokens of the prompt."""
-    if run.prefilled is not None:
+    if run.prefilled is not None and run.prefilled.prompt_tokens is not None:
         return run.prefilled.prompt_tokens
     return len(run.started.prompt) if run.started is not None else 0
 
@@ -76,9 +76,10 @@ def rows_before(run: RunState, number: int) -> int | None:
     return run.prefilled.cache_length if run.prefilled is not None else 0
 
 
-def fed(event: Prefilled) -> int:
-    """Tokens of the prompt that were read in this prefill."""
-    return max(0, event.prompt_tokens - event.reused)
+def fed(event: Prefilled) -> int | None:
+    """Tokens of the prompt that were read in this prefill; None where that is not known."""
+    known = event.prompt_tokens is not None and event.reused is not None
+    return max(0, event.prompt_tokens - event.reused) if known else None
 
 
 def seconds_of(event: Round) -> float:

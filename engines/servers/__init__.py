@@ -1,7 +1,8 @@
 """Models that another program serves, asked over HTTP: the same events as of a model that runs here.
 
-``connect`` asks the server what it is. What a server does not disclose is unknown in the events (None, or a drafted
-token ``UNDISCLOSED``), never guessed. llama.cpp's server is understood so far.
+``connect`` asks a server what it is: llama.cpp's, or one of OpenAI's form, of which vLLM tells the most. ``start``
+starts llama.cpp for a file. What a server does not disclose is unknown in the events (None, or a token
+``UNDISCLOSED``), never guessed.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
 __all__ = ["connect", "key_in", "start"]
 
 
-def connect(url: str, api_key: str | None = None, options: Mapping[str, Any] | None = None) -> ServedModel:
+def connect(
+    url: str, api_key: str | None = None, options: Mapping[str, Any] | None = None, model: str | None = None
+) -> ServedModel:
     """A model that is served at this address, ready to be asked.
 
     Args:
         url: of the server, ``http://HOST:PORT``.
         api_key: sent with every request, and told to nobody else.
         options: of the engine that stands for it, as its runs have them.
+        model: which of the server's, where it has several.
 
     Raises:
         UsageProblem: no address of a server.
@@ -36,9 +40,13 @@ def connect(url: str, api_key: str | None = None, options: Mapping[str, Any] | N
     """
     from engines.methods.server import SPEC
     from engines.servers.connection import Connection
-    from engines.servers.llama_cpp import LlamaCppModel
+    from engines.servers.llama_cpp import LlamaCppModel, is_llama_cpp
+    from engines.servers.openai_form import OpenAIFormModel
 
-    return LlamaCppModel(Connection(url, api_key), SPEC, options)
+    connection = Connection(url.rstrip("/").removesuffix("/v1"), api_key)
+    if is_llama_cpp(connection.find("/props")):
+        return LlamaCppModel(connection, SPEC, options)
+    return OpenAIFormModel(connection, SPEC, options, model)
 
 
 def start(

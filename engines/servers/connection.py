@@ -20,6 +20,7 @@ _CONNECT, _ANSWER, _SILENCE = 5.0, 30.0, 180.0  # seconds: to connect, for a sho
 _LONGEST, _LARGEST = 1 << 20, 64 << 20  # bytes: of a line of a stream, of an answer
 _LOOK = 0.05  # seconds between two looks at whether a stream was cancelled
 _END = object()
+_WHICH = "is it a server of llama.cpp, or one of OpenAI's form?"
 
 
 class Connection:
@@ -59,6 +60,23 @@ class Connection:
     def get(self, path: str) -> Any:
         """What a GET answers, as JSON. Raises ModelUnavailable."""
         return self._json("GET", path, None)
+
+    def find(self, path: str) -> Any:
+        """The same; None where there is no such path, or it answers otherwise than with JSON."""
+        response, data = self._answer("GET", path, None)
+        if response.status_code in (404, 405, 501):
+            return None
+        self._check(response, data)
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError):
+            return None
+
+    def text(self, path: str) -> str:
+        """What a GET answers, as text. Raises ModelUnavailable."""
+        response, data = self._answer("GET", path, None)
+        self._check(response, data)
+        return data.decode("utf-8", "replace")
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """What a POST of JSON answers, as JSON. Raises ModelUnavailable."""
@@ -128,9 +146,19 @@ class Connection:
                     response.close()
 
     def _json(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        response, data = self._answer(method, path, body)
+        self._check(response, data)
+        return _parsed(data, ModelUnavailable, self.address)
+
+    def _check(self, response: httpx.Response, data: bytes) -> None:
+        if response.status_code != 200:
+            raise ModelUnavailable(*self._refusal(response, data))
+
+    def _answer(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[httpx.Response, bytes]:
+        """A whole answer, whatever its status. Raises ModelUnavailable."""
         try:
             with self._client.stream(method, path, json=body) as response:
-                data = _bounded(response)
+                return response, _bounded(response)
         except httpx.ConnectError:
             raise ModelUnavailable(
                 f"nobody answers at {self.address}", "start the server there, or check host and port"
@@ -143,9 +171,6 @@ class Connection:
             raise ModelUnavailable(
                 f"{self.address} cannot be asked: {first_line(error)}", "check the address"
             ) from None
-        if response.status_code != 200:
-            raise ModelUnavailable(*self._refusal(response, data))
-        return _parsed(data, ModelUnavailable, self.address)
 
     def _refusal(self, response: httpx.Response, data: bytes) -> tuple[str, str]:
         """What a status means, and what to do."""
@@ -155,8 +180,8 @@ class Connection:
                 f"{self.address} wants a key"), "name the environment variable that holds it: --api-key-env NAME"
         if 300 <= status < 400:
             return f"{self.address} sends requests elsewhere", "give the address that it redirects to"
-        if status == 404:
-            return f"{self.address} has no {response.request.url.path}", "is it a server of llama.cpp?"
+        if status == 404 and not _is_error(data):
+            return f"{self.address} has no {response.request.url.path}", _WHICH
         if status in (429, 503):
             return f"{self.address} is busy or still loading: {said}", "try again in a moment"
         return f"{self.address} answered with an error ({status}): {said}", "the server's log may say more"
@@ -187,7 +212,15 @@ def _parsed(data: bytes, kind: type[SpecError], address: str) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
-        raise kind(f"{address} answers with something else than JSON", "is it a server of llama.cpp?") from None
+        raise kind(f"{address} answers with something else than JSON", _WHICH) from None
+
+
+def _is_error(data: bytes) -> bool:
+    """Whether a body says what is wrong, as a server of this form does; a wrong path has no such body."""
+    try:
+        return isinstance(json.loads(data)["error"], dict)
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return False
 
 
 def _message(data: bytes) -> str:

@@ -61,7 +61,7 @@ class LlamaCppModel(ServedModel):
     def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(connection, spec, options)
         facts, models = mapping(connection.get("/props")), mapping(connection.get("/v1/models"))
-        if "default_generation_settings" not in facts:
+        if not is_llama_cpp(facts):
             raise ModelUnavailable(f"{connection.address} is no server of llama.cpp", "check the address")
         listed = models.get("data")
         meta = mapping(mapping(listed[0] if isinstance(listed, list) and listed else {}).get("meta"))
@@ -133,6 +133,11 @@ class LlamaCppModel(ServedModel):
             raise RunFailed(f"{self.connection.address} broke off in the middle of the answer", "ask again")
         tokens = tuple(token for token, _ in written)
         yield Finished(reason or "cancelled", tokens, "".join(text for _, text in written))
+
+
+def is_llama_cpp(facts: Any) -> bool:
+    """Whether what ``/props`` answers is of llama.cpp."""
+    return "default_generation_settings" in mapping(facts)
 
 
 class _Rounds:

@@ -42,9 +42,11 @@ class ServedModel:
 
     Attributes:
         ready: what it says of its model.
+        token_ids: whether it takes and tells token ids; else its texts are compared with nobody's token by token.
     """
 
     ready: Ready
+    token_ids = True
 
     def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:
         self.connection, self.spec, self.options = connection, spec, dict(options or {})

@@ -151,6 +151,9 @@ class ModelOrServerOptions(ModelOptions):
         metavar="URL", help="Ask the model that a server has, instead of loading one: http://HOST:PORT. With --model, "
                             "that audits its answers."
     )] = None
+    served_model: Annotated[str | None, Option(
+        metavar="NAME", help="Which of the server's models, where it has several."
+    )] = None
     api_key_env: Annotated[str | None, Option(
         metavar="NAME", help="Environment variable that holds the server's key."
     )] = None
@@ -158,14 +161,15 @@ class ModelOrServerOptions(ModelOptions):
     @property
     def load(self) -> LoadRequest:
         """The request. Raises UsageProblem: another program, and options of a model that is loaded here."""
-        if self.api_key_env is not None and self.server is None:
-            raise UsageProblem("--api-key-env is the key of no server", "give --server with it")
+        for flag, value in (("--api-key-env", self.api_key_env), ("--served-model", self.served_model)):
+            if value is not None and self.server is None:
+                raise UsageProblem(f"{flag} is of no server", "give --server with it")
         if self.backend not in ("", LLAMA_CPP.host):
             raise UsageProblem(f"there is no backend {self.backend!r}", f"take --backend {LLAMA_CPP.host}, or none")
         if self.backend and self.server is not None:
             raise UsageProblem("--server and --backend are two programs", "give one of them")
         if self.server is not None or self.backend:
-            kept = ("server", "api_key_env", "offline", "model", "quantize", "revision", "threads",
+            kept = ("server", "api_key_env", "served_model", "offline", "model", "quantize", "revision", "threads",
                     *(("backend", "draft_model") if self.backend else ()))
             own = type(self)(**{name: getattr(self, name) for name in kept})
             if own != self:

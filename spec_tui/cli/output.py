@@ -41,6 +41,10 @@ def remark(started: Started) -> None:
         narrate(f"LOSSY: the law {started.law} changes the target's distribution")
 
 
+def _known(number: int | None) -> str:
+    return "(not disclosed)" if number is None else str(number)
+
+
 def summary(run: RunState) -> str:
     """The numbers of a run in a few lines, for people."""
     m, said = run.metrics, dict(about.outcome(run))
@@ -50,8 +54,9 @@ def summary(run: RunState) -> str:
     speed = f", {said['speed']}" if "speed" in said else ""
     lines = [
         f"{name}: {m.new_tokens} tokens{speed}, {said['ended']}",
+        counted(m.target_forwards, "message") + " of the server" if m.messages else
         f"{counted(m.target_forwards, 'forward pass')} of the target{length}",
-        f"drafted {m.drafted}, accepted {m.accepted}{rate}",
+        f"drafted {_known(m.drafted)}, accepted {_known(m.accepted)}{rate}",
     ]
     if (even := m.break_even) is not None and m.drafted:
         lines.append(f"break-even by t(n): {even.needs:.2f} tokens per verify step; for the speed-up: spec-tui compare")

@@ -29,7 +29,8 @@ def narration(event: Event, run: RunState) -> Iterator[str]:
     elif isinstance(event, Prefilled):
         kept = f", {event.reused} of them kept from before" if event.reused else ""
         milliseconds = f"{event.seconds * 1000:.0f} ms"
-        yield f"prefill: {counted(event.prompt_tokens, 'token')}{kept}, {milliseconds}, wrote {quoted(event.first)}"
+        read = "prompt" if event.prompt_tokens is None else counted(event.prompt_tokens, "token")
+        yield f"prefill: {read}{kept}, {milliseconds}, wrote {quoted(event.first)}"
     elif isinstance(event, Round):
         yield round_words(event)
     elif isinstance(event, Finished):
@@ -50,7 +51,8 @@ def round_words(event: Round) -> str:
     """A round in a line."""
     fates = Counter(token.kind for token in event.emitted)
     drafted = len(event.draft.tokens)
-    parts = [f"drafted {drafted}" if drafted else "nothing drafted"]
+    what = f"drafted {drafted}" if drafted else "nothing drafted"
+    parts = [what if event.known == "all" else "draft not disclosed"]
     parts += [f"{kind} {fates[kind]}" for kind in _NAMED_FATES if fates[kind] or (kind == "accepted" and drafted)]
     if event.bias is not None:
         parts.append(lossy(event.bias).removesuffix(" a round"))

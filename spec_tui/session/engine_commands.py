@@ -18,8 +18,9 @@ from engines.request import Request
 class LoadRequest:
     """Models to load, by the names that ``engines.hub.model_source.locate`` takes; None takes the default. dtype and
     device "auto" or a name. ``server`` is the address of one that holds the model, ``api_key_env`` the environment
-    variable with its key; ``backend`` the program that is to run a file here, "" for this one. Of a model in another
-    program ``model`` is what audits its answers. The other fields are those of ``engines.runtime.Runtime.load``."""
+    variable with its key, ``served_model`` which of its models; ``backend`` the program that is to run a file here, ""
+    for this one. Of a model in another program ``model`` is what audits its answers. The other fields are those of
+    ``engines.runtime.Runtime.load``."""
 
     model: str | None = None
     draft_model: str | None = None
@@ -36,6 +37,7 @@ class LoadRequest:
     server: str | None = None
     api_key_env: str | None = None
     backend: str = ""
+    served_model: str | None = None
 
 
 class Load(msgspec.Struct, frozen=True, tag_field="do", tag="load"):

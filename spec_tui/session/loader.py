@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 LOADER = f"{__name__}:load_quickly"
 
 
-def load(server: str | None = None, api_key_env: str | None = None, backend: str = "", **kwargs) -> Decoder:
+def load(server: str | None = None, api_key_env: str | None = None, backend: str = "",
+         served_model: str | None = None, **kwargs) -> Decoder:
     """The model that a ``LoadRequest`` names. Raises SpecError."""
     if server is None and not backend:
         return engines.load(**kwargs)
     from engines import servers
 
     model, progress = kwargs["model"], kwargs["progress"]
-    served = _started(backend, kwargs) if backend else servers.connect(server, servers.key_in(api_key_env))
+    served = _started(backend, kwargs) if backend else servers.connect(
+        server, servers.key_in(api_key_env), model=served_model)
     if model is not None:
         served.audit_with(cache(lambda: engines.load(**kwargs | {"draft_model": None, "progress": progress})))
     return served

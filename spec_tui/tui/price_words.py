@@ -228,7 +228,7 @@ def why(run: RunState, baseline: RunState | None, found: SpeedEstimate | None, b
             (f"{makes:.2f}", "strong"), (" tokens per verify step (M)", "muted")]
         return row if needs is None else [*row, (", break-even ", "muted"), (f"{about}{needs:.2f}", "strong")]
     if run.rounds:
-        return [("nothing drafted so far", "muted")]
+        return [("nothing drafted so far" if m.drafted is not None else "how much was drafted is not known", "muted")]
     if found is None:
         return [("known after the first answer" if brief else "an answer measures whether drafting is faster", "muted")]
     if (least := found.forecast.pays_from) is None:

@@ -2,75 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from engines import ModelUnavailable, Request, RunFailed, UsageProblem
 from engines.report.events import Finished, Round
 from engines.servers import connect, connection
+from tests.servers.misbehaving import chunk, misbehaving
 
 TURN = (("user", "hello"),)
-PROPS = {"default_generation_settings": {"n_ctx": 64}, "model_alias": "m", "chat_template": "x"}
-TOKENS = {"tokens": [{"id": 1, "piece": "a"}, {"id": 2, "piece": [195]}]}
-
-
-def chunk(n: int, **more) -> bytes:
-    row = {"content": f"w{n} ", "tokens": [n], "stop": False, "timings": {"predicted_ms": n, "prompt_ms": 1}} | more
-    return b"data: " + json.dumps(row).encode() + b"\n\n"
-
-
-END = chunk(0, content="", tokens=[], stop=True, stop_type="limit")
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Answers like llama.cpp's server, except where ``server.wrong`` has another answer: (status, headers, body)."""
-
-    def _send(self, path: str) -> None:
-        self.server.asked.append((path, dict(self.headers)))
-        right = {
-            "/props": PROPS, "/v1/models": {"data": []}, "/apply-template": {"prompt": "a"}, "/tokenize": TOKENS,
-        }
-        stream = [chunk(n) for n in range(5)] + [END]
-        status, headers, body = self.server.wrong.get(path, (200, {}, right.get(path, stream)))
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        parts = body if isinstance(body, list) else [body if isinstance(body, bytes) else json.dumps(body).encode()]
-        for part in parts:
-            for some in part() or () if callable(part) else [part]:
-                self.wfile.write(some)
-                self.wfile.flush()
-
-    def do_GET(self) -> None:
-        self._send(self.path)
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self._send(self.path)
-
-    def log_message(self, *_) -> None:
-        pass
 
 
 @pytest.fixture
 def server():
-    class Quiet(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_) -> None:
-            """A client that left is none."""
-
-    made = Quiet(("127.0.0.1", 0), Handler)
-    made.wrong, made.asked = {}, []
-    made.url = f"http://127.0.0.1:{made.server_port}"
-    threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True).start()
-    yield made
-    made.shutdown()
-    made.server_close()
+    with misbehaving() as made:
+        yield made
 
 
 def test_a_good_answer(server):
@@ -98,13 +45,25 @@ def test_the_key_goes_to_the_server_and_nowhere_else(server):
 
 
 @pytest.mark.parametrize(("answer", "words"), [
-    ((401, {}, b""), "wants a key"), ((404, {}, b"nothing"), "has no /props"), ((503, {}, b"Loading"), "still loading"),
-    ((500, {}, {"error": {"message": "out of \x1b[31m memory"}}), "out of"), ((200, {}, b"<html>"), "else than JSON"),
-    ((302, {"Location": "http://elsewhere/"}, b""), "elsewhere"), ((200, {}, {}), "is no server of llama.cpp"),
-    ((200, {}, b"[" * 100_000), "else than JSON"), ((200, {}, [b"x" * (1 << 20)] * 70), "too large"),
+    ((401, {}, b""), "wants a key"), ((503, {}, b"Loading"), "still loading"),
+    ((500, {}, {"error": {"message": "out of \x1b[31m memory"}}), "out of"),
+    ((302, {"Location": "http://elsewhere/"}, b""), "elsewhere"),
+    ((200, {}, [b"x" * (1 << 20)] * 70), "too large"),
 ])
 def test_a_server_that_answers_otherwise(server, answer, words):
     server.wrong["/props"] = answer
+    with pytest.raises(ModelUnavailable, match=words):
+        connect(server.url)
+
+
+@pytest.mark.parametrize(("props", "models", "words"), [
+    ((404, {}, b"nothing"), (404, {}, b"nothing"), "has no /v1/models"), ((200, {}, b"<html>"), None, "names no model"),
+    ((200, {}, {}), (200, {}, b"[" * 100_000), "else than JSON"),
+])
+def test_a_server_of_another_kind(server, props, models, words):
+    server.wrong["/props"] = props
+    if models is not None:
+        server.wrong["/v1/models"] = models
     with pytest.raises(ModelUnavailable, match=words):
         connect(server.url)
 

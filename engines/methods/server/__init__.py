@@ -14,6 +14,7 @@ SPEC = MethodSpec(
     explanation="engines.methods.server.explain",
     options=(
         Option("url", "", "As a lane of a race: the server's address, http://HOST:PORT.", lane=True),
+        Option("model", "", "As a lane of a race: which of the server's models, where it has several.", lane=True),
         Option("api_key_env", "", "As a lane of a race: the environment variable with the server's key.", lane=True),
     ),
     lossless=None,

@@ -59,12 +59,15 @@ def _prefill(run: RunState, phase: Phase, deep: bool) -> list[str]:
         return ["The beginning of this run is missing."] if phase == "context" else []
     first = quoted(made.first.piece)
     if phase == "context":
-        words = [f"The prompt has {tokens(made.prompt_tokens)}."]
+        words = ["How many tokens the prompt has, the server does not say."]
+        if made.prompt_tokens is not None:
+            words = [f"The prompt has {tokens(made.prompt_tokens)}."]
         if made.reused:
             words.append(f"{made.reused} of them are in the KV cache already; to be read: {fed(made)}.")
         more = f"Its last {tokens(begun)} belong to an answer that was begun earlier." if begun else ""
     elif phase == "verify":
-        words = [f"The prefill reads {tokens(fed(made))} in {ms(made.seconds)}: all rows of the prompt together, "
+        read = "the prompt" if fed(made) is None else tokens(fed(made))
+        words = [f"The prefill reads {read} in {ms(made.seconds)}: all rows of the prompt together, "
                  "which is fast. Its last row predicts the first token of the answer."]
         more = ("The time includes the first token and the drafter's own start; it is not part of the decoding time. A "
                 f"row of the cache holds keys and values of one token; {_cached(made.cache_length)} are there now.")
@@ -218,8 +221,9 @@ def _keep(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
                      f"{ms(took / max(1, len(event.emitted)))} each.")
         totals = run.until(number).metrics
         rate = f", {totals.acceptance_rate:.0%} of what was drafted" if totals.acceptance_rate is not None else ""
-        words.append(f"Since the prefill: {counted(totals.target_forwards, 'forward pass')}, {totals.accepted} accepted"
-                     f"{rate}; {totals.mean_generated_length or 0:.2f} tokens per verify step (M).")
+        if totals.mean_generated_length is not None:
+            words.append(f"Since the prefill: {counted(totals.target_forwards, 'forward pass')}, {totals.accepted} "
+                         f"accepted{rate}; {totals.mean_generated_length:.2f} tokens per verify step (M).")
     return words
 
 

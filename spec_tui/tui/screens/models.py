@@ -50,7 +50,9 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
     def __init__(self, session: ChatSession) -> None:
         super().__init__()
         self.session = session
-        self.load = replace(session.load_request, server=None, api_key_env=None, backend="")  # a model of this machine
+        self.load = replace(  # a model of this machine
+            session.load_request, server=None, api_key_env=None, backend="", served_model=None
+        )
         self.rows: dict[str, tuple[Role, ModelChoice]] = {}
         self._targets: tuple[ModelChoice, ...] = ()
         self._drafts: tuple[ModelChoice, ...] = ()

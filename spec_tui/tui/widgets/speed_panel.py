@@ -21,6 +21,8 @@ STEPS = (
     ("plot", 9), ("depths", 2 * DEPTHS + 1), ("gains", 8),
 )
 
+_NO_DEPTHS = {True: "nothing drafted", False: "not disclosed"}  # by whether it is known how much was
+
 
 class SpeedPanel(StripPanel, can_focus=True):
     """How fast a run is, against what, and why, by the engine's own clock; drawing is not in these numbers.
@@ -115,7 +117,7 @@ class SpeedPanel(StripPanel, can_focus=True):
             out.append([(f"  {d + 1:>2} ", "muted"), *gauge(share or 0.0, length), (f" {percent(share)}", "text"),
                         (f" {kept:>4}/{tried:<4}", "muted")])
         if not shown:
-            out.append([("   nothing drafted", "muted")])
+            out.append([(f"   {_NO_DEPTHS[m.drafted is not None]}", "muted")])
         elif shown < len(m.depth_tried):
             out[-1] = [(f"   … {len(m.depth_tried) - shown + 1} deeper", "muted")]
         return out + [[("", "text")]] * (room - len(out))  # the parts below never move
@@ -124,7 +126,8 @@ class SpeedPanel(StripPanel, can_focus=True):
         m = self._run.metrics
         pairs = zip(m.depth_tried, [*m.depth_accepted, *[0] * len(m.depth_tried)])
         words = "".join(f"{100 * kept / tried:>4.0f}" if tried else "   —" for tried, kept in pairs)
-        return [("accepted by depth, %", "text"), (fit(words or "  nothing drafted", width - 20), "muted")]
+        words = words or f"  {_NO_DEPTHS[m.drafted is not None]}"
+        return [("accepted by depth, %", "text"), (fit(words, width - 20), "muted")]
 
     def _split(self, width: int) -> list[Row]:
         m = self._run.metrics
@@ -167,6 +170,7 @@ class SpeedPanel(StripPanel, can_focus=True):
         m, run = self._run.metrics, self._run
         limit = f"/{self._limit}" if self._limit else ""
         reused = run.prefilled.reused if run.prefilled else 0
+        reused = "—" if reused is None else reused
         prefill = number(m.prefill_seconds * 1000, 5, 0) if run.prefilled else number(None, 5, 0)
         return [
             [("tokens/step M", "muted"), (number(m.mean_generated_length, 5, 2), "strong"), (" accepted", "muted"),

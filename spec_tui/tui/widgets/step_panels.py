@@ -390,7 +390,8 @@ def _prefill(run: RunState, phase: Phase, width: int) -> list[Row]:
         return _distribution(made.first, "target", width)
     if phase == "keep":
         return [named("KV cache", f"{known(made.cache_length)} rows, one per token of the prompt")]
-    return [named("prompt", f"{made.prompt_tokens} tokens"), named("in cache", f"{made.reused} from before"),
+    return [named("prompt", f"{known(made.prompt_tokens)} tokens"),
+            named("in cache", f"{known(made.reused)} from before"),
             named("prefill", f"{made.seconds * 1000:.1f} ms"), *_layers(run, width)]
 
 

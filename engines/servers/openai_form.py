@@ -1,0 +1,289 @@
+"""Servers of OpenAI's form: vLLM, SGLang, Ollama, LM Studio and others.
+
+Of vLLM a message is one verification step, whose tokens are the accepted ones and one more (measured with vLLM 0.32,
+``return_token_ids``); how many drafted tokens were rejected it says at the end of an answer, where it was started with
+``--per-request-spec-decode-metrics``, and in ``/metrics`` of all answers together. Of any other server a message is
+some text. Times are those at which messages arrive, so the network's is in them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any
+
+from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
+from engines.methods.spec import MethodSpec
+from engines.report.events import (
+    UNDISCLOSED,
+    Draft,
+    Emitted,
+    Finished,
+    Origin,
+    Prefilled,
+    Prefilling,
+    Ready,
+    Round,
+    RunEvent,
+    ServerTotals,
+)
+from engines.request import Request
+from engines.servers.connection import Connection
+from engines.servers.served_model import CAPABILITIES, Prompt, ServedModel, count, label, mapping, said
+
+_OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "library": "Ollama", "organization_owner": "LM Studio"}
+"""By who owns a model in the server's list: which program it is."""
+_DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
+_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+_FLAG = "--per-request-spec-decode-metrics detailed"
+_DEPTHS = 1 << 10  # of a draft, at most
+_SPELLED = str.maketrans({"Ġ": " ", "Ċ": "\n", "ĉ": "\t", "▁": " "})  # in vocabularies
+
+
+@dataclass(slots=True)
+class _Written:
+    """What has arrived of an answer.
+
+    Attributes:
+        position: of the next token in the context.
+        rounds: how many there were.
+        at: when the last message came.
+        drafted: whether a step may have had a draft.
+    """
+
+    position: int
+    at: float
+    drafted: bool
+    rounds: int = 0
+    first: bool = True
+    tokens: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    reason: str = ""
+    totals: ServerTotals = field(default_factory=ServerTotals)
+
+
+class OpenAIFormModel(ServedModel):
+    """A model on a server of OpenAI's form.
+
+    Args:
+        model: which, where the server has several.
+
+    Raises:
+        ModelUnavailable: nobody answers, or another program does; no such model, or several and none is named.
+    """
+
+    def __init__(
+        self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None,
+        model: str | None = None,
+    ) -> None:
+        super().__init__(connection, spec, options)
+        found = self._chosen(model)
+        self._name, owner = str(found["id"]), str(found.get("owned_by"))
+        program = _OWNERS.get(owner, "OpenAI's form")
+        self._counts = self._speculative = None
+        self._exact = self.token_ids = program == "vLLM"
+        if self._exact:
+            program += f" {mapping(connection.get('/version')).get('version', '')}".rstrip()
+            self._counts = self._metrics()
+            self._speculative = self._counts is None or _DRAFTED in self._counts
+        told = (f"vLLM counts rejected drafts by answer where it was started with {_FLAG}",)
+        self.ready = Ready(
+            model=self._name, dtype="not disclosed", device=connection.address, parameters=None, vocab_size=None,
+            context_limit=count(found.get("max_model_len")), chat_template=True, threads=None, backend=program,
+            capabilities=replace(CAPABILITIES, probabilities=self._exact), host=spec.host,
+            warnings=told if self._speculative else (),
+        )
+
+    def run(
+        self, request: Request, cancelled: Callable[[], bool] = lambda: False,
+        progress: Callable[[Prefilling], None] = lambda event: None, prompt: Prompt | None = None,
+    ) -> Iterator[RunEvent]:
+        self._refuse(request)
+        if self._exact:
+            prompt = prompt or self._prompt(request)
+            self._room(len(prompt[0]))
+            path, body = "/v1/completions", self._vllm_body(request, prompt[0])
+        else:
+            self._refuse_extras(request)
+            path, body = self._body(request)
+        yield self._started(request, prompt or ((), ()))
+        yield from self._answer(path, body, len(prompt[0]) if prompt else None, request.temperature == 0, cancelled)
+
+    def _chosen(self, model: str | None) -> dict[str, Any]:
+        """Of the server's models the one that is asked for. Raises ModelUnavailable."""
+        listed = mapping(self.connection.get("/v1/models")).get("data")
+        rows = [row for row in listed if isinstance(row, dict) and row.get("id")] if isinstance(listed, list) else []
+        if not rows:
+            raise ModelUnavailable(f"{self.connection.address} names no model", "load one there, or check the address")
+        rows = [row for row in rows if row["id"] == model] if model else [r for r in rows if r.get("parent") is None]
+        if len(rows) == 1:
+            return rows[0]
+        names = ", ".join(str(row["id"]) for row in listed[:8] if isinstance(row, dict))
+        what = f"has no model {model}" if model else "has several models"
+        raise ModelUnavailable(f"{self.connection.address} {what}: {names}"[:400], "name one: --served-model NAME")
+
+    def _metrics(self) -> dict[str, int] | None:
+        """vLLM's counters of drafts over all answers; None where they are not shown."""
+        try:
+            text = self.connection.text("/metrics")
+        except SpecError:
+            return None
+        rows = re.findall(r"^(vllm:spec_decode_num_\w+_total)\{[^\n]*?\} ([0-9.e+]{1,20})$", text, re.MULTILINE)
+        found: dict[str, int] = {}
+        for name, value in rows:
+            found[name] = found.get(name, 0) + int(float(value))
+        return found
+
+    def _refuse_extras(self, request: Request) -> None:
+        if request.top_k or request.min_p or request.repetition_penalty != 1:
+            raise UsageProblem("this server takes temperature and top-p only", "leave the other filters as they are")
+
+    def _prompt(self, request: Request) -> Prompt:
+        """Token ids of the prompt and their labels, as vLLM's template and tokenizer make them."""
+        body: dict[str, Any] = {"model": self._name, "return_token_strs": True}
+        if request.raw:
+            body["prompt"] = "\n".join(content for _, content in request.conversation)
+        else:
+            body |= {"messages": _messages(request), "add_generation_prompt": True}
+        found = mapping(self.connection.post("/tokenize", body))
+        ids, pieces = found.get("tokens"), found.get("token_strs")
+        if not isinstance(ids, list) or not ids or any(count(token) is None for token in ids):
+            raise UsageProblem("the server makes no tokens of this prompt", "type another prompt")
+        pieces = pieces if isinstance(pieces, list) and len(pieces) == len(ids) else [""] * len(ids)
+        return tuple(ids), tuple(label(str(piece).translate(_SPELLED)) for piece in pieces)
+
+    def _vllm_body(self, request: Request, prompt: tuple[int, ...]) -> dict[str, Any]:
+        room = (self.ready.context_limit or 1 << 30) - len(prompt)
+        anew, self._anew = self._anew, False
+        return self._common(request) | {
+            "prompt": list(prompt), "max_tokens": min(request.max_new_tokens, room), "return_token_ids": True,
+            "top_k": request.top_k or -1, "min_p": request.min_p, "repetition_penalty": request.repetition_penalty,
+            "logprobs": 0, **({"cache_salt": secrets.token_hex(8)} if anew else {}),
+        }
+
+    def _body(self, request: Request) -> tuple[str, dict[str, Any]]:
+        common = self._common(request) | {"max_tokens": request.max_new_tokens}
+        if request.raw:
+            text = "\n".join(content for _, content in request.conversation)
+            return "/v1/completions", common | {"prompt": text}
+        return "/v1/chat/completions", common | {"messages": _messages(request)}
+
+    def _common(self, request: Request) -> dict[str, Any]:
+        return {
+            "model": self._name, "stream": True, "stream_options": {"include_usage": True},
+            "seed": request.seed % 2**31, "temperature": request.temperature, "top_p": request.top_p,
+        }
+
+    def _answer(
+        self, path: str, body: dict[str, Any], prompt: int | None, greedy: bool, cancelled: Callable[[], bool]
+    ) -> Iterator[RunEvent]:
+        """The rest of a run, from the server's messages."""
+        so_far = _Written(prompt or 0, perf_counter(), self._speculative is not False)
+        for message in self.connection.stream(path, body, cancelled):
+            message = mapping(message)
+            if "error" in message:
+                raise RunFailed(f"the server failed: {said(message['error'])}", "ask again; its log says more")
+            emitted = self._emitted(message, so_far, greedy)
+            now = perf_counter()
+            if emitted and so_far.first:
+                so_far.first, so_far.position = False, so_far.position + 1
+                yield Prefilled(prompt, None, now - so_far.at, replace(emitted[0], kind="target", node=-1), None)
+                so_far.at, emitted = now, emitted[1:]
+            if emitted:
+                yield self._round(emitted, so_far, now)
+        if so_far.first and not cancelled() and so_far.reason:
+            raise RunFailed("the server answered with nothing", "ask again, or otherwise")
+        if not so_far.reason and not cancelled():
+            raise RunFailed(f"{self.connection.address} broke off in the middle of the answer", "ask again")
+        totals = so_far.totals if self._exact else replace(so_far.totals, drafted=None, accepted=None)
+        if self._exact and self._speculative and so_far.reason and totals.drafted is None:
+            totals = self._from_metrics(totals, so_far)
+        text = "".join(so_far.texts)
+        yield Finished(so_far.reason or "cancelled", tuple(so_far.tokens), text, None if totals == _NOTHING else totals)
+
+    def _emitted(self, message: dict[str, Any], so_far: _Written, greedy: bool) -> list[Emitted]:
+        """The tokens of a message, noted; or its text as one."""
+        choices = message.get("choices")
+        choice = mapping(choices[0]) if isinstance(choices, list) and choices else {}
+        so_far.totals = _totals(message, so_far.totals)
+        if reason := choice.get("finish_reason"):
+            so_far.reason = "length" if reason == "length" else "stop"
+        text = choice.get("text") or mapping(choice.get("delta")).get("content") or ""
+        ids = choice.get("token_ids") if self._exact else None
+        ids = [token for token in ids if count(token) is not None] if isinstance(ids, list) else []
+        if not ids and not text:
+            return []
+        ids = ids or [UNDISCLOSED]
+        logged = mapping(choice.get("logprobs"))
+        pieces, probs = logged.get("tokens"), logged.get("token_logprobs")
+        pieces = [str(piece) for piece in pieces] if isinstance(pieces, list) and len(pieces) == len(ids) else None
+        probs = probs if greedy and isinstance(probs, list) and len(probs) == len(ids) else [None] * len(ids)
+        texts = pieces if pieces and "".join(pieces) == text else [*[""] * (len(ids) - 1), str(text)]
+        so_far.tokens += ids
+        so_far.texts += texts
+        return [Emitted(token, text, label(piece), "target", prob=_probability(logprob))
+                for token, text, piece, logprob in zip(ids, texts, pieces or texts, probs)]
+
+    def _round(self, tokens: list[Emitted], so_far: _Written, now: float) -> Round:
+        so_far.rounds += 1
+        position, so_far.position = so_far.position, so_far.position + len(tokens)
+        seconds, so_far.at = now - so_far.at, now
+        kept = tokens[:-1] if self._exact else []
+        emitted = [replace(token, kind="accepted", node=n) for n, token in enumerate(kept)] + tokens[len(kept):]
+        draft = Draft(
+            tuple(token.token for token in kept), tuple(range(-1, len(kept) - 1)), tuple(token.piece for token in kept),
+            (None,) * len(kept), (0,) * len(kept), (Origin("server"),) if kept else (),
+        )
+        return Round(
+            index=so_far.rounds, position=position, draft=draft, path=tuple(range(len(kept))), emitted=tuple(emitted),
+            draft_seconds=None, verify_seconds=seconds, other_seconds=None, cache_length=None,
+            known="text" if not self._exact else "accepted" if so_far.drafted else "all",
+        )
+
+    def _from_metrics(self, totals: ServerTotals, so_far: _Written) -> ServerTotals:
+        """How much was drafted by the server's counters, where they say that nobody else was answered meanwhile."""
+        before, self._counts = self._counts, self._metrics()
+        if before is None or self._counts is None:
+            return totals
+        drafted, accepted = (self._counts.get(name, 0) - before.get(name, 0) for name in (_DRAFTED, _ACCEPTED))
+        alone = accepted == len(so_far.tokens) - 1 - so_far.rounds and drafted >= accepted >= 0
+        return replace(totals, drafted=drafted, accepted=accepted) if alone else totals
+
+
+_NOTHING = ServerTotals()
+
+
+def _totals(message: dict[str, Any], known: ServerTotals) -> ServerTotals:
+    """What a message says of the whole answer, beside what is known."""
+    written = count(mapping(message.get("usage")).get("completion_tokens"))
+    drafts = mapping(mapping(message.get("metrics")).get("speculative_decoding"))
+    if written is not None:
+        known = replace(known, tokens=written)
+    drafted, accepted = count(drafts.get("num_draft_tokens")), count(drafts.get("num_accepted_draft_tokens"))
+    if drafted is None or accepted is None:
+        return known
+    steps = zip(_counts(drafts.get("per_step_drafted")), _counts(drafts.get("per_step_accepted")))
+    tried, kept = [0] * _DEPTHS, [0] * _DEPTHS
+    for most, got in steps:
+        for depth in range(min(got + 1, most, _DEPTHS)):
+            tried[depth] += 1
+            kept[depth] += depth < got
+    deepest = next((d for d in reversed(range(_DEPTHS)) if tried[d]), -1) + 1
+    return replace(known, drafted=drafted, accepted=min(accepted, drafted), depth_tried=tuple(tried[:deepest]),
+                   depth_accepted=tuple(kept[:deepest]))
+
+
+def _counts(values: Any) -> list[int]:
+    return [value for value in values if count(value) is not None] if isinstance(values, list) else []
+
+
+def _probability(logprob: Any) -> float | None:
+    return math.exp(min(0.0, logprob)) if isinstance(logprob, int | float) and logprob == logprob else None
+
+
+def _messages(request: Request) -> list[dict[str, str]]:
+    return [{"role": role, "content": content} for role, content in request.conversation]

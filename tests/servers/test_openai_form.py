@@ -1,0 +1,149 @@
+"""Servers of OpenAI's form: vLLM by what vLLM 0.32 answered (``--per-request-spec-decode-metrics detailed``, an n-gram
+drafter of 4 tokens, the sample model; recorded, shortened), and another that sends text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engines import ModelUnavailable, Request, RunFailed, UsageProblem
+from engines.report.events import UNDISCLOSED, Finished, Round, ServerTotals
+from engines.report.metrics import measure
+from engines.report.run_state import fold_all
+from engines.report.trace_validation import TraceValidator
+from engines.servers import connect
+from tests.servers.misbehaving import misbehaving
+
+__all__ = ["server"]
+TURN = (("user", "Repeat: one two three one two three."),)
+COUNTERS = """# TYPE vllm:spec_decode_num_drafts_total counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="sample"} 8.0
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="sample"} %s
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="sample"} %s
+"""
+MODELS = {"object": "list", "data": [{"id": "sample", "owned_by": "vllm", "parent": None, "max_model_len": 512}]}
+TOKENS = {"count": 3, "max_model_len": 512, "tokens": [2, 204, 2861], "token_strs": ["<|user|>", "Ċ", "Ġone"]}
+DETAILED = {"speculative_decoding": {"num_accepted_draft_tokens": 4, "num_draft_tokens": 9,
+                                     "per_step_accepted": [0, 3, 1], "per_step_drafted": [3, 4, 2]}}
+
+
+def chunk(*tokens: tuple[int, str], reason: str | None = None) -> bytes:
+    """A message of vLLM's."""
+    choice = {
+        "index": 0, "text": "".join(text for _, text in tokens), "finish_reason": reason,
+        "token_ids": [token for token, _ in tokens],
+        "logprobs": {"tokens": [text for _, text in tokens], "token_logprobs": [-0.5] * len(tokens)},
+    }
+    return b"data: " + json.dumps({"object": "text_completion", "choices": [choice]}).encode() + b"\n\n"
+
+
+def last(**more) -> bytes:
+    return b"data: " + json.dumps({"choices": [], "usage": {"completion_tokens": 8}} | more).encode() + b"\n\n"
+
+
+ANSWER = [
+    chunk((595, " W")), chunk((40, "C")), chunk((50, "M"), (595, " W"), (40, "C"), (50, "M")),
+    chunk((595, " W"), (5, ""), reason="stop"),
+]
+END = b"data: [DONE]\n\n"
+
+
+@pytest.fixture
+def server():
+    with misbehaving() as made:
+        made.wrong = {
+            "/props": (404, {}, {"detail": "Not Found"}), "/version": (200, {}, {"version": "0.32.0"}),
+            "/v1/models": (200, {}, MODELS), "/tokenize": (200, {}, TOKENS),
+            "/metrics": (200, {}, (COUNTERS % (30.0, 30.0)).encode()),
+            "/v1/completions": (200, {}, [*ANSWER, last(metrics=DETAILED), END]),
+        }
+        yield made
+
+
+def test_a_message_of_vllm_is_a_step_and_the_end_says_what_was_drafted(server):
+    model = connect(server.url + "/v1/")
+    assert model.ready.backend == "vLLM 0.32.0" and model.ready.context_limit == 512 and model.ready.threads is None
+    started, _, *rounds, finished = events = list(model.run(Request(TURN)))
+    assert started.prompt == (2, 204, 2861) and started.prompt_pieces[2] == " one" and started.lossless is None
+    assert [len(event.path) for event in rounds] == [0, 3, 1] and all(e.known == "accepted" for e in rounds)
+    assert [e.kind for e in rounds[1].emitted] == ["accepted"] * 3 + ["target"] and rounds[1].position == 5
+    assert finished == Finished("stop", (595, 40, 50, 595, 40, 50, 595, 5), " WCM WCM W",
+                                ServerTotals(8, 9, 4, (3, 2, 1, 1), (2, 1, 1, 0)))
+    before, after = measure(events[:-1]), measure(events)
+    assert (before.drafted, before.acceptance_rate, before.accepted) == (None, None, 4)
+    assert (after.drafted, after.accepted, after.new_tokens) == (9, 4, 8) and after.mean_generated_length == 7 / 3
+    assert fold_all(events).metrics == after and rounds[0].emitted[0].prob == pytest.approx(0.6065, abs=1e-4)
+    judge = TraceValidator()
+    assert not [words for event in events if (words := judge.judge(event)[1])]
+    asked = json.loads(server.bodies["/v1/completions"])
+    assert asked["prompt"] == [2, 204, 2861] and asked["return_token_ids"] and asked["max_tokens"] == 256
+
+
+def test_without_the_flag_the_counters_tell_where_nobody_else_asked(server):
+    server.wrong["/v1/completions"] = (200, {}, [*ANSWER, last(), END])
+    model = connect(server.url)
+    assert "--per-request-spec-decode-metrics detailed" in model.ready.warnings[0]
+    server.wrong["/metrics"] = (200, {}, (COUNTERS % (39.0, 34.0)).encode())
+    *_, finished = model.run(Request(TURN))
+    assert finished.totals == ServerTotals(8, 9, 4)
+    server.wrong["/metrics"] = (200, {}, (COUNTERS % (90.0, 80.0)).encode())
+    *_, finished = model.run(Request(TURN))
+    assert finished.totals == ServerTotals(8), "somebody else was answered meanwhile"
+
+
+def test_a_server_that_drafts_nothing_says_so_by_its_counters(server):
+    server.wrong["/metrics"] = (200, {}, b"# no such counters\n")
+    server.wrong["/v1/completions"] = (200, {}, [chunk((1, "a")), chunk((2, "b")), chunk((3, ""), reason="stop"), END])
+    model = connect(server.url)
+    events = list(model.run(Request(TURN)))
+    assert not model.ready.warnings and measure(events).drafted == 0 and events[-1].totals is None
+
+
+def test_any_other_server_gives_text_and_speed(server):
+    def says(text: str, reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": {"content": text}, "finish_reason": reason}
+        return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
+
+    parts = [says(""), says("One"), says(" two"), says(" three", "stop"), last(), END]
+    server.wrong |= {
+        "/v1/models": (200, {}, {"data": [{"id": name, "owned_by": "library"} for name in ("a:1b", "b:1b")]}),
+        "/v1/chat/completions": (200, {}, parts),
+    }
+    with pytest.raises(ModelUnavailable, match="several models: a:1b, b:1b") as several:
+        connect(server.url)
+    assert "--served-model" in several.value.hint
+    model = connect(server.url, model="b:1b")
+    _, prefilled, *rounds, finished = events = list(model.run(Request(TURN)))
+    assert model.ready.backend == "Ollama" and not model.token_ids and prefilled.prompt_tokens is None
+    assert finished == Finished("stop", (UNDISCLOSED,) * 3, "One two three", ServerTotals(8))
+    metrics = measure(events)
+    assert metrics.new_tokens == 8 and metrics.tokens_per_second > 0
+    assert (metrics.drafted, metrics.accepted, metrics.mean_generated_length, metrics.tau) == (None,) * 4
+    assert all(isinstance(event, Round) and event.known == "text" for event in rounds)
+    assert json.loads(server.bodies["/v1/chat/completions"])["model"] == "b:1b"
+    with pytest.raises(UsageProblem, match="top-p only"):
+        list(model.run(Request(TURN, top_k=5)))
+
+
+@pytest.mark.parametrize(("parts", "words"), [
+    ([ANSWER[0], ANSWER[1]], "broke off"), ([last(), END], "broke off"),
+    ([ANSWER[0], b'data: {"error": {"message": "Token id 9 is out of vocabulary"}}\n\n', END], "out of vocabulary"),
+    ([chunk((1, "a"))[:-9]], "else than JSON"),
+])
+def test_an_answer_that_breaks(server, parts, words):
+    server.wrong["/v1/completions"] = (200, {}, parts)
+    with pytest.raises(RunFailed, match=words):
+        list(connect(server.url).run(Request(TURN)))
+
+
+def test_what_a_refusal_means(server):
+    wrong = {"error": {"message": "The model `x` does not exist.", "code": 404}}
+    for answer, words in (((404, {}, wrong), "does not exist"), ((401, {}, {"error": "Unauthorized"}), "wants a key"),
+                          ((429, {}, b"too many"), "busy")):
+        server.wrong["/v1/completions"] = answer
+        with pytest.raises(RunFailed, match=words):
+            list(connect(server.url).run(Request(TURN)))
+    server.wrong["/v1/models"] = (200, {}, {"data": []})
+    with pytest.raises(ModelUnavailable, match="names no model"):
+        connect(server.url)
