@@ -22,6 +22,7 @@ class Request:
         temperature, top_p, top_k, min_p: sampling; temperature 0 is greedy, top_k 0 and min_p 0 are no filters.
         repetition_penalty, no_repeat_ngram_size: as in ``transformers``, over prompt and answer; 1 and 0 are off.
         seed: repeats a run; under a law that shares noise the text depends on prompt, sampling and seed only.
+        draft_model: a folder, a hub id or a name known here: the run drafts with this model; "" takes the one loaded.
         datastores: names of those to search; none takes the ones that ship and fit the model.
         continued: token ids of an answer to this prompt that was begun: the run goes on from there, with the noise of
             its positions, and gives the last of them as its first token. ``max_new_tokens`` counts from that one.
@@ -47,6 +48,7 @@ class Request:
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
     keeps: bool = True
+    draft_model: str = ""
 
     def check(self) -> None:
         """Raises UsageProblem, naming the range, where a value is outside of it."""

@@ -36,7 +36,7 @@ from engines.methods.drafter import Resources
 from engines.methods.shared.datastore_probe import probe
 from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
-from engines.model.loading import load_models, resolve_device, resolve_dtype
+from engines.model.loading import LoadedDraft, load_draft, load_models, resolve_device, resolve_dtype
 from engines.model.penalties import Penalties
 from engines.model.quantise import check_choice
 from engines.model.tuning import ThreadGovernor
@@ -55,6 +55,7 @@ from engines.report.events import (
 from engines.report.recorder import record
 from engines.request import Request
 from engines.tokenization import Detokenizer, encode
+from engines.vocabularies import Translation
 
 _REMEMBERED = 64  # engines with options whose acceptance is kept
 
@@ -67,6 +68,16 @@ class Prices(NamedTuple):
     head: CostCurve | None = None
 
 
+class NamedDraft(NamedTuple):
+    """A draft model, the translation of the target's tokens to its own (None where they are the same), and t(n) of it,
+    also as it stays fixed."""
+
+    model: CausalModel | None
+    translation: Translation | None
+    price: CostCurve | None
+    fixed_price: CostCurve | None
+
+
 class Runtime:
     """A target model, its tokenizer, a draft model and a draft head where there are some that fit.
 
@@ -74,14 +85,18 @@ class Runtime:
         ready: what was loaded, as an event.
         prices: t(n) of each.
         fixed_prices: the same for runs whose text depends on what is drafted (``pricing.fixed_price``).
+        translation: of the target's tokens to the draft model's; None where they are the same.
     """
 
     def __init__(
         self, target: CausalModel, tokenizer: PreTrainedTokenizerBase, draft: CausalModel | None = None,
         seconds: float = 0.0, warnings: tuple[str, ...] = (), progress: Callable[[Loading], None] = lambda _: None,
-        head: DraftHead | None = None,
+        head: DraftHead | None = None, translation: Translation | None = None,
+        load_draft: Callable[[str], tuple[LoadedDraft, tuple[str, ...]]] | None = None,
     ) -> None:
         self.target, self.tokenizer, self.draft, self.head = target, tokenizer, draft, head
+        self.translation, self._load_draft = translation, load_draft
+        self._named: dict[str, NamedDraft] = {}
         self.words = Detokenizer(tokenizer)
         self._set_prices(progress=progress)
         self._acceptance: dict[str, Acceptance] = {}
@@ -116,7 +131,8 @@ class Runtime:
         trust_remote_code: bool = False, strict: bool = False, quantize: str = "none", head: str | None = None,
     ) -> Runtime:
         """Load models, folders or hub ids; None takes the ones that ship, the draft model only where its vocabulary is
-        the target's. What is on the hub only is downloaded; ``progress`` may raise a BaseException to leave.
+        the target's; a named one may have another (``engines.vocabularies``). What is on the hub
+        only is downloaded; ``progress`` may raise a BaseException to leave.
 
         ``revision`` and ``draft_revision`` are branches, tags or commits of hub ids. ``allow_pickle`` reads weights
         from .bin files where there are no safetensors; ``trust_remote_code`` runs code that comes with a model.
@@ -133,7 +149,7 @@ class Runtime:
         Raises:
             ModelUnavailable: a model is missing or unusable.
             UsageProblem: an unknown dtype, device or quantisation, more threads than processors, or a ``draft_model``
-                with another vocabulary.
+                that shares no token with the target.
         """
         clock = perf_counter()
         if threads and threads > (most := os.cpu_count() or 1):
@@ -141,12 +157,18 @@ class Runtime:
         where = resolve_device(device)
         kind = resolve_dtype(dtype, where)
         check_choice(quantize)
+        terms = TrustPolicy(allow_pickle, trust_remote_code)
         target, tokenizer, draft, warnings = load_models(
-            model, draft_model, TrustPolicy(allow_pickle, trust_remote_code), kind, where, revision=revision,
+            model, draft_model, terms, kind, where, revision=revision,
             draft_revision=draft_revision, threads=threads, strict=strict, quantize=quantize, progress=progress,
         )
         found, said = head_for(head, target, allow_pickle, progress)
-        runtime = cls(target, tokenizer, draft, warnings=warnings + said, progress=progress, head=found)
+        runtime = cls(
+            target, tokenizer, draft.model if draft else None, warnings=warnings + said, progress=progress, head=found,
+            translation=draft.translation if draft else None,
+            load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, terms=terms, dtype=kind,
+                               device=where, threads=torch.get_num_threads()),
+        )
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))
         return runtime
@@ -189,13 +211,17 @@ class Runtime:
         options = spec.parse(request.options, self.target.name)
         sampling = Sampling(request.temperature, request.top_p, request.top_k, request.min_p)
         penalties = Penalties(request.repetition_penalty, request.no_repeat_ngram_size)
-        target, draft = penalties.of(self.target), self.draft and penalties.of(self.draft)
+        other = self._draft_named(request.draft_model)
+        target, draft = penalties.of(self.target), other.model and penalties.of(other.model)
         begun = len(request.continued)
         law = make_law(request.law, sampling, request.seed, self.target.vocab_size, begun)
-        budget, prices = self._budget(request, f"{spec.id} {options}")
+        budget, prices = self._budget(request, f"{spec.id} {options} {request.draft_model}")
+        if request.draft_model:
+            prices = prices._replace(draft=other.fixed_price if request.text_depends_on_draft else other.price)
         drafter = spec.load_drafter()(Resources(
             law=law, vocab_size=self.target.vocab_size, target=target, draft_model=draft,
-            draft_price=prices.draft, head=self.head, head_price=prices.head, end_tokens=self.end_tokens,
+            draft_price=prices.draft, translation=other.translation, head=self.head,
+            head_price=prices.head, end_tokens=self.end_tokens,
             branches=self.target.trees, budget=budget,
             open_datastores=self.open_datastores, datastores=request.datastores, words=self.words, cancelled=cancelled,
             progress=_prefilling(progress, draft=True),
@@ -207,7 +233,9 @@ class Runtime:
         start = len(prompt) - bool(begun)
         limit, clipped = self._room(start, request)
         notes = warnings + clipped + remarks + ((self.target.note,) if self.target.note else ())
-        yield self._started(request, spec, options, law.lossless, prompt[:start], notes, drafter.datastores)
+        started = self._started(request, spec, options, law.lossless, prompt[:start], notes, drafter.datastores)
+        yield started if not request.draft_model else replace(
+            started, draft_model=other.model.name, draft_price=prices.draft.points)
         stop = Stop(self.end_tokens, limit)
         try:
             with self.target.features.requested(drafter.features), closing(record(
@@ -293,15 +321,32 @@ class Runtime:
 
     def forget(self) -> None:
         """Empty the KV caches (after a failure, or to measure a cold start)."""
-        for model in (self.target, self.draft, self.head):
+        for model in (self.target, self.draft, self.head, *(named.model for named in self._named.values())):
             if model is not None:
                 model.truncate(0)
 
-    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int:
+    def _draft_named(self, name: str) -> NamedDraft:
+        """The draft model of this name, loaded when it is first asked for; "" is the one of this runtime, if any.
+
+        Raises:
+            ModelUnavailable, UsageProblem: as ``load`` of a draft model.
+        """
+        if not name:
+            return NamedDraft(self.draft, self.translation, self.prices.draft, self.fixed_prices.draft)
+        if name not in self._named:
+            if self._load_draft is None:
+                raise UsageProblem(f"no draft model {name} can be loaded here", "start with --draft-model")
+            (model, translation), _ = self._load_draft(name)
+            measured = price(model)
+            self._named[name] = NamedDraft(model, translation, measured, fixed_price(model, measured))
+        return self._named[name]
+
+    def memory(self, engine: str, options: Mapping[str, Any], rows: int, draft_model: str = "") -> int:
         """Bytes of the weights of the models that an engine runs, as laid out, and of ``rows`` KV rows of each:
         computed from shapes and dtype, since engines share this process. What lies in a datastore is not in it."""
-        used = methods.find(engine).used(options, methods.at_hand(self.draft, self.head))
-        drafting = [model for need, model in (("draft model", self.draft), ("draft head", self.head)) if need in used]
+        draft = self._draft_named(draft_model).model
+        used = methods.find(engine).used(options, methods.at_hand(draft, self.head))
+        drafting = [model for need, model in (("draft model", draft), ("draft head", self.head)) if need in used]
         models = [model for model in (self.target, *drafting) if model is not None]
         return sum(m.weight_bytes + rows * m.cache.row_bytes for m in models)
 

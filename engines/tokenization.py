@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from engines.errors import UsageProblem, first_line
 from engines.machine import limited
 from engines.request import Request
+from engines.vocabularies import byte_alphabet
 
 _BRIEF = 10**8  # characters put together in a fraction of a second
 _SIMPLE = (
@@ -114,7 +115,7 @@ class Detokenizer:
         self._special = set(tokenizer.all_special_ids)
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         self._decoder = json.loads(self._backend.to_str())["decoder"] if self._backend is not None else None
-        self._bytes = _byte_alphabet() if '"ByteLevel"' in json.dumps(self._decoder) else None
+        self._bytes = byte_alphabet() if '"ByteLevel"' in json.dumps(self._decoder) else None
         self._data: _Once | None = None
         self.piece = _Once(self._label).__getitem__  # asked for every drafted token: no function of ours in between
         """The token's own text: special tokens by name, half a character as ``<0xE4>``, unknown ids as ``<id 9>``."""
@@ -201,12 +202,3 @@ class SlowStream:
 
     def _decode(self, ids: list[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=True)
-
-
-@lru_cache
-def _byte_alphabet() -> dict[str, int]:
-    """Characters of byte-level BPE vocabularies to bytes: printable Latin-1 bytes stand for themselves, the others for
-    code points from 256 on, in order (the convention of GPT-2's tokenizer)."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [b for b in range(256) if b not in plain]
-    return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(others)}

@@ -63,7 +63,7 @@ class Adviser:
         self.racer, self.lanes, self.suite, self.request = racer, lanes, suite, request
         self.seconds, self.rate, self.clock = seconds, rate, clock
         self.rounds: list[Screening] = []
-        self.stages = halving.stages([lane.engine for lane in lanes])
+        self.stages = halving.stages([lane.method for lane in lanes])
         self.known, self.copied = known, 0
         self.held_out: list[Case] = []
         self._cases = halving.spread(suite)
@@ -106,15 +106,15 @@ class Adviser:
     def _field(self, stage: Stage) -> tuple[Lane, ...]:
         """The settings of the next round."""
         if stage is Stage.METHODS:
-            first = {lane.engine: lane for lane in reversed(self.lanes)}
-            return tuple(lane for lane in self.lanes if first[lane.engine] is lane)
+            first = {lane.method: lane for lane in reversed(self.lanes)}
+            return tuple(lane for lane in self.lanes if first[lane.method] is lane)
         if not self.rounds:
             return self.lanes
         last = self.rounds[-1]
         if stage is Stage.FINAL:
             return best(last, halving.FINALISTS)
-        engines = {lane.engine for lane in best(last, halving.kept(len(last.lanes) - 1))}
-        return tuple(lane for lane in self.lanes if lane.engine in engines)
+        going_on = {lane.method for lane in best(last, halving.kept(len(last.lanes) - 1))}
+        return tuple(lane for lane in self.lanes if lane.method in going_on)
 
     def _hold_out(self, screening: Screening) -> None:
         """Put the questions that were asked after the others, and drop those that a datastore answers, as long as half
@@ -146,7 +146,7 @@ class Adviser:
 def best(screening: Screening, keep: int) -> tuple[Lane, ...]:
     """The lanes of a round that go on to the next one."""
     scores = [None if lane in screening.failed else screening.score(lane) for lane in range(1, len(screening.lanes))]
-    groups = [lane.engine for lane in screening.lanes[1:]]
+    groups = [lane.method for lane in screening.lanes[1:]]
     return tuple(screening.lanes[1 + place] for place in halving.survivors(scores, groups, keep))
 
 

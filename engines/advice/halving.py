@@ -7,7 +7,7 @@ Karnin et al. 2013.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
@@ -27,7 +27,7 @@ class Stage(StrEnum):
     FINAL = "final"
 
 
-def stages(groups: Sequence[str]) -> list[Stage]:
+def stages(groups: Sequence[Hashable]) -> list[Stage]:
     """The rounds for settings of these methods: only the final where there are few, and no round that drops nothing."""
     count, methods = len(groups), len(set(groups))
     if count <= FINALISTS:
@@ -48,7 +48,7 @@ def share(left: float, number: int, rounds: int) -> float:
     return left / (2 * (rounds - 1 - number))
 
 
-def survivors(scores: Sequence[float | None], groups: Sequence[str], keep: int) -> list[int]:
+def survivors(scores: Sequence[float | None], groups: Sequence[Hashable], keep: int) -> list[int]:
     """The places of the settings that go on, the best first; those without a score do not.
 
     The last place goes to the best of another group (the method) where all others are of one: a verdict should compare

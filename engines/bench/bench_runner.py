@@ -73,12 +73,12 @@ class BenchRunner:
     def forget_acceptance(self) -> None:
         self.peers.forget_acceptance()
 
-    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int | None:
+    def memory(self, engine: str, options: Mapping[str, Any], rows: int, draft_model: str = "") -> int | None:
         """Bytes that an engine or a call of generate takes, with so many KV rows."""
         lane = GenerateLane(engine)
         if self.generator is not None and lane.call:
             return self.generator.memory(lane, rows)
-        return self.peers.memory(engine, options, rows)
+        return self.peers.memory(engine, options, rows, draft_model)
 
 
 def able(runner: BenchRunner, lanes: tuple[Lane, ...], request: Request) -> tuple[tuple[Lane, ...], list[str]]:

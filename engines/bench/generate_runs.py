@@ -14,7 +14,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
 from engines.bench.hf_generate import GenerateLane, TokenTimes
-from engines.errors import RunFailed, first_line
+from engines.errors import RunFailed, UsageProblem, first_line
 from engines.hub.model_source import TrustPolicy, locate
 from engines.methods.spec import GenerateCall
 from engines.model.loading import read_model, resolve_device, resolve_dtype
@@ -68,6 +68,9 @@ class Generator:
         """
         clock = perf_counter()
         runtime = self.runtime
+        if lane.call.assisted and runtime.translation is not None:
+            raise UsageProblem("generate takes no assistant with another vocabulary here",
+                               "leave generate out: --no-peers")
         prompt, _ = encode(runtime.tokenizer, request, runtime.target.vocab_size)
         stamps = Stamps(cancelled)
         limit = max(1, min(request.max_new_tokens, runtime.target.context_limit - len(prompt)))

@@ -103,8 +103,9 @@ class DraftHead:
         """Columns with true features."""
         return self.cache.length
 
-    def readable(self, context: Sequence[int]) -> bool:
-        return True
+    def room(self, context: Sequence[int]) -> int:
+        """How many tokens it has positions for after this context."""
+        return max(0, self.context_limit - len(context))
 
     @torch.inference_mode()
     def after(

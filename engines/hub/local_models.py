@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engines.errors import first_line
 from engines.folders import PAIR, sample_model, sample_models
@@ -18,6 +18,7 @@ from engines.hub.known_models import KNOWN
 from engines.hub.model_source import ModelSource
 from engines.hub.safetensors_headers import stored, stored_in
 from engines.hub.untrusted_json import read_object, words_in
+from engines.vocabularies import shared_tokens
 
 _OTHER_PROGRAMS = (
     ("LM Studio", "~/.lmstudio/models", "*/*/*.gguf"),
@@ -86,7 +87,7 @@ class ShippedDraft:
     Attributes:
         title: for people.
         place: its folder or file.
-        fits, why: as ``fit``.
+        fits: whether its tokens are the target's; None where the files don't tell. ``why``: that in words.
     """
 
     title: str
@@ -100,7 +101,8 @@ def shipped_draft(target: Path) -> ShippedDraft | None:
     whose tokens are the target's, else the first whose files don't tell, else the first. None where none ships."""
     ours = _readable(target)
     places = [(name, place) for name in sample_models()[1:] if (place := sample_model(name)) is not None]
-    judged = [ShippedDraft(_title(name), place, *_fits(_readable(place), ours)) for name, place in places]
+    found = [(name, place, _fit(_readable(place), ours)) for name, place in places]
+    judged = [ShippedDraft(_title(name), place, fit.same, fit.why) for name, place, fit in found]
     return min(judged, key=lambda draft: (True, None, False).index(draft.fits), default=None)
 
 
@@ -162,6 +164,7 @@ class Candidate:
         origin: "named" by the user, "shipped" or in the hub's "cache".
         parameters: their number, None where the files don't tell.
         fits: None where the files don't tell.
+        share: as of ``Fit``.
     """
 
     name: str
@@ -169,6 +172,7 @@ class Candidate:
     parameters: int | None
     fits: bool | None
     why: str
+    share: float | None = None
 
 
 def candidates(target: ModelSource, named: ModelSource | None, parameters: int | None) -> tuple[Candidate, ...]:
@@ -184,27 +188,54 @@ def candidates(target: ModelSource, named: ModelSource | None, parameters: int |
             found.append((name, origin, folder, model["parameters"], model["problem"]))
     judged = []
     for name, origin, folder, size, problem in found:
-        fits, why = _fits(_readable(folder), ours)
-        if fits and size and parameters and size >= parameters:
+        found = _fit(_readable(folder), ours)
+        why = found.why
+        if found.fits and size and parameters and size >= parameters:
             why += ", but it is no smaller than the target"
-        judged.append(Candidate(name, origin, size or None, fits, f"{why}; {problem}" if problem else why))
-    return tuple(sorted(judged, key=lambda c: (c.origin != "named", not c.fits)))
+        why = f"{why}; {problem}" if problem else why
+        judged.append(Candidate(name, origin, size or None, found.fits, why, found.share))
+    return tuple(sorted(judged, key=lambda c: (c.origin != "named", not c.fits, -(c.share or 0.0))))
 
 
-def fit(draft: Path, target: Path) -> tuple[bool | None, str]:
-    """Whether the model of one folder or file can draft for that of another: its tokens are the same; None if the files
-    don't tell. And why, in words."""
-    return _fits(_readable(draft), _readable(target))
+class Fit(NamedTuple):
+    """How the tokens of a draft model and a target compare.
+
+    Attributes:
+        same: whether they are the same; None where the files don't tell.
+        share: of the target's tokens that the draft model has too, 0..1; None where the files don't tell.
+        why: in words.
+    """
+
+    same: bool | None
+    share: float | None
+    why: str
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it can draft, translated where need be; None where the files don't tell."""
+        return True if self.same or self.share else self.same
 
 
-def _fits(theirs: dict[str, int] | str | None, ours: dict[str, int] | str | None) -> tuple[bool | None, str]:
+def fit(draft: Path, target: Path) -> Fit:
+    """Whether the model of one folder or file can draft for that of another."""
+    return _fit(_readable(draft), _readable(target))
+
+
+def _fit(theirs: dict[str, int] | str | None, ours: dict[str, int] | str | None) -> Fit:
     if isinstance(theirs, dict) and isinstance(ours, dict):
         why = difference(theirs, ours)
-        return why is None, why or "the same tokens"
+        if why is None:
+            return Fit(True, 1.0, "the same tokens")
+        shared = shared_tokens(theirs, ours)
+        share = shared / max(1, len(ours))
+        if shared == len(ours):
+            return Fit(False, share, f"{why}; all of the target's are among them, under other numbers")
+        known = f"of the target's {len(ours):,} tokens it has {shared:,} ({share:.0%}), and drafts no others"
+        return Fit(False, share, f"{why}; {known}" if shared else f"{why}; they share none")
     broken = next((v for v in (theirs, ours) if isinstance(v, str)), None)
     if broken:
-        return False, broken
-    return None, "its tokenizer is in no file that can be compared; loading compares"
+        return Fit(False, None, broken)
+    return Fit(None, None, "its tokenizer is in no file that can be compared; loading compares")
 
 
 def _readable(place: Path) -> dict[str, int] | str | None:

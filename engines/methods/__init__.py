@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = [
-    "ENTRY_POINTS", "MethodSpec", "at_hand", "baseline", "default", "drafts_itself", "drafts_nothing", "drafts_with",
-    "find", "known", "note_of", "of_other_programs", "problems", "remarks", "specs", "with_rules",
+    "DRAFT_HEAD", "DRAFT_MODEL", "ENTRY_POINTS", "MethodSpec", "at_hand", "baseline", "default", "drafts_itself",
+    "drafts_nothing", "drafts_with", "find", "known", "note_of", "of_other_programs", "problems", "remarks", "specs",
+    "with_rules",
 ]
 
 ENTRY_POINTS = "spec_tui.methods"
+DRAFT_MODEL, DRAFT_HEAD = "draft model", "draft head"
+"""What ``MethodSpec.needs`` calls them."""
 _ROOMS = (
     "autoregressive", "pld", "suffix", "recycling", "rest", "dresd", "draft_model", "eagle", "rasd", "hybrid",
     "admg", "draft_verify", "llama_cpp", "server",
@@ -84,7 +87,7 @@ def baseline() -> MethodSpec:
 
 def at_hand(draft_model: object, head: object) -> set[str]:
     """Of ``MethodSpec.needs`` what there is, given whether there are a draft model and a draft head."""
-    return {need for need, there in (("draft model", draft_model), ("draft head", head)) if there}
+    return {need for need, there in ((DRAFT_MODEL, draft_model), (DRAFT_HEAD, head)) if there}
 
 
 def drafts_with(started: Started) -> str | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from engines.heads.draft_head import DraftHead
     from engines.model.causal_model import CausalModel
     from engines.tokenization import Detokenizer
+    from engines.vocabularies import Translation
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,6 +33,7 @@ class Resources:
         target: the target itself, for drafters that draft with a part of it or read its hidden states.
         draft_model: a second causal model, where there is one.
         draft_price: t(n) of the draft model.
+        translation: of the target's tokens to the draft model's; None where they are the same.
         head: a learned draft head, where there is one; ``head_price``: t(n) of it.
         end_tokens: tokens that end the answer: drafting past one is of no use.
         branches: whether the target can verify more than one path.
@@ -50,6 +52,7 @@ class Resources:
     target: CausalModel | None = None
     draft_model: CausalModel | None = None
     draft_price: CostCurve | None = None
+    translation: Translation | None = None
     head: DraftHead | None = None
     head_price: CostCurve | None = None
     end_tokens: frozenset[int] = frozenset()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import (
@@ -42,6 +42,7 @@ from engines.model.quantize_choices import AUTO, NONE
 from engines.model.selftest import selftest, unfit
 from engines.model.weight_layouts import fuse, lay_out
 from engines.progress import Loading
+from engines.vocabularies import Translation
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
@@ -90,7 +91,7 @@ def load_models(
     model: str | None, draft_model: str | None, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
     revision: str | None = None, draft_revision: str | None = None, threads: int | None = None, strict: bool = False,
     quantize: str = NONE, progress: Progress = lambda _: None,
-) -> tuple[CausalModel, Tokenizer, CausalModel | None, tuple[str, ...]]:
+) -> tuple[CausalModel, Tokenizer, LoadedDraft | None, tuple[str, ...]]:
     """Find, download and load target, tokenizer and draft model, folders or hub ids; None takes those that ship.
 
     The target is ``strict`` or not: of drafts nothing depends on the last bit. ``quantize`` is the target's
@@ -99,7 +100,7 @@ def load_models(
 
     Raises:
         ModelUnavailable: a model is missing or unusable.
-        UsageProblem: a named draft model with another vocabulary; a revision of what has none.
+        UsageProblem: a named draft model that shares no token with the target; a revision of what has none.
     """
     source = locate(default_model() if model is None else model, revision, terms, "target", progress)
     quantize, said = resolve_quantisation(source, quantize, device)
@@ -108,7 +109,8 @@ def load_models(
     tokenizer = load_tokenizer(source)
     if draft_revision is not None and draft_model is None:
         raise UsageProblem("--draft-revision is of no draft model", "give --draft-model with it")
-    draft_source, warnings = _find_draft(draft_model, draft_revision, source, tokenizer, progress)
+    found, warnings = _find_draft(draft_model, draft_revision, source, tokenizer, progress)
+    draft_source = found.source if found is not None else None
     check_room(source, draft_source)
     source.fetch_weights(progress)
     if draft_source is not None:
@@ -118,9 +120,36 @@ def load_models(
     warnings += source.remarks + ((said,) if said else ())
     if draft_source is not None:
         part = _part(progress, 0.65, 0.8, "draft model: ")
-        draft = load_model(draft_source, dtype, device, torch.get_num_threads(), progress=part)
+        model = load_model(draft_source, dtype, device, torch.get_num_threads(), progress=part)
+        draft = LoadedDraft(model, found.translation)
         warnings += draft_source.remarks
     return target, tokenizer, draft, warnings
+
+
+class LoadedDraft(NamedTuple):
+    """A draft model in memory; ``translation`` of the target's tokens to its own, None where they are the same."""
+
+    model: CausalModel
+    translation: Translation | None = None
+
+
+class _FoundDraft(NamedTuple):
+    """A draft model, its weights not loaded yet."""
+
+    source: ModelSource
+    translation: Translation | None = None
+
+
+def load_draft(
+    name: str, target: str, tokenizer: Tokenizer, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
+    threads: int | None, progress: Progress = lambda _: None,
+) -> tuple[LoadedDraft, tuple[str, ...]]:
+    """Another draft model for a target that is loaded, and what is to be known of it. Raises as ``load_models``."""
+    found, warnings = _find_draft(name, None, locate(target, None, terms, "target"), tokenizer, progress)
+    check_room(found.source)
+    found.source.fetch_weights(progress)
+    model = load_model(found.source, dtype, device, threads, progress=progress)
+    return LoadedDraft(model, found.translation), warnings + found.source.remarks
 
 
 def _part(progress: Progress, begin: float, end: float, what: str = "") -> Progress:
@@ -130,8 +159,8 @@ def _part(progress: Progress, begin: float, end: float, what: str = "") -> Progr
 
 def _find_draft(
     name: str | None, revision: str | None, target: ModelSource, tokenizer: Tokenizer, progress: Progress
-) -> tuple[ModelSource | None, tuple[str, ...]]:
-    """The draft model, its vocabulary checked; a shipped one that does not fit is a warning."""
+) -> tuple[_FoundDraft | None, tuple[str, ...]]:
+    """The draft model, its vocabulary compared; a shipped one that is not named must have the target's."""
     none_fits = None, (f"no draft model here fits {target.name}: give --draft-model to use the draft engine",)
     shipped = shipped_draft(target.folder) if name is None else None
     if name is None and (shipped is None or shipped.fits is False):
@@ -141,12 +170,18 @@ def _find_draft(
     theirs = None if shipped is not None and shipped.fits else load_tokenizer(source)
     if theirs is None or theirs.get_vocab() == tokenizer.get_vocab():
         load_config(source)
-        return source, ()
+        return _FoundDraft(source), ()
     if name is None:
         return none_fits
-    raise UsageProblem(
-        f"the vocabulary of draft model {source.name} ({len(theirs)} tokens) is not that of {target.name}"
-        f" ({len(tokenizer)} tokens)", "give a draft model made with the target's tokenizer")
+    load_config(source)
+    translation = Translation(theirs.get_vocab(), tokenizer.get_vocab())
+    if not translation.shared:
+        raise UsageProblem(
+            f"the vocabulary of draft model {source.name} ({len(theirs)} tokens) shares no token with that of"
+            f" {target.name} ({len(tokenizer)} tokens)", "give another draft model")
+    return _FoundDraft(source, translation), (
+        f"draft model {source.name}: of the target's {len(tokenizer):,} tokens it has {len(translation.shared):,}"
+        f" ({translation.share:.0%}), and drafts no others; the text is translated for it",)
 
 
 def load_tokenizer(source: ModelSource | str) -> Tokenizer:

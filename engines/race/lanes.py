@@ -12,7 +12,7 @@ from engines import methods
 from engines.errors import UsageProblem
 from engines.request import Request
 
-STORES = "datastore"  # written like an option of the engine, though it is the request's
+STORES, MODEL = "datastore", "model"  # written like options of the engine, though they are the request's
 _EXAMPLE = "for example autoregressive,pld,rest:c=16:n_max=8"
 _MOST_REPEATS = 1000
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -26,11 +26,13 @@ class Lane:
         engine: its id.
         options: values by name, in the options' types; those left out take their defaults.
         datastores: those that this lane searches; none takes the request's.
+        draft_model: the model that this lane drafts with; "" takes the one that is loaded.
     """
 
     engine: str
     options: dict[str, Any] = field(default_factory=dict)
     datastores: tuple[str, ...] = ()
+    draft_model: str = ""
 
     @property
     def label(self) -> str:
@@ -38,9 +40,15 @@ class Lane:
         given = {n: str(v).lower() if isinstance(v, bool) else v for n, v in self.given().items()}
         return ":".join([self.engine, *(f"{name}={value}" for name, value in given.items())])
 
+    @property
+    def method(self) -> tuple[str, str]:
+        """Its engine and draft model: lanes that share both differ in their settings only."""
+        return self.engine, self.draft_model
+
     def given(self) -> dict[str, Any]:
         """What ``make_lane`` makes this lane of."""
-        return {**self.options, **({STORES: ",".join(self.datastores)} if self.datastores else {})}
+        model = {MODEL: self.draft_model} if self.draft_model else {}
+        return {**model, **self.options, **({STORES: ",".join(self.datastores)} if self.datastores else {})}
 
     def check(self) -> None:
         """Raises UsageProblem for an engine or an option that there is not."""
@@ -50,7 +58,7 @@ class Lane:
         """The request, asked of this lane: without past answers, which would hold those of earlier repeats."""
         return replace(
             request, engine=self.engine, options=dict(self.options), datastores=self.datastores or request.datastores,
-            keeps=False,
+            keeps=False, draft_model=self.draft_model or request.draft_model,
         )
 
 
@@ -133,7 +141,8 @@ def parse_lanes(texts: Iterable[str]) -> tuple[Lane, ...]:
 
 def parse_lane(text: str) -> Lane:
     """The lane of ``ID:option=value:option=value``. A colon begins an option only where a name and ``=`` follow, so
-    values may hold colons, and commas; ``datastore=NAME,NAME`` says what this lane searches.
+    values may hold colons, and commas; ``datastore=NAME,NAME`` says what this lane searches, ``model=NAME`` which model
+    it drafts with.
 
     Raises:
         UsageProblem: malformed, no such engine, an unknown option or one out of range.
@@ -160,8 +169,12 @@ def make_lane(engine: str, given: dict[str, Any]) -> Lane:
     stores = tuple(dict.fromkeys(name.strip() for name in str(given.get(STORES, "")).split(",") if name.strip()))
     if STORES in given and not stores:
         raise UsageProblem(f"{STORES}= names no datastore", "see spec-tui datastore list")
-    options = {name: value for name, value in given.items() if name != STORES}
-    spec = methods.find(engine)
+    spec, model = methods.find(engine), str(given.get(MODEL, "")).strip()
+    if MODEL in given and not (model and methods.DRAFT_MODEL in spec.needs):
+        able = ", ".join(each.id for each in methods.specs() if methods.DRAFT_MODEL in each.needs)
+        raise UsageProblem(f"{MODEL}= names no draft model" if not model else f"{engine} drafts with no draft model",
+                           f"{MODEL}= takes a folder, a hub id or a known name, for one of: {able}")
+    options = {name: value for name, value in given.items() if name not in (STORES, MODEL)}
     spec.parse(options)  # all together may be refused where each alone is not
     known = {option.name: option for option in spec.options}
-    return Lane(engine, {name: known[name].parse(value) for name, value in options.items()}, stores)
+    return Lane(engine, {name: known[name].parse(value) for name, value in options.items()}, stores, model)

@@ -38,7 +38,7 @@ class Host(Protocol):
 
     def forget_acceptance(self) -> None: ...
 
-    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int | None: ...
+    def memory(self, engine: str, options: Mapping[str, Any], rows: int, draft_model: str = ...) -> int | None: ...
 
 
 class Peers:
@@ -94,10 +94,11 @@ class Peers:
     def forget_acceptance(self) -> None:
         self._host.forget_acceptance()
 
-    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int | None:
+    def memory(self, engine: str, options: Mapping[str, Any], rows: int, draft_model: str = "") -> int | None:
         """Bytes; None for another program's."""
         spec = methods.find(engine)
-        return None if spec.host and spec.host != self._host.ready.host else self._host.memory(engine, options, rows)
+        elsewhere = spec.host and spec.host != self._host.ready.host
+        return None if elsewhere else self._host.memory(engine, options, rows, draft_model)
 
     def _peer(self, spec: MethodSpec, options: dict[str, Any]) -> ServedModel:
         """The one with these options, started or reached when it is first asked. Raises SpecError."""

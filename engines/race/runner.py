@@ -50,7 +50,7 @@ class Racer(Protocol):
 
     def forget_acceptance(self) -> None: ...
 
-    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int | None: ...
+    def memory(self, engine: str, options: Mapping[str, Any], rows: int, draft_model: str = ...) -> int | None: ...
 
 
 def race(
@@ -221,7 +221,7 @@ class _Runner:
         metrics = measure(events)
         rows = max(((e.cache_length or 0) + len(e.draft.tokens) for e in events if isinstance(e, Round)), default=0)
         ran = self.asked.lanes[lane]
-        memory = self.racer.memory(ran.engine, ran.options, rows)
+        memory = self.racer.memory(ran.engine, ran.options, rows, ran.draft_model)
         return LaneFinished(
             lane=lane, repeat=repeat, prompt=prompt, tokens=metrics.new_tokens,
             tokens_per_second=metrics.tokens_per_second, seconds=seconds, memory=memory, other_seconds=others,

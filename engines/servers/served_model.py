@@ -94,7 +94,7 @@ class ServedModel:
     def close(self) -> None:
         """Nothing was started."""
 
-    def memory(self, engine: str, options: Mapping[str, Any], rows: int) -> int | None:
+    def memory(self, engine: str, options: Mapping[str, Any], rows: int, draft_model: str = "") -> int | None:
         """Nothing is known of the memory that another program takes."""
         return None
 

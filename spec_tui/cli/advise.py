@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -44,6 +44,7 @@ _PROMPTS = ("Prompts like yours: a line each, lines of JSON with prompt, turns o
             "of OpenAI's form), or one JSON document. Default: our own.")
 _SAMPLE = "Take this many of them, evenly spread over each kind."
 _MINUTES = "Time for the measurements."
+_ALSO = "Try the engines that need a draft model with this one too. Repeatable."
 _HTML = "Write the report as a web page too, in one file."
 _PACE = 0.5  # of the tokens a second that t(n) promises: prompts are read too, and other programs run
 _LONGEST = 24 * 60.0
@@ -54,6 +55,7 @@ def advise(
     sample: Annotated[int | None, Option(metavar="N", min=1, help=_SAMPLE)] = None,
     minutes: Annotated[float, Option(metavar="T", help=_MINUTES)] = 5.0,
     html: Annotated[Path | None, Option(metavar="FILE", help=_HTML)] = None,
+    also: Annotated[list[str] | None, Option("--also-draft-model", metavar="DIR|HUB_ID", help=_ALSO)] = None,
     format: OutputFormat = Format.text,
     *,
     models: ModelOptions,
@@ -74,7 +76,7 @@ def advise(
     if asked.system and generation.system is None:
         request = replace(request, conversation=(("system", asked.system),))
     decoder = load_decoder(models.load)
-    adviser, left_out, notes = prepare(decoder, asked.suite, request, minutes * 60)
+    adviser, left_out, notes = prepare(decoder, asked.suite, request, minutes * 60, also or ())
     gc.collect()
     gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
     interrupted = _follow(adviser)
@@ -88,17 +90,17 @@ def advise(
 
 
 def prepare(
-    decoder: Runtime, suite: Suite, request: Request, seconds: float
+    decoder: Runtime, suite: Suite, request: Request, seconds: float, draft_models: Sequence[str] = ()
 ) -> tuple[Adviser, dict[str, str], list[str]]:
-    """An adviser for the loaded models; by method why it takes no part; what is to be said of the prompts. Raises
-    UsageProblem where no prompt fits or no engine can run."""
+    """An adviser for the loaded models, and for ``draft_models`` besides; by method why it takes no part; what
+    is to be said of the prompts. Raises UsageProblem where no prompt fits or no engine can run."""
     suite, notes = fitting(BenchRunner(decoder), suite, request)
     ready = decoder.ready
 
-    def missing(spec: MethodSpec, options: Mapping[str, Any]) -> str:
-        return unavailable(spec, ready, options, request.datastores)
+    def missing(spec: MethodSpec, options: Mapping[str, Any], draft_model: str) -> str:
+        return unavailable(spec, ready, options, request.datastores, draft_model)
 
-    lanes, left_out = candidates(missing, ready.model)
+    lanes, left_out = candidates(missing, ready.model, draft_models)
     if not lanes:
         raise UsageProblem("no engine can run here", next(iter(left_out.values()), "see spec-tui engines"))
     searching = [lane for lane in lanes if methods.find(lane.engine).retrieves(lane.options)]

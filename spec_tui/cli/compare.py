@@ -33,7 +33,8 @@ from spec_tui.session.client import LoadRequest
 _MANY = 200  # runs that somebody at a terminal is asked about
 REPEATS = 6  # the fewest from which order statistics give an interval of 95 %
 
-_ENGINES = "Engines to compare, with their options: autoregressive,pld,rest:c=16:n_max=8."
+_ENGINES = ("Engines to compare, with their options: autoregressive,pld,rest:c=16:n_max=8. draft:model=DIR drafts with "
+            "that model.")
 _LANE = "One engine whose values have commas: rest:datastore=notes,python-stdlib. Repeatable."
 _REPEATS = f"How often each engine answers. Default: {REPEATS}, enough for a 95 % interval; 1 with --prompts."
 _PROMPTS = "File with a prompt on each line, as JSON: {\"prompt\": ...}, or {\"turns\": [...]} as in Spec-Bench."

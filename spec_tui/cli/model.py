@@ -196,6 +196,6 @@ def _memory(found: ModelDescription) -> Any:
 
 
 def _candidate(candidate: Candidate) -> tuple[str, str]:
-    mark = "?" if candidate.fits is None else "✓" if candidate.fits else "✗"
+    mark = "?" if candidate.fits is None else "✗" if not candidate.fits else "✓" if candidate.share == 1 else "~"
     size = f"{in_number(candidate.parameters)}; " if candidate.parameters else ""
     return f"  {mark} {one_line(candidate.name, 34)}", f"{size}{candidate.why}"

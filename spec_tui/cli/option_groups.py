@@ -99,7 +99,7 @@ class ModelOptions:
     )] = None
     draft_model: Annotated[str | None, Option(
         metavar="DIR|HUB_ID", autocompletion=complete_model,
-        help="Draft model. Default: the one that ships, if it has the target's vocabulary.",
+        help="Draft model, of any vocabulary. Default: the one that ships, if it has the target's.",
     )] = None
     head: Annotated[str | None, Option(
         metavar="DIR|HUB_ID", autocompletion=complete_head,

@@ -10,14 +10,15 @@ from typer import Option
 
 from engines import methods
 from engines.errors import UsageProblem
-from engines.race.lanes import STORES, Lane, Race, make_lane
+from engines.race.lanes import MODEL, STORES, Lane, Race, make_lane
 from engines.race.result import RaceResult
 from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, ask, run_race, write
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.present.text import one_line
 
-_VARY = "The option and its values: c=8,16,32,64. The name datastore varies what is searched."
+_VARY = ("The option and its values: c=8,16,32,64. The name datastore varies what is searched, the name model which "
+         "model drafts.")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -99,7 +100,7 @@ def plot(result: RaceResult, asked: Race, option: str) -> str:
 def _value(lane: Lane, option: str) -> str:
     """The lane's name on the axis."""
     value = lane.given().get(option)
-    return lane.label if value is None else f"{option}={value}" if option != STORES else str(value)
+    return lane.label if value is None else f"{option}={value}" if option not in (STORES, MODEL) else str(value)
 
 
 def _bar(share: float, width: int) -> str:

@@ -113,7 +113,7 @@ def counterparts(report: AdviceReport, lane: int) -> tuple[Counterpart, ...]:
     spec = methods.find(setting.engine)
     if spec.counterparts is None:
         return ()
-    names = {"draft_model": ready.draft_model, "head": ready.head}
+    names = {"draft_model": setting.draft_model or ready.draft_model, "head": ready.head}
     setup = DraftSetup(reach(screening.metrics(lane)), **{n: name and model_label(name) for n, name in names.items()})
     return spec.counterparts(spec.parse(setting.options, ready.model), setup)
 

@@ -122,7 +122,7 @@ def _next_best(screening: Screening, first: int, found: SpeedVerdict) -> list[st
     lanes, labels = ranked(screening), screening.asked.labels
     if found.speed is Speed.FASTER:
         winner, told = first, [first, *ties(screening)]
-        other = next((n for n in lanes if n not in told and screening.lanes[n].engine != screening.lanes[first].engine),
+        other = next((n for n in lanes if n not in told and screening.lanes[n].method != screening.lanes[first].method),
                      next((n for n in lanes if n not in told), None))
     else:
         winner, other = BASELINE, first

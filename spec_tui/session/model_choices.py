@@ -28,7 +28,8 @@ class ModelChoice:
         origin: where it is, in words.
         folder: with its files, or its one file; None where it is not here.
         facts: as ``engines.hub.local_models.look_at``: "type", "parameters", "dtype", "problem".
-        fits: of a draft model, whether its tokens are the target's; None if the files don't tell.
+        fits: of a draft model, whether it can draft for the target; None if the files don't tell.
+        share: of the target's tokens that the draft model has, 0..1; None if the files don't tell.
         why: that in words, "" for a target.
     """
 
@@ -39,6 +40,7 @@ class ModelChoice:
     facts: dict[str, Any]
     fits: bool | None = None
     why: str = ""
+    share: float | None = None
 
     @property
     def problem(self) -> str:
@@ -80,8 +82,8 @@ def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[Model
         own = choice.facts.get("parameters") or 0
         if choice.folder in (None, target.folder) or (size and own >= size):
             continue
-        fits, why = local_models.fit(choice.folder, target.folder)
-        judged.append(replace(choice, fits=fits, why=why))
+        found = local_models.fit(choice.folder, target.folder)
+        judged.append(replace(choice, fits=found.fits, why=found.why, share=found.share))
     shipped = local_models.shipped_draft(target.folder)
     if shipped is not None:
         why, place = shipped.why, shipped.place

@@ -183,9 +183,11 @@ def _short(value: Any) -> str:
 
 def unavailable(
     spec: methods.MethodSpec, ready: Ready | None, options: Mapping[str, Any] | None = None, names: Sequence[str] = (),
+    draft_model: str = "",
 ) -> str:
     """Why an engine cannot run with the loaded models, these options (None: with any) and the datastores of these names
-    (none: the default ones), and what to do; "" if it can, or if nothing is loaded yet."""
+    (none: the default ones), and what to do; "" if it can, or if nothing is loaded yet. ``draft_model`` is one that is
+    loaded for it, if it is named."""
     if ready is None:
         return ""
     if ready.host != spec.host and not spec.host:
@@ -196,7 +198,7 @@ def unavailable(
         missing = ready.unprepared.get(spec.id)
         if missing is not None and not Path(missing.file).is_file():  # made since the model was loaded
             return missing.reason
-    there = methods.at_hand(ready.draft_model, ready.head)
+    there = methods.at_hand(draft_model or ready.draft_model, ready.head)
     needs = spec.least(there) if options is None else spec.needed(options, there)
     if absent := next((need for need in needs if need in _LOADED and need not in there), None):
         return _absent(spec, absent, ready, there)

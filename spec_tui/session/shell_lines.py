@@ -47,6 +47,8 @@ def engine_line(lane: Lane, request: Request, load: LoadRequest) -> str:
     for name, value in lane.options.items():
         words += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
     stores = lane.datastores or request.datastores
+    if lane.draft_model:
+        load = replace(load, draft_model=lane.draft_model, draft_revision=None)
     return shlex.join([*words, *(word for name in stores for word in ("--datastore", name)), *_models(load)])
 
 

@@ -87,7 +87,8 @@ def missing(lane: Lane, ready: Ready | None, settings: ChatSettings) -> str:
     spec = methods.find(lane.engine)
     if spec.host and (ready is None or not ready.served):  # it is asked when the race begins
         return ""
-    return unavailable(spec, ready, spec.parse(lane.options), lane.datastores or settings.datastores)
+    stores = lane.datastores or settings.datastores
+    return unavailable(spec, ready, spec.parse(lane.options), stores, lane.draft_model)
 
 
 class RaceController:

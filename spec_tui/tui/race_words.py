@@ -80,6 +80,8 @@ def _about(controller: RaceController, lane: Lane, number: int) -> tuple[str, ..
         return ("no run of it is complete",)
     reason = missing(lane, controller.session.ready, controller.session.settings)
     parts = [spec.title, *([" · ".join(changed(lane.engine, spec.parse(lane.options)))]), spec.summary]
+    if lane.draft_model:
+        parts.append(f"drafts with {one_line(lane.draft_model)}")
     if lane.datastores:
         parts.append("from " + ", ".join(lane.datastores))
     return tuple(filter(None, [f"{marks.FAILED} {reason}" if reason else "", *parts]))

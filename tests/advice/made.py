@@ -70,7 +70,7 @@ class PacedRacer:
     def forget_acceptance(self):
         """Nothing is learned."""
 
-    def memory(self, engine, options, rows):
+    def memory(self, engine, options, rows, draft_model=""):
         return rows
 
 

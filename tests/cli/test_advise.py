@@ -56,7 +56,7 @@ def test_what_cannot_be_is_said_before_anything_is_loaded(cli, tmp_path, monkeyp
 
 
 def test_settings_are_what_methods_declare():
-    lanes, missing = candidates(lambda spec, options: "it cannot" if "draft model" in spec.needs else "")
+    lanes, missing = candidates(lambda spec, options, draft: "it cannot" if "draft model" in spec.needs else "")
     assert missing == {"draft": "it cannot", "rasd": "it cannot"}
     labels = [lane.label for lane in lanes]
     assert "pld:budget=paper" in labels and "eagle:shape=tree" in labels and len(set(labels)) == len(labels)

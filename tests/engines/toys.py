@@ -29,7 +29,7 @@ class ToyModel:
 
     def __init__(self, vocab_size: int, seed: int = 0, spread: float = 1.5, context_limit: int = 10_000) -> None:
         self.vocab_size, self.seed, self.spread, self.context_limit = vocab_size, seed, spread, context_limit
-        self.trees = True
+        self.trees, self.device = True, torch.device("cpu")
         self._table: dict[int, torch.Tensor] = {}
         self.tokens: list[int] = []
         self._pending: list[list[int]] = []

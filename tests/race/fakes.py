@@ -38,7 +38,7 @@ class VirtualRacer:
     def forget_acceptance(self) -> None:
         self.learned = 0
 
-    def memory(self, engine, options, rows):
+    def memory(self, engine, options, rows, draft_model=""):
         return 1000 * len(engine) + rows
 
     def run(self, request, cancelled=lambda: False, progress=lambda event: None):

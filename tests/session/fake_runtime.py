@@ -90,7 +90,7 @@ class FakeRuntime:
     def forget_acceptance(self):
         pass
 
-    def memory(self, engine, options, rows):
+    def memory(self, engine, options, rows, draft_model=""):
         return 1000 + rows
 
     def audit(self, answer, cancelled=lambda: False, progress=lambda done: None):

@@ -172,9 +172,9 @@ def test_which_draft_models_fit_and_why_the_others_do_not(hub, crowded, tmp_path
     )
     assert (small.fits, small.origin, small.parameters) == (True, "named", make_llama(1, layers=1).num_parameters())
     assert large.fits and large.why == "the same tokens; no weights here, not downloaded"
-    assert other.fits is False and "1 of 260 tokens differ" in other.why
+    assert other.fits and other.share == pytest.approx(259 / 260) and "1 of 260 tokens differ" in other.why
     assert "'ZZ'" in other.why and "'Ā'" in other.why
-    assert sample.fits is False and sample.why == "it has 8,192 tokens, the target 260"
+    assert sample.fits and "all of the target's are among them" in sample.why
     twin = describe(str(tmp_path / "small"), draft_model=str(tmp_path / "large")).draft_models[0]
     assert twin.fits and "no smaller" in twin.why
 

@@ -51,7 +51,7 @@ class FakeRacer:
 
     def forget_acceptance(self) -> None: ...
 
-    def memory(self, engine: str, options: dict, rows: int) -> int:
+    def memory(self, engine: str, options: dict, rows: int, draft_model: str = "") -> int:
         return 48_000_000 + 7_000_000 * (engine == "draft") + 1000 * rows
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from engines.core.outcome import Outcome
 from engines.errors import UsageProblem
 from engines.methods.drafter import Resources
-from engines.methods.shared.predictor import ModelPredictor
+from engines.methods.shared.predictor import ModelPredictor, TranslatingPredictor
 from engines.methods.shared.predictor_drafter import PredictorDrafter
 
 
@@ -18,16 +18,16 @@ class DraftModel(PredictorDrafter):
         if resources.draft_model is None:
             raise UsageProblem(
                 "the draft engine needs a draft model, and none is loaded",
-                "give --draft-model a model with the target's vocabulary, or choose another engine",
+                "give --draft-model a smaller model, or choose another engine",
             )
         self.model = resources.draft_model
-        predictor = ModelPredictor(self.model, resources.vocab_size)
+        words = resources.translation
+        predictor = (ModelPredictor(self.model, resources.vocab_size) if words is None else
+                     TranslatingPredictor(self.model, resources.vocab_size, words))
         super().__init__(resources, predictor, self.model, resources.draft_price, **options)
 
     def start(self, outcome: Outcome) -> None:
         """Prefill the prompt here, so that its time counts as prefill and not as drafting."""
         self.predictor.restart()
-        context = outcome.context
-        if len(context) < self.model.context_limit and self.predictor.readable(context):
-            new = context[self.model.rewind(context) : -1]
-            self.model.extend(new, self.resources.cancelled, self.resources.progress)
+        if self.predictor.room(outcome.context):
+            self.predictor.read(outcome.context, self.resources.cancelled, self.resources.progress)

@@ -3,7 +3,7 @@ that it writes token by token, as the law suggests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from engines.core.tree import DraftTree
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
     from engines.core.lossless_laws import Law
     from engines.model.causal_model import CausalModel
+    from engines.vocabularies import Translation
 
 
 class Predictor(Protocol):
     """Gives logits [..., vocabulary of the target] after drafted tokens. Chains and trees grow on it."""
 
-    def readable(self, context: Sequence[int]) -> bool:
-        """Whether it can read every token of this context."""
+    def room(self, context: Sequence[int]) -> int:
+        """How many tokens it has positions for after this context; 0 where it cannot read it."""
 
     def after(self, context: Sequence[int]) -> torch.Tensor:
         """Logits [vocabulary] after the last token of the context. What it read before of it is not read again."""
@@ -55,11 +56,15 @@ class ModelPredictor:
         """Another context comes."""
         self._checked, self._unreadable = 0, False
 
-    def readable(self, context: Sequence[int]) -> bool:
+    def room(self, context: Sequence[int]) -> int:
         if self.model.vocab_size < self.vocab_size and not self._unreadable:
             self._unreadable = max(context[self._checked :], default=0) >= self.model.vocab_size
             self._checked = len(context)
-        return not self._unreadable
+        return 0 if self._unreadable else max(0, self.model.context_limit - len(context))
+
+    def read(self, context: Sequence[int], cancelled: Callable[[], bool], progress: Callable[[int, int], None]) -> None:
+        """Prefill a context but its last token; ``progress`` is told (tokens done, and all)."""
+        self.model.extend(context[self.model.rewind(context) : -1], cancelled, progress)
 
     def after(self, context: Sequence[int]) -> torch.Tensor:
         return self._fit(self.model.extend(context[self.model.rewind(context) :]))
@@ -83,6 +88,56 @@ class ModelPredictor:
         import torch
 
         return torch.nn.functional.pad(logits, (0, self.vocab_size - width), value=float("-inf"))
+
+
+class TranslatingPredictor(ModelPredictor):
+    """A draft model with another vocabulary: it reads the text in its own tokens, and its logits are those of the
+    tokens that both have, minus infinity for all others. So what is drawn is drawn from its distribution restricted to
+    these tokens (TLI, Timor et al. 2025), which the rejection law is told: lossless like any other.
+
+    Args:
+        translation: of the target's tokens.
+    """
+
+    def __init__(self, model: CausalModel, vocab_size: int, translation: Translation) -> None:
+        super().__init__(model, vocab_size)
+        self.translation = translation
+        import torch
+
+        pairs = [pair for pair in translation.shared.items() if pair[0] < vocab_size and pair[1] < model.vocab_size]
+        self._ours, self._theirs = torch.tensor(pairs, dtype=torch.long, device=model.device).reshape(-1, 2).unbind(1)
+        self._tokens: list[int] = []
+
+    def restart(self) -> None:
+        super().restart()
+        self._tokens = []
+
+    def room(self, context: Sequence[int]) -> int:
+        read = self._translated(context)
+        return max(0, self.model.context_limit - len(read)) if read and len(self._ours) else 0
+
+    def read(self, context: Sequence[int], cancelled: Callable[[], bool], progress: Callable[[int, int], None]) -> None:
+        super().read(self._translated(context), cancelled, progress)
+
+    def after(self, context: Sequence[int]) -> torch.Tensor:
+        return super().after(self._translated(context))
+
+    def step(self, token: int) -> torch.Tensor:
+        return super().step(self.translation.shared[token])
+
+    def level(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
+        return super().level([self.translation.shared[token] for token in tokens], parents)
+
+    def _translated(self, context: Sequence[int]) -> list[int]:
+        """The context in the draft model's tokens; a context only grows until ``restart``."""
+        for token in context[self._checked :]:
+            self._tokens += self.translation.read(token)
+        self._checked = len(context)
+        return self._tokens
+
+    def _fit(self, logits: torch.Tensor) -> torch.Tensor:
+        whole = logits.new_full((*logits.shape[:-1], self.vocab_size), float("-inf"))
+        return whole.index_copy(-1, self._ours, logits.index_select(-1, self._theirs))
 
 
 class Chain:

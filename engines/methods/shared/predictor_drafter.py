@@ -32,12 +32,10 @@ class Drafting(Protocol):
     Attributes:
         name: for messages.
         trees: whether it can draft branches.
-        context_limit: positions it can read.
     """
 
     name: str
     trees: bool
-    context_limit: int
 
 
 class PredictorDrafter(Drafter):
@@ -115,8 +113,7 @@ class PredictorDrafter(Drafter):
 
     def _most(self, context: Sequence[int], limits: DraftLimits) -> int:
         """How many tokens deep it can draft: it has positions of its own, perhaps fewer than the target."""
-        readable = self.predictor.readable(context)
-        return min(limits.depth, self.drafting.context_limit - len(context)) if readable else 0
+        return min(limits.depth, self.predictor.room(context))
 
     def _goes_on(self, values: list[float], most: int) -> bool:
         """Whether another token of the chain, or another level of the tree, is worth drafting; ``values`` are the

@@ -137,6 +137,8 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         words = count(size) if size else ""
         if choice.problem:
             words = "not here" if choice.folder is None else "does not fit" if choice.fits is False else "not usable"
+        elif choice.share is not None and choice.share < 1:
+            words += f" {choice.share:.0%} of tokens"
         name = one_line(choice.title, 24)
         style = "$tok-prompt" if choice.problem else ""
         return Content.assemble((mark, "$primary"), (f"{name:<25}", style), (words, "$tok-prompt"))
