@@ -11,13 +11,13 @@ from itertools import pairwise
 import pytest
 import torch
 
-from engines import ModelUnavailable, Request, UsageProblem, load
+from engines import ModelUnavailable, Request, UsageProblem, load, measure
 from engines.folders import sample_model
 from engines.model import tuning
 from engines.model.loading import load_model, resolve_device, resolve_dtype, wrap
 from engines.report.events import Finished, Prefilled, Prefilling, Started
 from engines.runtime import Runtime
-from tests.conftest import make_llama, make_tokenizer
+from tests.conftest import TURN, make_llama, make_tokenizer
 
 
 def make_bloom(seed: int):
@@ -412,7 +412,7 @@ def test_a_draft_of_another_vocabulary_is_translated(folder):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     other = load(draft_model=str(folder))
     assert other.translation.share == 8191 / 8192 and str(folder) in other.ready.warnings[0]
-    drafted, alone = (list(other.run(Request(TURN, engine, max_new_tokens=12))) for engine in ("draft", "autoregressive"))
+    drafted, alone = (list(other.run(Request(TURN, name, max_new_tokens=12))) for name in ("draft", "autoregressive"))
     assert drafted[-1] == alone[-1] and measure(drafted).accepted
     quiet = load(str(folder))
     assert quiet.draft is None and quiet.ready.warnings[0].startswith("no draft model here fits")
