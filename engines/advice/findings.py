@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from math import inf
 from statistics import median
 
 from engines.advice.paired_ratio import Pace, PairedRatio
@@ -13,6 +15,8 @@ from engines.race.result import RaceResult
 from engines.report.events import Failed
 from engines.report.metrics import Metrics, together
 
+_BOUNDS = (0, 128, 512, 2048, 8192, inf)
+_LENGTHS = tuple(pairwise(_BOUNDS))  # of prompts, in tokens: from the first, below the second
 BASELINE = 0
 """The lane of the baseline in every round."""
 
@@ -65,9 +69,27 @@ class Screening:
         counted = {prompt for _, prompt in self.counted()}
         return [task for task in self.suite.tasks if counted.intersection(self.suite.numbers(task))]
 
-    def ratio(self, lane: int, other: int = BASELINE, kind: str | None = None) -> PairedRatio | None:
-        """Tokens a second of one lane over another's, on prompts of a kind or on all."""
-        return PairedRatio.of(self._paces(lane, kind), self._paces(other, kind))
+    def by_length(self) -> dict[str, frozenset[int]]:
+        """The prompts that count, by their length in tokens, chat template and earlier turns included; the shortest
+        first."""
+        found: dict[str, set[int]] = {}
+        known = {run.prompt: len(run.state.started.prompt) for run in self._runs(BASELINE, None)}
+        for prompt, tokens in sorted(known.items(), key=lambda item: item[1]):
+            low, high = next(bounds for bounds in _LENGTHS if tokens < bounds[1])
+            found.setdefault(f"< {high}" if not low else f">= {low}" if high == inf else f"{low}..{high - 1}",
+                             set()).add(prompt)
+        return {label: frozenset(prompts) for label, prompts in found.items()}
+
+    def of_kind(self, kind: str | None) -> frozenset[int] | None:
+        """The numbers of the prompts of a kind; None, which stands for all, without one."""
+        return None if kind is None else frozenset(self.suite.numbers(kind))
+
+    def ratio(
+        self, lane: int, other: int = BASELINE, kind: str | None = None, prompts: frozenset[int] | None = None
+    ) -> PairedRatio | None:
+        """Tokens a second of one lane over another's, on prompts of a kind, on these, or on all."""
+        on = self.of_kind(kind) if prompts is None else prompts
+        return PairedRatio.of(self._paces(lane, on), self._paces(other, on))
 
     @property
     def computed(self) -> bool:
@@ -81,25 +103,24 @@ class Screening:
         found = PairedRatio.of(*(self._paces(each, None, self.computed) for each in (lane, BASELINE)))
         return None if found is None else found.ratio
 
-    def metrics(self, lane: int, kind: str | None = None) -> Metrics:
-        """All runs of a lane that count, together."""
-        return together(run.state.metrics for run in self._runs(lane, kind))
+    def metrics(self, lane: int, prompts: frozenset[int] | None = None) -> Metrics:
+        """All runs of a lane that count, on these prompts or on all, together."""
+        return together(run.state.metrics for run in self._runs(lane, prompts))
 
     def ttft(self, lane: int) -> float | None:
         """Median seconds to the first token."""
         known = [run.ttft for run in self._runs(lane) if run.ttft is not None]
         return median(known) if known else None
 
-    def _paces(self, lane: int, kind: str | None, computed: bool = False) -> dict[tuple[int, int], Pace]:
+    def _paces(self, lane: int, prompts: frozenset[int] | None, computed: bool = False) -> dict[tuple[int, int], Pace]:
         def seconds(m: Metrics) -> float:
             return m.priced_seconds + (m.draft_seconds or 0) + (m.other_seconds or 0) if computed else m.decode_seconds
 
         return {(run.repeat, run.prompt): (m.new_tokens - m.answers, seconds(m))
-                for run in self._runs(lane, kind) for m in (run.state.metrics,)}
+                for run in self._runs(lane, prompts) for m in (run.state.metrics,)}
 
-    def _runs(self, lane: int, kind: str | None = None):
+    def _runs(self, lane: int, wanted: frozenset[int] | None = None):
         counted = self.counted()
-        wanted = None if kind is None else frozenset(self.suite.numbers(kind))
         return [run for run in self.result.of(lane)
                 if (run.repeat, run.prompt) in counted and (wanted is None or run.prompt in wanted)]
 

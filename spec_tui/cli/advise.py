@@ -32,9 +32,10 @@ from spec_tui.cli.option_groups import Format, GenerationOptions, ModelOptions, 
 from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import read_text
 from spec_tui.cli.run import load_decoder
-from spec_tui.export.advice_report import TITLE, AdviceReport, as_object, as_page, as_terminal
+from spec_tui.export.advice_report import TITLE, AdviceReport, advised, as_object, as_page, as_terminal
 from spec_tui.present.progress_text import time_left
 from spec_tui.present.text import one_line
+from spec_tui.session import kept_settings
 from spec_tui.session.settings import unavailable
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ _PROMPTS = ("Prompts like yours: a line each, lines of JSON with prompt, turns o
             "of OpenAI's form), or one JSON document. Default: our own.")
 _SAMPLE = "Take this many of them, evenly spread over each kind."
 _MINUTES = "Time for the measurements."
+_SAVE = "Use what is advised from now on with this model, where no engine is named."
+_UNDO = "Measure nothing: forget what --save kept for this model."
 _ALSO = "Try the engines that need a draft model with this one too. Repeatable."
 _HTML = "Write the report as a web page too, in one file."
 _PACE = 0.5  # of the tokens a second that t(n) promises: prompts are read too, and other programs run
@@ -55,6 +58,8 @@ def advise(
     sample: Annotated[int | None, Option(metavar="N", min=1, help=_SAMPLE)] = None,
     minutes: Annotated[float, Option(metavar="T", help=_MINUTES)] = 5.0,
     html: Annotated[Path | None, Option(metavar="FILE", help=_HTML)] = None,
+    save: Annotated[bool, Option("--save", help=_SAVE)] = False,
+    undo: Annotated[bool, Option("--undo", help=_UNDO)] = False,
     also: Annotated[list[str] | None, Option("--also-draft-model", metavar="DIR|HUB_ID", help=_ALSO)] = None,
     format: OutputFormat = Format.text,
     *,
@@ -67,6 +72,10 @@ def advise(
     with a few settings, then the three fastest. The last round gets half of the time, and the verdict is made of its
     numbers alone. ctrl+c ends it with what is known so far.
     """
+    if undo:
+        forgotten = kept_settings.forget(models.load)
+        narrate("forgotten: the default engine answers again" if forgotten else "nothing is kept for this model")
+        return 0
     if not 0 < minutes <= _LONGEST:
         raise UsageProblem(f"minutes {minutes:g} is out of range", f"--minutes takes more than 0, up to {_LONGEST:g}")
     asked = _prompts(prompts, sample)
@@ -84,9 +93,21 @@ def advise(
     print(json.dumps(as_object(report)) if format is Format.json else as_terminal(report), flush=True)
     if html is not None:
         _write_page(html, as_page(report))
+    if save:
+        _save(report)
     if interrupted:
         return INTERRUPTED
     return FAILED if report.bugs else 0
+
+
+def _save(report: AdviceReport) -> None:
+    """Keep what is advised for the model; nothing without a verdict. Raises RunFailed."""
+    lane = advised(report)
+    if lane is None:
+        narrate("nothing is kept: there is no verdict")
+        return
+    kept = kept_settings.keep(report.load, lane, "by spec-tui advise")
+    narrate(f"from now on: {one_line(kept.words)}")
 
 
 def prepare(

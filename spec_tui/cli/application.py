@@ -26,14 +26,17 @@ def open_application(
     """
     _need_terminal("run PROMPT")
     with starting():
+        from spec_tui.session.kept_settings import begin_with
         from spec_tui.session.settings import check_datastores
         from spec_tui.tui.app import run_app
 
+    kept = None
     if asked is not None:
         check_datastores(asked.datastores)
         _check_engine(asked)
+        load, asked, kept = begin_with(load, asked)
     with restored():
-        return run_app(load, theme=theme, initial_request_options=asked, presenter=presenter)
+        return run_app(load, theme=theme, initial_request_options=asked, presenter=presenter, kept=kept)
 
 
 def _check_engine(asked: Request) -> None:

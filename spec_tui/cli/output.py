@@ -23,8 +23,8 @@ from spec_tui.present.audit_words import sentence
 from spec_tui.present.cautions import cautions
 from spec_tui.present.narration import narration
 from spec_tui.present.progress_text import prefill_progress
+from spec_tui.present.speed_explained import explanation
 from spec_tui.present.text import one_line, sanitise
-from spec_tui.tui.speed_explained import explanation
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -31,9 +31,11 @@ from spec_tui.cli.option_groups import (
 )
 from spec_tui.cli.output import JsonOutput, NarratedOutput, Output, Status, TextOutput, remark
 from spec_tui.present.audit_words import STRICT
+from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.engine_service import Decoder
 from spec_tui.session.environment import prepare_this_process
+from spec_tui.session.kept_settings import KeptSettings, begin_with
 
 _ENGINE = "Decoding method; spec-tui engines lists them. Default: draft if a draft model fits, else pld."
 _NARRATE = "Describe the run in sentences, a line for each round, for screen readers."
@@ -66,12 +68,19 @@ def run(
     if engine:
         methods.find(engine).parse(options)  # wrong ones are told before anything is loaded
     request = replace(generation.request(prompt.read(), engine, options), detail=detail)
+    load, request, kept = begin_with(models.load, request)
     writer = TraceWriter(trace) if trace is not None else None
-    decoder = load_decoder(models.load)
+    decoder = load_decoder(load)
+    _say_kept(kept)
     plain = NarratedOutput if narrate else TextOutput
     output = JsonOutput() if format is Format.json else plain()
     output.explain = explain
     return _decode(decoder, request, writer, output, generation.audit, strict=models.load.strict)
+
+
+def _say_kept(kept: KeptSettings | None) -> None:
+    if kept is not None:
+        narrate(f"note: {one_line(kept.words)}")
 
 
 def load_decoder(load: LoadRequest) -> Decoder:

@@ -14,6 +14,7 @@ from engines.advice.adviser import Adviser
 from engines.advice.findings import BASELINE, RoundCosts, Screening, reach
 from engines.folders import model_label
 from engines.methods.counterparts import Counterpart, DraftSetup
+from engines.race.lanes import Lane
 from engines.report import encoding
 from engines.report.events import SAMPLING_FIELDS, Ready
 from engines.report.wording import counted
@@ -96,6 +97,12 @@ def as_page(report: AdviceReport) -> str:
     return document(title, "".join([*body, *(f"<p>{text_of(note)}</p>\n" for note in notes(report))]))
 
 
+def advised(report: AdviceReport) -> Lane | None:
+    """The setting that is advised; None without a verdict."""
+    lane = chosen(report.screening) if report.screening is not None else None
+    return None if lane is None else report.screening.lanes[lane]
+
+
 def pastes(report: AdviceReport) -> list[tuple[str, str, str]]:
     """(program, what to paste, what does not carry over) for the lane that is advised; nothing without a verdict."""
     screening = report.screening
@@ -125,8 +132,8 @@ def tables(report: AdviceReport) -> list[Rows]:
     screening = report.screening
     if screening is None:
         return []
-    found = [_speed(screening), _kinds(screening), depth_rows(_figures(screening)), _times(screening),
-             _dropped(report.adviser, screening)]
+    found = [_speed(screening), _kinds(screening), _lengths(screening), depth_rows(_figures(screening)),
+             _times(screening), _dropped(report.adviser, screening)]
     return [rows for rows in found if len(rows) > 1]
 
 
@@ -157,6 +164,21 @@ def _kinds(screening: Screening) -> Rows:
         return []
     rows = [["x by kind of prompt", *(one_line(kind, _KIND) for kind in kinds)]]
     return rows + [[screening.asked.labels[lane], *(judge(screening.ratio(lane, kind=kind)).brief for kind in kinds)]
+                   for lane in ranked(screening)]
+
+
+def _lengths(screening: Screening) -> Rows:
+    """Speed-up and acceptance by the length of what was read before the answer; nothing where all are alike."""
+    lengths = screening.by_length()
+    if len(lengths) < 2:
+        return []
+
+    def cell(lane: int, prompts: frozenset[int]) -> str:
+        accepted = share(screening.metrics(lane, prompts).acceptance_rate)
+        return f"{judge(screening.ratio(lane, prompts=prompts)).brief}, {accepted}"
+
+    rows = [["x and accepted by prompt tokens", *lengths]]
+    return rows + [[screening.asked.labels[lane], *(cell(lane, prompts) for prompts in lengths.values())]
                    for lane in ranked(screening)]
 
 
@@ -235,8 +257,7 @@ def _held_out(adviser: Adviser) -> list[str]:
 def as_object(report: AdviceReport) -> dict[str, Any]:
     """Everything, as plain JSON data."""
     adviser, screening, request = report.adviser, report.screening, report.adviser.request
-    lane = chosen(screening) if screening is not None else None
-    advised = screening.lanes[lane] if lane is not None else None
+    setting = advised(report)
     return {
         "schema": SCHEMA,
         "finished": adviser.finished,
@@ -245,7 +266,7 @@ def as_object(report: AdviceReport) -> dict[str, Any]:
         "asked": {name: getattr(request, name) for name in ("max_new_tokens", *SAMPLING_FIELDS, "seed", "law")}
         | {"seconds": adviser.seconds, "prompts": len(adviser.suite.places), "name": adviser.suite.name},
         "verdict": sentences(adviser),
-        "advised": None if advised is None else {"engine": advised.engine, "options": advised.options},
+        "advised": None if setting is None else {"engine": setting.engine, "options": setting.options},
         "ties": [screening.lanes[lane].label for lane in ties(screening)] if screening is not None else [],
         "paste": [{"program": name, "text": text, "lost": lost} for name, text, lost in pastes(report)],
         "rounds": [_round(number, each) for number, each in enumerate(adviser.rounds, 1)],

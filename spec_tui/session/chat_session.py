@@ -34,6 +34,7 @@ from spec_tui.present.text import one_line
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.session.datastore_jobs import DatastoreJobs
 from spec_tui.session.history import Entry, History, numbered
+from spec_tui.session.kept_settings import KeptSettings
 from spec_tui.session.other_programs import OtherPrograms
 from spec_tui.session.replay_client import ReplayClient, request_of
 from spec_tui.session.settings import ChatSettings
@@ -82,6 +83,7 @@ class ChatSession:
         restored: a prompt given back because its run could not answer it.
         queued: a prompt sent while the models load.
         datastore_jobs: datastores being built, and what was asked of them.
+        kept: the settings that it began with, where those kept for the model were taken; else None.
         store: where conversations are kept, None for nowhere; ``entry`` is this one, once something was answered, and
             ``unsaved`` says why it could not be written; if it is ``forgotten``, it was deleted, and is not kept again.
     """
@@ -92,6 +94,7 @@ class ChatSession:
     ) -> None:
         self.client, self.load_request, self.settings = client, load, settings
         self.store, self.unsaved = store, ""
+        self.kept: KeptSettings | None = None
         self.entry: Entry | None = None
         self.forgotten = False
         self.phase: Phase = "loading"

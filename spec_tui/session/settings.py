@@ -77,6 +77,11 @@ class ChatSettings:
         """All options of an engine with their values."""
         return methods.find(engine).parse(dict(self.given.get(engine, {})), self.model)
 
+    def chosen(self, ready: Ready | None) -> tuple[str, dict[str, Any]]:
+        """The engine that will run, and its options."""
+        engine = self.resolved(ready)
+        return engine, self.options(engine)
+
     def with_engine(self, engine: str, ready: Ready | None = None) -> ChatSettings:
         """Another engine. Raises UsageProblem if there is none of that name, or its needs are not met."""
         spec = methods.find(engine)

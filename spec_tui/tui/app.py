@@ -19,6 +19,7 @@ from spec_tui.present.styles import CONTRAST, DARK, DARK_TOKENS, LIGHT, LIGHT_TO
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.session.history import History
+from spec_tui.session.kept_settings import KeptSettings
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.chat_actions import APPLICATION
@@ -141,7 +142,7 @@ def check_theme(name: str | None) -> None:
 
 def run_app(
     load: LoadRequest, *, theme: str | None = None, initial_request_options: Request | None = None,
-    presenter: bool = False,
+    presenter: bool = False, kept: KeptSettings | None = None,
 ) -> int:
     """Run the application with an engine in its own process; the exit code."""
     from spec_tui.session.process import ProcessClient
@@ -152,6 +153,7 @@ def run_app(
     app = SpecTui(
         client, load, theme=theme, initial_request_options=initial_request_options, presenter=presenter,
         store=History.of_user())
+    app.session.kept = kept
     try:
         app.run()
         return app.return_code or 0

@@ -54,6 +54,8 @@ CHAT = (
            help="Engines side by side on one prompt", when=can("race")),
     Action(id="chat.price", run="price", opens=True, keys="p,f10", label="Price", palette="Price of verification",
            command="price", help="What verification costs, and whether drafting is faster"),
+    Action(id="chat.explain", run="explain", opens=True, keys="w", label="Explain", palette="Why faster or slower",
+           command="explain", help="Why the answer was faster or slower than without drafts, and what to try first"),
     Action(id="chat.step", run="step", opens=True, keys="full_stop", label="Step", palette="Step through the answer",
            command="step", help="Go through the answer phase by phase, with explanations, from the cursor's round on"),
     Action(id="chat.learn", run="learn", opens=True, label="Lessons", palette="Lessons", command="learn",

@@ -40,12 +40,14 @@ colours."""
 
 
 def welcome(session: ChatSession) -> str:
-    """What stands in the text before the first question; with the model that was taken, where none was named."""
-    asked = session.load_request
-    if asked.model is not None or asked.server is not None or not session.client.capabilities.ask:
-        return WELCOME
-    chosen = default_notice()
-    return f"{WELCOME}\n\nHere {chosen}; ctrl+l lists the models at hand."
+    """What stands in the text before the first question; with the model that was taken, where none was named, and the
+    settings, where kept ones were."""
+    asked, said = session.load_request, [WELCOME]
+    if asked.model is None and asked.server is None and session.client.capabilities.ask:
+        said.append(f"Here {default_notice()}; ctrl+l lists the models at hand.")
+    if session.kept is not None:
+        said.append(f"It is asked with {one_line(session.kept.words)}.")
+    return "\n\n".join(said)
 
 
 def model(session: ChatSession) -> str:

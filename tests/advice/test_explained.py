@@ -9,7 +9,7 @@ import pytest
 from engines.report.events import Started
 from engines.report.run_state import RunState, fold
 from engines.request import Request
-from spec_tui.tui.speed_explained import explanation
+from spec_tui.present.speed_explained import explanation
 from tests.advice.made import Costs, PacedRacer
 
 PRICE = ((1, 0.010), (2, 0.012), (64, 0.136))

@@ -48,6 +48,14 @@ def test_where_it_does_not_gain_is_said():
         "By kind of prompt: pld gains on copy (2.01x); does not gain on story (0.79x)."]
 
 
+def test_numbers_by_the_length_of_the_prompt():
+    found = ran(PacedRacer(pld=Costs(3, 0.015, kinds=(("story", 2.5),))), "pld,rest")
+    screening = found.rounds[-1]
+    assert {label: len(prompts) for label, prompts in screening.by_length().items()} == {"< 128": 4, "128..511": 4}
+    text = as_terminal(report(found))
+    assert "x and accepted by prompt tokens" in text and "2.01x, 100%" in text and "0.79x, 100%" in text
+
+
 def test_where_nothing_is_faster_no_drafts_are_advised():
     found = ran(PacedRacer(pld=SLOW, rest=SLOW), "pld,rest")
     said = sentences(found)

@@ -14,6 +14,7 @@ from engines.wire import read_trace
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.token_styles import VIEWS
 from spec_tui.tui.screens.engine import EngineScreen
+from spec_tui.tui.screens.explain import ExplainScreen
 from spec_tui.tui.screens.export import CHOICES
 from spec_tui.tui.screens.help import HelpScreen
 from spec_tui.tui.screens.inspector import Inspector
@@ -419,6 +420,17 @@ async def test_palette_and_help_open(session):
         await s.pilot.press("escape")
         await s.pilot.press("question_mark")
         assert isinstance(s.app.screen, HelpScreen)
+
+
+async def test_an_answer_is_explained(session):
+    async with session() as s:
+        await s.ask("hello")
+        await s.pilot.press("escape", "w")
+        await s.pilot.pause()
+        assert isinstance(s.app.screen, ExplainScreen)
+        assert "A round took" in str(s.app.screen.query_one("#text").content)
+        await s.pilot.press("w")
+        assert s.app.screen is s.chat
 
 
 async def test_commands_of_the_palette_cover_the_keys(session):

@@ -12,11 +12,11 @@ from engines.report.events import Ready, Round
 from engines.report.run_state import RunState, fold_all
 from engines.report.traces import upgraded
 from engines.request import Request
+from spec_tui.present import price_words as price
+from spec_tui.present.price_words import why
 from spec_tui.present.speed_verdict import Speed, of_runs
 from spec_tui.present.token_facts import budget_words
 from spec_tui.session.settings import ChatSettings
-from spec_tui.tui import price_words as price
-from spec_tui.tui.price_words import why
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.screens.price import PriceScreen
@@ -45,7 +45,7 @@ def run_of(engine: str = "draft", slower: float = 1.0, dear: bool = False, **opt
 
 def of(run: RunState, ready: Ready = READY, settings: ChatSettings | None = None, baseline: RunState | None = None
        ) -> price.SpeedEstimate | None:
-    return price.outlook_of(run, ready, settings or ChatSettings(), baseline)
+    return price.outlook_of(run, ready, (settings or ChatSettings()).chosen(ready), baseline)
 
 
 def flat(rows) -> list[str]:
@@ -215,10 +215,11 @@ def test_the_conclusion_names_what_is_best_by_the_same_numbers():
 
 def test_at_load_changes_for_other_settings_only():
     settings = ChatSettings()
-    assert price.at_load(RunState(), READY, settings.with_engine("pld")).engine == "Prompt lookup"
+    assert price.at_load(RunState(), READY, settings.with_engine("pld").chosen(READY)).engine == "Prompt lookup"
     run = run_of()
-    assert price.at_load(run, READY, settings) == price.at_load(replace(run, finished=None), READY, settings)
-    assert not price.at_load(run, READY, settings).forecast.chances
+    assert price.at_load(run, READY, settings.chosen(READY)) == price.at_load(
+        replace(run, finished=None), READY, settings.chosen(READY))
+    assert not price.at_load(run, READY, settings.chosen(READY)).forecast.chances
 
 
 def test_notes_from_a_file_are_only_numbers_where_numbers_belong():

@@ -18,6 +18,7 @@ from engines.methods import drafts_itself, find
 from engines.report.run_state import RunState
 from engines.report.wording import counted
 from spec_tui.present import audit_words as verdict
+from spec_tui.present import price_words as price
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening, Turn
@@ -26,7 +27,6 @@ from spec_tui.session.history import Entry
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import layers_view as layers
-from spec_tui.tui import price_words as price
 from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.chat_actions import CHAT, PLAYBACK
@@ -231,7 +231,7 @@ class ChatScreen(HasActions, Screen):
         run, index = self.shown_run()
         ready, settings = self.session.ready, self.session.settings
         baseline = self.session.baseline(run)
-        outlook = price.outlook_of(run, ready, settings, baseline)
+        outlook = price.outlook_of(run, ready, settings.chosen(ready), baseline)
         return run, index, price.curve(run, ready), outlook, baseline
 
     def _draw_tree(self) -> None:
@@ -242,7 +242,7 @@ class ChatScreen(HasActions, Screen):
         run, _ = self.shown_run()
         baseline, limit = session.baseline(run), session.ready.context_limit if session.ready else None
         title = "measuring the baseline" if session.measures == "baseline" else ""
-        outlook = price.at_load(run, session.ready, session.settings)
+        outlook = price.at_load(run, session.ready, session.settings.chosen(session.ready))
         panel = self.query_one(SpeedPanel)
         panel.measures = session.client.capabilities.baseline
         panel.show_run(run, baseline, limit, title, outlook, session.cautions(run))
@@ -564,6 +564,16 @@ class ChatScreen(HasActions, Screen):
         from spec_tui.tui.screens.price import PriceScreen
 
         self.app.push_screen(PriceScreen(self.shown_price))
+
+    def action_explain(self) -> None:
+        """Why the answer was faster or slower: the one under the cursor, else the last."""
+        from spec_tui.tui.screens.explain import ExplainScreen
+
+        turn = self.turn
+        if turn is None or not turn.run.rounds:
+            self.say("Nothing to explain yet: ask something first.")
+            return
+        self.app.push_screen(ExplainScreen(turn.run))
 
     def action_step(self) -> None:
         cursor, turn = self.transcript.cursor, self.turn

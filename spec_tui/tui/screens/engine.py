@@ -15,9 +15,9 @@ from engines.errors import UsageProblem
 from engines.methods import MethodSpec, find, specs
 from engines.methods.options import Option
 from engines.report.events import Ready
+from spec_tui.present import price_words as price
 from spec_tui.present.text import LOSSY, one_line
 from spec_tui.session.settings import SAMPLING, ChatSettings, stores, unavailable
-from spec_tui.tui import price_words as price
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.field import Field
@@ -108,7 +108,8 @@ class EngineScreen(SpecModal[ChatSettings]):
         self.chosen = spec.id
         reason = self._reason(spec)
         never = "Not available" if unavailable(spec, self.ready) else "Not with these options"
-        missing = f"{never}: {one_line(reason)}" if reason else price.hopeless(self.ready, spec, self.settings)
+        missing = f"{never}: {one_line(reason)}" if reason else price.hopeless(
+                self.ready, spec, self.settings.options(spec.id))
         self.query_one("#about", Static).update("\n\n".join(filter(None, (spec.summary, missing, spec.source))))
         await self._show_options(spec)
 

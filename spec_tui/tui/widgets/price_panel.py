@@ -12,11 +12,11 @@ from engines.laws import spec_of
 from engines.methods import drafts_nothing
 from engines.report.events import Round
 from engines.report.run_state import RunState
+from spec_tui.present.price_words import SpeedEstimate, conclusion, off, seen, share, why
 from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import one_line
 from spec_tui.present.token_facts import budget_words
 from spec_tui.present.token_styles import spans
-from spec_tui.tui.price_words import SpeedEstimate, conclusion, off, seen, share, why
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit
 from spec_tui.tui.widgets.strip_plot import columns, nice_top
 

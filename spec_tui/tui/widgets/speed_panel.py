@@ -7,10 +7,10 @@ from textwrap import wrap
 
 from engines.report.run_state import RunState, rate_now, rates
 from spec_tui.present.cautions import Caution
+from spec_tui.present.price_words import SpeedEstimate, why
 from spec_tui.present.speed_verdict import Speed, SpeedVerdict, of_runs
 from spec_tui.present.text import LOSSY, lossy
 from spec_tui.present.token_styles import SOURCES, proposer, spans
-from spec_tui.tui.price_words import SpeedEstimate, why
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, gauge, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 

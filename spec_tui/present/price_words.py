@@ -15,7 +15,6 @@ from engines.methods.options import Option
 from engines.report.events import Ready, Round, Started
 from engines.report.run_state import RunState
 from spec_tui.present.speed_verdict import seconds_alone
-from spec_tui.session.settings import ChatSettings
 
 _OFF = 0.15  # of the curve, worth noticing
 _LEVEL = 2.0  # nodes of a tree's level that are verified, before any is seen
@@ -178,9 +177,9 @@ def conclusion(found: SpeedEstimate, assumed: float | None = None) -> str:
     return text
 
 
-def hopeless(ready: Ready | None, spec: MethodSpec, settings: ChatSettings) -> str:
-    """Why an engine cannot be faster with the loaded models, in a sentence; "" if it may."""
-    found = outlook(ready, spec.id, settings.options(spec.id)) if ready is not None else None
+def hopeless(ready: Ready | None, spec: MethodSpec, options: Mapping[str, Any]) -> str:
+    """Why an engine cannot be faster with the loaded models and these options, in a sentence; "" if it may."""
+    found = outlook(ready, spec.id, options) if ready is not None else None
     return conclusion(found) if found is not None and found.forecast.pays_from is None else ""
 
 
@@ -194,23 +193,24 @@ def curve(run: RunState, ready: Ready | None) -> CostCurve | None:
     return run.metrics.price or (CostCurve(ready.price) if ready is not None and ready.price else None)
 
 
-def outlook_of(run: RunState, ready: Ready | None, settings: ChatSettings, baseline: RunState | None = None
+Chosen = tuple[str, Mapping[str, Any]]
+"""The engine of the next answer, and its options."""
+
+
+def outlook_of(run: RunState, ready: Ready | None, chosen: Chosen, baseline: RunState | None = None
                ) -> SpeedEstimate | None:
     """The outlook of a run by its own numbers and its baseline's; before there is one that of the next answer."""
     if run.started is not None:
         return outlook(run.started, run.started.engine, run.started.options, run, baseline)
-    return _next(ready, settings)
+    return outlook(ready, *chosen) if ready is not None else None
 
 
-def at_load(run: RunState, ready: Ready | None, settings: ChatSettings) -> SpeedEstimate | None:
+def at_load(run: RunState, ready: Ready | None, chosen: Chosen) -> SpeedEstimate | None:
     """The same by the times of the load alone, which stay while a run goes on."""
     started = run.started
-    return outlook(started, started.engine, started.options) if started is not None else _next(ready, settings)
-
-
-def _next(ready: Ready | None, settings: ChatSettings) -> SpeedEstimate | None:
-    engine = settings.resolved(ready)
-    return outlook(ready, engine, settings.options(engine)) if ready is not None else None
+    if started is not None:
+        return outlook(started, started.engine, started.options)
+    return outlook(ready, *chosen) if ready is not None else None
 
 
 def why(run: RunState, baseline: RunState | None, found: SpeedEstimate | None, brief: bool = False

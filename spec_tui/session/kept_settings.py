@@ -1,0 +1,110 @@
+"""The engine and the settings that a model is asked with from now on: kept for each model in the data folder, where no
+engine is named. A file that is damaged, or names what is not installed, counts as none."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from engines import folders, methods
+from engines.errors import RunFailed, UsageProblem
+from engines.request import Request
+from spec_tui.session.engine_commands import LoadRequest
+
+if TYPE_CHECKING:
+    from engines.race.lanes import Lane
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSettings:
+    """What is kept for a model.
+
+    Attributes:
+        model: its name, as ``_name`` has it.
+        engine, options, datastores, draft_model: as of ``engines.race.lanes.Lane``.
+        gained: what it was kept for, in words.
+    """
+
+    model: str
+    engine: str
+    options: dict[str, Any] = field(default_factory=dict)
+    datastores: tuple[str, ...] = ()
+    draft_model: str = ""
+    gained: str = ""
+
+    @property
+    def words(self) -> str:
+        """What is used and how that is undone, a sentence without its full stop."""
+        given = " ".join(f"{name}={value}" for name, value in self.options.items())
+        setting = " ".join(filter(None, [self.engine, given]))
+        why = f" ({self.gained})" if self.gained else ""
+        undo = shlex.join(["spec-tui", "advise", "--undo", "--model", self.model])
+        return f"{setting}, as kept for this model{why}; {undo} forgets it"
+
+
+def find(load: LoadRequest) -> KeptSettings | None:
+    """What is kept for the model that would be loaded; None where that is nothing."""
+    try:
+        kept = msgspec.json.decode(_file(load).read_bytes(), type=KeptSettings)
+        methods.find(kept.engine).parse(kept.options)
+    except (OSError, ValueError, UsageProblem):
+        return None
+    return kept if kept.model == _name(load) else None
+
+
+def keep(load: LoadRequest, lane: Lane, gained: str = "") -> KeptSettings:
+    """Ask this model as a lane does from now on. Raises RunFailed where it cannot be written."""
+    kept = KeptSettings(_name(load), lane.engine, dict(lane.options), lane.datastores, lane.draft_model, gained)
+    try:
+        folders.write_json(_file(load), asdict(kept))
+    except OSError as error:
+        raise RunFailed(f"the settings cannot be kept: {error.strerror}", "see spec-tui doctor") from None
+    return kept
+
+
+def forget(load: LoadRequest) -> bool:
+    """Whether something was kept for this model; it is no longer. Raises RunFailed."""
+    try:
+        _file(load).unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise RunFailed(f"the settings cannot be removed: {error.strerror}", "remove the file") from None
+    return True
+
+
+def begin_with(load: LoadRequest, request: Request) -> tuple[LoadRequest, Request, KeptSettings | None]:
+    """What is asked for, with what is kept for the model where no engine and no option is named."""
+    elsewhere = load.server is not None or bool(load.backend)
+    kept = None if request.engine or request.options or elsewhere else find(load)
+    if kept is None:
+        return load, request, None
+    if kept.draft_model and load.draft_model is None:
+        load = replace(load, draft_model=kept.draft_model)
+    asked = replace(request, engine=kept.engine, options=dict(kept.options),
+                    datastores=request.datastores or kept.datastores)
+    return load, asked, kept
+
+
+def _file(load: LoadRequest) -> Path:
+    digest = hashlib.blake2b(_name(load).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return folders.data() / "settings" / f"{digest}.json"
+
+
+def _name(load: LoadRequest) -> str:
+    """The model: its short name, else the whole path of a folder or file, else as it was given."""
+    from engines.hub.known_models import default_model, known_name
+
+    given = load.model or default_model()
+    if short := known_name(given):
+        return short
+    try:
+        path = Path(given).expanduser()
+        return str(path.resolve()) if path.exists() else given
+    except (OSError, RuntimeError, ValueError):
+        return given
