@@ -54,6 +54,7 @@ class LlamaCppServer:
 
     Attributes:
         connection: to it.
+        key: that it wants.
 
     Raises:
         ModelUnavailable: llama.cpp is not installed, or cannot use the file.
@@ -70,12 +71,12 @@ class LlamaCppServer:
         )
         self._end = weakref.finalize(self, _end, self._process)
         try:
-            key = secrets.token_urlsafe(24)
-            said = self._started(json.dumps({**asdict(settings), "key": key}), settings, progress)
+            self.key = secrets.token_urlsafe(24)
+            said = self._started(json.dumps({**asdict(settings), "key": self.key}), settings, progress)
         except BaseException:
             self.close()
             raise
-        self.connection = Connection(said, key, direct=True)
+        self.connection = Connection(said, self.key, direct=True)
 
     def close(self) -> None:
         """End the process; returns when it has."""

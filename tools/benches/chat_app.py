@@ -1,6 +1,6 @@
 """The application, with a witness: says on a pipe when the screen took in the tokens of each answer.
 
-    python chat_app.py PIPE    (in a terminal; tools/benches/chat.py starts it)
+    python chat_app.py PIPE [SERVER]    (in a terminal; tools/benches/chat.py starts it)
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from engines.report import encoding
@@ -19,15 +20,16 @@ from engines.report.metrics import Metrics
 from engines.request import Request
 from engines.wire import Event
 from spec_tui.session.client import LoadRequest
+from spec_tui.session.loader import LOADER
 from spec_tui.session.process import ProcessClient
 
 
 class Witness(ProcessClient):
     """Notes what the screen takes, and when; a line of JSON for the loaded models and for each answer."""
 
-    def __init__(self, pipe: int) -> None:
+    def __init__(self, pipe: int, factory: str) -> None:
         self._pipe = pipe
-        super().__init__("headless:load_alike")
+        super().__init__(factory)
 
     def run(self, request: Request) -> None:
         self._request, self._metrics = request, Metrics()
@@ -75,4 +77,10 @@ def cpu_of(pid: int) -> float:
 if __name__ == "__main__":
     from spec_tui.tui.app import SpecTui
 
-    SpecTui(Witness(int(sys.argv[1])), LoadRequest("sample")).run()
+    pipe, server = int(sys.argv[1]), "".join(sys.argv[2:])
+    if server:
+        from benches.llama_cpp import KEY
+
+        SpecTui(Witness(pipe, LOADER), LoadRequest(server=server, api_key_env=KEY)).run()
+    else:
+        SpecTui(Witness(pipe, "headless:load_alike"), LoadRequest("sample")).run()

@@ -89,7 +89,7 @@ def ours(runtime, engine: str, options: dict, tokens: int = NEW_TOKENS) -> Run:
     from engines.bench.bench_runner import BenchRunner
     from engines.race.lanes import Lane
 
-    return _timed(BenchRunner(runtime), Lane(engine, options), tokens)
+    return timed(BenchRunner(runtime), Lane(engine, options), tokens)
 
 
 def theirs(generator, engine: str, tokens: int = NEW_TOKENS) -> Run:
@@ -98,10 +98,10 @@ def theirs(generator, engine: str, tokens: int = NEW_TOKENS) -> Run:
     from engines.bench.hf_generate import GenerateLane
     from engines.methods import find
 
-    return _timed(BenchRunner(generator.runtime, generator), GenerateLane(find(engine).generate.name), tokens)
+    return timed(BenchRunner(generator.runtime, generator), GenerateLane(find(engine).generate.name), tokens)
 
 
-def _timed(contest, lane, tokens: int) -> Run:
+def timed(contest, lane, tokens: int) -> Run:
     """Cold runs of a lane, by the clock of spec-tui bench."""
     from engines import Request
 

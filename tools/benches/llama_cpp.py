@@ -1,0 +1,146 @@
+"""Our engines against llama.cpp on the same GGUF file, prompts and threads; and the chat screen in front of its server
+against a client that does nothing but read."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from benches.chat import PROMPTS, Chat
+from benches.peers import measured, ratios, timed
+from benches.rows import Row
+
+MODEL, THREADS, NEW_TOKENS, KEY = "smollm2", 2, 120, "SPEC_TUI_BENCH_KEY"
+OURS = ("autoregressive", "pld", "suffix", "recycling")
+THEIRS = ("llama.cpp", "llama.cpp:spec=ngram-simple:ngram=3:most=8", "llama.cpp:spec=ngram-mod:ngram=8:most=16")
+
+
+def bench_llama_cpp(repeats: int, most: int | None = None) -> list[Row]:
+    """Tokens a second after the first, weights as the file stores them; all lossless, in one interleaved run. And the
+    time to the first token of a prompt of some 512 tokens, with nothing kept."""
+    from engines import load
+    from engines.bench.bench_runner import BenchRunner
+    from engines.bench.suite import shipped
+    from engines.race.lanes import parse_lane
+
+    runtime = load(MODEL, quantize="auto", threads=THREADS)
+    runner = BenchRunner(runtime)
+    with runner.peers:
+        contenders = {name: timed(runner, parse_lane(name), NEW_TOKENS) for name in (*OURS, *THEIRS)}
+        texts = [case.turns[0] for case in shipped().limited(1).cases][:most]
+        rates = measured(contenders, texts, repeats)
+        firsts = {name: _first_tokens(runner, parse_lane(name), repeats) for name in (OURS[0], THEIRS[0])}
+    plain, best, peer = OURS[0], _best(rates, OURS), _best(rates, THEIRS)
+    return [
+        *(Row(name, rates[name], "tokens/s") for name in contenders),
+        Row(f"{plain} / {THEIRS[0]}", ratios(rates, plain, THEIRS[0]), "x", ">= 1.0"),
+        Row(f"best of ours ({best}) / {THEIRS[0]}", ratios(rates, best, THEIRS[0]), "x", ">= 1.5"),
+        Row(f"best of ours ({best}) / best of llama.cpp ({peer})", ratios(rates, best, peer), "x", ">= 1.2"),
+        Row("512-token prompt to the first token, ours / llama.cpp", ratios(firsts, plain, THEIRS[0]), "x", "<= 1.3"),
+    ]
+
+
+def _best(rates: dict[str, list[float]], names: tuple[str, ...]) -> str:
+    """The fastest by its median."""
+    return max(names, key=lambda name: Row(name, rates[name], "").median)
+
+
+def _first_tokens(runner, lane, repeats: int) -> list[float]:
+    """Seconds to the first token, read anew each time."""
+    from engines import Request
+
+    text = "The boat went past the mill and the old bridge. " * 45
+    found = []
+    for _ in range(repeats):
+        runner.forget()
+        for _ in runner.run(lane.of(Request((("user", text),), max_new_tokens=2))):
+            pass
+        found.append(runner.token_times.first_seconds)
+    return found
+
+
+def bench_served(repeats: int) -> list[Row]:
+    """Tokens a second that the chat shows of llama.cpp, over those that the same server gives a client that reads its
+    stream and does nothing else; by turns. By the server's own times, which is what the screen shows, and by the clock,
+    from the first token to the last."""
+    with _server() as (address, key):
+        os.environ[KEY] = key
+        chat = Chat(address)
+        try:
+            pairs = []
+            for repeat in range(repeats + 1):
+                pairs.append([_both(chat, address, key, prompt, (repeat + n) % 2) for n, prompt in enumerate(PROMPTS)])
+        finally:
+            chat.close()
+    print(f"{chat.about['backend']}, {THREADS} threads", file=sys.stderr, flush=True)
+    found = {name: [_ratio(turn, name) for turn in pairs[1:]] for name in ("own_seconds", "seconds")}
+    return [
+        Row("chat / a client that only reads, by the server's times", found["own_seconds"], "x", ">= 0.97"),
+        Row("chat / a client that only reads, by the clock", found["seconds"], "x"),
+    ]
+
+
+def _ratio(turn: list[tuple[dict, dict]], name: str) -> float:
+    shown, plain = (sum(pair[side]["tokens"] for pair in turn) / sum(pair[side][name] for pair in turn)
+                    for side in (0, 1))
+    return shown / plain
+
+
+@contextmanager
+def _server() -> Iterator[tuple[str, str]]:
+    """llama.cpp with the model: its address, and its key."""
+    from engines.methods.llama_cpp import SPEC
+    from engines.race.peers import gguf_file
+    from engines.servers.llama_cpp_start import LlamaCppServer, Settings
+
+    server = LlamaCppServer(Settings(file=str(gguf_file(MODEL)), threads=THREADS, **SPEC.parse({"context": 2048})))
+    try:
+        yield server.connection.address, server.key
+    finally:
+        server.close()
+
+
+def _both(chat: Chat, address: str, key: str, prompt: str, chat_first: int) -> tuple[dict, dict]:
+    if chat_first:
+        shown = chat.ask(prompt)
+        return shown, _read(address, key, prompt)
+    plain = _read(address, key, prompt)
+    return chat.ask(prompt), plain
+
+
+def _read(address: str, key: str, prompt: str) -> dict:
+    """An answer, read and thrown away: its tokens after the first, and the seconds they took."""
+    text = _post(address, key, "/apply-template", {"messages": [{"role": "user", "content": prompt}]})["prompt"]
+    asked = {"content": text, "add_special": True, "parse_special": True}
+    tokens = _post(address, key, "/tokenize", asked)["tokens"]
+    connection, begun, last = _connect(address), 0.0, b""
+    body = {"prompt": tokens, "n_predict": 256, "stream": True, "temperature": 0, "cache_prompt": True}
+    connection.request("POST", "/completion", json.dumps(body), _headers(key))
+    for line in connection.getresponse():
+        if line.startswith(b"data: "):
+            begun, last = begun or time.perf_counter(), line[6:]
+    seconds, timings = time.perf_counter() - begun, json.loads(last)["timings"]
+    connection.close()
+    return {"tokens": timings["predicted_n"] - 1, "own_seconds": timings["predicted_ms"] / 1000, "seconds": seconds}
+
+
+def _post(address: str, key: str, path: str, body: dict) -> dict:
+    connection = _connect(address)
+    connection.request("POST", path, json.dumps(body), _headers(key))
+    found = json.loads(connection.getresponse().read())
+    connection.close()
+    return found
+
+
+def _connect(address: str) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection(urlsplit(address).netloc)
+
+
+def _headers(key: str) -> dict[str, str]:
+    return {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
