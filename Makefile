@@ -41,15 +41,19 @@ samples: $(VENV)/.test
 	$(BIN)/python tools/screenshot.py docs talk
 	$(BIN)/python tools/screenshot.py docs/pictures chat step price --size 80x24 120x40 200x60
 
-$(VENV)/.run: $(FILES)
+# pip compiles on one core; this does it on all.
+define install
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
-	touch $@
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '$(1)'
+	-$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
+	touch $(VENV)/.run $@
+endef
+
+$(VENV)/.run: $(FILES)
+	$(call install,.)
 
 $(VENV)/.test: $(FILES)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test]'
-	touch $(VENV)/.run $@
+	$(call install,.[test])
 
 # A model that can talk, asked for once: where it cannot be fetched, the sample pair does.
 $(VENV)/.model: $(VENV)/.run
