@@ -128,7 +128,8 @@ class Runtime:
         cls, model: str | None = None, draft_model: str | None = None, dtype: str = "auto", device: str = "auto",
         progress: Callable[[Loading], None] = lambda _: None, threads: int | None = None,
         revision: str | None = None, draft_revision: str | None = None, allow_pickle: bool = False,
-        trust_remote_code: bool = False, strict: bool = False, quantize: str = "none", head: str | None = None,
+        trust_remote_code: bool = False, strict: bool = False, quantize: str = "none", draft_quantize: str = "auto",
+        head: str | None = None,
     ) -> Runtime:
         """Load models, folders or hub ids; None takes the ones that ship, the draft model only where its vocabulary is
         the target's; a named one may have another (``engines.vocabularies``). What is on the hub
@@ -139,7 +140,8 @@ class Runtime:
         ``strict``: a token's logits are the same to the last bit however it was fed, so that in half precision too
         every engine writes the same text (engines.model.batch_invariant).
         ``quantize``: "auto" multiplies by weights of 4 and 8 bits as a GGUF file holds them, "int4" and "int8" quantise
-        any model's linear layers, "none" unpacks what is quantised (engines.model.quantise).
+        any model's linear layers, "none" unpacks what is quantised (engines.model.quantise). ``draft_quantize`` is the
+        same for the draft model, on whose weights no token of the answer depends.
         ``head``: a learned draft head, a folder, a hub id or the name of one at hand; None takes one at hand that was
         trained for the target, "none" takes none.
 
@@ -157,17 +159,18 @@ class Runtime:
         where = resolve_device(device)
         kind = resolve_dtype(dtype, where)
         check_choice(quantize)
+        check_choice(draft_quantize)
         terms = TrustPolicy(allow_pickle, trust_remote_code)
         target, tokenizer, draft, warnings = load_models(
-            model, draft_model, terms, kind, where, revision=revision,
-            draft_revision=draft_revision, threads=threads, strict=strict, quantize=quantize, progress=progress,
+            model, draft_model, terms, kind, where, revision=revision, draft_revision=draft_revision, threads=threads,
+            strict=strict, quantize=quantize, draft_quantize=draft_quantize, progress=progress,
         )
         found, said = head_for(head, target, allow_pickle, progress)
         runtime = cls(
             target, tokenizer, draft.model if draft else None, warnings=warnings + said, progress=progress, head=found,
             translation=draft.translation if draft else None,
             load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, terms=terms, dtype=kind,
-                               device=where, threads=torch.get_num_threads()),
+                               device=where, threads=torch.get_num_threads(), quantize=draft_quantize),
         )
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))

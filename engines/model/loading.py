@@ -90,13 +90,13 @@ def resolve_quantisation(source: ModelSource, choice: str, device: torch.device)
 def load_models(
     model: str | None, draft_model: str | None, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
     revision: str | None = None, draft_revision: str | None = None, threads: int | None = None, strict: bool = False,
-    quantize: str = NONE, progress: Progress = lambda _: None,
+    quantize: str = NONE, draft_quantize: str = AUTO, progress: Progress = lambda _: None,
 ) -> tuple[CausalModel, Tokenizer, LoadedDraft | None, tuple[str, ...]]:
     """Find, download and load target, tokenizer and draft model, folders or hub ids; None takes those that ship.
 
     The target is ``strict`` or not: of drafts nothing depends on the last bit. ``quantize`` is the target's
-    (``resolve_quantisation``); the draft model is not quantised. The last value that is returned is what
-    the user should know of how the models were found.
+    (``resolve_quantisation``), ``draft_quantize`` the draft model's. The last value that is returned is what the user
+    should know of how the models were found.
 
     Raises:
         ModelUnavailable: a model is missing or unusable.
@@ -120,9 +120,8 @@ def load_models(
     warnings += source.remarks + ((said,) if said else ())
     if draft_source is not None:
         part = _part(progress, 0.65, 0.8, "draft model: ")
-        model = load_model(draft_source, dtype, device, torch.get_num_threads(), progress=part)
-        draft = LoadedDraft(model, found.translation)
-        warnings += draft_source.remarks
+        draft, said = _read_draft(found, dtype, device, torch.get_num_threads(), draft_quantize, part)
+        warnings += said
     return target, tokenizer, draft, warnings
 
 
@@ -142,14 +141,24 @@ class _FoundDraft(NamedTuple):
 
 def load_draft(
     name: str, target: str, tokenizer: Tokenizer, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
-    threads: int | None, progress: Progress = lambda _: None,
+    threads: int | None, quantize: str = AUTO, progress: Progress = lambda _: None,
 ) -> tuple[LoadedDraft, tuple[str, ...]]:
     """Another draft model for a target that is loaded, and what is to be known of it. Raises as ``load_models``."""
     found, warnings = _find_draft(name, None, locate(target, None, terms, "target"), tokenizer, progress)
     check_room(found.source)
     found.source.fetch_weights(progress)
-    model = load_model(found.source, dtype, device, threads, progress=progress)
-    return LoadedDraft(model, found.translation), warnings + found.source.remarks
+    draft, said = _read_draft(found, dtype, device, threads, quantize, progress)
+    return draft, warnings + said
+
+
+def _read_draft(
+    found: _FoundDraft, dtype: torch.dtype, device: torch.device, threads: int | None, quantize: str, progress: Progress
+) -> tuple[LoadedDraft, tuple[str, ...]]:
+    """A draft model whose weights are at hand, and what is to be known of it."""
+    kind, said = resolve_quantisation(found.source, quantize, device)
+    model = load_model(found.source, dtype, device, threads, progress=progress, quantize=kind)
+    asked = said and quantize != AUTO  # what nobody asked for is not missed
+    return LoadedDraft(model, found.translation), found.source.remarks + ((said,) if asked else ())
 
 
 def _part(progress: Progress, begin: float, end: float, what: str = "") -> Progress:

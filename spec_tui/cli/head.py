@@ -41,7 +41,7 @@ _ANSWERS = "Answers of this model: lines of JSON with prompt and answer, zipped 
 _CHECKED = 8  # prompts of the showcase
 
 HeadName = Annotated[str, Argument(metavar="NAME", autocompletion=complete_head, help="A folder, hub id or name.")]
-WithoutHead = Annotated[ModelOptions, Without("head", "draft_model", "draft_revision")]
+WithoutHead = Annotated[ModelOptions, Without("head", "draft_model", "draft_revision", "draft_quantize")]
 
 
 @group.command("list", short_help="The heads at hand: trained here, or shipped.")

@@ -44,7 +44,9 @@ def info(
     name: Annotated[str | None, Argument(metavar="ID", help=_NAME, autocompletion=complete_model)] = None,
     format: OutputFormat = Format.text,
     *,
-    models: Annotated[ModelOptions, Without("model", "dtype", "device", "strict", "quantize", "threads")],
+    models: Annotated[
+        ModelOptions, Without("model", "dtype", "device", "strict", "quantize", "draft_quantize", "threads")
+    ],
 ) -> int:
     """Describe a model: architecture, parameters, memory, download, and the draft models at hand.
 

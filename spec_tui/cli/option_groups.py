@@ -119,6 +119,9 @@ class ModelOptions:
         "Weights of linear layers on the CPU: auto (4 and 8 bits as a GGUF file holds them), int8 or int4 (any model),"
         " none (unpacked to the dtype). Products of quantised layers are rounded to bfloat16."
     ))] = quantize_choices.NONE
+    draft_quantize: Annotated[str, Option(
+        metavar="Q", autocompletion=complete_quantisation, help="The same for the draft model; the text is the same."
+    )] = quantize_choices.AUTO
     threads: Annotated[int | None, Option(
         metavar="N", min=1, help="CPU threads of the models. Default: the fastest number, measured at loading."
     )] = None
@@ -178,7 +181,7 @@ class ModelOrServerOptions(ModelOptions):
         return super().load
 
 
-TargetOptions = Annotated[ModelOptions, Without("draft_model", "draft_revision", "head")]
+TargetOptions = Annotated[ModelOptions, Without("draft_model", "draft_revision", "draft_quantize", "head")]
 """The target alone, for commands that need no draft model."""
 
 

@@ -182,7 +182,8 @@ def test_an_answer_of_other_weights_is_no_bug_of_these(tiny):
 
 @pytest.mark.parametrize("choice", some(["int4", "int8"], lambda choice: choice == "int4"))
 def test_the_sample_pair(choice):
-    pair = load(quantize=choice, threads=1)
+    pair = load(quantize=choice, draft_quantize="int4", threads=1)
+    assert pair.draft.weights == "int4 weights"
     assert pair.ready.dtype == f"float32, {choice} weights" and choice in pair.ready.backend
     linears = [layer for layer in pair.target.model.modules() if isinstance(layer, QuantisedLinear)]
     numbers = sum(layer.in_features * layer.out_features for layer in linears)
