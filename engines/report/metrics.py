@@ -27,6 +27,7 @@ class Metrics:
         path_acceptances: sum over drafting rounds of accepted / depth of the draft; ``drafting_rounds`` counts them.
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
             that something drafted at this depth was judged; rounds that accepted there.
+        rows: rounds by how many tokens they verified, the root counted; ``draft_forwards``: passes that drafted.
         sources: emitted tokens by who proposed them.
         matches: of retrieval by exact match: rounds by the length in tokens of the longest suffix that was found,
             0 for none (REST's Fig. 13).
@@ -49,6 +50,8 @@ class Metrics:
     other_seconds: float | None = 0.0
     depth_tried: tuple[int, ...] = ()
     depth_accepted: tuple[int, ...] = ()
+    rows: dict[int, int] = field(default_factory=dict)
+    draft_forwards: int = 0
     sources: dict[str, int] = field(default_factory=dict)
     matches: dict[int, int] = field(default_factory=dict)
     price: CostCurve | None = None
@@ -103,6 +106,8 @@ class Metrics:
             other_seconds=_both(self.other_seconds, r.other_seconds),
             depth_tried=tuple(tried),
             depth_accepted=tuple(kept),
+            rows=_count(self.rows, [1 + len(r.draft.tokens)] if whole else []),
+            draft_forwards=self.draft_forwards + (r.draft_forwards or 0),
             sources=_count(self.sources, who),
             matches=_count(self.matches, [r.retrieval.match] if r.retrieval and r.retrieval.match is not None else []),
             priced_seconds=self.priced_seconds + (self.price.at(1 + len(r.draft.tokens)) if self.price else 0.0),
@@ -215,7 +220,8 @@ def together(runs: Iterable[Metrics]) -> Metrics:
     }
     columns = ("depth_tried", "depth_accepted")
     sums |= {name: tuple(map(sum, zip(*(_grow(getattr(m, name), depth) for m in runs)))) for name in columns}
-    counts = {name: dict(sum((Counter(getattr(m, name)) for m in runs), Counter())) for name in ("sources", "matches")}
+    counts = {name: dict(sum((Counter(getattr(m, name)) for m in runs), Counter())) for name in
+              ("sources", "matches", "rows")}
     return Metrics(**sums, **counts)
 
 

@@ -20,6 +20,7 @@ from engines.advice.trial_lanes import candidates
 from engines.bench.bench_runner import BenchRunner, fitting
 from engines.bench.prompt_files import PromptFile, read
 from engines.bench.suite import Suite, shipped
+from engines.cost import other_machine
 from engines.errors import RunFailed, SpecError, UsageProblem
 from engines.folders import write_whole
 from engines.methods.spec import MethodSpec
@@ -47,6 +48,8 @@ _SAMPLE = "Take this many of them, evenly spread over each kind."
 _MINUTES = "Time for the measurements."
 _SAVE = "Use what is advised from now on with this model, where no engine is named."
 _UNDO = "Measure nothing: forget what --save kept for this model."
+_WHAT_IF = ("Also model the speeds of another machine: memory=1000GB/s,flops=100TFLOPS[,weights=BYTES][,overhead=MS], "
+            "or a file with its t(n), lines of rows,seconds.")
 _ALSO = "Try the engines that need a draft model with this one too. Repeatable."
 _HTML = "Write the report as a web page too, in one file."
 _PACE = 0.5  # of the tokens a second that t(n) promises: prompts are read too, and other programs run
@@ -60,6 +63,7 @@ def advise(
     html: Annotated[Path | None, Option(metavar="FILE", help=_HTML)] = None,
     save: Annotated[bool, Option("--save", help=_SAVE)] = False,
     undo: Annotated[bool, Option("--undo", help=_UNDO)] = False,
+    what_if: Annotated[str | None, Option("--what-if", metavar="MACHINE", help=_WHAT_IF)] = None,
     also: Annotated[list[str] | None, Option("--also-draft-model", metavar="DIR|HUB_ID", help=_ALSO)] = None,
     format: OutputFormat = Format.text,
     *,
@@ -81,6 +85,9 @@ def advise(
     asked = _prompts(prompts, sample)
     if html is not None:
         _check_page(html)
+    machine = None
+    if what_if is not None:
+        machine = other_machine.parse(what_if, lambda name: read_text(Path(name), "--what-if"))
     request = generation.request()
     if asked.system and generation.system is None:
         request = replace(request, conversation=(("system", asked.system),))
@@ -89,7 +96,7 @@ def advise(
     gc.collect()
     gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
     interrupted = _follow(adviser)
-    report = AdviceReport(adviser, decoder.ready, models.load, left_out, (*asked.notes, *notes))
+    report = AdviceReport(adviser, decoder.ready, models.load, left_out, (*asked.notes, *notes), machine)
     print(json.dumps(as_object(report)) if format is Format.json else as_terminal(report), flush=True)
     if html is not None:
         _write_page(html, as_page(report))

@@ -12,6 +12,8 @@ from typing import Any
 from engines import methods
 from engines.advice.adviser import Adviser
 from engines.advice.findings import BASELINE, RoundCosts, Screening, reach
+from engines.advice.what_if import modelled
+from engines.cost.other_machine import OtherMachine
 from engines.folders import model_label
 from engines.methods.counterparts import Counterpart, DraftSetup
 from engines.race.lanes import Lane
@@ -44,6 +46,7 @@ class AdviceReport:
         ready: the models; ``load``: how they were asked for.
         left_out: by method, why it could not run.
         notes: what is to be said of the prompts.
+        machine: another one, for which the speeds are modelled; None for none.
     """
 
     adviser: Adviser
@@ -51,6 +54,7 @@ class AdviceReport:
     load: LoadRequest
     left_out: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    machine: OtherMachine | None = None
 
     @property
     def screening(self) -> Screening | None:
@@ -133,7 +137,7 @@ def tables(report: AdviceReport) -> list[Rows]:
     if screening is None:
         return []
     found = [_speed(screening), _kinds(screening), _lengths(screening), depth_rows(_figures(screening)),
-             _times(screening), _dropped(report.adviser, screening)]
+             _times(screening), _modelled(report, screening), _dropped(report.adviser, screening)]
     return [rows for rows in found if len(rows) > 1]
 
 
@@ -195,6 +199,16 @@ def _times(screening: Screening) -> Rows:
     return rows
 
 
+def _modelled(report: AdviceReport, screening: Screening) -> Rows:
+    """Speeds on the other machine, the fastest first."""
+    found = modelled(screening, report.machine, report.ready) if report.machine is not None else {}
+    rows = [["MODELLED, not measured", f"x {methods.baseline().id}", "drafting", "here"]]
+    for lane in sorted((lane for lane in found if lane != BASELINE), key=lambda lane: -found[lane].speed_up):
+        rows.append([screening.asked.labels[lane], f"{found[lane].speed_up:.2f}x", share(found[lane].drafting),
+                     verdict_of(screening, lane).brief])
+    return rows
+
+
 def _dropped(adviser: Adviser, last: Screening) -> Rows:
     """What went out before the round of the verdict, the fastest first."""
     stayed = {lane.label for lane in last.lanes}
@@ -219,6 +233,7 @@ def notes(report: AdviceReport) -> list[str]:
                  _NOISE]
         said += [_SERVERS] * (len(pastes(report)) > 1)
         said.append(disturbance_sentence(screening.result.disturbance()))
+    said += _of_the_model(report)
     busy = [str(number) for number, each in enumerate(adviser.rounds, 1) if not each.final and each.computed]
     if busy:
         said.append(f"other programs disturbed round {' and '.join(busy)}: who goes on was decided by t(n) of the "
@@ -231,6 +246,17 @@ def notes(report: AdviceReport) -> list[str]:
         by_reason.setdefault(why, []).append(engine)
     said += [f"not tried: {', '.join(engines)}: {why}" for why, engines in by_reason.items()]
     return [sentence for sentence in said if sentence]
+
+
+def _of_the_model(report: AdviceReport) -> list[str]:
+    if report.machine is None:
+        return []
+    words = one_line(report.machine.words)
+    if report.screening is None or not modelled(report.screening, report.machine, report.ready):
+        return [f"nothing is modelled for {words}: the number of parameters or a time of this machine is not known"]
+    return [f"modelled for {words}: tokens and acceptance as measured here, with the sizes of drafts that pay here; "
+            "verifying and draft passes by t(n) there, lookups and all else as long as here, reading the KV cache left "
+            "out"]
 
 
 def _setting(adviser: Adviser, screening: Screening) -> str:
@@ -273,7 +299,16 @@ def as_object(report: AdviceReport) -> dict[str, Any]:
         "held_out": [one_line(case.id) for case in adviser.held_out],
         "left_out": dict(report.left_out),
         "notes": notes(report),
+        "modelled": _modelled_object(report),
     }
+
+
+def _modelled_object(report: AdviceReport) -> dict[str, Any] | None:
+    if report.machine is None or report.screening is None:
+        return None
+    found = modelled(report.screening, report.machine, report.ready)
+    lanes = {report.screening.asked.labels[lane]: encoding.plain(each) for lane, each in found.items()}
+    return {"machine": report.machine.words, "lanes": lanes}
 
 
 def _round(number: int, screening: Screening) -> dict[str, Any]:

@@ -1,0 +1,52 @@
+"""Speeds of another machine: modelled of what was measured here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engines import UsageProblem
+from engines.advice.what_if import modelled
+from engines.cost.other_machine import OtherMachine, parse, table
+from spec_tui.export.advice_report import as_object, as_terminal
+from tests.advice.made import ALONE, Costs, PacedRacer, ran
+from tests.advice.test_verdict import READY, report
+
+PRICE = ((1, ALONE), (2, 0.0125), (3, 0.015), (64, 0.2))
+
+
+@pytest.fixture(scope="module")
+def found():
+    return ran(PacedRacer(PRICE, pld=Costs(3, 0.015)), "pld,rest")
+
+
+def test_by_its_own_times_the_model_says_what_was_measured(found):
+    own = OtherMachine("here", table=table("\n".join(f"{rows},{seconds}" for rows, seconds in PRICE), "x"))
+    said = modelled(found.rounds[-1], own, READY)
+    assert said[1].speed_up == pytest.approx(found.rounds[-1].ratio(1).ratio, rel=0.02)
+
+
+def test_where_rows_are_free_tokens_per_step_decide_and_where_they_cost_nothing_is_gained(found):
+    ready = replace(READY, parameters=10**9)
+    free, dear = (parse(f"memory=1GB/s,flops={flops}", str) for flops in ("1PFLOPS", "0.000001TFLOPS"))
+    tokens = found.rounds[-1].metrics(1).mean_generated_length
+    assert modelled(found.rounds[-1], free, ready)[1].speed_up == pytest.approx(tokens, rel=0.01)
+    assert modelled(found.rounds[-1], dear, ready)[1].speed_up < 1.01
+    asked = replace(report(found), machine=free, ready=ready)
+    text = as_terminal(asked)
+    assert "MODELLED, not measured" in text and "reading the KV cache left" in text
+    assert as_object(asked)["modelled"]["lanes"]["pld"]["speed_up"] == pytest.approx(tokens, rel=0.01)
+
+
+def test_a_machine_by_its_numbers():
+    found = parse("memory=2TB/s, flops=100, weights=1, overhead=50us", str)
+    assert (found.memory, found.flops, found.weights, found.overhead) == (2e12, 1e14, 1, pytest.approx(5e-5))
+    curve = found.pass_cost(10**9)
+    assert curve.at(1) == pytest.approx(5e-4 + 5e-5) and curve.at(512) == pytest.approx(2e9 * 512 / 1e14 + 5e-5)
+    assert table("[[1, 0.1], [4, 0.2]]", "x").at(4) == 0.2
+    for wrong in ("memory=1", "memory=1,flops=0", "memory=1,flops=x", "memory=1,flops=1,speed=3", "flops=1,memory=-1"):
+        with pytest.raises(UsageProblem, match="what-if"):
+            parse(wrong, str)
+    with pytest.raises(UsageProblem, match="holds no t"):
+        parse("file", lambda name: "1 2 3")
