@@ -1,4 +1,5 @@
-"""Randomness that can be repeated: noise by (seed, position), random draws by seed."""
+"""Randomness that can be repeated: noise by (seed, position), random draws by seed; and the arithmetic of speculative
+sampling, on distributions float64 [vocabulary]. Needs no torch."""
 
 from __future__ import annotations
 
@@ -73,3 +74,26 @@ class SeededRng:
         if token >= len(probs) or probs[token] <= 0:  # rounding at the upper end
             token = int(np.flatnonzero(probs)[-1])
         return token
+
+
+def bound(px: float, qx: float) -> float:
+    """What the random draw must be below for a token to be accepted: ``min(1, p(x) / q(x))``."""
+    return min(1.0, px / qx) if qx > 0 else 0.0
+
+
+def residual(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """What a rejection leaves of p: ``norm(max(0, p - q))``; p itself where nothing is left."""
+    return _normed(np.maximum(p - q, 0), p)
+
+
+def without(p: np.ndarray, token: int) -> np.ndarray:
+    """A distribution without one token; itself where nothing else is left."""
+    rest = p.copy()
+    rest[token] = 0
+    return _normed(rest, p)
+
+
+def _normed(rest: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """``rest`` scaled to total 1; ``otherwise`` where nothing is left (p equal to q up to rounding)."""
+    total = rest.sum()
+    return rest / total if total > 0 else otherwise

@@ -1,15 +1,16 @@
-"""Records sample_traces: real runs of the sample models, for lectures and lessons.
+"""Records sample_traces: real runs of the sample models and of smollm2, for lectures and lessons.
 
     python tools/record_traces.py [NAME]...
 
-Each is run once to warm up, then recorded from empty caches, with what the target has at every row
-(``Request.detail``). The same weights write the same texts; the times are this machine's: record where nothing else
-runs.
+smollm2 has to be here (``spec-tui model get smollm2``) for those that begin with its name. Each is run once to warm up,
+then recorded from empty caches, with what the target has at every row (``Request.detail``). The same weights write the
+same texts; the times are this machine's: record where nothing else runs.
 """
 
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,21 @@ TRACES = {
     "rasd": ask("Count the words", "rasd", 48),
     "hybrid": ask("Sum of a list", "hybrid"),
     "admg": ask("Count the vowels", "admg", 48),
+    "suffix": ask("Copy a notice", "suffix"),
+    "plain-sampled": ask("The mouse and the cat", "autoregressive", 40, 0.8),
+    "draft-exact": ask("The mouse and the cat", "draft", 40, 0.8),
+    "smollm2-plain": ask("Sum of a list", "autoregressive", 48),
+    "smollm2-pld": ask("Copy a notice", "pld", 40),
+    "smollm2-rest": ask("Sum of a list", "rest", 48),
+    "smollm2-dresd": ask("Sum of a list", "dresd", 48),
+    "smollm2-admg": ask("Sum of a list", "admg", 48),
+    "smollm2-eagle": ask("Sum of a list", "eagle", 48),
 }
+
+
+def model_of(trace: str) -> str:
+    """The model that a trace is of, by its name."""
+    return "smollm2" if trace.startswith("smollm2-") else "sample"
 
 
 def record(runtime: Runtime, name: str, request: Request) -> None:
@@ -73,9 +88,10 @@ def main(names: list[str]) -> int:
     from engines import load
 
     FOLDER.mkdir(exist_ok=True)
-    runtime = load("sample")
-    for name in names or TRACES:
-        record(runtime, name, TRACES[name])
+    for model, wanted in groupby(names or TRACES, model_of):
+        runtime = load(model)
+        for name in wanted:
+            record(runtime, name, TRACES[name])
     return 0
 
 

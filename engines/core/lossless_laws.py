@@ -12,7 +12,7 @@ import torch
 
 from engines.core.sampling import Sampling, finite, softmax, to_numpy
 from engines.core.tree import DraftTree, Trial
-from engines.randomness import GumbelNoise, SeededRng
+from engines.randomness import GumbelNoise, SeededRng, bound, residual, without
 
 
 @dataclass(slots=True)
@@ -184,24 +184,11 @@ class Rejection(Law):
         for child in tried:
             token = tree.tokens[child]
             px, qx = float(p[token]), float(q[token]) if q is not None else 1.0
-            drawn, accepted = self.rng.accept(min(1.0, px / qx) if qx > 0 else 0.0)
+            drawn, accepted = self.rng.accept(bound(px, qx))
             trials.append(Trial(child, px, qx, drawn, accepted))
             if accepted:
                 return child, p, tuple(trials)
-            p = without(p, token) if q is None else _normed(np.maximum(p - q, 0), p)
+            p = without(p, token) if q is None else residual(p, q)
             if q is not None and tree.distinct:
                 q = without(q, token)
         return None, p, tuple(trials)
-
-
-def without(p: np.ndarray, token: int) -> np.ndarray:
-    """A distribution [vocabulary] without one token; itself where nothing else is left."""
-    rest = p.copy()
-    rest[token] = 0
-    return _normed(rest, p)
-
-
-def _normed(rest: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """``rest`` scaled to total 1; ``otherwise`` where nothing is left (p equal to q up to rounding)."""
-    total = rest.sum()
-    return rest / total if total > 0 else otherwise

@@ -54,7 +54,7 @@ def export(
     if target is not None and target.exists() and not force:
         raise UsageProblem(f"{target} exists", "name another file with --output, or say --force")
     options = ExportOptions(_size(size), theme, speed)
-    _write(target, FORMATS[name].make(runs_in(path, tell=True), path.stem, options), force)
+    write_document(target, FORMATS[name].make(runs_in(path, tell=True), path.stem, options), force)
     return 0
 
 
@@ -69,7 +69,8 @@ def _size(size: str | None) -> tuple[int, int] | None:
     return width, height
 
 
-def _write(path: Path | None, text: str, force: bool) -> None:
+def write_document(path: Path | None, text: str, force: bool) -> None:
+    """Write a document to a file, or to standard output. Raises RunFailed where that cannot be written."""
     if path is None:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         sys.stdout.write(text)

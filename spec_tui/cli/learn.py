@@ -1,4 +1,5 @@
-"""``spec-tui learn``: lessons, on the screen or told line by line. Recorded runs, so no model and no torch; or live."""
+"""``spec-tui learn``: lessons, on the screen, told line by line, or as a page to print. Recorded runs, so no model and
+no torch; or live."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from engines.errors import RunFailed
+from engines.errors import RunFailed, UsageProblem
+from engines.folders import typed_path
 from engines.report.answer import Answer
 from engines.report.run_state import RunState, fold_all
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Presenter, Theme
-from spec_tui.learn.lesson import Lesson, find, names, recorded
+from spec_tui.learn.lesson import Lesson, along, find, names, paths, recorded
 from spec_tui.learn.walk import Walk
 from spec_tui.present.text import sanitise
 from spec_tui.session.client import LoadRequest
@@ -22,47 +24,71 @@ from spec_tui.session.replay_client import request_of
 if TYPE_CHECKING:
     from spec_tui.tui.app import SpecTui
 
+EXPORT = "export"
+
 
 def complete_lesson(incomplete: str) -> list[str]:
     """Names of lessons that begin so, for the shell."""
-    return [name for name in names() if name.startswith(incomplete)]
+    return [name for name in (*names(), EXPORT) if name.startswith(incomplete)]
 
 
-_LESSON = "The lesson. Without a name, the lessons are listed; on a terminal, choose one there."
-_FORMAT = "screen: in the application; text: line by line, for screen readers."
+_LESSON = f"The lesson. Without a name, the lessons are listed; on a terminal, choose one there. {EXPORT} writes a \
+handout: all lessons, or those named after it, as a page to read or print."
+_FORMAT = "screen: in the application; text: line by line, for screen readers: questions first, answers after."
+_PATH = "Go through chosen pages of several lessons: a lecture of 15 or of 45 minutes."
+_NOTES = "With --format text and export: add the presenter's notes. On the screen N shows them."
+_OUTPUT = "Of export: the file to write; - is standard output."
 _LIVE = "Run the examples on this machine first; the lesson then shows these runs, not the recorded ones."
 
 
 def learn(
-    lesson: Annotated[str | None, Argument(metavar="NAME", help=_LESSON, autocompletion=complete_lesson)] = None,
+    lessons: Annotated[list[str] | None, Argument(metavar="NAME", help=_LESSON, autocompletion=complete_lesson)] = None,
     format: Annotated[Literal["screen", "text"], Option("--format", help=_FORMAT)] = "screen",
+    path: Annotated[int | None, Option("--path", metavar="MINUTES", help=_PATH)] = None,
+    notes: Annotated[bool, Option("--notes", help=_NOTES)] = False,
+    output: Annotated[str, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT)] = "lessons.html",
+    force: Annotated[bool, Option("--force", help="Overwrite the file if it exists.")] = False,
     live: Annotated[bool, Option("--live", help=_LIVE)] = False,
     theme: Theme = None,
     presenter: Presenter = False,
 ) -> int:
     """Speculative decoding in short lessons, for readers new to the subject.
 
-    A lesson is a few pages beside a real run, and a question that the run answers. No model is loaded, except
-    with --live.
+    A lesson is a few pages beside real runs, with figures to change and questions. No model is loaded, except with
+    --live.
     """
-    if lesson is None and (format == "text" or not (sys.stdin.isatty() and sys.stdout.isatty())):
+    named = list(lessons or ())
+    exporting = named[:1] == [EXPORT]
+    wanted = [along(path)] if path is not None else [find(name) for name in named[exporting:]]
+    if path is not None and named[exporting:]:
+        raise UsageProblem("a path has its own lessons", "leave out the names, or --path")
+    if exporting:
+        return _export([_walk(lesson, live) for lesson in wanted or map(find, names())], output, force, notes)
+    if not wanted and (format == "text" or not (sys.stdin.isatty() and sys.stdout.isatty())):
         return _list()
-    walk = None
-    if lesson is not None:
-        wanted = find(lesson)
-        walk = Walk(wanted, _ran(wanted) if live else recorded(wanted))
-        if not walk.length:
-            raise RunFailed("these runs do not show what the lesson is about", "without --live it uses recorded runs")
+    if len(wanted) > 1:
+        raise UsageProblem("one lesson at a time", f"several are for learn {EXPORT}")
+    walk = _walk(wanted[0], live) if wanted else None
     if format == "text":
-        return _tell(walk)
+        return _tell(walk, notes)
     from spec_tui.cli.application import open_recorded
 
     def make() -> SpecTui:
         from spec_tui.tui.recorded import lessons
 
-        return lessons(lesson or "", walk, theme, presenter)
+        return lessons(walk, theme, presenter)
 
     return open_recorded(make, "learn NAME --format text")
+
+
+def _walk(lesson: Lesson, live: bool) -> Walk:
+    """A lesson over its runs. Raises SpecError."""
+    walk = Walk(lesson, _ran(lesson) if live else recorded(lesson))
+    if not walk.length:
+        raise RunFailed("these runs do not show what the lesson is about", "without --live it uses recorded runs")
+    if left := len(lesson.pages) - walk.length:
+        narrate(f"note: {left} of {len(lesson.pages)} pages are left out: these runs do not show what they are about")
+    return walk
 
 
 def _list() -> int:
@@ -70,15 +96,16 @@ def _list() -> int:
     width = max(map(len, names()))
     for number, name in enumerate(names(), 1):
         print(f"{number:>2}  {name:<{width}}  {find(name).title}: {find(name).about}")
-    narrate("\nspec-tui learn NAME begins one; --format text tells it line by line.")
+    minutes = " or ".join(f"--path {minutes}" for minutes in paths())
+    narrate(f"\nspec-tui learn NAME begins one, {minutes} a lecture; --format text tells it line by line.")
     return 0
 
 
-def _tell(walk: Walk) -> int:
+def _tell(walk: Walk, notes: bool) -> int:
     from spec_tui.learn.walk import told
 
     sys.stdout.reconfigure(errors="replace")
-    for line in told(walk, _ask if sys.stdin.isatty() and sys.stdout.isatty() else None):
+    for line in told(walk, _ask if sys.stdin.isatty() and sys.stdout.isatty() else None, notes):
         print(sanitise(line), flush=True)
     return 0
 
@@ -90,12 +117,31 @@ def _ask(words: str) -> str:
         return ""
 
 
+def _export(walks: list[Walk], output: str, force: bool, notes: bool) -> int:
+    """Write the handout. Raises UsageProblem where the file exists."""
+    from spec_tui.cli.export import write_document
+    from spec_tui.export.handout import handout
+
+    target = None if output == "-" else typed_path(output)
+    if target is not None and target.exists() and not force:
+        raise UsageProblem(f"{target} exists", "name another file with --output, or say --force")
+    title = walks[0].lesson.title if len(walks) == 1 else "Speculative decoding in short lessons"
+    document = handout(title, walks, notes)
+    write_document(target, document, force)
+    return 0
+
+
 def _ran(lesson: Lesson) -> dict[str, RunState]:
     """What the lesson shows, run here and now: each once to warm up, then from empty caches. Raises SpecError."""
     from spec_tui.cli.run import load_decoder
 
-    decoder, runs = load_decoder(LoadRequest()), {}
+    decoders, runs = {}, {}
     for name, run in recorded(lesson).items():
+        model = _model_for(run.started.model)
+        if model not in decoders:
+            decoders.clear()  # one model in memory at a time
+            decoders[model] = load_decoder(LoadRequest(model=model))
+        decoder = decoders[model]
         narrate(f"running {name} …")
         request = replace(request_of(run.started), detail=True)
         list(decoder.run(request))
@@ -104,3 +150,16 @@ def _ran(lesson: Lesson) -> dict[str, RunState]:
         events = list(decoder.run(request))
         runs[name] = fold_all([*events, decoder.audit(Answer.from_events(events))])
     return runs
+
+
+def _model_for(recorded_with: str) -> str:
+    """The model to run an example with: the one that it was recorded with, else the sample pair."""
+    from engines.hub import known_models, local_models
+
+    here = {facts["name"]: facts["path"] is not None for facts in local_models.known()}
+    if here.get(recorded_with):
+        return recorded_with
+    if recorded_with in here:
+        narrate(f"note: {recorded_with} is not here, so the sample pair runs its examples (spec-tui model get "
+                f"{recorded_with})")
+    return known_models.SAMPLE

@@ -49,13 +49,13 @@ def page(runs: Sequence[RunState]) -> str:
     return document(title, "".join([f"{_choices()}\n", *(part for run in runs for part in _run(run))]))
 
 
-def document(title: str, body: str) -> str:
-    """A whole HTML document in the colours of the application; ``body`` is markup."""
+def document(title: str, body: str, more_style: str = "") -> str:
+    """A whole HTML document in the colours of the application; ``body`` is markup, ``more_style`` rules."""
     return "".join([
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n",
-        f"<title>{text_of(title)}</title>\n<style>{_style()}</style>\n</head>\n<body>\n{body}",
+        f"<title>{text_of(title)}</title>\n<style>{_style()}{more_style}</style>\n</head>\n<body>\n{body}",
         "</body>\n</html>\n",
     ])
 
@@ -69,9 +69,9 @@ def _style() -> str:
         rules.append(f"body:has(#view-{view}:checked) .legend.{view}{{display:block}}")
     for view, styles in _styles().items():
         for style in styles:
-            rules.append(f"body:has(#view-{view}:checked) .{style}{{{_declarations(style)}}}")
-            rules.append(f".legend .{style}{{{_declarations(style)}}}")
-    rules.append(f".ghost{{{_declarations('ghost')}}}")
+            rules.append(f"body:has(#view-{view}:checked) .{style}{{{declarations_of(style)}}}")
+            rules.append(f".legend .{style}{{{declarations_of(style)}}}")
+    rules.append(f".ghost{{{declarations_of('ghost')}}}")
     return _LAYOUT + "\n".join(rules)
 
 
@@ -82,7 +82,7 @@ def _styles() -> dict[str, list[str]]:
     return {"outcome": [n for n in names if n not in (*sources, *heat, "ghost")], "source": sources, "confidence": heat}
 
 
-def _declarations(name: str) -> str:
+def declarations_of(name: str) -> str:
     """The declarations of a style of the application."""
     colour, words = STYLES[name].colour, STYLES[name].attributes.split()
     out = [_ATTRIBUTES[word] for word in words if word in _ATTRIBUTES]

@@ -1,4 +1,4 @@
-"""A lesson as it is written: a file of TOML in ``lessons/``, found by its name."""
+"""A lesson as it is written: a file of TOML in ``lessons/``, found by its name; and a path through several of them."""
 
 from __future__ import annotations
 
@@ -16,55 +16,48 @@ from spec_tui.session.sample_traces import trace_path
 FOLDER = Path(__file__).parent / "lessons"
 
 
+class AnswerChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A possible answer: ``right``, or right where ``when`` holds of the run; ``why`` says what is wrong with it, or
+    what is right."""
+
+    text: str
+    why: str
+    right: bool = False
+    when: str = ""
+
+
 class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Text beside a place of a run.
+    """Text beside a place of a run or beside a figure. A page with choices asks: what comes of them stands there after
+    an answer.
 
     Attributes:
         text: paragraphs with places for facts (``templates``).
-        round: which round, by a name of ``lesson_facts.PICKS``; ``phase`` is a phase of it.
+        round: which round, by a name of ``lesson_facts.PICKS``; ``phase`` is a phase of it. "" where there is a figure.
+        figure: a name of ``figures.FIGURES``.
         trace: the run, one of the lesson's; "" is its first.
-        terms: words of it that ``terms`` explains.
+        answered: of a page that asks, the phase that is shown after the answer; "" is ``phase``.
+        do: something to do on this page, in a sentence.
+        note: for whoever presents the page.
+        terms: words of it that the glossary explains.
         see: where to read on.
     """
 
     title: str
     text: str
-    round: str
-    phase: str
+    round: str = ""
+    phase: str = ""
+    figure: str = ""
     trace: str = ""
+    answered: str = ""
+    choices: tuple[AnswerChoice, ...] = ()
+    do: str = ""
+    note: str = ""
     terms: tuple[str, ...] = ()
     see: str = ""
 
 
-class AnswerChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A possible answer: right where ``when`` holds; ``wrong`` says in a sentence why it does not."""
-
-    text: str
-    when: str
-    wrong: str
-
-
-class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the learner guesses, a number or one of the choices, before the run tells.
-
-    Attributes:
-        page: the question beside what can be seen before the answer.
-        reveal: the run's own numbers, beside what can be seen after it.
-        answer: name of the fact that is asked for, "" where there are choices; ``most`` that of the largest guess.
-        low, high: a sentence for a guess too low, and one for a guess too high.
-    """
-
-    page: Page
-    reveal: Page
-    answer: str = ""
-    most: str = ""
-    low: str = ""
-    high: str = ""
-    choices: tuple[AnswerChoice, ...] = ()
-
-
 class Lesson(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A few pages and a question.
+    """A few pages, of which some ask.
 
     Attributes:
         traces: names of the shipped traces that it shows.
@@ -75,7 +68,21 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     about: str
     traces: tuple[str, ...]
     pages: tuple[Page, ...]
-    question: Question
+
+
+class PathStop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Pages of a lesson on a path, by their titles; without titles all of them. ``minutes`` is what they take."""
+
+    lesson: str
+    minutes: int
+    pages: tuple[str, ...] = ()
+
+
+class LecturePath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A way through the lessons for a lecture."""
+
+    about: str
+    stops: tuple[PathStop, ...]
 
 
 @cache
@@ -93,21 +100,29 @@ def find(name: str) -> Lesson:
     """The lesson of this name. Raises UsageProblem where there is none."""
     if name not in _files():
         raise UsageProblem(f"there is no lesson {name!r}", "the lessons are: " + ", ".join(names()))
-    record = msgspec.toml.decode(_files()[name].read_bytes())
-    # The place of a question is written beside its answers, and what the run says stands at the same place unless it
-    # names another.
-    question = record["question"]
-    place = {key: question.pop(key) for key in ("round", "phase", "trace") if key in question}
-    page = {key: question.pop(key) for key in ("title", "text", "terms", "see") if key in question}
-    question["page"] = {"title": "Your guess", **place, **page}
-    question["reveal"] = {"title": "What the run says", **place, **question["reveal"]}
-    return msgspec.convert(record | {"name": name}, Lesson)
+    return msgspec.convert(msgspec.toml.decode(_files()[name].read_bytes()) | {"name": name}, Lesson)
 
 
 @cache
-def terms() -> Mapping[str, str]:
-    """Words that are explained, each in a sentence."""
-    return msgspec.toml.decode((FOLDER / "terms.toml").read_bytes())
+def paths() -> Mapping[int, LecturePath]:
+    """The ways through the lessons, by the minutes that they take."""
+    found = msgspec.toml.decode((FOLDER / "paths.toml").read_bytes(), type=dict[str, LecturePath])
+    return {int(minutes): path for minutes, path in found.items()}
+
+
+def along(minutes: int) -> Lesson:
+    """The pages of a path as one lesson. Raises UsageProblem where there is no path of so many minutes."""
+    if minutes not in paths():
+        raise UsageProblem(f"there is no path of {minutes} minutes", f"there are: {', '.join(map(str, paths()))}")
+    path, traces, pages = paths()[minutes], {}, []
+    for stop in path.stops:
+        lesson = find(stop.lesson)
+        traces |= dict.fromkeys(lesson.traces)
+        for page in lesson.pages:
+            if not stop.pages or page.title in stop.pages:
+                pages.append(msgspec.structs.replace(page, trace=page.trace or lesson.traces[0]))
+    return Lesson(name=f"path-{minutes}", title=f"A lecture of {minutes} minutes", about=path.about,
+                  traces=tuple(traces), pages=tuple(pages))
 
 
 def recorded(lesson: Lesson) -> dict[str, RunState]:

@@ -20,6 +20,13 @@ from spec_tui.present.text import one_line
 Fact = str | int | float
 """Texts are cleaned for the terminal. Times are seconds, shares 0..1."""
 SIZES = (2, 4, 8, 16, 32)
+FLAT = 2.0
+"""Up to so many times t(1) a forward pass counts as about as long as one over a single row."""
+
+
+class Missing(ValueError):
+    """A page wants something that this run does not have."""
+
 
 
 def of_run(run: RunState) -> dict[str, Fact]:
@@ -50,6 +57,9 @@ def _prices(run: RunState) -> dict[str, Fact | None]:
         return {}
     curve = CostCurve(run.started.price)
     facts: dict[str, Fact | None] = {f"cost_{n}": curve.at(n) / curve.at(1) for n in SIZES}
+    facts["flat"] = max(n for n, seconds in curve.points if seconds <= FLAT * curve.at(1))
+    facts["widest"] = curve.points[-1][0]
+    facts["widest_cost"] = curve.points[-1][1] / curve.at(1)
     if run.started.draft_price:
         facts["draft_cost"] = CostCurve(run.started.draft_price).at(1) / curve.at(1)
     return facts
@@ -91,6 +101,7 @@ def _layers(run: RunState) -> dict[str, Fact | None]:
         "lowest": min(known, default=None), "highest": max(known, default=None), "layers": len(layers.attention),
         "by_cosine": sum(rule in ("cosine", "both") for rule in rules), "every": layers.m,
         "by_interval": sum(rule == "interval" for rule in rules),
+        "mlp_out": sum(rule != "" for rule in layers.mlp),
     }
 
 
@@ -233,6 +244,19 @@ def _off(run: RunState, event: Round) -> float | None:
     return gain if gain > 0 and _judged(event) else None
 
 
+def _fused(event: Round) -> int:
+    """How many nodes both drafters proposed, or only the lookup: the smaller of the two."""
+    draft, both = event.draft, sum(origin >= 0 for origin in event.draft.also)
+    return min(both, sum(origin_of(draft, node).source != "draft" for node in range(len(draft.tokens))))
+
+
+def _choice(event: Round) -> float | None:
+    """How many first tokens the draft had, where both models' probabilities are known."""
+    below = children(event.draft.parents).get(-1, ())
+    known = bool(event.verified) and all(event.draft.probs[node] is not None for node in below)
+    return len({event.draft.tokens[node] for node in below}) if known and len(below) > 1 else None
+
+
 PICKS: dict[str, Score] = {
     "first": lambda run, event: -event.index,
     "last": lambda run, event: event.index,
@@ -247,7 +271,8 @@ PICKS: dict[str, Score] = {
     "longest copy": lambda run, event: max((o.match or 0 for o in event.draft.origins), default=None),
     "longest match": lambda run, event: event.retrieval.match if event.retrieval and event.draft.tokens else None,
     "pruned": lambda run, event: sum(n for _, n in event.retrieval.pruned) or None if event.retrieval else None,
-    "fused": lambda run, event: sum(origin >= 0 for origin in event.draft.also) or None,
+    "fused": lambda run, event: _fused(event) or None,
+    "most choice": lambda run, event: _choice(event),
     "several draws": _several,
     "close draw": _close,
 }

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from engines.report.wording import counted, ms
-from spec_tui.learn.lesson_facts import Fact
+from spec_tui.learn.lesson_facts import Fact, Missing
 
 Facts = Mapping[str, Fact]
 """Facts by their whole name: ``run.tokens``."""
@@ -20,10 +20,6 @@ Facts = Mapping[str, Fact]
 PLACE = re.compile(r"\{([a-z0-9_.-]+)(?::([^}|]+))?(?:\|([a-z ]+))?\}")
 _WHEN = re.compile(r"\[when ([^\]]+)\]\s*")
 _TESTS = {"<": operator.lt, "<=": operator.le, "==": operator.eq, ">=": operator.ge, ">": operator.gt}
-
-
-class Missing(ValueError):
-    """A text wants a fact that this run does not have."""
 
 
 def fill(text: str, facts: Facts) -> str:

@@ -1,28 +1,35 @@
-"""Going through a lesson: page by page, a guess, what the run says. The screen only draws it; ``told`` is for screen
-readers, and for where there is no screen."""
+"""Going through a lesson: page by page, with questions that are answered before the next page. The screen only draws
+it; ``told`` is for screen readers, and for where there is no screen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engines.report.run_state import RunState
-from spec_tui.learn.lesson import Lesson, Page, names, terms
-from spec_tui.learn.lesson_facts import Fact, of_round, of_run, pick
-from spec_tui.learn.templates import Missing, fill, holds, paragraphs
+from spec_tui.learn.figures import FIGURES, LessonFigure
+from spec_tui.learn.glossary_entries import explained
+from spec_tui.learn.lesson import Lesson, Page, names
+from spec_tui.learn.lesson_facts import Fact, Missing, of_round, of_run, pick
+from spec_tui.learn.templates import fill, holds, paragraphs
 from spec_tui.present.narration import round_words
+from spec_tui.present.rows import words_of
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of
 
+WIDE, HIGH = 76, 12  # of a figure in text
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What is to be shown: text, and the place that it speaks of.
+    """What is to be shown: text, and the place or the figure that it speaks of.
 
     Attributes:
         run: the run, ``name`` that of its trace.
-        options: the choices of a question.
-        most: the largest number that can be guessed; None where no number is asked for.
-        verdict: whether the guess was right; None before one.
+        place: a place of the run; the prefill where there is a figure.
+        figure: drawn in place of the run.
+        options: the choices of a question, ``said`` the number of the one taken, from 1 on; None before one.
+        right: the number of the right one; None before an answer, and where nothing is asked.
+        do, note, terms, see: as of ``Page``.
     """
 
     title: str
@@ -30,16 +37,24 @@ class View:
     run: RunState
     name: str
     place: StepPosition
+    figure: LessonFigure | None = None
+    options: tuple[str, ...] = ()
+    said: int | None = None
+    right: int | None = None
+    do: str = ""
+    note: str = ""
     terms: tuple[str, ...] = ()
     see: str = ""
-    options: tuple[str, ...] = ()
-    most: int | None = None
-    verdict: bool | None = None
 
     @property
     def asks(self) -> bool:
-        """Whether this is the question."""
-        return bool(self.options) or self.most is not None
+        """Whether an answer is awaited."""
+        return bool(self.options) and self.said is None
+
+    @property
+    def verdict(self) -> bool | None:
+        """Whether the answer was right; None before one."""
+        return None if self.said is None else self.said == self.right
 
 
 class Walk:
@@ -51,26 +66,26 @@ class Walk:
 
     Attributes:
         pages: the pages that the runs have a round and all facts for; of the shipped runs that is every page.
-        at: index of the page; behind the last one comes the question, behind that what the run says.
-        said: the guess, None before one.
+        at: index of the page.
+        answers: the choices that were taken, by the index of the page, from 1 on.
     """
 
     def __init__(self, lesson: Lesson, runs: Mapping[str, RunState]) -> None:
         self.lesson, self.runs = lesson, runs
         self._facts = {name: of_run(run) for name, run in runs.items()}
+        self._figures: dict[Page, LessonFigure] = {}
         self.pages = [page for page in lesson.pages if self._fits(page)]
-        self.asking = self._fits(lesson.question.page) and self._fits(lesson.question.reveal)
         self.at = 0
-        self.said: int | None = None
+        self.answers: dict[int, int] = {}
 
     @property
     def length(self) -> int:
-        """Pages, the question and its answer."""
-        return len(self.pages) + 2 * self.asking
+        """Pages."""
+        return len(self.pages)
 
     def forward(self) -> bool:
-        """The next page. False at the end, and at a question without a guess."""
-        if self.at + 1 >= self.length or (self.at == len(self.pages) and self.said is None):
+        """The next page. False at the end, and at a question without an answer."""
+        if self.at + 1 >= self.length or self.view().asks:
             return False
         self.at += 1
         return True
@@ -80,39 +95,26 @@ class Walk:
         self.at = max(0, self.at - 1)
         return self.at > 0
 
-    def guess(self, said: int) -> bool:
-        """Say a number, or the number of a choice from 1 on. False where none is asked for, or none such."""
+    def answer(self, said: int) -> bool:
+        """Take a choice, by its number from 1 on. False where nothing is asked, or there is none such."""
         view = self.view()
-        least, most = (1, len(view.options)) if view.options else (0, view.most or 0)
-        if not view.asks or self.said is not None or not least <= said <= most:
+        if not view.asks or not 1 <= said <= len(view.options):
             return False
-        self.said = said
-        self.at += 1
+        self.answers[self.at] = said
         return True
 
-    def tell(self) -> None:
-        """What the run says, without a guess."""
-        self.at = len(self.pages) + 1
-
     # -- what there is to see ---------------------------------------------------------------------
-    def place(self, page: Page) -> StepPosition | None:
-        """Where a page points at; None where the run has no such round."""
+    def place(self, page: Page) -> StepPosition:
+        """Where a page points at. Raises Missing where the run has no such round."""
         run = self._run(page)
-        number = pick(run, page.round)
-        if number is None or page.phase not in phases_of(run, number):
-            return None
-        return StepPosition(number, page.phase)
+        number = pick(run, page.round or "prefill")
+        if number is None or (page.phase and page.phase not in phases_of(run, number)):
+            raise Missing(f"there is no round {page.round!r}")
+        return StepPosition(number, page.phase or "context")
 
     def view(self) -> View:
         """The page where the learner is."""
-        question = self.lesson.question
-        if self.at < len(self.pages):
-            return self._view(self.pages[self.at])
-        if self.at > len(self.pages):
-            return self._revealed()
-        facts = self.facts(question.page)
-        options = tuple(fill(choice.text, facts) for choice in question.choices)
-        return self._view(question.page, options=options, most=int(facts[question.most]) if question.answer else None)
+        return self._view(self.pages[self.at], self.answers.get(self.at))
 
     def facts(self, page: Page) -> dict[str, Fact]:
         """What a page may speak of."""
@@ -120,38 +122,54 @@ class Walk:
         told = {**self._facts, "run": self._facts[self._name(page)], "round": of_round(run, place.round)}
         return {f"{whose}.{name}": value for whose, facts in told.items() for name, value in facts.items()}
 
-    def right(self) -> int:
-        """The number that the run answers with, or that of the right choice from 1 on."""
-        question = self.lesson.question
-        facts = self.facts(question.page)
-        if question.answer:
-            return int(facts[question.answer])
-        return next(n for n, choice in enumerate(question.choices, 1) if holds(choice.when, facts))
+    def right(self, page: Page) -> int:
+        """The number of the right choice from 1 on. Raises Missing where there is none."""
+        facts = self.facts(page)
+        found = [n for n, choice in enumerate(page.choices, 1)
+                 if choice.right or (choice.when and holds(choice.when, facts))]
+        if len(found) != 1:
+            raise Missing(f"{len(found)} choices are right")
+        return found[0]
+
+    def filled(self, page: Page, text: str) -> str:
+        """A text of a page with its facts. Raises Missing."""
+        return fill(text, self.facts(page))
+
+    def figure(self, page: Page) -> LessonFigure | None:
+        """The figure of a page, the same one whenever the page is seen. Raises Missing."""
+        if not page.figure:
+            return None
+        if page not in self._figures:
+            run = self._run(page)
+            self._figures[page] = FIGURES[page.figure](self.runs, run, event_of(run, self.place(page).round))
+        return self._figures[page]
 
     def _fits(self, page: Page) -> bool:
         """Whether a page's round and facts are in the runs."""
         try:
-            return self.place(page) is not None and bool(self._view(page).paragraphs)
+            self.figure(page)
+            for said in range(1, len(page.choices) + 1):
+                self._view(page, said)
+            return bool(self._view(page).paragraphs)
         except Missing:
             return False
 
-    def _revealed(self) -> View:
-        question, right = self.lesson.question, self.right()
-        facts = self.facts(question.page)
-        if self.said is None:
-            return self._view(question.reveal)
-        if self.said == right:
-            words = ["You are right."]
-        elif question.answer:
-            words = [f"You said {self.said}; it is {right}. "
-                     + fill(question.low if self.said < right else question.high, facts)]
-        else:
-            words = [f"Not so. {fill(question.choices[self.said - 1].wrong, facts)}"]
-        return self._view(question.reveal, words, verdict=self.said == right)
-
-    def _view(self, page: Page, before: list[str] = (), **more) -> View:
-        text = (*before, *paragraphs(page.text, self.facts(page)))
-        return View(page.title, text, self._run(page), self._name(page), self.place(page), page.terms, page.see, **more)
+    def _view(self, page: Page, said: int | None = None) -> View:
+        facts, place = self.facts(page), self.place(page)
+        view = View(
+            title=page.title, paragraphs=paragraphs(page.text, facts), run=self._run(page), name=self._name(page),
+            place=place, figure=self.figure(page), options=tuple(fill(choice.text, facts) for choice in page.choices),
+            do=page.do, note=fill(" ".join(page.note.split()), facts), terms=page.terms, see=page.see,
+        )
+        if not page.choices or said is None:
+            return view
+        right = self.right(page)
+        told = [fill(page.choices[said - 1].why, facts)]
+        if said != right:
+            told.append(f"Right is {right}: {view.options[right - 1].rstrip('.')}. "
+                        + fill(page.choices[right - 1].why, facts))
+        phase = page.answered if page.answered in phases_of(view.run, place.round) else place.phase
+        return replace(view, paragraphs=tuple(told), said=said, right=right, place=StepPosition(place.round, phase))
 
     def _name(self, page: Page) -> str:
         return page.trace or self.lesson.traces[0]
@@ -161,42 +179,57 @@ class Walk:
 
 
 # -- without a screen -------------------------------------------------------------------------------
-def told(walk: Walk, asks: Callable[[str], str] | None = None) -> Iterator[str]:
-    """The whole lesson. With ``asks`` the learner is asked; without, the question is followed by its answer."""
-    yield f"Lesson {names().index(walk.lesson.name) + 1}: {walk.lesson.title}"
-    while True:
+def told(walk: Walk, asks: Callable[[str], str] | None = None, notes: bool = False) -> Iterator[str]:
+    """The whole lesson, line by line. With ``asks`` the learner answers each question where it stands; without, the
+    questions stand in the text and their answers after the last page. ``notes`` adds the presenter's."""
+    number = names().index(walk.lesson.name) + 1 if walk.lesson.name in names() else 0
+    yield f"Lesson {number}: {walk.lesson.title}" if number else walk.lesson.title
+    answers = []
+    for at in range(walk.length):
+        walk.at = at
         view = walk.view()
-        yield ""
-        yield f"{walk.at + 1} of {walk.length}: {view.title}"
-        yield _where(view)
-        yield from view.paragraphs
-        known = [f"{term}: {terms()[term]}" for term in view.terms]
-        yield from (["Words: " + " ".join(known)] if known else [])
+        yield from ("", f"{walk.at + 1} of {walk.length}: {view.title}", *_shown(view), *view.paragraphs)
+        if view.figure is None and view.do:
+            yield "On the screen: " + view.do
+        if view.terms:
+            yield "Words: " + " ".join(f"{term}: {explained(term)}" for term in view.terms)
+        yield from ([f"Presenter: {view.note}"] if notes and view.note else [])
         yield from ([f"Read on: {view.see}"] if view.see else [])
-        if view.asks:
-            yield from _question(walk, view, asks)
-        elif not walk.forward():
-            return
+        if not view.options:
+            continue
+        yield from (f"  {n}: {words}" for n, words in enumerate(view.options, 1))
+        if asks is not None and _asked(walk, view, asks):
+            done = walk.view()
+            yield from ("Right." if done.verdict else "Not so.", *done.paragraphs)
+        else:
+            answers.append(walk.at)
+    if answers:
+        yield from ("", "Answers")
+    for at in answers:
+        page = walk.pages[at]
+        right = walk.right(page)
+        yield f"{at + 1}, {page.title}: {right}. {walk.filled(page, page.choices[right - 1].why)}"
 
 
-def _where(view: View) -> str:
-    """What stands beside the text: the run, and its round in words; of a question only what is drafted."""
+def _shown(view: View) -> Iterator[str]:
+    """What stands beside the text: the figure, or the run and its round in words; of a question what is drafted."""
+    if view.figure is not None:
+        yield f"Figure: {view.figure.title}"
+        yield from (words_of(row) for row in view.figure.rows(WIDE, HIGH))
+        return
     event = event_of(view.run, view.place.round)
     if event is None:
-        return f"Shown: {view.name}, the prefill"
-    if view.asks:
-        return f"Shown: {view.name}, round {event.index}: drafted {len(event.draft.tokens)}"
-    return f"Shown: {view.name}, {round_words(event)}; phase {view.place.phase}"
+        yield f"Shown: {view.name}, the prefill"
+    elif view.asks:
+        yield f"Shown: {view.name}, round {event.index}: drafted {len(event.draft.tokens)}"
+    else:
+        yield f"Shown: {view.name}, {round_words(event)}; phase {view.place.phase}"
 
 
-def _question(walk: Walk, view: View, asks: Callable[[str], str] | None) -> Iterator[str]:
-    """The choices, then the guess; behind it the walk stands where the run tells."""
-    yield from (f"{number}: {words}" for number, words in enumerate(view.options, 1))
-    least, most = (1, len(view.options)) if view.options else (0, view.most)
-    line = asks(f"Your guess, {least} to {most}: ").strip() if asks is not None else ""
-    while line and not (line.isdecimal() and len(line) < 9 and walk.guess(int(line))):
-        line = asks(f"A number from {least} to {most}, please: ").strip()
-    if not line:
-        right = walk.right()
-        yield f"Answer: {view.options[right - 1] if view.options else right}"
-        walk.tell()
+def _asked(walk: Walk, view: View, asks: Callable[[str], str]) -> bool:
+    """Ask until there is an answer; False where the learner passes."""
+    most = len(view.options)
+    line = asks(f"Your answer, 1 to {most} (enter passes): ").strip()
+    while line and not (line.isdecimal() and len(line) < 9 and walk.answer(int(line))):
+        line = asks(f"A number from 1 to {most}, please: ").strip()
+    return bool(line)

@@ -31,13 +31,11 @@ def race(
     return _without_engine(lambda session: RaceScreen(session, recorded, speed), theme, presenter)
 
 
-def lessons(
-    begin: str = "", walk: Walk | None = None, theme: str | None = None, presenter: bool = False
-) -> SpecTui:
-    """The lessons, with one open where ``begin`` names it, over runs of its own where ``walk`` has them."""
+def lessons(walk: Walk | None = None, theme: str | None = None, presenter: bool = False) -> SpecTui:
+    """The lessons, with one open where a walk is given."""
     from spec_tui.tui.screens.lessons import LessonsScreen
 
-    return _without_engine(lambda session: LessonsScreen(begin, walk), theme, presenter)
+    return _without_engine(lambda session: LessonsScreen(walk), theme, presenter)
 
 
 def _without_engine(first: Callable[[ChatSession], Screen], theme: str | None, presenter: bool) -> SpecTui:

@@ -1,26 +1,29 @@
-"""Lessons: what they say is in their runs, every page has its place, and the runs answer their questions."""
+"""Lessons: what they say is in their runs, every page has its place, and every question has one right answer."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from engines.errors import UsageProblem
-from engines.report.events import Audited, Round
+from engines.report.events import Audited
 from engines.report.run_state import RunState, fold_all
 from engines.wire import read_trace
 from spec_tui.learn import lesson_facts as picks
-from spec_tui.learn.lesson import find, names, recorded, terms
-from spec_tui.learn.lesson_facts import of_round, of_run
-from spec_tui.learn.templates import PLACE, Missing, fill, holds, paragraphs
+from spec_tui.learn.glossary_entries import entries
+from spec_tui.learn.lesson import along, find, names, paths, recorded
+from spec_tui.learn.lesson_facts import Missing, of_round, of_run
+from spec_tui.learn.templates import PLACE, fill, paragraphs
 from spec_tui.learn.walk import Walk, told
 from spec_tui.present.step.phases import phases_of
 from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.screens.lessons import body
 
 WIDTH, ROOM = 76, 11  # of the text at 80x24, in presenter mode too; its title apart
+NAMES = re.compile(r"t\(1\)|[A-Za-z]+(?:-\d+B?)+")  # with a digit of their own: Llama-2-13B
 
 
 def walk(name: str) -> Walk:
@@ -31,77 +34,79 @@ def walk(name: str) -> Walk:
 def texts(name: str) -> list[str]:
     """Everything of a lesson that may hold numbers."""
     lesson = find(name)
-    question = lesson.question
-    pages = [*lesson.pages, question.page, question.reveal]
-    said = [page.text for page in pages] + [question.low, question.high, lesson.about, lesson.title]
-    return said + [page.title for page in pages] + [text for c in question.choices for text in (c.text, c.wrong)]
+    pages = [words for page in lesson.pages for words in (page.title, page.text, page.do, page.note)]
+    choices = [words for page in lesson.pages for choice in page.choices for words in (choice.text, choice.why)]
+    return [lesson.about, lesson.title, *pages, *choices]
 
 
-def test_there_are_lessons_on_every_method_and_each_is_short():
-    assert names() == ("forward", "pld", "draft", "laws", "trees", "rest", "dresd", "admg", "rasd", "payoff")
-    assert all(3 <= len(find(name).pages) <= 7 for name in names())
+def test_there_is_a_lesson_on_every_subject_and_each_is_short():
+    assert names() == ("forward", "draft", "greedy", "chance", "exact", "trees", "lookup", "rest", "dresd", "admg",
+                       "heads", "rasd", "payoff", "choosing")
+    for name in names():
+        pages = find(name).pages
+        assert 4 <= len(pages) <= 8
+        assert sum(bool(page.choices) for page in pages) in (1, 2, 3)
+        assert sum(bool(page.do or page.choices) for page in pages) >= len(pages) // 2, f"{name}: too little to do"
     with pytest.raises(UsageProblem, match="no lesson 'trie'") as caught:
         find("trie")
     assert "trees" in caught.value.hint
 
 
+def test_the_quiz_asks_about_every_lesson_but_the_last():
+    quiz = tomllib.loads((Path(__file__).parent / "quiz.toml").read_text())["questions"]
+    assert len(quiz) == 20 and {one["lesson"] for one in quiz} == set(names()) - {"choosing"}
+
+
 @pytest.mark.parametrize("name", names())
 def test_no_number_is_typed_into_a_text(name):
     for text in texts(name):
-        assert not re.search(r"\d", PLACE.sub("", re.sub(r"\[when [^\]]*\]", "", text))), text
+        assert not re.search(r"\d", NAMES.sub("", PLACE.sub("", re.sub(r"\[when [^\]]*\]", "", text)))), text
 
 
 @pytest.mark.parametrize("name", names())
 def test_every_page_is_there_has_its_place_and_fits(name):
     w = walk(name)
-    assert len(w.pages) == len(w.lesson.pages) and w.asking
-    for _ in range(w.length):
+    assert len(w.pages) == len(w.lesson.pages)
+    for w.at in range(w.length):  # noqa: B020
         view = w.view()
-        assert view.place.phase in phases_of(view.run, view.place.round)
-        assert view.place.round <= len(view.run.rounds) and view.paragraphs
-        assert not re.search(r"[{}\[\]]|\b(None|nan)\b", " ".join(view.paragraphs))
-        assert set(view.terms) <= set(terms())
-        rows = body(view, WIDTH, room=ROOM)
-        assert len(rows) <= ROOM and all(sum(len(text) for text, _ in row) <= WIDTH for row in rows)
-        if view.asks:
-            w.said = w.right()
-        w.forward()
+        assert view.place.phase in phases_of(view.run, view.place.round) and view.paragraphs
+        assert set(view.terms) <= set(entries())
+        assert not view.asks or view.figure is not None or view.place.phase in ("context", "draft", "tree", "verify")
+        for said in range(len(view.options) + 1):
+            w.answers = {w.at: said} if said else {}
+            shown = w.view()
+            assert not re.search(r"[{}\[\]]|\b(None|nan)\b", " ".join((*shown.paragraphs, *shown.options, shown.note)))
+            rows = body(shown, WIDTH, room=ROOM)
+            assert len(rows) <= ROOM and all(sum(len(text) for text, _ in row) <= WIDTH for row in rows)
+        w.answers = {}
 
 
 @pytest.mark.parametrize("name", names())
-def test_the_run_answers_the_question_and_explains_every_wrong_guess(name):
+def test_every_question_has_one_right_answer_and_explains_all(name):
     w = walk(name)
-    w.at = len(w.pages)
-    view, right = w.view(), w.right()
-    assert view.asks and view.place.phase in ("context", "draft", "tree"), "nothing of the answer is shown yet"
-    guesses = range(1, len(view.options) + 1) if view.options else range(view.most + 1)
-    assert right in guesses and len(guesses) > 1
-    facts = w.facts(w.lesson.question.page)
-    assert not view.options or sum(holds(choice.when, facts) for choice in w.lesson.question.choices) == 1
-    for guess in guesses:
-        again = Walk(w.lesson, w.runs)
-        again.at = w.at
-        assert again.guess(guess) and not again.guess(guess)
-        told_first = again.view().paragraphs[0]
-        assert again.view().verdict == (guess == right)
-        assert (told_first == "You are right.") == (guess == right)
-        assert guess == right or len(told_first.split()) > 9
-        assert len(body(again.view(), WIDTH, room=ROOM)) <= ROOM
-    assert not any(w.guess(wrong) for wrong in (-1, len(view.options) + 1 if view.options else view.most + 1))
+    for at, page in enumerate(w.pages):
+        if not page.choices:
+            continue
+        for said in range(1, len(page.choices) + 1):
+            w.at, w.answers = at, {}
+            assert w.view().asks and not w.forward(), "a question is answered before the next page"
+            assert w.answer(said) and not w.answer(said)
+            view, right = w.view(), w.right(page)
+            assert view.verdict == (said == right) and len(view.paragraphs) == 2 - view.verdict
+            assert all(len(words.split()) > 4 for words in view.paragraphs)
+        assert not any(Walk(w.lesson, w.runs).answer(wrong) for wrong in (-1, 0, len(page.choices) + 1))
 
 
-@pytest.mark.parametrize("name, accepted", [("draft", 3), ("draft", 12), ("rest", 2)])
-def test_another_run_gives_another_answer(name, accepted):
-    """The round of the question with less of it accepted, or more."""
-    w = walk(name)
-    trace, number = w.lesson.traces[0], w.place(w.lesson.question.page).round
-    events = list(read_trace(trace_path(trace)).events)
-    at = next(i for i, event in enumerate(events) if isinstance(event, Round) and event.index == number)
-    events[at] = replace(events[at], path=tuple(range(accepted)))
-    again = Walk(w.lesson, {**w.runs, trace: fold_all(events)})
-    assert again.place(w.lesson.question.page).round == number and again.right() == accepted != w.right()
-    again.at = len(again.pages)
-    assert again.guess(accepted) and again.view().verdict
+def test_another_run_gives_another_answer():
+    """Where the race comes out the other way round, the other answer is right; where a place is not there, its page is
+    left out."""
+    lesson = find("payoff")
+    runs = recorded(lesson)
+    page = next(page for page in lesson.pages if page.title == "Who wins?")
+    assert Walk(lesson, runs).right(page) == 2
+    turned = {**runs, "smollm2-admg": runs["smollm2-rest"], "smollm2-rest": runs["smollm2-admg"]}
+    assert Walk(lesson, turned).right(page) == 1
+    assert Walk(lesson, {**runs, "smollm2-rest": runs["smollm2-admg"]}).right(page) == 3
 
 
 def test_facts_are_what_the_events_say():
@@ -145,28 +150,38 @@ def test_texts_are_filled_and_paragraphs_hold_or_not():
 
 
 def test_a_run_without_what_a_page_shows_leaves_the_page_out():
-    lesson = find("pld")
-    vain = recorded(lesson)["pld-in-vain"]
-    w = Walk(lesson, {"pld": recorded(find("payoff"))["draft"], "pld-in-vain": vain})
+    lesson = find("lookup")
+    runs = recorded(lesson)
+    w = Walk(lesson, {**runs, "smollm2-pld": recorded(find("exact"))["plain-sampled"]})
     assert 0 < len(w.pages) < len(lesson.pages)
-    for _ in range(w.length + 1):
-        assert w.view().paragraphs
-        w.said = 1
-        w.forward()
+    left = Walk(find("rest"), {"smollm2-rest": recorded(find("exact"))["plain-sampled"]}).pages
+    assert not any(page.figure for page in left)
 
 
-def test_told_line_by_line_with_and_without_a_learner():
-    plain = "\n".join(told(walk("rest")))
-    assert plain.count("Shown: rest, ") == walk("rest").length and "Answer: " in plain and "You are right" not in plain
-    question, _, answer = plain.partition("Your guess")[2].partition("Answer:")
-    assert "accepted" not in re.findall("Shown: .*", question)[0] and answer
-    given = iter(["99", "x", "4"])
+def test_told_line_by_line_questions_come_first_and_answers_after():
+    plain = "\n".join(told(walk("trees")))
+    text, _, answers = plain.partition("\nAnswers\n")
+    right = [page.choices[walk("trees").right(page) - 1] for page in find("trees").pages if page.choices]
+    assert len(right) == 2 and all(choice.text in text for choice in right)
+    assert not any(fill(choice.why.partition("{")[0], {}) in text for choice in right)
+    assert all(choice.why.partition("{")[0] in answers for choice in right) and "Presenter: " not in plain
+    questions = [line for line, after in zip(text.splitlines(), text.splitlines()[1:]) if line.startswith("Shown")]
+    assert questions and "Figure: t(n)" in text
+    given = iter(["99", "x", "2", ""])
     asked = []
-    learner = "\n".join(told(walk("rest"), lambda words: asked.append(words) or next(given)))
-    assert len(asked) == 3 and "You said 4; it is" in learner and "Answer:" not in learner
-    assert "Answer:" in "\n".join(told(walk("rest"), lambda words: ""))
+    learner = "\n".join(told(walk("trees"), lambda words: asked.append(words) or next(given), notes=True))
+    assert len(asked) == 4 and "Right." in learner and learner.count("\nAnswers\n") == 1 and "Presenter: " in learner
 
 
-def test_words_of_pages_are_all_used_and_explained_without_numbers():
-    used = {term for name in names() for page in find(name).pages for term in page.terms}
-    assert used == set(terms()) and not re.search(r"\d", "".join(terms().values()))
+@pytest.mark.parametrize("minutes", paths())
+def test_a_path_is_a_lesson_of_pages_that_are_there(minutes):
+    path = paths()[minutes]
+    assert sum(stop.minutes for stop in path.stops) == minutes
+    for stop in path.stops:
+        assert set(stop.pages) <= {page.title for page in find(stop.lesson).pages}
+    lesson = along(minutes)
+    w = Walk(lesson, recorded(lesson))
+    assert w.length == len(lesson.pages) == sum(len(stop.pages) for stop in path.stops)
+    assert sum(bool(page.note) for page in lesson.pages) > w.length // 3
+    with pytest.raises(UsageProblem, match="no path of 30 minutes"):
+        along(30)

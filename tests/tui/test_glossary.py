@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from spec_tui.learn.glossary_entries import entries, markdown, meaning, parts
 from spec_tui.present import token_styles
 from spec_tui.present.token_styles import GLYPHS
-from spec_tui.tui.screens.glossary import SYMBOLS, GlossaryScreen, found
+from spec_tui.session.settings import SAMPLING
+from spec_tui.tui.screens.glossary import GlossaryScreen, found
 
 
 def shown(screen: GlossaryScreen) -> str:
@@ -37,13 +41,22 @@ async def test_the_command_opens_it_and_what_is_not_there_is_said(session):
 
 
 def test_the_options_of_sampling_are_there():
-    assert {"min_p", "repetition_penalty", "no_repeat_ngram_size", "--strict"} <= set(found(""))
+    assert {"min_p", "repetition_penalty", "no_repeat_ngram_size", "--strict"} <= set(entries())
+    assert {option.name for option in SAMPLING} <= set(entries())
 
 
 def test_words_symbols_and_marks_are_found_by_name_first():
-    assert next(iter(found("m"))) == "M" and "tokens per verify step" in found("m")
-    assert set(GLYPHS) | set(SYMBOLS) <= set(found(""))
-    assert next(iter(found(" T(N) "))) == "t(n)"
+    assert next(iter(found("m"))) == "tokens per verify step, M"
+    known = {name for names in found("") for name in names.split(", ")}
+    assert known >= set(GLYPHS) | set(entries())
+    assert "t(n)" in next(iter(found(" T(N) "))) and "path acceptance" in next(iter(found("of path")))
+
+
+def test_the_document_is_made_from_the_same_source():
+    assert (Path(__file__).parents[2] / "docs" / "glossary.md").read_text() == markdown(), "tools/glossary_page.py"
+    names = [name for part in parts() for entry in part.entries for name in entry.names]
+    assert len(names) == len(set(names)), "a word has one entry"
+    assert not any("(below)" in meaning(entry) or "](" in meaning(entry) for entry in entries().values())
 
 
 def test_no_mark_means_two_things():

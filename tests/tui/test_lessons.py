@@ -6,16 +6,21 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from spec_tui.learn.lesson import find, names, recorded
+from spec_tui.learn.lesson import along, find, names, recorded
 from spec_tui.learn.walk import Walk
 from spec_tui.tui.recorded import lessons
-from spec_tui.tui.screens.lessons import LessonScreen, LessonsScreen, LessonText
+from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen, LessonsScreen, LessonText
 from tests.tiers import SIZES
+
+
+def walk_of(name: str) -> Walk:
+    lesson = find(name)
+    return Walk(lesson, recorded(lesson))
 
 
 @asynccontextmanager
 async def learning(begin: str = "", size=(80, 24), presenter: bool = False):
-    app = lessons(begin, presenter=presenter)
+    app = lessons(walk_of(begin) if begin else None, presenter=presenter)
     async with app.run_test(size=size) as pilot:
         for _ in range(3):
             await pilot.pause()
@@ -34,48 +39,66 @@ def text(screen) -> str:
 
 @pytest.mark.parametrize("presenter", [False, True])
 async def test_a_whole_lesson_page_by_page(presenter):
-    lesson = find("rest")
-    walk = Walk(lesson, recorded(lesson))
-    async with learning("rest", presenter=presenter) as (app, pilot):
+    walk = walk_of("trees")
+    async with learning("trees", presenter=presenter) as (app, pilot):
         screen = app.screen
         assert isinstance(screen, LessonScreen) and screen.has_class("presenting") == presenter
-        for page in lesson.pages:
+        for at, page in enumerate(walk.pages):
+            walk.at = at
             view = walk.view()
-            assert screen.player.place == view.place == walk.place(page) and screen.player.run == view.run
+            assert screen.walk.at == at and screen.player.place == view.place and screen.player.run == view.run
             assert all(paragraph in text(screen) for paragraph in view.paragraphs) and "page down" not in text(screen)
-            walk.forward()
-            await pilot.press("right")
-        assert screen.walk.view().asks and "your guess" in text(screen)
-        await pilot.press("enter")
-        assert "Type a number from 0 to" in shown(screen)
-        await pilot.press("9", "9", "enter")
-        assert screen.walk.said is None
-        await pilot.press("1", "2", "backspace", "enter")
-        assert screen.walk.said == 1 and screen.player.place.phase == "accept"
-        assert "✗ You said 1; it is 0." in text(screen)
-        await pilot.press("left", "5")
-        assert "It is answered" in shown(screen) and screen.walk.said == 1
-        await pilot.press("right", "right")
+            assert screen.query_one(FigurePanel).display == (view.figure is not None)
+            assert screen.query_one("#doing").display == (view.figure is None)
+            if view.asks:
+                await pilot.press("enter")
+                assert f"Press 1 to {len(view.options)}; a guess is enough" in shown(screen) and screen.walk.at == at
+                await pilot.press("9")
+                assert screen.walk.view().asks
+                wrong = walk.right(page) % len(view.options) + 1
+                await pilot.press(str(wrong))
+                assert f"✗ Not so. {wrong}: " in text(screen) and f"Right is {walk.right(page)}: " in text(screen)
+                assert not page.answered or screen.player.place.phase == page.answered
+                await pilot.press(str(walk.right(page)))
+                assert "It is answered" in shown(screen)
+            if at + 1 < walk.length:
+                await pilot.press("right")
+        await pilot.press("right")
         assert isinstance(app.screen, LessonsScreen)
-        assert app.screen.query_one("#list").highlighted == names().index("rest") + 1
+        assert app.screen.query_one("#list").highlighted == names().index("trees") + 1
 
 
 async def test_a_choice_answers_at_once_and_nothing_is_told_before():
-    async with learning("laws", (120, 40)) as (app, pilot):
+    async with learning("draft", (120, 40)) as (app, pilot):
         screen = app.screen
-        await pilot.press(*["right"] * len(find("laws").pages))
-        right = screen.walk.right()
+        await pilot.press(*["right"] * 3)
+        view = screen.walk.view()
+        assert view.asks and "Press 1 to 3." in text(screen)
         before = shown(screen)
-        number = screen.player.place.round
-        event = screen.player.run.rounds[number - 1]
+        event = screen.player.run.rounds[screen.player.place.round - 1]
         await pilot.press("full_stop", "full_stop")
         assert screen.player.place.phase == "tree", "a question cannot be looked behind"
         assert f"accepted {len(event.path)}" not in before and "Predict" not in before
         assert "4 Verify › 5 Accept › 6 Correct › 7 Keep" in before, "the names of the phases do not tell either"
-        await pilot.press("7")
-        assert "Press 1 to 2" in shown(screen)
-        await pilot.press(str(right))
-        assert "✓ You are right." in text(screen) and f"accepted {len(event.path)}" in shown(screen)
+        await pilot.press(str(screen.walk.right(screen.walk.pages[3])))
+        assert "✓ Right. " in text(screen) and screen.player.place.phase == "correct"
+        await pilot.press("full_stop")
+        assert screen.player.place.phase == "keep"
+
+
+async def test_figures_are_moved_and_drawn():
+    async with learning("chance") as (app, pilot):
+        screen = app.screen
+        await pilot.press("right", "2", "right", "right")
+        figure = screen.query_one(FigurePanel)
+        before = figure.text_rows()
+        assert figure.display and "p, target" in before[1]
+        await pilot.press("space")
+        assert "drawn 1,000" in figure.text_rows()[1]
+        await pilot.press("up")
+        assert figure.text_rows()[2] != before[2] and "drawn 1,000" not in figure.text_rows()[1]
+        await pilot.press("full_stop")
+        assert screen.walk.at == 3, "there are no phases beside a figure"
 
 
 async def test_every_page_of_every_lesson_is_drawn_whole_at_80x24():
@@ -85,16 +108,15 @@ async def test_every_page_of_every_lesson_is_drawn_whole_at_80x24():
             await pilot.press("enter")
             await pilot.pause()
             screen = app.screen
-            for _ in range(screen.walk.length):
+            for at in range(screen.walk.length):
+                screen.walk.at = at
+                screen.turned()
                 view, rows = screen.walk.view(), screen.query_one(LessonText).text_rows()
                 assert view.title in rows[0] and "page down" not in rows[-1]
-                assert all(paragraph in text(screen) for paragraph in view.paragraphs[view.verdict is not None :])
-                assert f"{screen.walk.at + 1} of {screen.walk.length}" in rows[0]
-                if view.asks:
-                    screen.walk.guess(screen.walk.right())
-                else:
-                    screen.walk.forward()
-                screen.turned()
+                assert f"{at + 1} of {screen.walk.length}" in rows[0]
+                said = "".join(text(screen).split())  # lines may be broken at hyphens
+                assert all("".join(paragraph.split()) in said for paragraph in view.paragraphs)
+                assert ("End of the lesson" in shown(screen)) == (at + 1 == screen.walk.length and not view.asks)
             await pilot.press("escape")
             await pilot.pause()
 
@@ -103,15 +125,17 @@ async def test_words_presenter_phases_and_the_way_out():
     async with learning("forward", (120, 40)) as (app, pilot):
         screen = app.screen
         await pilot.press("w")
-        assert "prefill: The first forward pass, which reads the whole question." in text(screen)
+        assert "token: A word or a piece of a word" in text(screen)
+        await pilot.press("N")
+        assert "Let the audience say" in text(screen)
         await pilot.press("escape")
-        assert "A language model works on tokens" in text(screen)
+        assert "A language model reads and writes tokens" in text(screen)
         await pilot.press("left")
         assert "This is the beginning" in shown(screen)
         await pilot.press("full_stop")
-        assert screen.player.place.phase == "correct"
+        assert screen.player.place.phase == "keep"
         await pilot.press("right", "left")
-        assert screen.player.place.phase == "verify", "a page brings its place back"
+        assert screen.player.place.phase == "correct", "a page brings its place back"
         await pilot.press("P")
         await pilot.pause()
         assert screen.has_class("presenting") and app.theme == "spec-light"
@@ -132,14 +156,26 @@ async def test_from_the_chat_and_back(session):
         assert isinstance(s.app.screen, LessonsScreen)
         await s.pilot.press("down", "enter")
         await s.pilot.pause()
-        assert isinstance(s.app.screen, LessonScreen) and s.app.screen.walk.lesson.name == "pld"
+        assert isinstance(s.app.screen, LessonScreen) and s.app.screen.walk.lesson.name == "draft"
         await s.pilot.press("escape", "escape")
         assert s.app.screen is s.chat
         assert "Lessons" in {command.title for command in s.app.get_system_commands(s.chat)}
 
 
+async def test_a_path_begins_at_once_and_the_list_stands_behind_it():
+    lesson = along(15)
+    app = lessons(Walk(lesson, recorded(lesson)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        for _ in range(3):
+            await pilot.pause()
+        assert isinstance(app.screen, LessonScreen) and app.screen.walk.length == len(lesson.pages)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert isinstance(app.screen, LessonsScreen)
+
+
 def picture(snap_compare, name: str, size, keys=(), presenter: bool = False) -> bool:
-    app = lessons(name, presenter=presenter)
+    app = lessons(walk_of(name) if name else None, presenter=presenter)
 
     async def steps(pilot) -> None:
         for _ in range(3):
@@ -153,21 +189,26 @@ def picture(snap_compare, name: str, size, keys=(), presenter: bool = False) -> 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_page(snap_compare, size):
-    assert picture(snap_compare, "trees", size, ["right"] * 3)
+    assert picture(snap_compare, "trees", size, ["right"])
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_question(snap_compare, size):
-    assert picture(snap_compare, "pld", size, ["right"] * 5)
+    assert picture(snap_compare, "draft", size, ["right"] * 3)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_reveal(snap_compare, size):
-    assert picture(snap_compare, "draft", size, [*["right"] * 5, "1", "2", "enter"])
+    assert picture(snap_compare, "draft", size, [*["right"] * 3, "1"])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_figure(snap_compare, size):
+    assert picture(snap_compare, "chance", size, ["right", "2", "right", "right", "space"])
 
 
 def test_presented(snap_compare):
-    assert picture(snap_compare, "forward", (80, 24), ["right"] * 5, presenter=True)
+    assert picture(snap_compare, "trees", (80, 24), ["right"], presenter=True)
 
 
 def test_list(snap_compare):

@@ -11,32 +11,20 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from spec_tui.learn.lesson import terms
+from spec_tui.learn.glossary_entries import entries, meaning
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import GLYPHS
-from spec_tui.session.settings import SAMPLING
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.help import row
 from spec_tui.tui.screens.modal import Box, SpecModal
 
-SYMBOLS = {
-    "M": "Tokens per verify step: what a forward pass of the target gives on average; without drafts exactly one.",
-    "t(n)": "Cost of a pass over n tokens, measured when the model is loaded.",
-    "p": "The probability that the target gives to a token.",
-    "q": "The probability that the draft gives to it.",
-    "1.42x": "Speed-up: times as fast as autoregressive decoding of the same prompt and settings, measured in this "
-             "session.",
-    "TTFT": "Time to the first token: what the prefill takes.",
-    "α": "The cosine from which on a sublayer is left out.",
-    "γ": "How sure a drafter has to stay, or it stops.",
-    "--strict": "Chosen at the start: every token is computed the same way with and without drafts, so that near ties "
-                "cannot differ; slower.",
-    "forecast": "Expected from the cost of a pass, the cost of drafting and the acceptance; computed, not measured.",
-}
-
 
 class GlossaryScreen(SpecModal[None]):
-    """A list that what is typed narrows down."""
+    """A list that what is typed narrows down.
+
+    Args:
+        wanted: what is looked for at first.
+    """
 
     CSS_PATH: ClassVar = ["modal.tcss", "glossary.tcss"]
     ACTIONS = (
@@ -44,9 +32,13 @@ class GlossaryScreen(SpecModal[None]):
         Action(id="glossary.up", run="scroll(-1)", anywhere="up,pageup", label="Up", help="Further up"),
     )
 
+    def __init__(self, wanted: str = "") -> None:
+        super().__init__()
+        self._wanted = wanted
+
     def compose(self) -> ComposeResult:
         with Box("glossary", "type to search · ↑ ↓ scroll · esc closes"):
-            yield Input(placeholder="a word or a symbol", id="wanted", max_length=60)
+            yield Input(self._wanted, placeholder="a word or a symbol", id="wanted", max_length=60)
             with VerticalScroll(id="scroll", can_focus=False):
                 yield Static("", id="text", markup=False)
 
@@ -70,12 +62,18 @@ class GlossaryScreen(SpecModal[None]):
 
 
 def found(wanted: str) -> Mapping[str, str]:
-    """The words and symbols of the glossary in which this occurs, those first whose name begins with it."""
+    """The words and marks of the glossary in which this occurs: first the one that is called so, then those whose name
+    begins with it."""
     wanted = wanted.strip().lower()
-    options = {option.name: option.help for option in SAMPLING}
-    known = {**SYMBOLS, **options, **{sign: f"On the screen: {words}." for sign, words in GLYPHS.items()}, **terms()}
-    names = [name for name, words in known.items() if wanted in f"{name} {words}".lower()]
-    return {name: known[name] for name in sorted(names, key=lambda name: not name.lower().startswith(wanted))}
+    known = {", ".join(entry.names): meaning(entry) for entry in dict.fromkeys(entries().values())}
+    known |= {sign: f"On the screen: {words}." for sign, words in GLYPHS.items()}
+    named = [name for name, words in known.items() if wanted in f"{name} {words}".lower()]
+
+    def nearness(name: str) -> tuple[bool, bool]:
+        own = [one.strip() for one in name.lower().split(",")]
+        return wanted not in own, not any(one.startswith(wanted) for one in own)
+
+    return {name: known[name] for name in sorted(named, key=nearness)}
 
 
 def glossary_text(wanted: str, width: int) -> Content:

@@ -1,4 +1,5 @@
-"""The lessons: the list of them, and one lesson, its text beside the step view, which goes where the page points."""
+"""The lessons: the list of them, and one lesson, its text beside the step view, which goes where the page points, or
+beside a figure that the reader may change."""
 
 from __future__ import annotations
 
@@ -8,14 +9,17 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.content import Content
 
-from spec_tui.learn.lesson import Lesson, find, names, recorded, terms
+from engines.report.wording import counted
+from spec_tui.learn.glossary_entries import explained
+from spec_tui.learn.lesson import Lesson, find, names, recorded
 from spec_tui.learn.walk import View, Walk
+from spec_tui.present.rows import Row
 from spec_tui.present.step.player import StepPlayer
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import ListScreen
 from spec_tui.tui.screens.step import StepScreen
 from spec_tui.tui.widgets.step_panels import BLANK, Explaining, StepPanel, Timeline
-from spec_tui.tui.widgets.strip_panel import Row, SplitLine, title_row
+from spec_tui.tui.widgets.strip_panel import SplitLine, StripPanel, clip, title_row
 
 _END = "End of the lesson: → leads to the next one."
 
@@ -24,29 +28,29 @@ class LessonsScreen(ListScreen[None]):
     """The list: enter begins a lesson, and after its end the next one is offered.
 
     Args:
-        begin: name of a lesson to open at once.
-        walk: this lesson, over runs of its own.
+        walk: a lesson, or a path through several, to open at once.
     """
 
     CSS_PATH: ClassVar = ["modal.tcss", "lessons.tcss"]
 
-    def __init__(self, begin: str = "", walk: Walk | None = None) -> None:
+    def __init__(self, walk: Walk | None = None) -> None:
         self.lessons = [find(name) for name in names()]
-        self._begin, self._walk = begin, walk
+        self._walk = walk
         lines = [Content.assemble((f"{n:>2}  ", "$tok-prompt"), one.title) for n, one in enumerate(self.lessons, 1)]
+        begun = walk is not None and walk.lesson.name in names()
         super().__init__("lessons", "enter begins · esc closes", lines, list(map(_about, self.lessons)),
-                         names().index(begin) if begin else 0)
+                         names().index(walk.lesson.name) if begun else 0)
 
     def on_mount(self) -> None:
         super().on_mount()
-        if self._begin:
-            self.call_after_refresh(self._open, find(self._begin), self._walk)
+        if self._walk is not None:
+            self.call_after_refresh(self._open, self._walk)
 
     def chosen(self, number: int) -> None:
-        self._open(self.lessons[number])
+        lesson = self.lessons[number]
+        self._open(Walk(lesson, recorded(lesson)))
 
-    def _open(self, lesson: Lesson, walk: Walk | None = None) -> None:
-        walk = walk or Walk(lesson, recorded(lesson))
+    def _open(self, walk: Walk) -> None:
         self.app.push_screen(LessonScreen(walk, presenter=self.app.presenter), self._done)
 
     def _done(self, finished: bool | None) -> None:
@@ -55,8 +59,10 @@ class LessonsScreen(ListScreen[None]):
 
 
 def _about(lesson: Lesson) -> Content:
-    pages = f"{len(lesson.pages)} pages and a question, beside a recorded run: {', '.join(lesson.traces)}."
-    return Content.assemble((lesson.about, "bold"), "\n\n", (pages, "$tok-prompt"), "\n\n",
+    asks, figures = sum(bool(page.choices) for page in lesson.pages), sum(bool(page.figure) for page in lesson.pages)
+    pages = f"{len(lesson.pages)} pages: {counted(asks, 'question')}, {counted(figures, 'figure')} to change."
+    runs = f"Recorded runs: {', '.join(lesson.traces)}."
+    return Content.assemble((lesson.about, "bold"), "\n\n", (pages, "$tok-prompt"), "\n", (runs, "$tok-prompt"), "\n\n",
                             (f"spec-tui learn {lesson.name}", "$tok-prompt"))
 
 
@@ -64,13 +70,11 @@ class LessonText(StepPanel):
     """The page where a walk is; ``scrolled`` rows of it are scrolled away.
 
     Attributes:
-        typed: the number that is being typed.
-        explains: the words of the page are shown in place of it.
+        shows: the page's "text", its "words" explained, or its "notes" for the presenter.
     """
 
     walk: Walk | None = None
-    typed = ""
-    explains = False
+    shows = "text"
     scrolled = 0
 
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
@@ -80,7 +84,7 @@ class LessonText(StepPanel):
         where = f"{self.walk.at + 1} of {self.walk.length}"
         head: list[Row] = [title_row(width, view.title, where)]
         room = max(1, height - len(head))
-        lines = _terms(view, width) if self.explains else body(view, width, self.typed, room)
+        lines = {"text": body, "words": _words, "notes": _notes}[self.shows](view, width, room)
         self.scrolled = max(0, min(self.scrolled, len(lines) - room))
         shown = lines[self.scrolled : self.scrolled + room]
         if len(lines) - self.scrolled > room:
@@ -88,8 +92,25 @@ class LessonText(StepPanel):
         return [*head, *shown]
 
 
+class FigurePanel(StripPanel):
+    """The figure of the page, where it has one."""
+
+    walk: Walk | None = None
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        figure = self.walk.view().figure if self.walk is not None else None
+        if figure is None:
+            return []
+        keys = [f"↑ ↓ {figure.moves}"] * bool(figure.moves) + [f"space: {figure.draws}"] * bool(figure.draws)
+        head, foot = [title_row(width, figure.title)], _lines(" · ".join(keys), max(20, width - 1), "muted")
+        room = max(1, height - len(head) - (height > 9))
+        rows = figure.rows(width, room)[:room]
+        gap = [BLANK] if height - len(head) - len(rows) - len(foot) > 0 else []
+        return [clip(row, width) for row in (*head, *rows, *gap, *(foot if height > 9 else ()))]
+
+
 class LessonExplaining(Explaining):
-    """What the step screen says of the phase; the lesson has a question of its own."""
+    """What the step screen says of the phase; the lesson has questions of its own."""
 
     @staticmethod
     def _question(player: StepPlayer, width: int) -> list[Row]:
@@ -104,44 +125,64 @@ class LessonTimeline(Timeline):
         return Timeline._foot(player, width)[:1]
 
 
-def body(view: View, width: int, typed: str = "", room: int = 99) -> list[Row]:
+def body(view: View, width: int, room: int = 99) -> list[Row]:
     """The rows of a view. Where there is room, blank ones stand between, and at the end where to read on."""
     wide = max(20, width - 1)
-    parts: list[list[Row]] = [[[(line, "text")] for line in wrap(words, wide)] for words in view.paragraphs]
+    parts: list[list[Row]] = [_lines(words, wide) for words in view.paragraphs]
     if view.verdict is not None:
-        mark, style = ("✓ ", "good") if view.verdict else ("✗ ", "bad")
-        first, *more = wrap(view.paragraphs[0], wide - 2)
-        parts[0] = [[(mark, style), (first, "strong")], *[[("  " + line, "strong")] for line in more]]
-    if view.options:
-        parts.append([_option(number, words) for number, words in enumerate(view.options, 1)])
-    elif view.most is not None:
-        parts.append([[("your guess: ", "strong"), (typed or "…", "accent"),
-                       (f"   a number from 0 to {view.most}, then enter", "muted")]])
-    if view.see:
-        parts.append([[(line, "muted")] for line in wrap(f"→ {view.see}", wide)])
+        mark, words, style = ("✓", "Right.", "good") if view.verdict else ("✗", "Not so.", "bad")
+        said = wrap(f"{view.said}: {view.options[view.said - 1]}", wide, initial_indent=" " * len(f"{mark} {words} "))
+        first, *more = [line.strip() for line in said]
+        parts.insert(0, [[(f"{mark} {words} ", style), (first, "strong")], *[[(line, "strong")] for line in more]])
+    elif view.options:
+        parts.append([row for number, words in enumerate(view.options, 1) for row in _option(number, words, wide)])
+    if doing := view.do if not view.options else f"Press 1 to {len(view.options)}." if view.asks else "":
+        parts.append(_lines(doing, wide, "accent"))
     rows = sum(map(len, parts))
+    if view.see and rows + 1 <= room:
+        parts.append(_lines(f"→ {view.see}", wide, "muted"))
+        if (rows := sum(map(len, parts))) > room:
+            rows -= len(parts.pop())
     gaps = rows + len(parts) - 1 <= room
-    if view.see and rows > room:
-        parts.pop()
     return [row for number, part in enumerate(parts) for row in ([BLANK, *part] if gaps and number else part)]
 
 
-def _option(number: int, words: str) -> Row:
-    return [(f" {number} ", "title-here"), (f" {words}", "text")]
+def _lines(words: str, width: int, style: str = "text") -> list[Row]:
+    return [[(line, style)] for line in wrap(words, width)]
 
 
-def _terms(view: View, width: int) -> list[Row]:
+def _option(number: int, words: str, width: int) -> list[Row]:
+    first, *more = wrap(words, width - 4)
+    return [[(f" {number} ", "title-here"), (f" {first}", "text")], *[[("    " + line, "text")] for line in more]]
+
+
+def _words(view: View, width: int, room: int) -> list[Row]:
     """The words of a page, each explained."""
-    known, lines = terms(), []
+    lines: list[Row] = []
     for term in view.terms:
-        first, *more = wrap(f"{term}: {known[term]}", max(20, width - 1))
+        first, *more = wrap(f"{term}: {explained(term)}", max(20, width - 1))
         lines += [[(first[: len(term)], "strong"), (first[len(term) :], "text")], *[[(line, "text")] for line in more]]
     return lines or [[("No words of this page are in the glossary.", "muted")]]
 
 
+def _notes(view: View, width: int, room: int) -> list[Row]:
+    """What the presenter should know of a page."""
+    return _lines(view.note or "There is no note for this page.", max(20, width - 1))
+
+
 def _free(lesson: LessonScreen) -> bool:
     """Whether the run may be looked at freely: while a question is asked, it would give the answer away."""
-    return not lesson.walk.view().asks
+    return not lesson.walk.view().asks and lesson.walk.view().figure is None
+
+
+def _moves(lesson: LessonScreen) -> bool:
+    figure = lesson.walk.view().figure
+    return figure is not None and bool(figure.moves)
+
+
+def _draws(lesson: LessonScreen) -> bool:
+    figure = lesson.walk.view().figure
+    return figure is not None and bool(figure.draws)
 
 
 class LessonScreen(StepScreen, inherit_bindings=False):
@@ -156,64 +197,74 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     TIMELINE: ClassVar = LessonTimeline
     PALETTE = "Lesson: "
     ACTIONS = (
-        Action(id="lesson.next", run="next", keys="right,enter", label="Next page", footer=True,
-               help="The next page; enter also answers with the number typed"),
+        Action(id="lesson.next", run="next", keys="right,enter", label="Next page", footer=True, help="The next page"),
         Action(id="lesson.back", run="back", keys="left", label="Page before", footer=True, help="The page before"),
-        Action(id="lesson.terms", run="terms", keys="w", label="Words", footer=True,
-               help="What the words of this page mean"),
-        Action(id="lesson.phase", run="phase(1)", keys="full_stop", label="Phase", when=_free,
+        Action(id="lesson.up", run="move(1)", keys="up", label="More", footer=True, when=_moves,
+               help="Change the figure: more"),
+        Action(id="lesson.down", run="move(-1)", keys="down", label="Less", footer=True, when=_moves,
+               help="Change the figure: less"),
+        Action(id="lesson.draw", run="draw_figure", keys="space", label="Draw", footer=True, when=_draws,
+               help="Let chance or time act on the figure"),
+        Action(id="lesson.phase", run="phase(1)", keys="full_stop", label="Phase", footer=True, when=_free,
                help="The next phase of the run; turning the page returns to its own"),
         Action(id="lesson.phase-back", run="phase(-1)", keys="comma", label="Phase before", when=_free,
                help="The phase before"),
+        Action(id="lesson.terms", run="shows('words')", keys="w", label="Words", footer=True,
+               help="What the words of this page mean"),
+        Action(id="lesson.notes", run="shows('notes')", keys="N", label="Notes",
+               help="The presenter's notes on this page"),
         Action(id="lesson.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the text"),
         Action(id="lesson.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
         Action(id="lesson.present", run="present", keys="P", label="Present", footer=True,
                help="Large, light, without frames"),
-        Action(id="lesson.rub", run="rub", keys="backspace", label="Delete", palette="",
-               help="Take back the last digit typed"),
         Action(id="lesson.leave", run="leave", keys="escape", label="Leave", footer=True, help="Leave the lesson"),
-        Action(id="lesson.digit", run="digit", digits=range(10), label="Digit", palette="",
-               help="A choice, or a digit of the number guessed"),
+        Action(id="lesson.digit", run="digit", digits=range(1, 10), label="Digit", palette="",
+               help="Answers the question with this choice"),
     )
 
     def __init__(self, walk: Walk, presenter: bool = False) -> None:
         view = walk.view()
         super().__init__(view.run, walk.lesson.title, place=view.place, presenter=presenter)
-        self.walk, self.typed_number = walk, ""
+        self.walk = walk
 
     def teaching(self) -> ComposeResult:
         yield LessonText(id="lesson")
         yield LessonExplaining(id="explaining")
 
+    def picture(self) -> ComposeResult:
+        yield FigurePanel(id="figure")
+        yield from super().picture()
+
     # -- drawing ----------------------------------------------------------------------------------
     def draw(self) -> None:
         """Draw the page and its place."""
-        text = self.query_one(LessonText)
-        text.walk, text.typed = self.walk, self.typed_number
+        view, figure = self.walk.view(), self.query_one(FigurePanel)
+        self.player.run, self.player.guessing = view.run, view.asks
+        self.set_class(view.figure is not None, "figured")
+        self.query_one(LessonText).walk = figure.walk = self.walk
         super().draw()
+        figure.update_rows()
 
     def _draw_top(self) -> None:
-        number = self.player.place.round
-        here = f"round {number}" if number else "prefill"
+        view, number = self.walk.view(), self.player.place.round
+        here = "" if view.figure is not None else f" · round {number}" if number else " · prefill"
         left = [(" spec-tui ", "title"), (" lesson ", "strong"), (self.run_title, "text")]
-        self.query_one("#step-top", SplitLine).show(left, [(f"{self.walk.view().name} · {here} ", "muted")])
+        self.query_one("#step-top", SplitLine).show(left, [(f"{view.name}{here} ", "muted")])
 
     def turned(self) -> None:
-        """Another page: the step view goes where it points; what a question asks for is hidden."""
+        """Another page, or an answer: the step view goes where it points; what a question asks for is hidden."""
         view, text = self.walk.view(), self.query_one(LessonText)
         self.player.run, self.player.place = view.run, view.place
-        self.player.guessing = view.asks
-        self.typed_number, self.message = "", _END if view.verdict is not None else ""
-        text.scrolled, text.explains = 0, False
+        last = self.walk.at + 1 == self.walk.length and not view.asks
+        self.message = _END if last else ""
+        text.scrolled, text.shows = 0, "text"
         self.query_one(LessonExplaining).scrolled = 0
         self.refresh_bindings()
         self.draw()
 
     # -- keys -------------------------------------------------------------------------------------
     def action_next(self) -> None:
-        if self.typed_number:
-            self._answer(int(self.typed_number))
-        elif self.walk.forward():
+        if self.walk.forward():
             self.turned()
         elif self.walk.view().asks:
             self.say(self._how_to_answer())
@@ -230,17 +281,24 @@ class LessonScreen(StepScreen, inherit_bindings=False):
 
     def action_digit(self, digit: int) -> None:
         view = self.walk.view()
-        if not view.asks or self.walk.said is not None:
-            self.say("Digits answer the question at the end." if not view.asks else "It is answered: → shows it again.")
-        elif view.options:
-            self._answer(digit)
+        if not view.options:
+            self.say("Nothing is asked on this page.")
+        elif not view.asks:
+            self.say("It is answered: → goes on.")
+        elif self.walk.answer(digit):
+            self.turned()
         else:
-            self.typed_number = (self.typed_number + str(digit))[:4]
-            self.draw()
+            self.say(self._how_to_answer())
 
-    def action_rub(self) -> None:
-        self.typed_number = self.typed_number[:-1]
-        self.draw()
+    def action_move(self, step: int) -> None:
+        if (figure := self.walk.view().figure) is not None:
+            figure.move(step)
+            self.query_one(FigurePanel).update_rows()
+
+    def action_draw_figure(self) -> None:
+        if (figure := self.walk.view().figure) is not None:
+            figure.draw()
+            self.query_one(FigurePanel).update_rows()
 
     def action_phase(self, step: int) -> None:
         _ = self.player.forward() if step > 0 else self.player.back()
@@ -251,36 +309,25 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         panel.scrolled += step * max(1, panel.size.height - 2)
         panel.update_rows()
 
-    def action_terms(self) -> None:
+    def action_shows(self, what: str) -> None:
         panel = self.query_one(LessonText)
-        panel.explains, panel.scrolled = not panel.explains, 0
-        self.say("w goes back to the text" if panel.explains else "")
+        panel.shows, panel.scrolled = "text" if panel.shows == what else what, 0
+        self.say(f"{'w' if what == 'words' else 'N'} goes back to the text" if panel.shows == what else "")
         panel.update_rows()
 
     def action_leave(self) -> None:
-        """Undo one thing: words that are explained, presenter mode; else leave."""
-        if self.query_one(LessonText).explains:
-            self.action_terms()
+        """Undo one thing: what covers the text, presenter mode; else leave."""
+        if (shows := self.query_one(LessonText).shows) != "text":
+            self.action_shows(shows)
         elif self.has_class("presenting") and not self.begins_presenting:
             self.action_present()
         else:
             self.dismiss(False)
 
     def on_timeline_picked(self, event: Timeline.Picked) -> None:
-        if not self.walk.view().asks:
+        if _free(self):
             self.player.jump(event.number)
             self.draw()
 
-    def _answer(self, said: int) -> None:
-        if self.walk.guess(said):
-            self.turned()
-        else:
-            self.typed_number = ""
-            self.draw()
-            self.say(self._how_to_answer())
-
     def _how_to_answer(self) -> str:
-        view = self.walk.view()
-        if view.options:
-            return f"Press 1 to {len(view.options)}; a guess is enough."
-        return f"Type a number from 0 to {view.most} and press enter; a guess is enough."
+        return f"Press 1 to {len(self.walk.view().options)}; a guess is enough."

@@ -129,9 +129,8 @@ class StepScreen(HasActions, Backdrop):
                     yield Digits("", id=f"figure-{name}")
                     yield Static(name, markup=False)
         with Pane(id="step-body"):
-            with Pane(classes="column"):
-                yield Doing(id="doing")
-                yield StepTree(id="step-tree")
+            with Pane(classes="column", id="picture"):
+                yield from self.picture()
             yield Divider()
             with Pane(classes="column", id="teaching"):
                 yield from self.teaching()
@@ -141,8 +140,13 @@ class StepScreen(HasActions, Backdrop):
         yield Footer()
         yield Static(words.TOO_SMALL, id="step-enlarge", markup=False)
 
+    def picture(self) -> ComposeResult:
+        """The panels that show the round."""
+        yield Doing(id="doing")
+        yield StepTree(id="step-tree")
+
     def teaching(self) -> ComposeResult:
-        """The panels beside the figure."""
+        """The panels beside them."""
         yield Explaining(id="explaining")
         yield SoFar(id="so-far")
 

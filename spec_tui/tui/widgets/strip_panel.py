@@ -11,12 +11,9 @@ from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
 
+from spec_tui.present.rows import Row, Span, bar
 from spec_tui.tui.widgets.styled_widget import StyledWidget
 from spec_tui.tui.widgets.wrap import cells
-
-Span = tuple[str, str]
-"""Text and style name."""
-Row = Sequence[Span]
 
 
 class StripPanel(StyledWidget):
@@ -201,13 +198,6 @@ def fit(text: str, width: int, right: bool = False) -> str:
     while text and cells(text) > width - 1:
         text = text[:-1]
     return fit(text + "…", width, right) if width > 0 else ""
-
-
-def bar(share: float, width: int) -> str:
-    """A horizontal bar of eighths."""
-    eighths = round(max(0.0, min(1.0, share)) * width * 8)
-    full, rest = divmod(eighths, 8)
-    return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
 
 
 def gauge(share: float, width: int) -> list[Span]:

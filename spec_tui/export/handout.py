@@ -1,0 +1,62 @@
+"""Lessons as a page to print: texts, pictures, questions, and their answers at the end of each lesson."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from spec_tui.export.page import declarations_of, document, text_of
+from spec_tui.learn.glossary_entries import explained
+from spec_tui.learn.pictures import picture
+from spec_tui.learn.walk import Walk
+from spec_tui.present.rows import Row
+from spec_tui.present.styles import STYLES
+
+_WIDE, _HIGH = 96, 16  # of a picture
+
+_LAYOUT = """
+pre{overflow-x:auto;border:1px solid var(--border);border-radius:.3rem;padding:.6rem;font-size:12px;line-height:1.35}
+section{break-inside:avoid} h1{break-before:page} h1:first-of-type{break-before:auto} ol{margin-top:0}
+aside{border-left:3px solid var(--accent);padding-left:.8rem} dt{font-weight:700} dd{margin:0 0 .4rem 1rem}
+@media print{body{font-size:11px;max-width:none;padding:0} pre{font-size:8.5px;white-space:pre} a{color:inherit}}
+"""
+
+
+def handout(title: str, walks: Sequence[Walk], notes: bool = False) -> str:
+    """A whole HTML document of these lessons, without a script. ``notes`` adds those for the presenter."""
+    rules = "".join(f"pre .s-{name}{{{declarations_of(name)}}}\n" for name in STYLES)
+    contents = "".join(f'<li><a href="#{text_of(walk.lesson.name)}">{text_of(walk.lesson.title)}</a></li>'
+                       for walk in walks)
+    body = [f"<h1>{text_of(title)}</h1>\n<ol>{contents}</ol>\n"] if len(walks) > 1 else []
+    for walk in walks:
+        body += _lesson(walk, notes)
+    words = sorted({term for walk in walks for page in walk.pages for term in page.terms}, key=str.lower)
+    entries = "".join(f"<dt>{text_of(word)}</dt><dd>{text_of(explained(word))}</dd>\n" for word in words)
+    return document(title, "".join([*body, f"<h1>Words</h1>\n<dl>{entries}</dl>\n"]), _LAYOUT + rules)
+
+
+def _lesson(walk: Walk, notes: bool) -> Iterator[str]:
+    lesson = walk.lesson
+    yield f'<h1 id="{text_of(lesson.name)}">{text_of(lesson.title)}</h1>\n<p>{text_of(lesson.about)}</p>\n'
+    answers = []
+    for number in range(walk.length):
+        walk.at = number
+        view = walk.view()
+        yield f"<section>\n<h2>{number + 1}. {text_of(view.title)}</h2>\n"
+        yield f"<pre>{_rows(picture(view, _WIDE, _HIGH))}</pre>\n"
+        yield "".join(f"<p>{text_of(words)}</p>\n" for words in view.paragraphs)
+        if view.options:
+            yield f"<ol>{''.join(f'<li>{text_of(words)}</li>' for words in view.options)}</ol>\n"
+            page, right = walk.pages[number], walk.right(walk.pages[number])
+            answers.append(f"<p><b>{number + 1}. {text_of(view.title)}</b> {right}. "
+                           f"{text_of(walk.filled(page, page.choices[right - 1].why))}</p>\n")
+        if notes and view.note:
+            yield f"<aside>{text_of(view.note)}</aside>\n"
+        if view.see:
+            yield f'<p class="muted">→ {text_of(view.see)}</p>\n'
+        yield "</section>\n"
+    if answers:
+        yield f"<section>\n<h2>Answers</h2>\n{''.join(answers)}</section>\n"
+
+
+def _rows(rows: Sequence[Row]) -> str:
+    return "\n".join("".join(f'<span class="s-{style}">{text_of(text)}</span>' for text, style in row) for row in rows)

@@ -1,0 +1,557 @@
+"""The figures of lessons: what is drawn from a recorded run, and what the reader may move or draw at random in it.
+
+A figure is data and its rows. Random draws come from the code that the laws use (``engines.randomness``), sizes and
+times from the run's events; nothing is made up.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from statistics import median
+from textwrap import wrap
+
+import numpy as np
+
+from engines.core.tree import children, depths
+from engines.cost.curve import CostCurve
+from engines.cost.speedup_model import SpeedupModel
+from engines.methods.admg.rules import leave_out
+from engines.randomness import GumbelNoise, SeededRng, bound, residual
+from engines.report.events import Choice, Emitted, Round
+from engines.report.run_state import RunState, origin_of
+from engines.report.wording import counted, ms, quoted, seconds_of
+from spec_tui.learn.lesson import find, names
+from spec_tui.learn.lesson_facts import FLAT, Missing
+from spec_tui.present.rows import Row, bar, words_of
+from spec_tui.present.text import one_line
+from spec_tui.present.token_styles import ABSENT, ACCEPTED, HERE, PRESENT, PRUNED, REJECTED
+
+Runs = Mapping[str, RunState]
+AT_ONCE = 1000  # random draws for one press of a key
+
+
+class LessonFigure(ABC):
+    """A picture that the reader may change.
+
+    Args:
+        runs: the runs of the lesson.
+        run, event: the run of the page, and its round; None where the page names none.
+
+    Attributes:
+        title: what it shows.
+        moves: what ↑ and ↓ change; "" where they change nothing.
+        draws: what space does; "" where it does nothing.
+
+    Raises:
+        Missing: the run does not have what it shows.
+    """
+
+    title = ""
+    moves = ""
+    draws = ""
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        self.runs, self.run, self.event = runs, run, event
+
+    @abstractmethod
+    def rows(self, width: int, height: int) -> list[Row]:
+        """The picture in a space of this size."""
+
+    def move(self, step: int) -> None:  # noqa: B027
+        """Change what ``moves`` names, up or down."""
+
+    def draw(self) -> None:  # noqa: B027
+        """Do what ``draws`` says."""
+
+
+def told(width: int, strong: str, plain: str = "") -> list[Row]:
+    """Sentences under a picture, wrapped: what matters first."""
+    rows: list[Row] = []
+    for line in wrap(f"{strong} {plain}", width - 1, initial_indent=" ", subsequent_indent=" "):
+        rest = strong[sum(len(words_of(row).strip()) + 1 for row in rows) :]
+        head = min(len(line), len(rest) + 1) if rest else 0
+        rows.append([(line[:head], "strong"), (line[head:], "text")])
+    return rows
+
+
+class CostFigure(LessonFigure):
+    """t(n), and where it bends."""
+
+    title = "t(n): the time of a forward pass over n rows"
+    moves = "n"
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        points = run.started.price if run.started is not None else ()
+        if len(points) < 2:
+            raise Missing("this run has no t(n)")
+        self.curve = CostCurve(points)
+        self.sizes = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= max(16, points[-1][0])]
+        self.at = 3
+
+    def move(self, step: int) -> None:
+        self.at = max(0, min(len(self.sizes) - 1, self.at + step))
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        one, top = self.curve.at(1), self.curve.at(self.sizes[-1])
+        room = max(8, width - 44)
+        out: list[Row] = []
+        for number, n in enumerate(self.sizes):
+            seconds = self.curve.at(n)
+            here, bent = number == self.at, seconds > FLAT * one
+            out.append([(f"{HERE if here else ' '}{n:>3} rows ", "strong" if here else "text"),
+                        (f"{bar(seconds / top, room):<{room}}", "accent" if bent else "bar"),
+                        (f" {ms(seconds):>9} {seconds / one:>5.2f} × t(1)", "strong" if here else "muted")])
+        n = self.sizes[self.at]
+        times = self.curve.at(n) / one
+        return [*out, *told(width, f"t({n}) = {times:.2f} × t(1).",
+                            f"{counted(n, 'plain pass')} would take {n} × t(1).")]
+
+
+class TrialFigure(LessonFigure):
+    """p, q and what a rejection leaves, and the law drawing from them."""
+
+    title = "p, q, what a rejection leaves, and what the law has written"
+    moves = "q: how much the drafter is like the target"
+    draws = f"the law draws {AT_ONCE:,} times"
+    _MIXES = (-0.8, -0.4, 0.0, 0.4, 0.8, 1.0)
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        if event is None or not event.verified:
+            raise Missing("this round has no probabilities")
+        pairs: dict[str, tuple[float, float]] = {}
+        for node in children(event.draft.parents).get(-1, ()):
+            p, q = event.verified[node + 1].drafted, event.draft.probs[node]
+            if p is not None and q is not None and len(pairs) < 4:
+                pairs.setdefault(event.draft.pieces[node], (p, q))
+        if len(pairs) < 2:
+            raise Missing("this round has too few probabilities")
+        self.names = [*map(quoted, pairs), "others"]
+        both = np.array([*pairs.values(), (0.0, 0.0)])
+        both[-1] = np.maximum(0.0, 1 - both.sum(axis=0))
+        self.p, self._q = (column / column.sum() for column in both.T)
+        self.at, self.drawn, self.kept = self._MIXES.index(0.0), np.zeros(len(self.names), int), 0
+        self.rng = SeededRng(run.started.seed if run.started is not None else 0)
+
+    @property
+    def q(self) -> np.ndarray:
+        """The drafter's distribution as it is set: the recorded one, or one nearer to p or to none at all."""
+        mix = self._MIXES[self.at]
+        other = self.p if mix > 0 else np.full(len(self.p), 1 / len(self.p))
+        return (1 - abs(mix)) * self._q + abs(mix) * other
+
+    @property
+    def accepted(self) -> float:
+        """The chance that a draft is accepted: the sum of the smaller of p and q."""
+        return float(np.minimum(self.p, self.q).sum())
+
+    def move(self, step: int) -> None:
+        self.at = max(0, min(len(self._MIXES) - 1, self.at + step))
+        self.drawn[:], self.kept = 0, 0
+
+    def draw(self) -> None:
+        q = self.q
+        left = residual(self.p, q)
+        for _ in range(AT_ONCE):
+            token = self.rng.draw(q)
+            _, kept = self.rng.accept(bound(float(self.p[token]), float(q[token])))
+            self.drawn[token if kept else self.rng.draw(left)] += 1
+            self.kept += kept
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        q, left, total = self.q, residual(self.p, self.q), int(self.drawn.sum())
+        drawn = self.drawn / total if total else None
+        label = 11
+        room = max(3, (width - label) // 4 - 8)
+        said = f"drawn {total:,}" if total else "drawn: space"
+        heads = ("p, target", "q, drafter", "left over", said)
+        out: list[Row] = [[(" " * label, "text"), *((f"{head:<{room + 7}} ", "title") for head in heads)]]
+        for n, name in enumerate(self.names):
+            row = [(f"{one_line(name, label - 1):<{label}}", "text")]
+            for share, style in ((self.p[n], "accepted"), (q[n], "by-draft"), (left[n], "muted"),
+                                 (drawn[n] if drawn is not None else None, "accent")):
+                known = share is not None
+                row += [(f"{bar(share, room) if known else '':<{room}}", style),
+                        (f" {share:.3f}  " if known else " " * 8, "text")]
+            out.append(row)
+        n, kept = int(np.argmax(self.p - q)), self.accepted
+        drawn = f" ({self.kept / total:.3f} of the draws)" if total else ""
+        return [
+            *out, *told(width, f"A draft is kept with probability {kept:.3f}{drawn}."),
+            *told(width, f"{one_line(self.names[n], label)}:", f"kept {min(self.p[n], q[n]):.3f} + rejected "
+                  f"{1 - kept:.3f} × left over {left[n]:.3f} = {self.p[n]:.3f} = p."),
+        ]
+
+
+class NoiseFigure(LessonFigure):
+    """Scores and noise of one position, for two engines with the same seed."""
+
+    title = "one position: log p + noise = score"
+    moves = "the position"
+    draws = f"choose with {AT_ONCE:,} other seeds"
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        self.texts = [(one_line(other.started.engine, 14), self._emitted(other)) for other in runs.values()
+                      if other.started is not None and self._drawn(other) == self._drawn(run)]
+        first = self.texts[0][1] if self.texts else []
+        self.places = [n for n, emitted in enumerate(first) if emitted.noise is not None and len(emitted.top) > 2]
+        if not self.places or len(self.texts) < 2:
+            raise Missing("these runs were not drawn by noise")
+        self.share = None
+        self.at = next((at for at, n in enumerate(self.places) if first[n].top[0].token != first[n].token), 0)
+
+    @staticmethod
+    def _drawn(run: RunState) -> tuple:
+        """What fixes the text of a run that is drawn by noise."""
+        started = run.started
+        return started.conversation, started.model, started.law, started.temperature, started.seed
+
+    @staticmethod
+    def _emitted(run: RunState) -> list[Emitted]:
+        return [token.emitted for token in run.tokens]
+
+    def move(self, step: int) -> None:
+        self.at, self.share = max(0, min(len(self.places) - 1, self.at + step)), None
+
+    def _choices(self) -> list[Choice]:
+        """The likeliest tokens of the position, the chosen one among them."""
+        emitted = self.texts[0][1][self.places[self.at]]
+        top = list(emitted.top[:4])
+        if emitted.token not in {choice.token for choice in top}:
+            top[-1] = Choice(emitted.token, emitted.piece, emitted.prob)
+        return top
+
+    def _scores(self, seed: int, choices: Sequence[Choice]) -> list[tuple[float, float]]:
+        """log p and noise of each token under a seed."""
+        position = len(self.run.started.prompt) + self.places[self.at]
+        noise = GumbelNoise(seed, max(choice.token for choice in choices) + 1).at(position)
+        return [(math.log(max(choice.prob, 1e-9)), float(noise[choice.token])) for choice in choices]
+
+    def draw(self) -> None:
+        choices = self._choices()
+        won = np.zeros(len(choices), int)
+        for seed in range(AT_ONCE):
+            won[int(np.argmax([sum(pair) for pair in self._scores(seed + 1, choices)]))] += 1
+        self.share = won / AT_ONCE
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        place, choices = self.places[self.at], self._choices()
+        pairs = self._scores(self.run.started.seed, choices)
+        best = int(np.argmax([sum(pair) for pair in pairs]))
+        low, high = min(map(sum, pairs)), max(map(sum, pairs))
+        room = max(6, width - 64)
+        drawn = "of 1,000 seeds" if self.share is not None else ""
+        out: list[Row] = [[(f"{'token ' + str(place + 1):<15}{'p':>6}{'log p':>8}{'noise':>8}{'score':>8} ", "title"),
+                           (f"{'':<{room}}{drawn:>16}", "title")]]
+        total = sum(choice.prob for choice in choices)
+        for n, (choice, (log, noise)) in enumerate(zip(choices, pairs)):
+            style = "strong" if n == best else "text"
+            size = 0.1 + 0.9 * (log + noise - low) / (high - low) if high > low else 1.0
+            share = f"{self.share[n]:>7.3f} ({choice.prob / total:.3f})" if self.share is not None else ""
+            out.append([(f"{HERE if n == best else ' '}{one_line(quoted(choice.piece), 13):<14}", style),
+                        (f"{choice.prob:>6.3f}{log:>8.2f}{noise:>+8.2f}{log + noise:>8.2f} ", style),
+                        (f"{bar(size, room):<{room}}", "accent" if n == best else "bar"), (share, "muted")])
+        for name, emitted in self.texts:
+            if place < len(emitted):
+                before = "".join(one.text for one in emitted[max(0, place - 6) : place])
+                out.append([(f" {name:<15}", "muted"), (f"…{one_line(before, 30)}", "text"),
+                            (one_line(emitted[place].text, 14), "accent")])
+        same = len({tuple(one.token for one in emitted[: place + 1]) for _, emitted in self.texts}) == 1
+        words = "The same text so far." if same else "The texts differ here: a tie of two scores, within rounding."
+        note = "In brackets: p among the listed tokens." if self.share is not None else ""
+        return [*out, [(f" {words} ", "good" if same else "bad"), (note, "muted")]]
+
+
+class TrieFigure(LessonFigure):
+    """A tree of continuations with their shares, and the cut to the c likeliest nodes."""
+
+    title = "continuations in a trie, cut to c nodes"
+    moves = "c, the nodes that are kept"
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        if event is None or len(event.draft.tokens) < 4 or None in event.draft.probs:
+            raise Missing("this round has no trie")
+        draft, reach = event.draft, []
+        for node, parent in enumerate(draft.parents):
+            reach.append(draft.probs[node] * (reach[parent] if parent >= 0 else 1.0))
+        self.reach, self.depth = reach, depths(draft.parents)
+        self.order = sorted(range(len(reach)), key=lambda node: (-reach[node], self.depth[node], node))
+        self.most = self.kept = len(reach)
+
+    def move(self, step: int) -> None:
+        self.kept = max(1, min(self.most, self.kept + step))
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        draft, kept = self.event.draft, set(self.order[: self.kept])
+        leaves = [node for node in range(len(draft.parents)) if node not in set(draft.parents)]
+        path, out = self.event.path, []
+        below = sum(1 for node in path if node in kept and all(n in kept for n in path[: path.index(node)]))
+        leaves.sort(key=lambda leaf: (leaf not in path[-1:], not set(self._chain(leaf)) & set(path), leaf))
+        for leaf in leaves[: max(1, height - 3)]:
+            chain = self._chain(leaf)
+            row: list = [(" ", "text")]
+            for node in chain:
+                mark = PRUNED if node not in kept else ACCEPTED if node in path else REJECTED
+                style = "ghost" if node not in kept else "accepted" if node in path else "text"
+                row.append((f"{mark}{one_line(quoted(draft.pieces[node]), 12)} ", style))
+                row.append((f"{self.reach[node]:.2f} ", "muted"))
+            out.append(row)
+        if len(leaves) > len(out):
+            out.append([(f" … and {counted(len(leaves) - len(out), 'more branch')}", "muted")])
+        words = f"{self.kept} of {self.most} nodes are kept."
+        return [*out, *told(width, words, f"Of {counted(len(path), 'accepted token')} {below} would be in the draft. "
+                                          f"The pass reads {self.kept + 1} rows{self._price()}.")]
+
+    def _chain(self, leaf: int) -> list[int]:
+        chain = []
+        while leaf >= 0:
+            chain.insert(0, leaf)
+            leaf = self.event.draft.parents[leaf]
+        return chain
+
+    def _price(self) -> str:
+        if self.run.started is None or not self.run.started.price:
+            return ""
+        curve = CostCurve(self.run.started.price)
+        return f": {curve.at(self.kept + 1) / curve.at(1):.2f} × t(1)"
+
+
+class NeighboursFigure(LessonFigure):
+    """What lay nearest to the present state."""
+
+    title = "the nearest states, and how they went on"
+    moves = "the neighbour"
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        if event is None or event.retrieval is None or not event.retrieval.passages or not event.retrieval.scores:
+            raise Missing("this round has no neighbours")
+        self.found, self.at = event.retrieval, 0
+
+    def move(self, step: int) -> None:
+        self.at = max(0, min(len(self.found.passages) - 1, self.at + step))
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        scores, passages = self.found.scores, self.found.passages
+        text, left = max(20, width - 26), max(10, (width - 26) // 3)
+        out: list[Row] = []
+        first = max(0, self.at - max(1, height - 3))
+        for n, passage in list(enumerate(passages))[first : first + max(1, height - 2)]:
+            before, after = one_line(passage.before, 400)[-left:], one_line(passage.after, text - left)
+            here = n == self.at
+            out.append([(f"{HERE if here else ' '} {passage.weight:.3f} ", "strong" if here else "text"),
+                        (f"{bar(max(0.0, passage.weight), 12):<12} ", "bar"), (f"{before:>{left}}", "muted"),
+                        ("|", "accent"), (after, "strong" if here else "text")])
+        low, high = min(scores), max(scores)
+        return [*out, *told(width, f"{counted(self.found.hits, 'near state')} passed the filter, {self.found.used} "
+                                   f"are used.", f"Similarity {low:.3f} to {high:.3f}. | marks the stored state.")]
+
+
+class CosinesFigure(LessonFigure):
+    """How much each attention changes the state, and a threshold to move."""
+
+    title = "the cosine of each attention, and the threshold alpha"
+    moves = "alpha"
+    _STEP = 0.005
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        layers = run.prefilled.layers if run.prefilled is not None else None
+        if layers is None or not any(layers.attention_cosine) or layers.alpha is None:
+            raise Missing("this run has no cosines")
+        self.layers, self.alpha = layers, layers.alpha
+
+    def move(self, step: int) -> None:
+        self.alpha = min(1.0, max(0.5, round(self.alpha + step * self._STEP, 3)))
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        layers, cosines = self.layers, [c or 0.0 for c in self.layers.attention_cosine]
+        now = leave_out(layers, self.alpha, layers.m or 10**6, layers.n or 0, interval=layers.m is not None)
+        each = max(1, min(4, (width - 14) // len(cosines)))
+        low = max(min(cosines) - 0.02, 1 - 3 * (1 - median(cosines)))  # a few small ones would flatten all others
+        tall = max(2, min(12, height - 4 - (width < 100)))
+        out: list[Row] = []
+        for level in range(tall, 0, -1):
+            floor = low + (1 - low) * (level - 1) / tall
+            row: list = [(f"{floor:>10.3f} ", "muted")]
+            for c, rule in zip(cosines, now.attention):
+                share = max(0.0, min(1.0, (c - floor) / ((1 - low) / tall)))
+                least = level == 1  # what is below the axis keeps a foot
+                cell = " ▁▂▃▄▅▆▇█"[max(int(least), round(share * 8))] * max(1, each - 1)
+                row.append((f"{cell:<{each}}", "ghost" if rule else "bar"))
+            out.append(row)
+        for name, rules in (("attention", now.attention), ("MLP", now.mlp)):
+            marks = "".join(f"{ABSENT if rule else PRESENT:<{each}}" for rule in rules)
+            out.append([(f"{name:>10} ", "muted"), (marks, "text")])
+        left = sum(rule != "" for rule in (*now.attention, *now.mlp))
+        share = 1 - left / (2 * len(cosines))
+        words = (f"{left} of {2 * len(cosines)} sublayers are left out; a draft pass runs {share:.0%} of them. "
+                 f"Recorded with alpha = {layers.alpha:g}.")
+        return [*out, *told(width, f"alpha = {self.alpha:.3f}:", words)]
+
+
+class FusionFigure(LessonFigure):
+    """Two trees become one, in three steps."""
+
+    title = "two trees become one"
+    moves = "the step: the model's tree, what was retrieved, both"
+    _SAYS = ("what the draft model drafted", "what was retrieved, and what was pruned", "fused: shared tokens once")
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        if event is None or not event.draft.also or event.retrieval is None:
+            raise Missing("this round has no fused tree")
+        self.at = 0
+        draft = event.draft
+        self.sources = [{origin_of(draft, node).source} | (
+            {draft.origins[draft.also[node]].source} if draft.also[node] >= 0 else set())
+            for node in range(len(draft.tokens))]
+
+    def move(self, step: int) -> None:
+        self.at = max(0, min(2, self.at + step))
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        draft, shown = self.event.draft, []
+        for node, who in enumerate(self.sources):
+            model = "draft" in who
+            if self.at == 2 or (model if self.at == 0 else who - {"draft"}):
+                shown.append(node)
+        inner = {draft.parents[node] for node in shown}
+        out: list[Row] = []
+        for leaf in [node for node in shown if node not in inner]:
+            row, chain = [(" ", "text")], []
+            while leaf >= 0:
+                chain.insert(0, leaf)
+                leaf = draft.parents[leaf]
+            for node in chain:
+                who = self.sources[node]
+                style = "strong" if len(who) > 1 else "by-draft" if "draft" in who else "by-retrieval"
+                sign = "B" if len(who) > 1 else "D" if "draft" in who else "R"
+                row.append((f"{sign}{one_line(quoted(draft.pieces[node]), 12)} ", style))
+            out.append(row)
+        found = self.event.retrieval
+        if self.at == 1 and found.pruned:
+            out.append([(" " + " ".join(f"{PRUNED}{one_line(quoted(piece), 12)} and {count - 1} below" if count > 1
+                                        else f"{PRUNED}{one_line(quoted(piece), 12)}" for piece, count in found.pruned),
+                         "ghost")])
+        more = len(out) - max(1, height - 3)
+        if more > 0:
+            out = [*out[: height - 4], [(f" … and {counted(more + 1, 'more branch')}", "muted")]]
+        both = sum(len(who) > 1 for who in self.sources)
+        return [*out, *told(width, f"{self.at + 1} of 3: {self._SAYS[self.at]}.",
+                            f"{counted(len(shown), 'node')}. D model, R retrieved, B both ({both}).")]
+
+
+class BreakEvenFigure(LessonFigure):
+    """What drafts of each length bring at an acceptance that the reader moves, and where they break even."""
+
+    title = "expected speed-up by the length of the draft; the line is break-even"
+    moves = "the acceptance: the chance that a drafted token is accepted"
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        if run.started is None or not run.started.price:
+            raise Missing("this run has no t(n)")
+        draft = CostCurve(run.started.draft_price).at(1) if run.started.draft_price else 0.0
+        spent = draft if run.started.draft_model is not None or draft else 0.0
+        self.model = SpeedupModel(CostCurve(run.started.price), first=spent, each=spent)
+        self.chance = 0.5
+
+    def move(self, step: int) -> None:
+        self.chance = max(0.0, min(1.0, round(self.chance + step * 0.05, 2)))
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        model, room = self.model.assuming(self.chance), max(12, width - 42)
+        lengths = (1, 2, 3, 4, 6, 8, 12)[: max(2, height - 3)]
+        top = max(2.0, *(model.speed_up(k) for k in lengths))
+        line = round(room / top)
+        out: list[Row] = [[(f"{'length':>6}{'tokens':>8}{'costs':>8}  ", "title"),
+                           (f"{'':<{line}}│ break-even", "title")]]
+        for k in lengths:
+            gain = model.speed_up(k)
+            drawn = f"{bar(gain / top, room):<{room}}"
+            out.append([(f"{k:>6}{model.expected(k):>8.2f}{model.needs(k):>8.2f}  ", "text"),
+                        (drawn[:line], "bar"), ("│", "accent"), (drawn[line + 1 :], "good" if gain > 1 else "bar"),
+                        (f" {gain:.2f}x", "good" if gain > 1 else "bad")])
+        least = model.pays_from
+        words = "Nothing pays here." if least is None else f"Drafting pays from an acceptance of {least:.2f} on."
+        return [*out, *told(width, f"acceptance = {self.chance:.2f}.", words)]
+
+
+class RaceFigure(LessonFigure):
+    """Recorded runs on one clock."""
+
+    title = "the recorded runs on one clock"
+    moves = "the time"
+    draws = "to the end"
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        asked = run.started.conversation if run.started is not None else None
+        self.lanes = [other for other in runs.values()
+                      if other.started is not None and other.started.conversation == asked and other.rounds]
+        if len(self.lanes) < 2:
+            raise Missing("these runs are not of one prompt")
+        self.longest = max(sum(map(seconds_of, lane.rounds)) for lane in self.lanes)
+        self.time = 0.0
+
+    def move(self, step: int) -> None:
+        self.time = max(0.0, min(self.longest, self.time + step * self.longest / 10))
+
+    def draw(self) -> None:
+        self.time = self.longest
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        room = max(8, width - 60)
+        most = max(len(lane.tokens) for lane in self.lanes)
+        out: list[Row] = [[(f"{'':<16}{'tokens a round':>15}{'ms a round':>12}{'tokens/s':>10}  ", "title"),
+                           (f"after {self.time:.2f} s", "title")]]
+        for lane in self.lanes:
+            spent, tokens = 0.0, 1
+            for event in lane.rounds:
+                spent += seconds_of(event)
+                if spent > self.time:
+                    break
+                tokens += len(event.emitted)
+            m, whole = lane.metrics, sum(map(seconds_of, lane.rounds))
+            out.append([(f"{one_line(lane.started.engine, 15):<16}", "text"),
+                        (f"{m.mean_generated_length or 0:>15.2f}{1000 * whole / len(lane.rounds):>12.1f}", "text"),
+                        (f"{(len(lane.tokens) - 1) / whole:>10.1f}  ", "strong"),
+                        (f"{bar(tokens / most, room):<{room}}", "bar"), (f" {tokens}", "text")])
+        return out
+
+
+class ReadingFigure(LessonFigure):
+    """The sections of the papers that the lessons name."""
+
+    title = "what to read next"
+    moves = "further down"
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        self.entries, seen = [], set()
+        for name in names():
+            new = dict.fromkeys(one for page in find(name).pages for one in page.see.split("; ") if one not in seen)
+            self.entries += [(name if n == 0 else "", one) for n, one in enumerate(filter(None, new))]
+            seen.update(new)
+        self.at = 0
+
+    def move(self, step: int) -> None:
+        self.at = max(0, min(len(self.entries) - 1, self.at - step))
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        shown = self.entries[self.at : self.at + height]
+        return [[(f"{name:<10} ", "title"), (one, "text")] for name, one in shown]
+
+
+FIGURES: dict[str, type[LessonFigure]] = {
+    "cost": CostFigure, "trial": TrialFigure, "noise": NoiseFigure, "trie": TrieFigure,
+    "neighbours": NeighboursFigure, "cosines": CosinesFigure, "fusion": FusionFigure,
+    "break-even": BreakEvenFigure, "race": RaceFigure, "reading": ReadingFigure,
+}
+"""The figures by the names that pages give."""

@@ -1,0 +1,50 @@
+"""The picture of a page as rows: its figure, or the text so far with the draft of its round and what became of it."""
+
+from __future__ import annotations
+
+from engines.report.wording import context_tail, quoted
+from spec_tui.learn.walk import View
+from spec_tui.present.rows import Row
+from spec_tui.present.step.nodes import TreeNode, nodes_of
+from spec_tui.present.step.phases import PHASES, event_of
+from spec_tui.present.text import one_line
+from spec_tui.present.token_styles import ACCEPTED, CHOSEN, REJECTED, UNJUDGED
+
+_BRANCHES = 10  # drawn at most
+_MARKS = {"accepted": (ACCEPTED, "accepted"), "rejected": (REJECTED, "ghost"), "unreached": (UNJUDGED, "muted")}
+
+
+def picture(view: View, width: int, height: int) -> list[Row]:
+    """What stands beside the text of a page. What a question asks for is left out."""
+    if view.figure is not None:
+        return view.figure.rows(width, height)
+    event = event_of(view.run, view.place.round)
+    if event is None:
+        return [[("prompt ", "muted"), (one_line("".join(view.run.started.prompt_pieces)[-width:], width - 8), "text")]]
+    tail = one_line("".join(context_tail(view.run, event.position, 24)), 400)[-(width - 8) :]
+    rows: list[Row] = [[("text   ", "muted"), (tail, "text")]]
+    judged = not view.asks and PHASES.index(view.place.phase) >= PHASES.index("accept")
+    nodes, inner = nodes_of(event), set(event.draft.parents)
+    leaves = [node for node in nodes if node.index not in inner]
+    for number, leaf in enumerate(leaves[:_BRANCHES]):
+        row: list = [("draft  " if number == 0 else " " * 7, "muted")]
+        for node in _chain(nodes, event.draft.parents, leaf):
+            mark, style = _MARKS[node.fate] if judged else ("", "text")
+            row.append((f"{mark}{quoted(node.piece)} ", style))
+        rows.append(row)
+    if len(leaves) > _BRANCHES:
+        rows.append([(f"       … and {len(leaves) - _BRANCHES} more branches", "muted")])
+    if not nodes:
+        rows.append([("draft  ", "muted"), ("nothing", "muted")])
+    own = [one for one in event.emitted if one.node < 0]
+    if own and (judged or (not nodes and not view.asks)):
+        rows.append([("target ", "muted"), (f"{CHOSEN}{quoted(own[-1].piece)} {own[-1].kind}", own[-1].kind)])
+    return rows
+
+
+def _chain(nodes: list[TreeNode], parents: tuple[int, ...], leaf: TreeNode) -> list[TreeNode]:
+    chain, at = [], leaf.index
+    while at >= 0:
+        chain.insert(0, nodes[at])
+        at = parents[at]
+    return chain

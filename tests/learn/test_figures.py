@@ -1,0 +1,156 @@
+"""Figures: their numbers are the runs' and the laws', and moving them shows the effect that the text speaks of."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from engines.cost.curve import CostCurve
+from engines.randomness import GumbelNoise
+from engines.report.run_state import fold_all
+from engines.wire import read_trace
+from spec_tui.learn.figures import (
+    FIGURES,
+    BreakEvenFigure,
+    CosinesFigure,
+    CostFigure,
+    FusionFigure,
+    NoiseFigure,
+    RaceFigure,
+    TrialFigure,
+    TrieFigure,
+)
+from spec_tui.learn.lesson import find, names, recorded
+from spec_tui.learn.lesson_facts import Missing, pick
+from spec_tui.learn.walk import Walk
+from spec_tui.present.rows import words_of
+from spec_tui.session.sample_traces import trace_path
+
+
+def run_of(name: str):
+    return fold_all(read_trace(trace_path(name)).events)
+
+
+def made(kind, name: str, round: str = ""):
+    run = run_of(name)
+    return kind({name: run}, run, run.rounds[pick(run, round) - 1] if round else None)
+
+
+def shown(figure, width: int = 76, height: int = 9) -> str:
+    return "\n".join(words_of(row) for row in figure.rows(width, height))
+
+
+def test_every_figure_is_in_a_lesson_and_fits_every_size():
+    used = set()
+    for name in names():
+        w = Walk(find(name), recorded(find(name)))
+        for page in w.pages:
+            if (figure := w.figure(page)) is None:
+                continue
+            used.add(page.figure)
+            for width, height in ((56, 7), (76, 8), (120, 30)):
+                for _ in range(3):
+                    rows = [words_of(row) for row in figure.rows(width, height)]
+                    assert rows and figure.title
+                    if width >= 76:
+                        assert all(len(row) <= width for row in rows), (page.title, rows)
+                    figure.move(-1)
+            assert len(figure.rows(76, 8)) <= 8 or page.figure in ("cost", "race"), page.title
+    assert used == set(FIGURES)
+
+
+def test_the_law_draws_p_whatever_q_is():
+    figure = made(TrialFigure, "draft-sampled", "most choice")
+    for step in (0, -2, 3):
+        figure.move(step)
+        for _ in range(5):
+            figure.draw()
+        total = figure.drawn.sum()
+        assert total == 5_000 and np.abs(figure.drawn / total - figure.p).max() < 0.02
+        assert figure.kept / total == pytest.approx(figure.accepted, abs=0.02)
+    kept = []
+    for _ in range(6):
+        kept.append(figure.accepted)
+        figure.move(-1)
+    assert kept[0] > kept[-1], "a worse drafter is kept less often"
+
+
+def test_the_noise_is_that_of_the_run_and_its_winner_the_token_written():
+    runs = {name: run_of(name) for name in ("plain-sampled", "draft-exact")}
+    run = runs["plain-sampled"]
+    figure = NoiseFigure(runs, run, None)
+    for _ in range(len(figure.places)):
+        place, choices = figure.places[figure.at], figure._choices()
+        emitted = run.tokens[place].emitted
+        scores = [sum(pair) for pair in figure._scores(run.started.seed, choices)]
+        assert choices[int(np.argmax(scores))].token == emitted.token
+        noise = GumbelNoise(run.started.seed, emitted.token + 1).at(len(run.started.prompt) + place)
+        assert noise[emitted.token] == pytest.approx(emitted.noise, abs=1e-4)
+        assert emitted.token == runs["draft-exact"].tokens[place].emitted.token
+        figure.move(1)
+    figure.at = 0
+    figure.draw()
+    p = np.array([choice.prob for choice in figure._choices()])
+    assert np.abs(figure.share - p / p.sum()).max() < 0.05 and "of 1,000 seeds" in shown(figure)
+
+
+def test_costs_and_break_even_are_by_the_measured_curve():
+    run = run_of("draft")
+    curve = CostCurve(run.started.price)
+    assert f"{curve.at(8) / curve.at(1):.2f} × t(1)" in shown(made(CostFigure, "draft"))
+    figure = made(BreakEvenFigure, "draft")
+    before = figure.model.assuming(figure.chance).speed_up(4)
+    figure.move(4)
+    model = figure.model.assuming(figure.chance)
+    draft = CostCurve(run.started.draft_price).at(1)
+    costs = (4 * draft + curve.at(5)) / curve.at(1)
+    assert model.speed_up(4) > before and model.needs(4) == pytest.approx(costs)
+    assert model.expected(4) == pytest.approx(sum(figure.chance ** k for k in range(5)))
+
+
+def test_a_lower_alpha_leaves_out_more_and_a_cut_trie_keeps_parents():
+    figure = made(CosinesFigure, "smollm2-admg")
+    before = shown(figure)
+    for _ in range(4):
+        figure.move(-1)
+    assert shown(figure).count("□") > before.count("□")
+    trie = made(TrieFigure, "smollm2-rest", "off the favourite")
+    parents = trie.event.draft.parents
+    while True:
+        kept = set(trie.order[: trie.kept])
+        assert all(parents[node] < 0 or parents[node] in kept for node in kept)
+        if trie.kept == 1:
+            break
+        trie.move(-1)
+
+
+def test_two_trees_become_one():
+    figure = made(FusionFigure, "rasd", "fused")
+    counts = []
+    for _ in range(3):
+        counts.append(int(shown(figure).split(" nodes")[0].split()[-1]))
+        figure.move(1)
+    both = sum(len(who) > 1 for who in figure.sources)
+    assert both and counts[2] == counts[0] + counts[1] - both == len(figure.event.draft.tokens)
+
+
+def test_a_race_ends_with_all_and_the_one_with_more_tokens_a_round_can_lose():
+    lesson = find("payoff")
+    runs = recorded(lesson)
+    figure = RaceFigure(runs, runs["smollm2-admg"], None)
+    assert {lane.started.engine for lane in figure.lanes} >= {"admg", "rest", "autoregressive"}
+    figure.draw()
+    assert all(row.rstrip().endswith(str(len(lane.tokens)))
+               for lane, row in zip(figure.lanes, shown(figure, 76).splitlines()[1:]))
+    by_m = max(figure.lanes, key=lambda lane: lane.metrics.mean_generated_length)
+    assert by_m.metrics.tokens_per_second < max(lane.metrics.tokens_per_second for lane in figure.lanes)
+
+
+def test_a_figure_without_its_numbers_is_refused():
+    for name, kind in FIGURES.items():
+        if name not in ("cost", "break-even", "reading"):
+            with pytest.raises(Missing):
+                made(kind, "autoregressive", "first")
+    assert math.isfinite(made(CostFigure, "autoregressive").curve.at(1))
