@@ -36,7 +36,7 @@ _LESSON = f"The lesson. Without a name, the lessons are listed; on a terminal, c
 handout: all lessons, or those named after it, as a page to read or print."
 _FORMAT = "screen: in the application; text: line by line, for screen readers: questions first, answers after."
 _PATH = "Go through chosen pages of several lessons: a lecture of 15 or of 45 minutes."
-_NOTES = "With --format text and export: add the presenter's notes. On the screen N shows them."
+_NOTES = "With --format text and export: add the presenter's notes. On the screen T shows them."
 _OUTPUT = "Of export: the file to write; - is standard output."
 _LIVE = "Run the examples on this machine first; the lesson then shows these runs, not the recorded ones."
 

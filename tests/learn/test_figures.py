@@ -78,8 +78,8 @@ def test_the_law_draws_p_whatever_q_is():
 
 
 def test_the_noise_is_that_of_the_run_and_its_winner_the_token_written():
-    runs = {name: run_of(name) for name in ("plain-sampled", "draft-exact")}
-    run = runs["plain-sampled"]
+    runs = {name: run_of(name) for name in ("sampled-plain", "sampled-exact")}
+    run = runs["sampled-plain"]
     figure = NoiseFigure(runs, run, None)
     for _ in range(len(figure.places)):
         place, choices = figure.places[figure.at], figure._choices()
@@ -88,7 +88,7 @@ def test_the_noise_is_that_of_the_run_and_its_winner_the_token_written():
         assert choices[int(np.argmax(scores))].token == emitted.token
         noise = GumbelNoise(run.started.seed, emitted.token + 1).at(len(run.started.prompt) + place)
         assert noise[emitted.token] == pytest.approx(emitted.noise, abs=1e-4)
-        assert emitted.token == runs["draft-exact"].tokens[place].emitted.token
+        assert emitted.token == runs["sampled-exact"].tokens[place].emitted.token
         figure.move(1)
     figure.at = 0
     figure.draw()

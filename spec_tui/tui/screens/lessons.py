@@ -211,7 +211,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
                help="The phase before"),
         Action(id="lesson.terms", run="shows('words')", keys="w", label="Words", footer=True,
                help="What the words of this page mean"),
-        Action(id="lesson.notes", run="shows('notes')", keys="N", label="Notes",
+        Action(id="lesson.notes", run="shows('notes')", keys="T", label="Notes",
                help="The presenter's notes on this page"),
         Action(id="lesson.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the text"),
         Action(id="lesson.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
@@ -312,7 +312,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     def action_shows(self, what: str) -> None:
         panel = self.query_one(LessonText)
         panel.shows, panel.scrolled = "text" if panel.shows == what else what, 0
-        self.say(f"{'w' if what == 'words' else 'N'} goes back to the text" if panel.shows == what else "")
+        self.say(f"{'w' if what == 'words' else 'T'} goes back to the text" if panel.shows == what else "")
         panel.update_rows()
 
     def action_leave(self) -> None:
