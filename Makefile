@@ -6,7 +6,7 @@ FILES  := pyproject.toml constraints.txt
 # Every process that the tests start reads what one has compiled.
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-all lint bench bench-cuda samples clean
+.PHONY: run test test-all test-vllm lint bench bench-cuda samples clean
 
 run: $(VENV)/.model
 	$(BIN)/spec-tui
@@ -17,6 +17,10 @@ test: MARKED = -m "not thorough"
 test test-all: $(VENV)/.test $(VENV)/.model
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(MARKED)
+
+# A real vLLM, in an environment of its own outside of this folder: its counts and its texts against ours. Takes minutes.
+test-vllm: $(VENV)/.test
+	$(BIN)/python tools/test_vllm.py
 
 # What may import what is in pyproject.toml; the tests check it, too.
 lint: $(VENV)/.test

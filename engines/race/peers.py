@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engines import methods
 from engines.errors import ModelUnavailable, UsageProblem
@@ -20,7 +20,9 @@ from engines.report.answer import Answer
 from engines.report.events import Audited, Prefilling, Ready, RunEvent
 from engines.request import Request
 from engines.servers import connect, key_in, start
-from engines.servers.served_model import Prompt, ServedModel
+
+if TYPE_CHECKING:
+    from engines.servers.served_model import Prompt, ServedModel
 
 
 class Host(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engines.errors import UsageProblem
 from engines.laws import DEFAULT, LAWS
@@ -12,7 +12,9 @@ from engines.methods.spec import MethodSpec
 from engines.report.answer import Answer
 from engines.report.events import SAMPLING_FIELDS, Audited, Capabilities, Prefilling, Ready, RunEvent, Started
 from engines.request import Request
-from engines.servers.connection import Connection
+
+if TYPE_CHECKING:
+    from engines.servers.connection import Connection
 
 CAPABILITIES = Capabilities(
     baseline=False, branch=False, detail=False, audit=False, race=False, datastores=False, drafts=False,

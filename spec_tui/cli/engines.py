@@ -20,7 +20,7 @@ _OPTION = ("name", "type", "default", "paper", "range", "low", "high", "choices"
 
 def engines(format: OutputFormat = Format.text) -> int:
     """List the engines: how each drafts, its options, what it needs, whether it is lossless."""
-    from engines.methods import problems, specs
+    from engines.methods import of_other_programs, problems, specs
 
     for sentence in problems():
         narrate(f"note: {one_line(sentence)}")
@@ -28,7 +28,7 @@ def engines(format: OutputFormat = Format.text) -> int:
         print(json.dumps([describe(spec) for spec in specs()], indent=2))
         return 0
     out = console()
-    for spec in specs():
+    for spec in (*specs(), *of_other_programs()):
         _print(spec, out)
     return 0
 
@@ -50,7 +50,8 @@ def _print(spec: MethodSpec, out: Console) -> None:
     made = [f"{what} where {name}={value}" for name, value, what in filter(None, [spec.prepared])]
     one_of = tuple(spec.drafts_with[1].values()) if spec.drafts_with else ()
     all_of = [need for need in spec.needs if need not in one_of]
-    needs = ", ".join(filter(None, [" or ".join(one_of), *all_of, *made])) or "nothing"
+    other = [f"another program, by {spec.flag} or as a lane of a race"] if spec.host else []
+    needs = ", ".join(filter(None, [" or ".join(one_of), *all_of, *made, *other])) or "nothing"
     for line in (spec.summary, f"source: {spec.source}", f"needs: {needs}; {lossless}"):
         out.print(Padding(Text(line), (0, 0, 0, 2)))
     if spec.options:

