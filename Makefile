@@ -6,7 +6,7 @@ FILES  := pyproject.toml constraints.txt
 # Every process that the tests start reads what one has compiled.
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-all test-vllm lint bench bench-cuda samples clean
+.PHONY: run test test-all test-vllm lint bench bench-cuda samples docs clean
 
 run: $(VENV)/.model
 	$(BIN)/spec-tui
@@ -52,6 +52,13 @@ define install
 	-$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 	touch $(VENV)/.run $@
 endef
+
+# The documentation as pages that need no server and no network: site/index.html.
+docs: $(VENV)/.docs
+	$(BIN)/python tools/build_site.py
+
+$(VENV)/.docs: $(FILES)
+	$(call install,.[docs])
 
 $(VENV)/.run: $(FILES)
 	$(call install,.)

@@ -53,6 +53,13 @@ def test_make_has_the_targets_that_are_shown():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
+def test_the_site_leads_to_every_page_and_method():
+    site = (ROOT / "zensical.toml").read_text()
+    pages = [page.relative_to(ROOT).as_posix() for page in PAGES if page.name != "README.md"]
+    assert all(f'"{page}"' in site for page in pages)
+    assert re.findall(r'"methods/(.+)\.md"', site) == [spec.id for spec in specs()]
+
+
 def test_the_readme_names_every_engine():
     table = (ROOT / "README.md").read_text()
     assert all(f"| `{spec.id}` |" in table for spec in specs())
