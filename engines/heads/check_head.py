@@ -15,10 +15,10 @@ import torch
 
 from engines.errors import UsageProblem
 from engines.heads.draft_head import DraftHead
-from engines.heads.network import HeadNetwork, Rotation
 from engines.heads.shape import HeadShape
 from engines.heads.tap_cache import TappedText, Text, states_of
 from engines.heads.training import agreement, simulated
+from engines.heads.unrolled import EagleStudent
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST, FeatureRequest
 
@@ -112,13 +112,12 @@ def _tapped(target: CausalModel, texts: Sequence[Text], layers: Sequence) -> lis
 
 def _agreement(head: DraftHead, target: CausalModel, shape: HeadShape, read: Sequence[TappedText]) -> list[float]:
     file = head.file
-    network = HeadNetwork(shape)
-    network.load_state_dict(file.weights)
-    network.float()
     embeddings = target.model.get_input_embeddings().weight if file.embeddings is None else file.embeddings
     rows = target.model.get_output_embeddings().weight if file.rows is None else file.rows
     if file.rows is None and file.ids is not None:
         rows = rows[file.ids]
     rows = rows.detach().float().cpu()
-    rotation = Rotation(shape.rope_theta, shape.head_dim, rows)
-    return agreement(network, rotation, read, embeddings.detach().float().cpu(), lambda x: x @ rows.T, file.ids, STEPS)
+    student = EagleStudent(shape, embeddings.detach().float().cpu())
+    student.network.load_state_dict(file.weights)
+    student.network.float()
+    return agreement(student, read, lambda x: x @ rows.T, file.ids, STEPS)

@@ -14,6 +14,7 @@ from engines.heads.checkpoint import HeadFile, write
 from engines.heads.shape import EAGLE3, HeadShape, usual_layers
 from engines.heads.tap_cache import TapCache, Text, size_on_disk
 from engines.heads.training import HeadRecipe, HeadTrainer, TargetParts, TrainingProgress, frequent, split
+from engines.heads.unrolled import EagleStudent
 
 if TYPE_CHECKING:
     from engines.model.causal_model import CausalModel
@@ -101,7 +102,7 @@ def make_head(
         return None
     read, parts = cache.read(), parts_of(target)
     ids = frequent(read, spec.vocabulary, target.vocab_size)
-    trainer = HeadTrainer(shape, parts, read, ids, spec.recipe, work)
+    trainer = HeadTrainer(EagleStudent(shape, parts.embeddings), parts, read, ids, spec.recipe, work)
     if not trainer.train(training, stop):
         return None
     trainer.judge()

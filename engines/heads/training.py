@@ -1,16 +1,15 @@
-"""Training an EAGLE-3 head for a target on the target's own answers (Li et al. 2025; ``unrolled``).
+"""Training a head for a target on the target's own answers: whatever the family, steps of a draft over whole texts with
+the target's distribution as their goal.
 
-What is done otherwise than in the paper, for small heads and little time: the residual stream of a target has channels
-a thousand times larger than others, so taps are divided by their root mean square, channel by channel, which the saved
-``fc`` contains again. ``fc`` begins as the least-squares map from the taps of a token to the state of the next one, and
-what the layer adds begins at zero, so that the first step already predicts. The head's rows are the target's own and
-stay as they are; the checkpoint that is kept is the one with the longest simulated acceptance on texts held out.
+The rows of the language modelling head are the target's own and stay as they are; the checkpoint that is kept is the
+one with the longest simulated acceptance on texts held out.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,19 +17,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from engines.errors import UsageProblem
 from engines.folders import write_json
-from engines.heads.network import HeadNetwork, Rotation
-from engines.heads.shape import HeadShape
 from engines.heads.tap_cache import TappedText
-from engines.heads.unrolled import TeachingLoss, unrolled
 from engines.hub.untrusted_json import read_object
 
 _DECAY = 0.8  # of the loss, a step
-_FIT = 16_384  # columns that the first ``fc`` is fitted on
-_RIDGE = 0.02  # of the mean square of the taps
 _WARM_UP = 20  # updates
 _CLIP = 1.0
 _HELD_OUT = 16  # one text of so many is not trained on
@@ -104,22 +100,44 @@ def split(texts: Sequence[TappedText]) -> tuple[list[TappedText], list[TappedTex
     return [text for i, text in enumerate(texts) if i % _HELD_OUT != _HELD_OUT - 1], held
 
 
+class Student(nn.Module):
+    """A network under training; all that its training goes on from is in its state.
+
+    Attributes:
+        network: with the weights of a drafter.
+    """
+
+    network: nn.Module
+
+    @abstractmethod
+    def begin(self, texts: Sequence[TappedText], parts: TargetParts) -> None:
+        """Set the weights to begin with."""
+
+    @abstractmethod
+    def states(self, batch: Batch, steps: int) -> Iterator[torch.Tensor]:
+        """For each step what the language modelling head reads, [positions of the batch, width]."""
+
+    @torch.no_grad()
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The network's weights as a drafter reads them."""
+        return {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
+
+
 class HeadTrainer:
     """A head under training.
 
     Args:
-        shape: of the head.
         texts: all of them; some are held out.
         ids: the target's tokens that the head can draft, ascending.
         folder: where checkpoints are written and looked for.
     """
 
     def __init__(
-        self, shape: HeadShape, parts: TargetParts, texts: Sequence[TappedText], ids: torch.Tensor, recipe: HeadRecipe,
+        self, student: Student, parts: TargetParts, texts: Sequence[TappedText], ids: torch.Tensor, recipe: HeadRecipe,
         folder: Path,
     ) -> None:
         torch.manual_seed(recipe.seed)
-        self.recipe, self.folder, self.parts, self.ids = recipe, folder, parts, ids
+        self.student, self.recipe, self.folder, self.ids = student, recipe, folder, ids
         self.texts, held = split(texts)
         if not self.texts or not held:
             raise UsageProblem(f"{len(texts)} answers are too few to train on", f"give at least {_HELD_OUT}")
@@ -127,12 +145,10 @@ class HeadTrainer:
         self.rows = parts.rows[ids]
         self.known = torch.zeros(len(parts.rows))
         self.known[ids] = 1.0
-        self.network, self.rotation = HeadNetwork(shape), Rotation(shape.rope_theta, shape.head_dim, parts.norm)
         self.progress = TrainingProgress(of=recipe.minutes)
-        self.scale = torch.ones(1)
-        self._begin()
-        weights = self.network.parameters()
-        self._optimiser = torch.optim.AdamW(weights, lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0)
+        student.begin(self.texts, parts)
+        self._weights = list(student.parameters())
+        self._optimiser = torch.optim.AdamW(self._weights, lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0)
         self._resume()
 
     def train(self, tell: Callable[[TrainingProgress], None], stop: Callable[[], bool] = lambda: False) -> bool:
@@ -161,32 +177,24 @@ class HeadTrainer:
         """Look at the texts held out; keep these weights if none before were better."""
         progress = self.progress
         progress.agreement = agreement(
-            self.network, self.rotation, self.held_out, self.parts.embeddings, lambda states: states @ self.rows.T,
-            self.ids, self.recipe.steps, self.scale,
+            self.student, self.held_out, lambda states: states @ self.rows.T, self.ids, self.recipe.steps
         )
         progress.accepted = simulated(progress.agreement)
         if progress.best is None or progress.accepted > progress.best:
             progress.best = progress.accepted
-            _save(self.weights(), self.folder / "best.safetensors")
-
-    def weights(self) -> dict[str, torch.Tensor]:
-        """The head's weights as a drafter reads them."""
-        found = {name: tensor.detach().clone() for name, tensor in self.network.state_dict().items()}
-        found["fc.weight"] /= self.scale
-        return found
+            _save(self.student.weights(), self.folder / "best.safetensors")
 
     def best(self) -> dict[str, torch.Tensor]:
         """The weights of the best checkpoint so far."""
         file = self.folder / "best.safetensors"
-        return load_file(file) if file.exists() else self.weights()
+        return load_file(file) if file.exists() else self.student.weights()
 
     def save(self) -> None:
         """Write all that the training goes on from."""
-        state = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
+        state = dict(self.student.state_dict())
         for index, held in self._optimiser.state_dict()["state"].items():
             state |= {f"optimiser.{index}.{name}": tensor for name, tensor in held.items()}
-        _save({name: tensor.clone() for name, tensor in state.items()} | {"scale": self.scale},
-              self.folder / "state.safetensors")
+        _save({name: tensor.clone() for name, tensor in state.items()}, self.folder / "state.safetensors")
         write_json(self.folder / "progress.json", asdict(self.progress))
 
     def _resume(self) -> None:
@@ -194,14 +202,12 @@ class HeadTrainer:
         if not file.exists():
             return
         state = load_file(file)
-        network = {n.removeprefix("network."): t for n, t in state.items() if n.startswith("network.")}
         try:
-            self.network.load_state_dict(network)
+            self.student.load_state_dict({n: t for n, t in state.items() if not n.startswith("optimiser.")})
         except RuntimeError:
             raise UsageProblem(
                 f"{self.folder} holds the training of a head of another size", "choose another --work folder"
             ) from None
-        self.scale = state["scale"]
         whole = self._optimiser.state_dict()
         for name, tensor in state.items():
             if name.startswith("optimiser."):
@@ -211,25 +217,7 @@ class HeadTrainer:
         self.progress = TrainingProgress(**read_object(self.folder / "progress.json"))
         self.progress.of = self.recipe.minutes
 
-    @torch.no_grad()
-    def _begin(self) -> None:
-        network = self.network
-        for parameter in network.parameters():
-            if parameter.dim() == 2:
-                parameter.normal_(std=0.02)
-        network.o_proj.weight.zero_()
-        network.down_proj.weight.zero_()
-        network.norm.copy_(self.parts.norm)
-        sampled = self.texts[:: max(1, sum(map(len, self.texts)) // _FIT)]
-        taps = torch.cat([text.taps[:-1] for text in sampled]).float()
-        self.scale = taps.square().mean(0).sqrt().clamp_min(1e-6)
-        taps /= self.scale
-        states = torch.cat([text.final[1:] for text in sampled]).float() / self.parts.norm
-        covariance = taps.T @ taps
-        covariance.diagonal().add_(_RIDGE * len(taps))
-        network.fc.weight.copy_(torch.linalg.solve(covariance, taps.T @ states).T)
-
-    def _batches(self) -> Iterator[_Batch]:
+    def _batches(self) -> Iterator[Batch]:
         """Texts of like length together, in a new order in each pass."""
         rng = np.random.default_rng((self.recipe.seed, self.progress.updates))
         while True:
@@ -243,23 +231,17 @@ class HeadTrainer:
                 group.append(self.texts[i])
             groups.append(group)
             for number in rng.permutation(len(groups)):
-                yield _Batch(groups[number], self.parts.embeddings, self.recipe.steps)
+                yield Batch(groups[number], self.recipe.steps)
 
-    def _unrolled(self, batch: _Batch, steps: int) -> Iterator[torch.Tensor]:
-        taps = batch.taps / self.scale
-        return unrolled(self.network, self.rotation, taps, batch.embedded, steps, batch.first)
-
-    def _update(self, batch: _Batch) -> list[float]:
+    def _update(self, batch: Batch) -> list[float]:
         steps = 1 if self.progress.minutes < self.recipe.single * self.recipe.minutes else self.recipe.steps
         teacher = (batch.final @ self.rows.T).softmax(-1)
         weights = self.known[batch.following]
         weights /= weights.sum().clamp_min(1)
-        losses = []
-        for step, output in enumerate(self._unrolled(batch, steps)):
-            states = self.network.final(output[batch.rows, batch.positions - 1 - step - batch.first])
-            losses.append(TeachingLoss.apply(states, self.rows, teacher, weights))
+        losses = [TeachingLoss.apply(states, self.rows, teacher, weights)
+                  for states in self.student.states(batch, steps)]
         torch.stack([_DECAY**step * loss for step, loss in enumerate(losses)]).sum().backward()
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), _CLIP)
+        torch.nn.utils.clip_grad_norm_(self._weights, _CLIP)
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
         self.progress.tokens += batch.tokens
@@ -272,49 +254,49 @@ class HeadTrainer:
             group["lr"] = self.recipe.rate * max(scale, 0.0)
 
 
-class _Batch:
-    """Texts padded at their ends, and the positions of their answers that steps predict the next token of.
+class Batch:
+    """Texts, and the positions of their answers that steps predict the next token of: step i does so from column
+    position - 1 - i.
 
     Attributes:
-        taps, embedded: as in ``unrolled``; ``first`` too.
-        rows, positions: [n] text and position; step i predicts what follows the position from column position - 1 - i.
+        texts: as given; ``ids``: [texts, columns + steps] their tokens, padded at their ends.
+        rows, positions: [n] text and position.
         final: [n, width] the target's states there; ``following``: [n] the token after each.
         tokens: of all texts, without padding.
     """
 
-    def __init__(self, texts: Sequence[TappedText], embeddings: torch.Tensor, steps: int) -> None:
-        ids = pad_sequence([text.tokens for text in texts], batch_first=True)
-        self.taps = pad_sequence([text.taps for text in texts], batch_first=True).float()
-        self.embedded = embeddings[torch.nn.functional.pad(ids, (0, steps))]
-        self.first = max(0, min(text.start for text in texts) - 1 - steps)
+    def __init__(self, texts: Sequence[TappedText], steps: int) -> None:
+        self.texts = texts
+        self.ids = F.pad(pad_sequence([text.tokens for text in texts], batch_first=True), (0, steps))
         # a column needs a position before each of its steps
-        begins = [max(text.start - 1, steps) for text in texts]
-        counts = [max(0, len(text) - 1 - begin) for text, begin in zip(texts, begins)]
-        self.rows = torch.repeat_interleave(torch.arange(len(texts)), torch.tensor(counts))
-        self.positions = torch.cat([torch.arange(b, b + n) for b, n in zip(begins, counts)])
-        self.final = torch.cat([t.final[b : b + n] for t, b, n in zip(texts, begins, counts)]).float()
-        self.following = ids[self.rows, self.positions + 1]
+        self._begins = [max(text.start - 1, steps) for text in texts]
+        self._counts = [max(0, len(text) - 1 - begin) for text, begin in zip(texts, self._begins)]
+        self.rows = torch.repeat_interleave(torch.arange(len(texts)), torch.tensor(self._counts))
+        self.positions = torch.cat([torch.arange(b, b + n) for b, n in zip(self._begins, self._counts)])
+        self.final = self.final_before(0)
+        self.following = self.ids[self.rows, self.positions + 1]
         self.tokens = sum(map(len, texts))
+
+    def final_before(self, back: int) -> torch.Tensor:
+        """The target's states [n, width] so many columns before the positions."""
+        parts = zip(self.texts, self._begins, self._counts)
+        return torch.cat([text.final[b - back : b - back + n] for text, b, n in parts]).float()
 
 
 @torch.inference_mode()
 def agreement(
-    network: HeadNetwork, rotation: Rotation, texts: Sequence[TappedText], embeddings: torch.Tensor,
-    head: Callable[[torch.Tensor], torch.Tensor], ids: torch.Tensor | None, steps: int,
-    scale: torch.Tensor | float = 1.0,
+    student: Student, texts: Sequence[TappedText], head: Callable[[torch.Tensor], torch.Tensor],
+    ids: torch.Tensor | None, steps: int,
 ) -> list[float]:
-    """How often each unrolled step's likeliest token is the next one of the texts, true tokens read before it.
+    """How often each step's likeliest token is the next one of the texts, true tokens read before it.
 
     Args:
         head: logits of states; ``ids``: the target's tokens that they are of, None: all.
-        scale: what taps are divided by.
     """
     right, count = [0] * steps, 0
     for text in texts:
-        batch = _Batch([text], embeddings, steps)
-        outputs = unrolled(network, rotation, batch.taps / scale, batch.embedded, steps, batch.first)
-        for step, output in enumerate(outputs):
-            states = network.final(output[batch.rows, batch.positions - 1 - step - batch.first])
+        batch = Batch([text], steps)
+        for step, states in enumerate(student.states(batch, steps)):
             found = head(states).argmax(-1)
             right[step] += int(((found if ids is None else ids[found]) == batch.following).sum())
         count += len(batch.positions)
@@ -335,3 +317,30 @@ def _save(tensors: dict[str, torch.Tensor], file: Path) -> None:
     beside = file.with_suffix(".part")
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside)
     os.replace(beside, file)
+
+
+class TeachingLoss(torch.autograd.Function):
+    """Weighted cross-entropy with the target's distribution through a frozen head, a block of rows at a time: the
+    logits of a step are never all in memory, and their gradient is made as they go by."""
+
+    @staticmethod
+    def forward(
+        ctx, states: torch.Tensor, rows: torch.Tensor, teacher: torch.Tensor, weights: torch.Tensor
+    ) -> torch.Tensor:
+        """The sum over positions [n] of ``weights`` times the cross-entropy of ``states`` [n, width] times the rows
+        [draft vocabulary, width] with ``teacher`` [n, draft vocabulary]."""
+        loss, gradients = states.new_zeros(()), []
+        for part, wanted, weight in zip(states.split(512), teacher.split(512), weights.split(512)):
+            logits = F.linear(part, rows)
+            normaliser = logits.logsumexp(-1)
+            loss += (weight * (normaliser - (logits * wanted).sum(-1))).sum()
+            logits.sub_(normaliser[:, None]).exp_().sub_(wanted).mul_(weight[:, None])
+            gradients.append(logits @ rows)
+        ctx.save_for_backward(torch.cat(gradients))
+        return loss
+
+    @staticmethod
+    def backward(ctx, above: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        """The gradient for the states alone."""
+        (gradient,) = ctx.saved_tensors
+        return above * gradient, None, None, None
