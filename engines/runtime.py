@@ -11,7 +11,8 @@ from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -21,15 +22,14 @@ from engines.audit.check import audit
 from engines.core.outcome import Stop
 from engines.core.sampling import Sampling
 from engines.cost.budget import Acceptance, Budget
-from engines.cost.curve import CostCurve, Points
+from engines.cost.curve import CostCurve
 from engines.cost.pricing import fixed_price, price
 from engines.datastores.building.build_spec import STANDARD_LIBRARY, open_standard_library
 from engines.datastores.search.open_datastores import OpenDatastores
 from engines.datastores.service import DatastoreService
 from engines.datastores.storage.manifest import ModelIdentity, tokenizer_fingerprint
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
-from engines.heads.draft_head import DraftHead
-from engines.heads.find_heads import head_for
+from engines.heads.find_heads import heads_for
 from engines.hub.model_source import TrustPolicy
 from engines.laws import make_law
 from engines.methods.drafter import Resources
@@ -44,6 +44,7 @@ from engines.report.answer import Answer
 from engines.report.events import (
     SAMPLING_FIELDS,
     Audited,
+    LoadedHead,
     Loading,
     Prefilling,
     Ready,
@@ -57,15 +58,18 @@ from engines.request import Request
 from engines.tokenization import Detokenizer, encode
 from engines.vocabularies import Translation
 
+if TYPE_CHECKING:
+    from engines.heads.find_heads import Head
+
 _REMEMBERED = 64  # engines with options whose acceptance is kept
 
 
 class Prices(NamedTuple):
-    """t(n) of what is loaded; None for what is not."""
+    """t(n) of what is loaded; None for what is not. ``heads`` by kind."""
 
     target: CostCurve
     draft: CostCurve | None = None
-    head: CostCurve | None = None
+    heads: Mapping[str, CostCurve] = MappingProxyType({})
 
 
 class NamedDraft(NamedTuple):
@@ -79,9 +83,10 @@ class NamedDraft(NamedTuple):
 
 
 class Runtime:
-    """A target model, its tokenizer, a draft model and a draft head where there are some that fit.
+    """A target model, its tokenizer, a draft model and draft heads where there are some that fit.
 
     Attributes:
+        heads: by kind (``engines.heads.shape``).
         ready: what was loaded, as an event.
         prices: t(n) of each.
         fixed_prices: the same for runs whose text depends on what is drafted (``pricing.fixed_price``).
@@ -91,10 +96,10 @@ class Runtime:
     def __init__(
         self, target: CausalModel, tokenizer: PreTrainedTokenizerBase, draft: CausalModel | None = None,
         seconds: float = 0.0, warnings: tuple[str, ...] = (), progress: Callable[[Loading], None] = lambda _: None,
-        head: DraftHead | None = None, translation: Translation | None = None,
+        heads: Mapping[str, Head] = MappingProxyType({}), translation: Translation | None = None,
         load_draft: Callable[[str], tuple[LoadedDraft, tuple[str, ...]]] | None = None,
     ) -> None:
-        self.target, self.tokenizer, self.draft, self.head = target, tokenizer, draft, head
+        self.target, self.tokenizer, self.draft, self.heads = target, tokenizer, draft, heads
         self.translation, self._load_draft = translation, load_draft
         self._named: dict[str, NamedDraft] = {}
         self.words = Detokenizer(tokenizer)
@@ -119,7 +124,7 @@ class Runtime:
             vocab_size=target.vocab_size, context_limit=target.context_limit,
             chat_template=bool(tokenizer.chat_template), draft_model=draft.name if draft else None,
             draft_parameters=draft.parameters if draft else None, seconds=seconds, backend=target.backend,
-            threads=torch.get_num_threads(), warnings=warnings, head=head.name if head else None,
+            threads=torch.get_num_threads(), warnings=warnings,
             datastores=self.open_datastores.searchable(), unprepared=self._unprepared(), **self._points(),
         )
 
@@ -142,8 +147,8 @@ class Runtime:
         ``quantize``: "auto" multiplies by weights of 4 and 8 bits as a GGUF file holds them, "int4" and "int8" quantise
         any model's linear layers, "none" unpacks what is quantised (engines.model.quantise). ``draft_quantize`` is the
         same for the draft model, on whose weights no token of the answer depends.
-        ``head``: a learned draft head, a folder, a hub id or the name of one at hand; None takes one at hand that was
-        trained for the target, "none" takes none.
+        ``head``: a learned draft head, a folder, a hub id or the name of one at hand; of kinds that it is not of, one
+        at hand that was trained for the target is taken. "none" takes none.
 
         On the CPU torch's thread count is set, for the whole process: to ``threads``, or to what a short measurement
         on the target finds best; a negative number leaves cores to a screen (engines.model.tuning.tune).
@@ -165,9 +170,9 @@ class Runtime:
             model, draft_model, terms, kind, where, revision=revision, draft_revision=draft_revision, threads=threads,
             strict=strict, quantize=quantize, draft_quantize=draft_quantize, progress=progress,
         )
-        found, said = head_for(head, target, allow_pickle, progress)
+        found, said = heads_for(head, target, allow_pickle, progress)
         runtime = cls(
-            target, tokenizer, draft.model if draft else None, warnings=warnings + said, progress=progress, head=found,
+            target, tokenizer, draft.model if draft else None, warnings=warnings + said, progress=progress, heads=found,
             translation=draft.translation if draft else None,
             load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, terms=terms, dtype=kind,
                                device=where, threads=torch.get_num_threads(), quantize=draft_quantize),
@@ -184,7 +189,7 @@ class Runtime:
     @property
     def default_engine(self) -> str:
         """The engine taken when none is named."""
-        return methods.default(methods.at_hand(self.draft, self.head)).id
+        return methods.default(methods.at_hand(self.draft, self.heads)).id
 
     def prompt(self, request: Request) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Token ids of a request's prompt, as a run would feed it, and their labels. Raises UsageProblem."""
@@ -223,8 +228,8 @@ class Runtime:
             prices = prices._replace(draft=other.fixed_price if request.text_depends_on_draft else other.price)
         drafter = spec.load_drafter()(Resources(
             law=law, vocab_size=self.target.vocab_size, target=target, draft_model=draft,
-            draft_price=prices.draft, translation=other.translation, head=self.head,
-            head_price=prices.head, end_tokens=self.end_tokens,
+            draft_price=prices.draft, translation=other.translation, heads=self.heads,
+            head_prices=prices.heads, end_tokens=self.end_tokens,
             branches=self.target.trees, budget=budget,
             open_datastores=self.open_datastores, datastores=request.datastores, words=self.words, cancelled=cancelled,
             progress=_prefilling(progress, draft=True),
@@ -297,25 +302,30 @@ class Runtime:
         self.ready = replace(self.ready, **self._points())
 
     def _set_prices(self, fresh: bool = False, progress: Callable[[Loading], None] = lambda _: None) -> None:
-        words = {"target": "verification", "draft": "the draft model", "head": "the draft head"}
-        models = {name: model for name in words if (model := getattr(self, name)) is not None}
-        measured, fixed = {}, {}
+        models = {"verification": self.target, "the draft model": self.draft, **self.heads}
+        there = {name: model for name, model in models.items() if model is not None}
+        found: dict[str, tuple[CostCurve, CostCurve]] = {}
         try:
-            for number, (name, model) in enumerate(models.items()):
-                progress(Loading(f"measuring what {words[name]} costs", 0.8 + 0.2 * number / len(models)))
-                measured[name] = price(model, fresh)
-                fixed[name] = fixed_price(model, measured[name], fresh)
+            for number, (name, model) in enumerate(there.items()):
+                progress(Loading(f"measuring what {name} costs", 0.8 + 0.2 * number / len(there)))
+                measured = price(model, fresh)
+                found[name] = measured, fixed_price(model, measured, fresh)
         except (RuntimeError, MemoryError) as error:
             raise ModelUnavailable(
                 f"{self.target.name} fails when several tokens are verified: {first_line(error)}",
                 "choose a smaller model or --dtype bfloat16",
             ) from error
-        self.prices, self.fixed_prices = Prices(**measured), Prices(**fixed)
+        self.prices, self.fixed_prices = (
+            Prices(curves.pop("verification"), curves.pop("the draft model", None), curves)
+            for curves in ({name: pair[i] for name, pair in found.items()} for i in (0, 1))
+        )
 
-    def _points(self) -> dict[str, Points]:
+    def _points(self) -> dict[str, Any]:
         """The prices as in ``Ready``."""
-        names = ("price", "draft_price", "head_price")
-        return {name: curve.points if curve is not None else () for name, curve in zip(names, self.prices)}
+        prices = self.prices
+        heads = {kind: LoadedHead(head.name, prices.heads[kind].points) for kind, head in self.heads.items()}
+        return {"price": prices.target.points, "draft_price": prices.draft.points if prices.draft else (),
+                "heads": heads}
 
     def forget_acceptance(self) -> None:
         """Begin anew with what is known of drafts (to measure without what earlier runs taught)."""
@@ -324,7 +334,8 @@ class Runtime:
 
     def forget(self) -> None:
         """Empty the KV caches (after a failure, or to measure a cold start)."""
-        for model in (self.target, self.draft, self.head, *(named.model for named in self._named.values())):
+        named = (named.model for named in self._named.values())
+        for model in (self.target, self.draft, *self.heads.values(), *named):
             if model is not None:
                 model.truncate(0)
 
@@ -348,9 +359,9 @@ class Runtime:
         """Bytes of the weights of the models that an engine runs, as laid out, and of ``rows`` KV rows of each:
         computed from shapes and dtype, since engines share this process. What lies in a datastore is not in it."""
         draft = self._draft_named(draft_model).model
-        used = methods.find(engine).used(options, methods.at_hand(draft, self.head))
-        drafting = [model for need, model in (("draft model", draft), ("draft head", self.head)) if need in used]
-        models = [model for model in (self.target, *drafting) if model is not None]
+        used = methods.find(engine).used(options, methods.at_hand(draft, self.heads))
+        drafting = {methods.DRAFT_MODEL: draft, **self.heads}
+        models = [self.target, *(drafting[need] for need in used)]
         return sum(m.weight_bytes + rows * m.cache.row_bytes for m in models)
 
     def _budget(self, request: Request, engine: str) -> tuple[Budget, Prices]:
@@ -393,6 +404,8 @@ class Runtime:
         raw = request.raw or not self.tokenizer.chat_template
         turns = tuple(("raw" if raw else role, content) for role, content in request.conversation)
         ready = self.ready
+        used = spec.used(options, methods.at_hand(self._draft_named(request.draft_model).model, self.heads))
+        kind = next((need for need in used if need in self.heads), None)
         return Started(
             engine=spec.id, options=options, law=request.law, seed=request.seed,
             **{name: getattr(request, name) for name in SAMPLING_FIELDS},
@@ -401,7 +414,7 @@ class Runtime:
             prompt_pieces=tuple(self.words.piece(t) for t in prompt), conversation=turns,
             draft_model=ready.draft_model, lossless=bool(lossless and spec.lossless), versions=_versions(),
             machine=_machine(), warnings=warnings, price=ready.price, draft_price=ready.draft_price,
-            head=ready.head, head_price=ready.head_price,
+            head=ready.heads[kind].name if kind else None, head_price=ready.heads[kind].price if kind else (),
             datastores=datastores, continued=max(0, len(request.continued) - 1),
         )
 

@@ -23,7 +23,7 @@ def make_file(target: Any, family: str = "EAGLE-3", seed: int = 0, draft_tokens:
     rows."""
     import torch
 
-    from engines.heads.checkpoint import HeadFile
+    from engines.heads.head_file import HeadFile
     from engines.heads.network import HeadNetwork
     from engines.heads.shape import EAGLE3
 
@@ -47,3 +47,29 @@ def make_head(target: Any, family: str = "EAGLE-3", **changes: Any):
     from engines.heads.draft_head import DraftHead
 
     return DraftHead(make_file(target, family, **changes), target)
+
+
+def make_medusa_file(target: Any, seed: int = 0, heads: int = 4, blocks: int = 1, draft_tokens: int | None = None):
+    """Medusa heads of random weights; with ``draft_tokens`` they draft so many tokens, by the target's rows, else all
+    with rows of their own."""
+    import torch
+
+    from engines.heads.head_file import HeadFile
+    from engines.heads.shape import MedusaShape
+
+    generator = torch.Generator().manual_seed(seed)
+    width, vocabulary = target.model.config.hidden_size, target.vocab_size
+    ids = torch.randperm(vocabulary, generator=generator)[:draft_tokens].sort().values if draft_tokens else None
+    shape = MedusaShape(heads=heads, blocks=blocks, width=width, vocabulary=vocabulary,
+                        draft_vocabulary=draft_tokens or vocabulary)
+    weights = {"weight": torch.randn(heads, blocks, width, width, generator=generator) * 0.2,
+               "bias": torch.randn(heads, blocks, width, generator=generator) * 0.2}
+    rows = None if draft_tokens else torch.randn(heads, vocabulary, width, generator=generator)
+    return HeadFile(name="tiny-medusa", folder=Path("nowhere"), shape=shape, weights=weights, ids=ids, rows=rows,
+                    made_for=target.fingerprint)
+
+
+def make_medusa(target: Any, **changes: Any):
+    from engines.heads.medusa_heads import MedusaHeads
+
+    return MedusaHeads(make_medusa_file(target, **changes), target)

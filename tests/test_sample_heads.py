@@ -7,6 +7,7 @@ import pytest
 from engines import Request, measure
 from engines.folders import sample_heads
 from engines.heads.find_heads import at_hand
+from engines.heads.shape import EAGLE_HEAD, MEDUSA_HEADS
 
 _LARGEST = 12_000_000  # bytes
 
@@ -20,10 +21,14 @@ def test_each_is_small_and_named_in_the_readme():
         assert f"`{head.name}`" in readme and head.target_fingerprint
 
 
-@pytest.mark.parametrize("options", [{"budget": "paper"}, {"budget": "paper", "shape": "tree"}])
-def test_the_sample_targets_head_is_taken_and_accepted(sample, options):
-    assert sample.ready.head == "sample" and sample.ready.head_price
-    request = Request((("user", "What is a tree?"),), "eagle", options, max_new_tokens=60)
+@pytest.mark.parametrize("kind, name, engine, options", [
+    (EAGLE_HEAD, "sample", "eagle", {"budget": "paper"}),
+    (EAGLE_HEAD, "sample", "eagle", {"budget": "paper", "shape": "tree"}),
+    (MEDUSA_HEADS, "sample-medusa", "medusa", {"budget": "paper", "nodes": 20}),
+])
+def test_the_sample_targets_heads_are_taken_and_accepted(sample, kind, name, engine, options):
+    assert sample.ready.heads[kind].name == name and sample.ready.heads[kind].price
+    request = Request((("user", "What is a tree?"),), engine, options, max_new_tokens=60)
     metrics = measure(list(sample.run(request)))
     assert metrics.accepted > 0
     assert measure(list(sample.run(request))).accepted == metrics.accepted

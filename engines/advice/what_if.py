@@ -51,7 +51,7 @@ def _drafting(
     if m.draft_seconds is None or not m.draft_forwards:
         return m.draft_seconds
     setting = screening.lanes[lane]
-    used = methods.find(setting.engine).used(setting.options, methods.at_hand(ready.draft_model, ready.head))
+    used = methods.find(setting.engine).used(setting.options, methods.at_hand(ready.draft_model, ready.heads))
     if methods.DRAFT_MODEL in used and not setting.draft_model:
         own = machine.pass_cost(ready.draft_parameters)
         if own is not None:

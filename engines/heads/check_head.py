@@ -2,19 +2,24 @@
 
 Files count the layers that a head reads in two ways, one apart; they say, or do not say, whether the residual stream
 begins with the normalised feature; where they name no base of the rotation, some mean 10,000, others the target's.
-Each of these mistakes leaves a head that runs and drafts nothing of use.
+Medusa heads may have been trained on the hidden state before the final norm, or one place off. Each of these mistakes
+leaves a head that runs and drafts nothing of use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import torch
 
 from engines.errors import UsageProblem
 from engines.heads.draft_head import DraftHead
+from engines.heads.fit import rows_for
+from engines.heads.medusa_heads import MedusaHeads
+from engines.heads.medusa_student import MedusaStudent
 from engines.heads.shape import HeadShape
 from engines.heads.tap_cache import TappedText, Text, states_of
 from engines.heads.training import agreement, simulated
@@ -31,14 +36,14 @@ class HeadReading:
     """A reading of a head's file and how the head does under it.
 
     Attributes:
-        layers, norm_before_residual, rope_theta: as of ``HeadShape``.
+        choices: what it takes the file to mean, by name, as plain data.
+        words: the same for people.
         declared: it is what the file says, and what runs.
         agreement: share of positions at which the head's likeliest token is the target's, by depth.
     """
 
-    layers: tuple[int, ...]
-    norm_before_residual: bool
-    rope_theta: float
+    choices: Mapping[str, Any]
+    words: str
     declared: bool
     agreement: tuple[float, ...]
 
@@ -67,7 +72,7 @@ class HeadCheck:
         return best if best.agreement[0] > self.declared.agreement[0] + _CLEARLY else None
 
 
-def check(head: DraftHead, target: CausalModel, texts: Sequence[Text]) -> HeadCheck:
+def check(head: DraftHead | MedusaHeads, target: CausalModel, texts: Sequence[Text]) -> HeadCheck:
     """Try the readings of a head on texts that the target wrote greedily; its cache is left empty.
 
     Raises:
@@ -75,6 +80,12 @@ def check(head: DraftHead, target: CausalModel, texts: Sequence[Text]) -> HeadCh
     """
     if not texts:
         raise UsageProblem("there are no answers to check the head on", "give other prompts")
+    found = _of_medusa(head, target, texts) if isinstance(head, MedusaHeads) else _of_eagle(head, target, texts)
+    positions = sum(len(text.tokens) - text.start for text in texts)
+    return HeadCheck(tuple(sorted(found, key=lambda reading: -reading.accepted)), positions)
+
+
+def _of_eagle(head: DraftHead, target: CausalModel, texts: Sequence[Text]) -> Iterator[HeadReading]:
     shape, count = head.shape, target.model.config.get_text_config(decoder=True).num_hidden_layers
     layerings = [shape.layers or (LAST,)]
     for shift in (1, -1) if shape.layers else ():
@@ -84,18 +95,38 @@ def check(head: DraftHead, target: CausalModel, texts: Sequence[Text]) -> HeadCh
     orders = (True, False) if shape.layers else (False,)
     rope = getattr(target.model.config, "rope_parameters", None) or {}
     thetas = dict.fromkeys([shape.rope_theta, float(rope.get("rope_theta") or shape.rope_theta)])
-    found = []
     for layers in layerings:
         read = _tapped(target, texts, layers)
         for normed, theta in product(orders, thetas):
             tried = replace(shape, layers=layers if shape.layers else (), norm_before_residual=normed,
                             rope_theta=theta)
-            found.append(HeadReading(
-                layers=tried.layers, norm_before_residual=normed, rope_theta=theta, declared=tried == shape,
-                agreement=tuple(_agreement(head, target, tried, read)),
-            ))
-    positions = sum(len(text.tokens) - text.start for text in texts)
-    return HeadCheck(tuple(sorted(found, key=lambda reading: -reading.accepted)), positions)
+            named = f"layers {', '.join(map(str, tried.layers))}, " if tried.layers else ""
+            yield HeadReading(
+                choices={"layers": tried.layers, "norm_before_residual": normed, "rope_theta": theta},
+                words=f"{named}{'norm before residual, ' if normed else ''}rope theta {theta:g}",
+                declared=tried == shape, agreement=tuple(_agreement(head, target, tried, read)),
+            )
+
+
+def _of_medusa(head: MedusaHeads, target: CausalModel, texts: Sequence[Text]) -> Iterator[HeadReading]:
+    last = target.model.config.get_text_config(decoder=True).num_hidden_layers
+    read, steps = _tapped(target, texts, (last,)), min(STEPS, head.shape.heads)
+    rows = rows_for(head.file, target).detach().float().cpu()
+
+    def logits(states: torch.Tensor, step: int) -> torch.Tensor:
+        return states @ (rows[step] if rows.dim() == 3 else rows).T
+
+    for normed, shift in product((True, False), (0, -1, 1)):
+        student = MedusaStudent(head.shape, shift)
+        student.network.load_state_dict(head.file.weights)
+        student.network.float()
+        inputs = read if normed else [replace(text, final=text.taps) for text in read]
+        place = {0: "the token after the root", -1: "the root itself", 1: "the token two after the root"}[shift]
+        yield HeadReading(
+            choices={"after_final_norm": normed, "first_place": shift + 1},
+            words=f"the state {'after' if normed else 'before'} the final norm, the first head drafts {place}",
+            declared=normed and not shift, agreement=tuple(agreement(student, inputs, logits, head.file.ids, steps)),
+        )
 
 
 def _tapped(target: CausalModel, texts: Sequence[Text], layers: Sequence) -> list[TappedText]:
@@ -113,11 +144,8 @@ def _tapped(target: CausalModel, texts: Sequence[Text], layers: Sequence) -> lis
 def _agreement(head: DraftHead, target: CausalModel, shape: HeadShape, read: Sequence[TappedText]) -> list[float]:
     file = head.file
     embeddings = target.model.get_input_embeddings().weight if file.embeddings is None else file.embeddings
-    rows = target.model.get_output_embeddings().weight if file.rows is None else file.rows
-    if file.rows is None and file.ids is not None:
-        rows = rows[file.ids]
-    rows = rows.detach().float().cpu()
+    rows = rows_for(file, target).detach().float().cpu()
     student = EagleStudent(shape, embeddings.detach().float().cpu())
     student.network.load_state_dict(file.weights)
     student.network.float()
-    return agreement(student, read, lambda x: x @ rows.T, file.ids, STEPS)
+    return agreement(student, read, lambda states, step: states @ rows.T, file.ids, STEPS)

@@ -1,4 +1,4 @@
-"""A head at work beside its target: it keeps keys and values of its own, and steps draft chains and trees."""
+"""An EAGLE head at work beside its target: it keeps keys and values of its own, and steps draft chains and trees."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from engines.errors import UsageProblem
-from engines.heads.checkpoint import HeadFile
+from engines.heads.fit import check_fit, over_vocabulary, rows_for
+from engines.heads.head_file import HeadFile
 from engines.heads.network import HeadNetwork, Rotation
 from engines.heads.shape import EAGLE3
 from engines.model.causal_model import CausalModel
@@ -47,7 +47,7 @@ class DraftHead:
 
     def __init__(self, file: HeadFile, target: CausalModel) -> None:
         shape = file.shape
-        _check(file, target)
+        check_fit(file, target)
         self.name, self.shape, self.file = file.name, shape, file
         self.vocab_size, self.context_limit = target.vocab_size, target.context_limit
         self.device, self.dtype = target.device, target.dtype
@@ -65,7 +65,7 @@ class DraftHead:
         self._head = target.model.get_output_embeddings()
         if shape.family == EAGLE3:
             self._head = nn.Linear(shape.width, shape.draft_vocabulary, bias=False, device="meta")
-            rows = self._head_rows(file, target)
+            rows = rows_for(file, target)
             self._head.weight = nn.Parameter(rows.to(self.device, self.dtype).contiguous(), requires_grad=False)
             self.parameters += rows.numel() if file.rows is not None else 0
         self._laid = nn.ModuleDict({"network": self._network, "head": self._head} if shape.family == EAGLE3 else {
@@ -81,12 +81,6 @@ class DraftHead:
         self._last: torch.Tensor | None = None  # output of the last column, [1, width]
         self._outputs: list[torch.Tensor] = []  # of drafted rows, a level each
         self._above: list[list[int]] = []  # for each drafted row its ancestors and itself
-
-    def _head_rows(self, file: HeadFile, target: CausalModel) -> torch.Tensor:
-        if file.rows is not None:
-            return file.rows
-        weight = target.model.get_output_embeddings().weight.detach()
-        return weight if self._ids is None else weight[self._ids]
 
     @property
     def weight_bytes(self) -> int:
@@ -220,26 +214,4 @@ class DraftHead:
         return mask.to(self.device)
 
     def _logits(self, outputs: torch.Tensor) -> torch.Tensor:
-        found = self._head(self._network.final(outputs))
-        if self._ids is None:
-            return found
-        whole = found.new_full((len(found), self.vocab_size), float("-inf"))
-        whole[:, self._ids] = found
-        return whole
-
-
-def _check(file: HeadFile, target: CausalModel) -> None:
-    """Raises UsageProblem: the head is of another target."""
-    shape = file.shape
-    found = None
-    if shape.vocabulary and shape.vocabulary != target.vocab_size:
-        found = f"its vocabulary has {shape.vocabulary:,} tokens, that of {target.name} {target.vocab_size:,}"
-    elif file.embeddings is not None and tuple(file.embeddings.shape) != (target.vocab_size, shape.width):
-        found = f"its embeddings are {' x '.join(map(str, file.embeddings.shape))}"
-    elif file.embeddings is None and shape.width != shape.target_width:
-        found = f"its width is {shape.width}, that of {target.name} {shape.target_width}, and it has no embeddings"
-    elif file.rows is None and shape.family == EAGLE3 and target.model.get_output_embeddings() is None:
-        found = f"{target.name} has no language modelling head"
-    if found:
-        raise UsageProblem(f"the head {file.name} does not fit {target.name}: {found}",
-                           "give a head that was trained for this model, or --head none")
+        return over_vocabulary(self._head(self._network.final(outputs)), self._ids, self.vocab_size)

@@ -1,4 +1,4 @@
-"""Which heads are at hand, and the one for a target: named by the user, trained by the user, or shipped."""
+"""Which heads are at hand, and those for a target: named by the user, trained by the user, or shipped."""
 
 from __future__ import annotations
 
@@ -7,15 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from safetensors import SafetensorError
+
 from engines.errors import ModelUnavailable, SpecError
 from engines.folders import data, sample_heads, typed_path
-from engines.heads.checkpoint import CONFIG, OWN, names_needed, read
+from engines.heads.checkpoint import CONFIG, kind_of_head, names_needed, read
+from engines.heads.head_file import OWN
+from engines.heads.shape import MEDUSA_HEADS
 from engines.hub.untrusted_json import object_in, read_object
 from engines.progress import Loading
 
 if TYPE_CHECKING:
     from engines.heads.draft_head import DraftHead
+    from engines.heads.medusa_heads import MedusaHeads
     from engines.model.causal_model import CausalModel
+
+    Head = DraftHead | MedusaHeads
 
 NONE = "none"
 """The name that asks for no head."""
@@ -23,10 +30,11 @@ NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class HeadAtHand:
-    """A head in a folder of ours: ``name``, where it is, whether it ``ships``, the target it was trained for by
-    ``target_fingerprint`` and by name."""
+    """A head in a folder of ours: ``name``, its ``kind`` (``shape``), where it is, whether it ``ships``, the target it
+    was trained for by ``target_fingerprint`` and by name."""
 
     name: str
+    kind: str
     folder: Path
     ships: bool
     target_fingerprint: str
@@ -44,50 +52,53 @@ def at_hand() -> list[HeadAtHand]:
     for home, ships in ((trained_heads(), False), (sample_heads(), True)):
         for folder in sorted(home.iterdir()) if home is not None and home.is_dir() else ():
             try:
-                config = read_object(folder / CONFIG)
-            except (OSError, ValueError):
+                config, kind = read_object(folder / CONFIG), kind_of_head(folder)
+            except (OSError, ValueError, SafetensorError):
                 continue
-            own = object_in(config, OWN)
             verifier = object_in(object_in(config, "speculators_config"), "verifier")
-            words = [str(own.get("target_fingerprint", "")), str(verifier.get("name_or_path", ""))]
-            found.append(HeadAtHand(folder.name, folder, ships, *words))
+            target = verifier.get("name_or_path") or config.get("base_model_name_or_path", "")
+            fingerprint = object_in(config, OWN).get("target_fingerprint", "")
+            found.append(HeadAtHand(folder.name, kind, folder, ships, str(fingerprint), str(target)))
     return found
 
 
-def head_for(
+def heads_for(
     name: str | None, target: CausalModel, allow_pickle: bool = False,
     progress: Callable[[Loading], None] = lambda event: None,
-) -> tuple[DraftHead | None, tuple[str, ...]]:
-    """The head of this name (a folder, a hub id, or the name of one at hand) for a target, loaded; without a name the
-    first at hand that was trained for it. Also what the user should know.
+) -> tuple[dict[str, Head], tuple[str, ...]]:
+    """The heads for a target, loaded, by kind: that of this name (a folder, a hub id, or the name of one at hand), and
+    of every other kind the first at hand that was trained for the target. Also what the user should know.
 
     Raises:
         ModelUnavailable: the named head is missing or cannot be read.
         UsageProblem: it is of another target.
     """
-    from engines.heads.draft_head import DraftHead
-
+    found: dict[str, Head] = {}
     if name == NONE:
-        return None, ()
-    if name is None:
-        fitting = [head for head in at_hand() if head.target_fingerprint == target.fingerprint != ""]
-        if not fitting:
-            return None, ()
-        try:
-            return DraftHead(_read(fitting[0].name, fitting[0].folder, target, False), target), ()
-        except SpecError as error:
-            return None, (error.message,)
-    file = _read(name, _folder(name, allow_pickle, progress), target, allow_pickle)
-    head = DraftHead(file, target)
-    if file.made_for and file.made_for != target.fingerprint:
-        return head, (f"the head {name} was trained for other weights than those of {target.name}: its drafts may be "
-                      "accepted less often",)
-    return head, ()
+        return found, ()
+    said = []
+    if name is not None:
+        head = _loaded(name, _folder(name, allow_pickle, progress), target, allow_pickle)
+        found[head.shape.kind] = head
+        if head.file.made_for and head.file.made_for != target.fingerprint:
+            said.append(f"the head {name} was trained for other weights than those of {target.name}: its drafts may be "
+                        "accepted less often")
+    for one in at_hand():
+        if one.target_fingerprint == target.fingerprint != "" and one.kind not in found:
+            try:
+                found[one.kind] = _loaded(one.name, one.folder, target, False)
+            except SpecError as error:
+                said.append(error.message)
+    return found, tuple(said)
 
 
-def _read(name: str, folder: Path, target: CausalModel, allow_pickle: bool):
+def _loaded(name: str, folder: Path, target: CausalModel, allow_pickle: bool) -> Head:
+    from engines.heads.draft_head import DraftHead
+    from engines.heads.medusa_heads import MedusaHeads
+
     config = target.model.config.get_text_config(decoder=True)
-    return read(name, folder, config.num_hidden_layers, config.hidden_size, allow_pickle)
+    file = read(name, folder, config.num_hidden_layers, config.hidden_size, allow_pickle)
+    return (MedusaHeads if file.shape.kind == MEDUSA_HEADS else DraftHead)(file, target)
 
 
 def _folder(name: str, allow_pickle: bool, progress: Callable[[Loading], None]) -> Path:
@@ -123,7 +134,7 @@ def _from_hub(name: str, allow_pickle: bool, progress: Callable[[Loading], None]
     needed = names_needed(listing.files, allow_pickle)
     if len(needed) < 2:
         raise ModelUnavailable(f"{name} has no head in safetensors",
-                               "--allow-pickle reads pytorch_model.bin, or choose another head")
+                               "--allow-pickle reads pickled ones, or choose another head")
     download = Download(listing, needed, "head: ")
     download.announce(progress)
     return download.fetch(needed, progress)

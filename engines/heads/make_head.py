@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from engines.errors import UsageProblem
-from engines.heads.checkpoint import HeadFile, write
-from engines.heads.shape import EAGLE3, HeadShape, usual_layers
+from engines.heads.checkpoint import write
+from engines.heads.head_file import HeadFile
+from engines.heads.medusa_network import MedusaNetwork
+from engines.heads.medusa_student import MedusaStudent
+from engines.heads.network import HeadNetwork
+from engines.heads.shape import EAGLE3, MEDUSA, HeadShape, MedusaShape, usual_layers
 from engines.heads.tap_cache import TapCache, Text, size_on_disk
 from engines.heads.training import HeadRecipe, HeadTrainer, TargetParts, TrainingProgress, frequent, split
 from engines.heads.unrolled import EagleStudent
@@ -24,17 +28,29 @@ if TYPE_CHECKING:
 class HeadSpec:
     """Attributes:
     name: of the head.
+    family: EAGLE-3, or Medusa (``shape``).
     vocabulary: most tokens that it can draft.
-    layers: that it reads; empty for the usual ones.
+    layers: EAGLE-3: those that it reads; empty for the usual ones.
+    heads: Medusa: how many.
     recipe: how it is trained.
     dtype: of the weights that are written; the range of float16 is too small for the weights of large channels.
     """
 
     name: str
+    family: str = EAGLE3
     vocabulary: int = 8192
     layers: tuple[int, ...] = ()
+    heads: int = 4
     recipe: HeadRecipe = field(default_factory=HeadRecipe)
     dtype: str = "bfloat16"
+
+
+def recipe_for(family: str, heads: int, **given: Any) -> HeadRecipe:
+    """The usual recipe of a family, with what is given. Medusa heads are all trained from the beginning: none reads
+    what another says."""
+    if family != MEDUSA:
+        return HeadRecipe(**given)
+    return HeadRecipe(steps=heads, single=0.0, batch_tokens=768, **given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +66,12 @@ class TrainingEstimate:
     parameters: int
 
 
-def shape_for(target: CausalModel, spec: HeadSpec, draft_vocabulary: int) -> HeadShape:
-    """The shape of a head for a target: the sizes of one of its layers. Raises UsageProblem."""
+def shape_for(target: CausalModel, spec: HeadSpec, draft_vocabulary: int) -> HeadShape | MedusaShape:
+    """The shape of a head for a target: of EAGLE the sizes of one of its layers. Raises UsageProblem."""
     config = target.model.config.get_text_config(decoder=True)
+    if spec.family == MEDUSA:
+        return MedusaShape(heads=spec.heads, blocks=1, width=config.hidden_size, vocabulary=target.vocab_size,
+                           draft_vocabulary=draft_vocabulary)
     layers = spec.layers or usual_layers(config.num_hidden_layers)
     if len(set(layers)) != len(layers) or not all(1 <= layer <= config.num_hidden_layers for layer in layers):
         raise UsageProblem(
@@ -70,13 +89,12 @@ def shape_for(target: CausalModel, spec: HeadSpec, draft_vocabulary: int) -> Hea
 
 def estimate(target: CausalModel, spec: HeadSpec, texts: Sequence[Text]) -> TrainingEstimate:
     """What training on these texts takes."""
-    from engines.heads.network import HeadNetwork
-
     shape = shape_for(target, spec, min(spec.vocabulary, target.vocab_size))
     with torch.device("meta"):
-        parameters = sum(p.numel() for p in HeadNetwork(shape).parameters())
+        network = MedusaNetwork(shape) if isinstance(shape, MedusaShape) else HeadNetwork(shape)
     tokens = sum(len(text.tokens) for text in texts)
-    return TrainingEstimate(tokens, size_on_disk(tokens, len(shape.layers), shape.target_width), parameters)
+    return TrainingEstimate(tokens, size_on_disk(tokens, len(shape.layers), shape.target_width),
+                            sum(p.numel() for p in network.parameters()))
 
 
 def make_head(
@@ -102,7 +120,8 @@ def make_head(
         return None
     read, parts = cache.read(), parts_of(target)
     ids = frequent(read, spec.vocabulary, target.vocab_size)
-    trainer = HeadTrainer(EagleStudent(shape, parts.embeddings), parts, read, ids, spec.recipe, work)
+    student = MedusaStudent(shape) if isinstance(shape, MedusaShape) else EagleStudent(shape, parts.embeddings)
+    trainer = HeadTrainer(student, parts, read, ids, spec.recipe, work)
     if not trainer.train(training, stop):
         return None
     trainer.judge()

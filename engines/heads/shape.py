@@ -1,11 +1,18 @@
-"""What a head of the EAGLE family is: its sizes and the choices in which checkpoints differ. Needs no torch."""
+"""What a head is: its sizes and the choices in which checkpoints of its family differ. Needs no torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-EAGLE, EAGLE3 = "EAGLE", "EAGLE-3"
+EAGLE, EAGLE3, MEDUSA = "EAGLE", "EAGLE-3", "Medusa"
 """Families: EAGLE-1 and EAGLE-2 have the same weights and read the last feature; EAGLE-3 reads several layers."""
+
+EAGLE_HEAD, MEDUSA_HEADS = "EAGLE head", "Medusa heads"
+HEADS = (EAGLE_HEAD, MEDUSA_HEADS)
+"""Kinds of heads, as ``MethodSpec.needs`` names them: beside a model at most one of each is loaded."""
+
+_LAST_STATE = "the last hidden state"
 
 PLAIN_ROPE = 10_000.0
 """Base of the rotation where a file names none. It is not the target's: published heads rely on that."""
@@ -13,7 +20,9 @@ PLAIN_ROPE = 10_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadShape:
-    """Attributes:
+    """A head of the EAGLE family.
+
+    Attributes:
     family: ``EAGLE`` or ``EAGLE3``.
     width: of the head's hidden states; ``target_width``: of the target's.
     mlp, heads, kv_heads, head_dim: sizes of the one decoder layer.
@@ -44,13 +53,58 @@ class HeadShape:
     norm_output: bool = False
     tap_norm: str = ""
     attention_bias: bool = False
+    kind: ClassVar[str] = EAGLE_HEAD
+    rows_a_pass: ClassVar[int] = 1
 
     @property
     def reads(self) -> str:
         """Which features it reads, in words."""
         if self.family == EAGLE:
-            return "the last hidden state"
+            return _LAST_STATE
         return "the residual stream after layers " + ", ".join(map(str, self.layers))
+
+    def choices(self) -> list[tuple[str, str]]:
+        """What else checkpoints differ in, as names and words."""
+        return [("rope theta", f"{self.rope_theta:g}"),
+                ("norm before residual", "yes" if self.norm_before_residual else "no")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MedusaShape:
+    """Medusa heads (Cai et al. 2024), all of a file: each drafts for one place, from the same hidden state.
+
+    Attributes:
+    heads: how many; the first drafts the token after the root.
+    blocks: residual blocks of each.
+    width: of the hidden states, the target's too.
+    bias: the blocks have biases.
+    vocabulary, draft_vocabulary: as of ``HeadShape``.
+    """
+
+    heads: int
+    blocks: int
+    width: int
+    vocabulary: int
+    draft_vocabulary: int
+    bias: bool = True
+    family: ClassVar[str] = MEDUSA
+    kind: ClassVar[str] = MEDUSA_HEADS
+    reads: ClassVar[str] = _LAST_STATE
+    layers: ClassVar[tuple[int, ...]] = ()
+
+    @property
+    def rows_a_pass(self) -> int:
+        """What a pass costs: t(n) of so many rows."""
+        return self.heads
+
+    @property
+    def target_width(self) -> int:
+        """Width of the target's hidden states."""
+        return self.width
+
+    def choices(self) -> list[tuple[str, str]]:
+        """What checkpoints differ in, as names and words."""
+        return [("heads", str(self.heads)), ("residual blocks of each", str(self.blocks))]
 
 
 def usual_layers(layers: int) -> tuple[int, ...]:

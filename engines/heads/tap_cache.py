@@ -144,8 +144,8 @@ def states_of(
     features must be requested."""
     target.truncate(0)
     target.extend(list(tokens))
-    taps = torch.cat([target.features.rows(layer, 0, len(tokens)) for layer in layers], 1)
     final = target.features.rows(LAST, 0, len(tokens))
+    taps = torch.cat([final[:, :0], *(target.features.rows(layer, 0, len(tokens)) for layer in layers)], 1)
     return _half(taps), _half(final)
 
 

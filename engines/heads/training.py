@@ -177,7 +177,7 @@ class HeadTrainer:
         """Look at the texts held out; keep these weights if none before were better."""
         progress = self.progress
         progress.agreement = agreement(
-            self.student, self.held_out, lambda states: states @ self.rows.T, self.ids, self.recipe.steps
+            self.student, self.held_out, lambda states, step: states @ self.rows.T, self.ids, self.recipe.steps
         )
         progress.accepted = simulated(progress.agreement)
         if progress.best is None or progress.accepted > progress.best:
@@ -285,19 +285,19 @@ class Batch:
 
 @torch.inference_mode()
 def agreement(
-    student: Student, texts: Sequence[TappedText], head: Callable[[torch.Tensor], torch.Tensor],
+    student: Student, texts: Sequence[TappedText], head: Callable[[torch.Tensor, int], torch.Tensor],
     ids: torch.Tensor | None, steps: int,
 ) -> list[float]:
     """How often each step's likeliest token is the next one of the texts, true tokens read before it.
 
     Args:
-        head: logits of states; ``ids``: the target's tokens that they are of, None: all.
+        head: logits of states of a step; ``ids``: the target's tokens that they are of, None: all.
     """
     right, count = [0] * steps, 0
     for text in texts:
-        batch = Batch([text], steps)
+        batch = Batch([text], steps + 1)
         for step, states in enumerate(student.states(batch, steps)):
-            found = head(states).argmax(-1)
+            found = head(states, step).argmax(-1)
             right[step] += int(((found if ids is None else ids[found]) == batch.following).sum())
         count += len(batch.positions)
     return [hits / max(1, count) for hits in right]

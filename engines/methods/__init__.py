@@ -14,25 +14,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from engines.errors import UsageProblem, first_line
+from engines.heads.shape import HEADS
 from engines.methods.notes import Note
 from engines.methods.spec import MethodSpec
-from engines.report.events import Round, Started
+from engines.report.events import LoadedHead, Round, Started
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = [
-    "DRAFT_HEAD", "DRAFT_MODEL", "ENTRY_POINTS", "MethodSpec", "at_hand", "baseline", "default", "drafts_itself",
-    "drafts_nothing", "drafts_with", "find", "known", "note_of", "of_other_programs", "problems", "remarks", "specs",
+    "DRAFT_MODEL", "ENTRY_POINTS", "MethodSpec", "at_hand", "baseline", "default", "drafts_itself", "drafts_nothing",
+    "drafts_with", "find", "heads_of", "known", "note_of", "of_other_programs", "problems", "remarks", "specs",
     "with_rules",
 ]
 
 ENTRY_POINTS = "spec_tui.methods"
-DRAFT_MODEL, DRAFT_HEAD = "draft model", "draft head"
-"""What ``MethodSpec.needs`` calls them."""
+DRAFT_MODEL = "draft model"
+"""What ``MethodSpec.needs`` calls it."""
 _ROOMS = (
-    "autoregressive", "pld", "suffix", "recycling", "rest", "dresd", "draft_model", "eagle", "rasd", "hybrid",
-    "admg", "draft_verify", "llama_cpp", "server",
+    "autoregressive", "pld", "suffix", "recycling", "rest", "dresd", "draft_model", "eagle", "medusa", "rasd",
+    "hybrid", "admg", "draft_verify", "llama_cpp", "server",
 )
 
 
@@ -85,14 +86,23 @@ def baseline() -> MethodSpec:
     return next(spec for spec in specs() if spec.baseline)
 
 
-def at_hand(draft_model: object, head: object) -> set[str]:
-    """Of ``MethodSpec.needs`` what there is, given whether there are a draft model and a draft head."""
-    return {need for need, there in ((DRAFT_MODEL, draft_model), (DRAFT_HEAD, head)) if there}
+def at_hand(draft_model: object, heads: Collection[str]) -> set[str]:
+    """Of ``MethodSpec.needs`` what there is, given whether there is a draft model, and the kinds of draft heads."""
+    return {*heads, *[DRAFT_MODEL] * bool(draft_model)}
+
+
+def heads_of(started: Started) -> dict[str, LoadedHead]:
+    """The draft head of a run, by its kind: the one that the engine asks for."""
+    spec = known(started.engine)
+    if spec is None or started.head is None:
+        return {}
+    wanted = (*spec.needs, *spec.helped_by.values())
+    return {need: LoadedHead(started.head, started.head_price) for need in wanted if need in HEADS}
 
 
 def drafts_with(started: Started) -> str | None:
     """Which one of a draft model and a draft head a run drafts with; None where it drafts with neither."""
-    there = at_hand(started.draft_model, started.head)
+    there = at_hand(started.draft_model, heads_of(started))
     spec = known(started.engine)
     return next(iter(spec.used(started.options, there)), None) if spec else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from engines.cost.budget import Budget
     from engines.cost.curve import CostCurve
     from engines.datastores.search.open_datastores import OpenDatastores
-    from engines.heads.draft_head import DraftHead
+    from engines.heads.find_heads import Head
     from engines.model.causal_model import CausalModel
     from engines.tokenization import Detokenizer
     from engines.vocabularies import Translation
@@ -34,7 +34,7 @@ class Resources:
         draft_model: a second causal model, where there is one.
         draft_price: t(n) of the draft model.
         translation: of the target's tokens to the draft model's; None where they are the same.
-        head: a learned draft head, where there is one; ``head_price``: t(n) of it.
+        heads: learned draft heads by kind (``engines.heads.shape``); ``head_prices``: t(n) of each.
         end_tokens: tokens that end the answer: drafting past one is of no use.
         branches: whether the target can verify more than one path.
         budget: how much is worth drafting; None leaves drafts at the sizes of the options.
@@ -53,8 +53,8 @@ class Resources:
     draft_model: CausalModel | None = None
     draft_price: CostCurve | None = None
     translation: Translation | None = None
-    head: DraftHead | None = None
-    head_price: CostCurve | None = None
+    heads: Mapping[str, Head] = field(default_factory=dict)
+    head_prices: Mapping[str, CostCurve] = field(default_factory=dict)
     end_tokens: frozenset[int] = frozenset()
     branches: bool = True
     budget: Budget | None = None
@@ -114,6 +114,12 @@ class Drafter:
     def follow(self, outcome: Outcome) -> None:
         """What a round brought, whoever's proposal it was: a drafter that is part of another is told this alone, since
         the one budget of a run learns once."""
+
+
+def chosen_row(outcome: Outcome) -> int:
+    """The row of the forward that the last emitted token was chosen from."""
+    before = len(outcome.verdict.tokens) - 1
+    return outcome.verdict.path[before - 1] + 1 if before else 0
 
 
 def in_order(**bounds: int) -> None:

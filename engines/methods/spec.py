@@ -58,7 +58,8 @@ class MethodSpec:
             and the reason for an empty one (``engines.methods.shared.explain`` is what is said of any method).
         note: what it remarks on a round.
         options: its options, in display order.
-        needs: what must be at hand ("draft model", "draft head", "datastore", "dense datastore"), empty if nothing.
+        needs: what must be at hand ("draft model", "EAGLE head", "Medusa heads", "datastore",
+            "dense datastore"), empty if nothing.
         drafts_with: (option, needs by its values): of these needs it has only that of the option's value, or with
             another value that of whatever is at hand, the first first; None where each is needed.
         lossless: under the lossless laws the text follows the target's distribution exactly; None where another program
@@ -81,6 +82,7 @@ class MethodSpec:
         layer_rules: of a self-speculative one: its options are rules that leave out layers, and can be moved.
         layers_unknown, layers_hint: of a self-speculative one: what is said where nothing is known of its layers yet,
             and how they are chosen.
+        one_pass: one pass of what drafts gives the whole draft, however deep.
         host: the program that decodes with it, as ``Ready.host`` names it; "" for this one. A method of another
             program cannot be chosen for a model that runs here, except as a lane of a race.
         flag: of the command line, with which another program holds the model.
@@ -115,6 +117,7 @@ class MethodSpec:
     trials: tuple[Mapping[str, Any], ...] = ()
     counterparts: Callable[[Mapping[str, Any], DraftSetup], tuple[Counterpart, ...]] | None = None
     generate: GenerateCall | None = None
+    one_pass: bool = False
     host: str = ""
     flag: str = ""
     default_priority: int = 0

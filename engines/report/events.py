@@ -299,11 +299,18 @@ class Unprepared:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedHead:
+    """A learned draft head: its name, and t(n) of it as (rows, seconds)."""
+
+    name: str
+    price: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """A model is loaded; its sizes are None where they are not known. ``draft_model`` is None where there is none that
-    fits; ``warnings`` says why. ``head`` is the learned draft head, None where there is none. ``price`` is t(n) of the
-    target as (rows, seconds), ``draft_price`` and ``head_price`` those of draft model and head
-    (``engines.cost.curve.CostCurve``).
+    fits; ``warnings`` says why. ``heads`` are the learned draft heads, by kind (``engines.heads.shape``). ``price`` is
+    t(n) of the target as (rows, seconds), ``draft_price`` that of the draft model (``engines.cost.curve.CostCurve``).
     ``unprepared``, by method: what it needs that was not made yet.
     ``datastores`` are those at hand that fit the model; ``capabilities`` says what the engine can do. ``threads`` is
     None where it is not known. ``host``: the program that computes the model, "" for this one (``MethodSpec.host``);
@@ -327,8 +334,7 @@ class Ready:
     datastores: tuple[DatastoreInfo, ...] = ()
     capabilities: Capabilities = LOCAL
     unprepared: dict[str, Unprepared] = field(default_factory=dict)
-    head: str | None = None
-    head_price: tuple[tuple[int, float], ...] = ()
+    heads: dict[str, LoadedHead] = field(default_factory=dict)
     host: str = ""
 
     @property
@@ -344,7 +350,8 @@ class Started:
     ``lossless`` is False only for laws or engines that change the target's distribution by design, and None where
     another program decodes: then nothing is known of it before an audit.
     ``prompt`` / ``prompt_pieces`` are the context's token ids and labels; ``conversation`` is the text they came from
-    (role, content), with role "raw" for a prompt without chat template. ``head`` and the prices as in ``Ready``;
+    (role, content), with role "raw" for a prompt without chat template. ``head`` is the draft head that the engine
+    may draft with, None where it needs none, and ``head_price`` its t(n); the other prices as in ``Ready``;
     ``datastores`` are those that the engine searches. ``continued``: how many tokens at the end of ``prompt`` are an
     answer that was begun before (``Request.continued``).
     """

@@ -81,7 +81,7 @@ app.callback(invoke_without_command=True)(command(tui, call=lambda function, **v
 _CODES = "Exit codes: 0, 1 {failure}, 2 usage, 3 model unavailable, 130 interrupted."
 _RUN_CODES = _CODES.format(failure="failed run or a BUG found by --audit")
 _RACE_CODES = _CODES.format(failure="a lane failed or a BUG")
-_HEAD = "Train, list and check draft heads, for the engine eagle."
+_HEAD = "Train, list and check draft heads, EAGLE's and Medusa's."
 _MODEL = "Describe models without loading them."
 _DATASTORE = "Build and search datastores, for drafts by retrieval."
 

@@ -1,10 +1,11 @@
-"""``spec-tui head``: draft heads for the engine eagle, trained, listed, described and checked."""
+"""``spec-tui head``: draft heads, EAGLE's and Medusa's: trained, listed, described and checked."""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import asdict, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from typer import Argument, Option
 
 from engines.errors import UsageProblem
+from engines.heads.shape import EAGLE3, MEDUSA
 from engines.progress import BuildProgress
 from spec_tui.cli.failures import INTERRUPTED, narrate
 from spec_tui.cli.option_groups import (
@@ -29,11 +31,14 @@ from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
-    from engines.heads.check_head import HeadCheck, HeadReading
+    from engines.heads.check_head import HeadCheck
     from engines.heads.tap_cache import Text
     from engines.heads.training import TrainingProgress
 
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+_TRAINED = (EAGLE3, MEDUSA)
+Family = StrEnum("Family", [family.lower() for family in _TRAINED])
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,63}")
 _PROMPTS = "Prompts, one per line or lines of JSON; the model answers them greedily. Repeatable with --answers."
@@ -55,7 +60,8 @@ def list_(format: OutputFormat = Format.text) -> int:
         rows = [{**asdict(head), "folder": str(head.folder)} for head in heads]
         print(json.dumps(rows, indent=2))
         return 0
-    words = [(head.name, f"for {one_line(head.target)}; {'ships' if head.ships else 'trained here'}") for head in heads]
+    words = [(head.name, f"{head.kind} for {one_line(head.target)}; {'ships' if head.ships else 'trained here'}")
+             for head in heads]
     console().print(table(words) if words else "no heads are at hand: spec-tui head train makes one")
     return 0
 
@@ -65,15 +71,16 @@ def list_(format: OutputFormat = Format.text) -> int:
 def info(name: HeadName, format: OutputFormat = Format.text, *, models: WithoutHead) -> int:
     """Describe a head, and say whether it fits the model."""
     runtime = _with_head(name, models)
-    head, shape, file = runtime.head, runtime.head.shape, runtime.head.file
+    head = _named(runtime, name)
+    shape, file, price = head.shape, head.file, runtime.prices.heads[head.shape.kind]
     facts = {
         "head": name, "folder": str(file.folder), "family": shape.family, "reads": shape.reads,
         "layers_in_file": list(file.layers_said), "parameters": head.parameters, "shape": asdict(shape),
         "lm_head": "its own" if file.rows is not None else "the target's",
         "embeddings": "its own" if file.embeddings is not None else "the target's",
         "trained_for_these_weights": file.made_for == runtime.target.fingerprint if file.made_for else None,
-        "price": [list(point) for point in runtime.ready.head_price],
-        "share_of_a_forward_pass": runtime.prices.head.at(1) / runtime.prices.target.at(1), "card": dict(file.card),
+        "price": [list(point) for point in price.points],
+        "share_of_a_forward_pass": price.at(shape.rows_a_pass) / runtime.prices.target.at(1), "card": dict(file.card),
     }
     if format is Format.json:
         print(json.dumps(facts, indent=2))
@@ -82,8 +89,7 @@ def info(name: HeadName, format: OutputFormat = Format.text, *, models: WithoutH
     rows = [
         ("head", one_line(name)), ("family", shape.family), ("reads", shape.reads), ("drafts", drafted),
         ("parameters", f"{head.parameters:,}"), ("lm_head", facts["lm_head"]), ("embeddings", facts["embeddings"]),
-        ("rope theta", f"{shape.rope_theta:g}"),
-        ("norm before residual", "yes" if shape.norm_before_residual else "no"),
+        *shape.choices(),
         ("one pass takes", f"{facts['share_of_a_forward_pass']:.1%} of a forward pass of {runtime.target.name}"),
     ]
     rows += [(one_line(str(key)), one_line(str(value))) for key, value in file.card.items() if key != "recipe"]
@@ -102,7 +108,8 @@ def check(
     models: WithoutHead,
 ) -> int:
     """Compare a head's drafts with the target's own choices, by depth, under each reading of what files leave open:
-    how layers are counted, where the residual stream begins, the base of the rotary embedding (rope theta).
+    how layers are counted, where the residual stream begins, the base of the rotary embedding (rope theta); of Medusa
+    heads which state they read and which token the first one drafts.
 
     The target answers some prompts greedily. The reading that is declared is what runs; another is never taken
     unasked.
@@ -119,7 +126,7 @@ def check(
         *_, finished = runtime.run(request)
         asked = encode(runtime.tokenizer, request, runtime.target.vocab_size)[0]
         texts.append(_text(asked, finished.tokens))
-    found = check_head(runtime.head, runtime.target, texts)
+    found = check_head(_named(runtime, name), runtime.target, texts)
     print(json.dumps(_check_facts(found), indent=2) if format is Format.json else "\n".join(check_lines(found)))
     return 0
 
@@ -141,19 +148,13 @@ def check_lines(found: HeadCheck) -> list[str]:
     for reading in found.readings:
         shares = "  ".join(f"{share:4.0%}" for share in reading.agreement)
         out.append(f"{'declared' if reading.declared else '':8}  {shares}   {reading.accepted:.2f} tokens   "
-                   f"{_words(reading)}")
+                   f"{reading.words}")
     if found.better is None:
         out.append("The reading that the file declares is as good as any.")
     else:
-        out.append(f"Another reading agrees far more often: {_words(found.better)}. The file probably means that: "
+        out.append(f"Another reading agrees far more often: {found.better.words}. The file probably means that: "
                    "change its config.json, or ask whoever made it.")
     return out
-
-
-def _words(reading: HeadReading) -> str:
-    layers = f"layers {', '.join(map(str, reading.layers))}, " if reading.layers else ""
-    order = "norm before residual, " if reading.norm_before_residual else ""
-    return f"{layers}{order}rope theta {reading.rope_theta:g}"
 
 
 @group.command(short_help="Train a head for a model on the model's own answers.")
@@ -162,9 +163,12 @@ def train(
     name: Annotated[str, Argument(metavar="NAME", help="Name of the head.")],
     prompts: Annotated[list[Path] | None, Option(metavar="FILE", help=_PROMPTS)] = None,
     answers: Annotated[list[Path] | None, Option(metavar="FILE", help=_ANSWERS)] = None,
+    family: Annotated[Family, Option(help="What it is: a head that drafts step by step, or heads side by side.")
+                      ] = Family[EAGLE3.lower()],
     minutes: Annotated[float, Option(metavar="N", min=0.05, help="Minutes of training.")] = 60.0,
     vocabulary: Annotated[int, Option(metavar="N", min=16, help="Most tokens that the head can draft.")] = 8192,
-    layers: Annotated[str, Option(metavar="A,B,C", help="Layers that it reads, from 1. Default: EAGLE-3's.")] = "",
+    layers: Annotated[str, Option(metavar="A,B,C", help="EAGLE-3: layers that it reads, from 1.")] = "",
+    heads: Annotated[int, Option(metavar="N", min=1, max=16, help="Medusa: how many heads.")] = 4,
     max_new_tokens: Annotated[int, Option(metavar="N", min=8, help="Length of the answers made here.")] = 192,
     seed: Annotated[int, Option(metavar="S", help="Seed of the training.")] = 0,
     work: Annotated[Path | None, Option(metavar="DIR", help="Where a stopped training is kept.")] = None,
@@ -174,15 +178,14 @@ def train(
     *,
     models: TargetOptions,
 ) -> int:
-    """Train an EAGLE-3 head for a model, on the model's own answers to prompts or on a file of them.
+    """Train an EAGLE-3 head or Medusa heads for a model, on the model's own answers to prompts or on a file of them.
 
     ctrl+c keeps what was done, and the same command goes on from there. The best weights on answers held out are kept.
     A head that was trained for a model is taken whenever that model is loaded.
     """
     from engines.heads.find_heads import trained_heads
-    from engines.heads.make_head import HeadSpec, make_head
+    from engines.heads.make_head import HeadSpec, make_head, recipe_for
     from engines.heads.make_head import estimate as estimate_training
-    from engines.heads.training import HeadRecipe
 
     if not _NAME.fullmatch(name):
         raise UsageProblem(
@@ -190,8 +193,10 @@ def train(
         )
     if not (prompts or answers):
         raise UsageProblem("there is nothing to train on", "give --prompts FILE, or --answers FILE")
-    recipe = HeadRecipe(minutes=minutes, seed=seed)
-    spec = HeadSpec(name=name, vocabulary=vocabulary, layers=_layers(layers), recipe=recipe)
+    trained = next(one for one in _TRAINED if one.lower() == family)
+    recipe = recipe_for(trained, heads, minutes=minutes, seed=seed)
+    spec = HeadSpec(name=name, family=trained, vocabulary=vocabulary, layers=_layers(layers), heads=heads,
+                    recipe=recipe)
     runtime = load_decoder(replace(models.load, head="none"))
     place = work or trained_heads() / f".{name}"
     display = TrainingDisplay()
@@ -273,6 +278,11 @@ def _prompts(file: Path | None) -> list[str]:
     from engines.datastores.building.model_answers import read_prompts
 
     return read_prompts(file)[: 8 * _CHECKED]
+
+
+def _named(runtime: Any, name: str) -> Any:
+    """The head of this name, of those that are loaded."""
+    return next(head for head in runtime.heads.values() if head.name == name)
 
 
 def _with_head(name: str, models: ModelOptions) -> Any:

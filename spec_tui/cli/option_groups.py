@@ -103,7 +103,7 @@ class ModelOptions:
     )] = None
     head: Annotated[str | None, Option(
         metavar="DIR|HUB_ID", autocompletion=complete_head,
-        help="Draft head for the engine eagle, or none. Default: one at hand that was trained for the target.",
+        help="Draft head, or none. Default: of each kind one at hand that was trained for the target.",
     )] = None
     revision: Annotated[str | None, Option(
         metavar="REV", help="Branch, tag or commit of the target on the hub. Default: main."

@@ -124,7 +124,9 @@ def counterparts(report: AdviceReport, lane: int) -> tuple[Counterpart, ...]:
     spec = methods.find(setting.engine)
     if spec.counterparts is None:
         return ()
-    names = {"draft_model": setting.draft_model or ready.draft_model, "head": ready.head}
+    used = (*spec.needs, *spec.helped_by.values())
+    head = next((ready.heads[need].name for need in used if need in ready.heads), None)
+    names = {"draft_model": setting.draft_model or ready.draft_model, "head": head}
     setup = DraftSetup(reach(screening.metrics(lane)), **{n: name and model_label(name) for n, name in names.items()})
     return spec.counterparts(spec.parse(setting.options, ready.model), setup)
 

@@ -10,7 +10,7 @@ from typing import Any
 from engines.core.tree import depths
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel, chances
-from engines.methods import MethodSpec, drafts_nothing, known
+from engines.methods import MethodSpec, drafts_nothing, heads_of, known
 from engines.methods.options import Option
 from engines.report.events import Ready, Round, Started
 from engines.report.run_state import RunState
@@ -94,15 +94,18 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
     named = {option.name: option for option in spec.options}
     tree = options.get("shape") == "tree"
     size = named.get("depth") if tree else named.get("num_tokens") or named.get("length")
-    points = {"draft model": started.draft_price, "draft head": started.head_price}
+    points = {"draft model": started.draft_price}
+    heads = started.heads if isinstance(started, Ready) else heads_of(started)
+    points |= {kind: head.price for kind, head in heads.items()}
     priced = {need: CostCurve(curve) for need, curve in points.items() if curve}
     draft = next((priced[need] for need in spec.needed(options, priced) if need in priced), None)
     total = seen(run.rounds if run is not None else ())
     rows = total.nodes / total.levels if total.levels else _LEVEL if tree else 1.0
     each = _forward(draft, total, run) if draft or itself else None
+    further = each or 0.0 if draft is None else draft.at(int(options.get("top_k", 1)) if tree else 1)
     forecast = _timed(SpeedupModel(
         CostCurve(started.price), first=draft.at(1) if draft else each or 0.0, rows=rows, most=_most(size, options),
-        each=draft.at(int(options.get("top_k", 1)) if tree else 1) if draft else each or 0.0,
+        each=0.0 if spec.one_pass else further,
         alone=seconds_alone(run, baseline) if run is not None else None,
     ), total, run)
     paper = None if size is None else int(size.default if size.paper is None else size.paper)

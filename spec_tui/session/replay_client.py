@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from itertools import accumulate, chain
 
+from engines.methods import heads_of
 from engines.methods.spec import MethodSpec
 from engines.race.lanes import Race
 from engines.report.answer import Answer
@@ -160,7 +161,7 @@ def ready_of(started: Started) -> Ready:
     return Ready(
         model=started.model, dtype=started.dtype, device=started.device, parameters=None, vocab_size=None,
         context_limit=None, chat_template=True, draft_model=started.draft_model, price=started.price,
-        draft_price=started.draft_price, head=started.head, head_price=started.head_price, capabilities=REPLAY,
+        draft_price=started.draft_price, heads=heads_of(started), capabilities=REPLAY,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from engines import laws, methods
 from engines.errors import UsageProblem
+from engines.heads.shape import HEADS
 from engines.laws import LAWS
 from engines.methods.options import Option
 from engines.report.events import Ready, Started
@@ -70,8 +71,8 @@ class ChatSettings:
         if self.engine:
             return self.engine
         if ready is None:
-            return methods.default(methods.at_hand(True, False)).id
-        return methods.default(methods.at_hand(ready.draft_model, ready.head), ready.host).id
+            return methods.default(methods.at_hand(True, ())).id
+        return methods.default(methods.at_hand(ready.draft_model, ready.heads), ready.host).id
 
     def options(self, engine: str) -> dict[str, Any]:
         """All options of an engine with their values."""
@@ -203,7 +204,7 @@ def unavailable(
         missing = ready.unprepared.get(spec.id)
         if missing is not None and not Path(missing.file).is_file():  # made since the model was loaded
             return missing.reason
-    there = methods.at_hand(draft_model or ready.draft_model, ready.head)
+    there = methods.at_hand(draft_model or ready.draft_model, ready.heads)
     needs = spec.least(there) if options is None else spec.needed(options, there)
     if absent := next((need for need in needs if need in _LOADED and need not in there), None):
         return _absent(spec, absent, ready, there)
@@ -215,7 +216,7 @@ def unavailable(
 
 _LOADED = {
     "draft model": "no draft model is loaded: choose one (ctrl+l), or start with --draft-model PATH",
-    "draft head": "no draft head for this model is at hand: give --head, or train one with spec-tui head train",
+    **{kind: f"no {kind} at hand for this model: give --head, or train with spec-tui head train" for kind in HEADS},
 }
 """What is said where it is missing."""
 

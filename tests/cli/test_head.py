@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 
 def test_the_list_names_what_each_head_is_for(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
     folder = tmp_path / "heads" / "mine"
     folder.mkdir(parents=True)
+    save_file({"fc.weight": torch.zeros(2)}, folder / "model.safetensors")
     verifier = {"verifier": {"name_or_path": "a/target"}}
     (folder / "config.json").write_text(json.dumps({"spec_tui": {"target_fingerprint": "12"},
                                                     "speculators_config": verifier}))
     (tmp_path / "heads" / "damaged").mkdir()
     rows = json.loads(cli("head", "list", "--format", "json").out)
-    assert rows[0] == {"name": "mine", "folder": str(folder), "ships": False, "target_fingerprint": "12",
-                       "target": "a/target"}  # fmt: skip
-    assert "for a/target; trained here" in cli("head", "list").out
+    assert rows[0] == {"name": "mine", "kind": "EAGLE head", "folder": str(folder), "ships": False,
+                       "target_fingerprint": "12", "target": "a/target"}  # fmt: skip
+    assert "EAGLE head for a/target; trained here" in cli("head", "list").out
 
 
 @pytest.mark.parametrize("words, reason", [

@@ -15,6 +15,7 @@ from engines.core.sampling import Sampling
 from engines.errors import UsageProblem
 from engines.heads.draft_head import DraftHead
 from engines.heads.network import Rotation
+from engines.heads.shape import EAGLE_HEAD
 from engines.heads.unrolled import unrolled
 from engines.methods.drafter import Resources
 from engines.methods.eagle import SPEC
@@ -155,7 +156,8 @@ def test_the_tree_is_eagle_2s(target):
     reading(target, head, TEXT)
     law = Exact(Sampling(), 0, target.vocab_size)
     options = SPEC.parse({"budget": "paper", "shape": "tree", "depth": 3, "top_k": 3, "total_nodes": 11})
-    drafter = Eagle(Resources(law=law, vocab_size=target.vocab_size, target=target, head=head), **options)
+    heads = {EAGLE_HEAD: head}
+    drafter = Eagle(Resources(law=law, vocab_size=target.vocab_size, target=target, heads=heads), **options)
     tree = drafter.propose(TEXT, DraftLimits(100, 100))
     everything, beam = {}, {(): 0.0}
     for _ in range(3):
@@ -176,7 +178,7 @@ def test_the_tree_is_eagle_2s(target):
 @pytest.mark.parametrize("family", ["eagle", "norm of each tap"])
 @pytest.mark.parametrize("law, temperature", [("exact", 0.0), ("exact", 0.8), ("rejection", 0.0)])
 def test_other_families_are_lossless_too(tiny, monkeypatch, family, law, temperature):
-    monkeypatch.setattr(tiny, "head", make_head(tiny.target, **FAMILIES[family]))
+    monkeypatch.setitem(tiny.heads, EAGLE_HEAD, make_head(tiny.target, **FAMILIES[family]))
     texts = set()
     for engine, options in (("autoregressive", {}), ("eagle", {}), ("eagle", {"shape": "tree", "budget": "paper"})):
         request = Request((("user", "abc abc"),), engine, options, temperature=temperature, law=law, max_new_tokens=50)
@@ -188,14 +190,15 @@ def test_a_second_turn_reads_only_what_is_new(tiny):
     first = (("user", "Tell me of the cat on the mat."),)
     options = {"budget": "paper"}
     answer = list(tiny.run(Request(first, "eagle", options, max_new_tokens=30)))[-1].text
-    length = tiny.head.length
+    head = tiny.heads[EAGLE_HEAD]
+    length = head.length
     turns = (*first, ("assistant", answer), ("user", "And the hat?"))
     read = []
-    rows, tiny.head._rows = tiny.head._rows, lambda *given: read.append(len(given[0])) or rows(*given)
+    rows, head._rows = head._rows, lambda *given: read.append(len(given[0])) or rows(*given)
     try:
         events = list(tiny.run(Request(turns, "eagle", options, max_new_tokens=30)))
     finally:
-        del tiny.head._rows
+        del head._rows
     prefilled = next(event for event in events if isinstance(event, Prefilled))
     assert prefilled.reused > 20 and read[0] <= prefilled.prompt_tokens - min(prefilled.reused, length) + 1
     again = list(tiny.run(Request(turns, "autoregressive", max_new_tokens=30)))
@@ -204,8 +207,8 @@ def test_a_second_turn_reads_only_what_is_new(tiny):
 
 
 def test_without_a_head_the_engine_says_what_to_do(tiny, monkeypatch):
-    monkeypatch.setattr(tiny, "head", None)
-    with pytest.raises(UsageProblem, match="draft head"):
+    monkeypatch.setattr(tiny, "heads", {})
+    with pytest.raises(UsageProblem, match="EAGLE head"):
         list(tiny.run(Request((("user", "abc"),), "eagle")))
 
 

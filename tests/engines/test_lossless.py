@@ -36,6 +36,8 @@ VARIANTS = [
     ("eagle", {"budget": "paper", "shape": "tree"}),
     ("eagle", {"shape": "tree", "draw": "independent"}),
     ("eagle", {"shape": "tree", "draw": "distinct"}),
+    ("medusa", {}),
+    ("medusa", {"budget": "paper"}),
     ("rasd", {}),
     ("rasd", {"drafter": "eagle"}),
     ("rasd", {"budget": "paper", "retrieval": "pld"}),

@@ -132,9 +132,11 @@ def test_a_short_context_limits_the_rows(cache):
 def test_runs_say_the_price(tiny):
     started, *_ = tiny.run(Request(TURN, "pld", max_new_tokens=5))
     assert isinstance(started, Started)
-    shown = (started.price, started.draft_price, started.head_price)
-    assert shown == tuple(curve.points for curve in tiny.prices)
-    assert tiny.ready.price == started.price
+    prices = tiny.prices
+    assert (started.price, started.draft_price) == (prices.target.points, prices.draft.points)
+    assert (started.head, started.head_price) == (None, ()) and tiny.ready.price == started.price
+    assert {kind: head.price for kind, head in tiny.ready.heads.items()} == {
+        kind: curve.points for kind, curve in prices.heads.items()}
 
 
 def drafted(runtime, **kw) -> list[int]:

@@ -206,9 +206,9 @@ def test_what_cannot_be_fused_is_refused():
     model = ToyModel(VOCAB)
     with pytest.raises(UsageProblem, match="n_min=9 is above n_max=3"):
         engine(model, n_min=9, n_max=3)
-    with pytest.raises(UsageProblem, match="needs a draft model or a draft head, and none is loaded"):
+    with pytest.raises(UsageProblem, match="no draft model or EAGLE head is loaded"):
         engine(None)
-    with pytest.raises(UsageProblem, match="drafter=eagle needs a draft head") as refused:
+    with pytest.raises(UsageProblem, match="no EAGLE head is loaded") as refused:
         engine(model, drafter="eagle")
     assert "set drafter=auto" in refused.value.hint
     chains = SimpleNamespace(trees=False, name="chains")

@@ -15,7 +15,8 @@ from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
 from engines.methods.drafter import Resources
 from engines.methods.recycling import SPEC
-from engines.methods.recycling.drafter import PUBLISHED, HitRates, Recycling, best_first, likeliest, published
+from engines.methods.recycling.drafter import PUBLISHED, HitRates, Recycling, likeliest, successors
+from engines.methods.shared.ranked_trees import best_first, of_ranks
 from tests.engines.toys import ToyModel, answer
 
 
@@ -31,13 +32,16 @@ def test_the_published_tree():
     table = {token: [10 * token + rank for rank in range(8)] for token in (1, *range(10, 18))}
     for token in [int("1" + path) for path in PUBLISHED]:
         table[token] = [10 * token + rank for rank in range(8)]
-    nodes = list(published(table, 1, 6))
+
+    def published(table, depth):
+        return list(of_ranks(PUBLISHED, (1, 0), successors(table, range(8), depth)))
+
     paths = []
-    for (token, parent, rank), path in zip(nodes, PUBLISHED, strict=True):
+    for (token, parent, rank), path in zip(published(table, 6), PUBLISHED, strict=True):
         paths.append((*(paths[parent] if parent >= 0 else ()), rank))
         assert "".join(map(str, paths[-1])) == path and str(token).endswith(path)
-    assert len(list(published(table, 1, 2))) == 29 and not list(published({}, 1, 6))
-    assert len(list(published({1: [2, 3]}, 1, 6))) == 2  # what was never read has no successors
+    assert len(published(table, 2)) == 29 and not published({}, 6)
+    assert len(published({1: [2, 3]}, 6)) == 2  # what was never read has no successors
 
 
 @settings(max_examples=60, deadline=None)
@@ -57,9 +61,9 @@ def test_the_tree_by_hit_rates_has_the_likeliest_paths(data):
                 token, chance = table[token][rank], chance * rates[rank]
             else:
                 chances.append(chance)
-    found, values = list(best_first(table, root, rates, depth)), []
-    for _, parent, rank in found:
-        values.append(rates[rank] * (values[parent] if parent >= 0 else 1.0))
+    found, values = list(best_first((root, 0), successors(table, rates, depth))), []
+    for _, parent, rate in found:
+        values.append(rate * (values[parent] if parent >= 0 else 1.0))
     assert values == sorted(values, reverse=True) == sorted(chances, reverse=True)
     assert len({(token, parent) for token, parent, _ in found}) == len(found)
 
@@ -79,7 +83,7 @@ def test_every_row_teaches_the_token_that_it_read():
     drafter = Recycling(resources, **SPEC.parse({"budget": "paper"}))
     answer(model, drafter, Exact(Sampling(), 0, 40), [1, 2, 3], 60)
     assert len(drafter.table) > len({*range(8)})  # rejected rows too
-    for token, successors in drafter.table.items():
-        assert successors == model.logits_after([token]).topk(8).indices.tolist()
+    for token, known in drafter.table.items():
+        assert known == model.logits_after([token]).topk(8).indices.tolist()
     tree = drafter.propose([1, next(iter(drafter.table))], DraftLimits(6, 500))
     assert len(tree) > 8 and tree.origins[0].source == "recycled" and tree.note.hit_rate > 0.9

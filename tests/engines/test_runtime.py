@@ -161,7 +161,8 @@ def test_the_default_engine_is_the_draft_model_where_there_is_one(tiny):
     [
         (
             {"engine": "nope"},
-            "autoregressive, pld, suffix, recycling, rest, dresd, draft, eagle, rasd, hybrid, admg, draft-verify",
+            "autoregressive, pld, suffix, recycling, rest, dresd, draft, eagle, medusa, rasd, hybrid, admg, "
+            "draft-verify",
         ),
         ({"engine": "pld", "options": {"nope": 1}}, "max_ngram"),
         ({"engine": "pld", "options": {"num_tokens": 0}}, "1..256"),

@@ -20,12 +20,13 @@ from tests.conftest import TURN, add_datastores, make_llama, make_tokenizer
 from tests.engines.families import CHAINS, NAMED, TREES, make
 from tests.engines.test_lossless import IDS, VARIANTS
 from tests.engines.toys import HIDDEN, MEASURED
-from tests.heads import make_head
+from tests.heads import make_head, make_medusa
 from tests.tiers import some
 
 TEXT = [(7 * i + i * i) % 250 + 4 for i in range(300)]
 CHEAP = CostCurve(((1, 0.1), (64, 0.2)))
-PRICES = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5))), "tiny-draft": CHEAP, "tiny-head": CHEAP}
+PRICES = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5)))}
+PRICES |= dict.fromkeys(("tiny-draft", "tiny-head", "tiny-medusa"), CHEAP)
 
 
 def runtime_of(dtype: torch.dtype, strict: bool) -> Runtime:
@@ -35,7 +36,8 @@ def runtime_of(dtype: torch.dtype, strict: bool) -> Runtime:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runtime, "price", lambda model, fresh: PRICES[model.name])
         target = wrap(target.to(dtype), "tiny-target", 1, strict)
-        made = Runtime(target, make_tokenizer(), wrap(draft.to(dtype), "tiny-draft", 1), head=make_head(target))
+        heads = {head.shape.kind: head for head in (make_head(target), make_medusa(target))}
+        made = Runtime(target, make_tokenizer(), wrap(draft.to(dtype), "tiny-draft", 1), heads=heads)
     add_datastores(f"half-{str(dtype)[-4:]}{'-strict' * strict}", made)
     return made
 

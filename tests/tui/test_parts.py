@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engines.errors import UsageProblem
 from engines.folders import sample_model
 from engines.methods import find, specs
-from engines.report.events import DatastoreInfo, Draft, Emitted, Origin, Prefilled, Round, Trial, Unprepared
+from engines.report.events import DatastoreInfo, Draft, Emitted, LoadedHead, Origin, Prefilled, Round, Trial, Unprepared
 from engines.report.run_state import RunState, TokenState, fold_all
 from engines.request import Request
 from spec_tui.export.svg import portable
@@ -432,10 +432,11 @@ def test_what_is_needed_and_searched_follows_the_options():
     assert unavailable(find("rasd"), empty, rasd.options("rasd")) == "" == unavailable(find("rasd"), empty)
     alone = replace(empty, draft_model=None)
     reason = unavailable(find("rasd"), alone, rasd.options("rasd"))
-    assert "no draft model" in reason and "no draft head" in reason
-    assert unavailable(find("rasd"), replace(alone, head="own"), rasd.options("rasd")) == "", "the head drafts"
+    assert "no draft model" in reason and "no EAGLE head" in reason
+    alone = replace(alone, heads={"EAGLE head": LoadedHead("own")})
+    assert unavailable(find("rasd"), alone, rasd.options("rasd")) == "", "the head drafts"
     asked = rasd.with_option("rasd", "drafter", "draft").options("rasd")
-    assert unavailable(find("rasd"), replace(alone, head="own"), asked).endswith("or set drafter=eagle")
+    assert unavailable(find("rasd"), alone, asked).endswith("or set drafter=eagle")
     searched = {engine: ChatSettings(engine).retrieves(empty) for engine in ("pld", "rest", "dresd", "rasd", "hybrid")}
     assert searched == {"pld": False, "rest": True, "dresd": True, "rasd": True, "hybrid": True}
     assert not replace(rasd, engine="rasd").retrieves(empty)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
-from engines.methods.drafter import Drafter, Resources
+from engines.methods.drafter import Drafter, Resources, chosen_row
 from engines.methods.dresd import DresdNote
 from engines.methods.shared.passages import Passages
 from engines.model.feature_request import LAST, FeatureRequest
@@ -49,9 +49,7 @@ class DReSD(Drafter):
         """Keep the hidden state of the row that produced the last emitted token."""
         from engines.core.sampling import to_numpy
 
-        row = len(outcome.verdict.tokens) - 1
-        row = outcome.verdict.path[row - 1] + 1 if row else 0
-        self._hidden = to_numpy(self.resources.target.features.latest(LAST)[row])
+        self._hidden = to_numpy(self.resources.target.features.latest(LAST)[chosen_row(outcome)])
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         clock = perf_counter()

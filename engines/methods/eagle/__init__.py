@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from engines.heads.shape import EAGLE_HEAD
 from engines.methods import counterparts as other
 from engines.methods.notes import labelled
 from engines.methods.options import Option
@@ -50,7 +51,7 @@ SPEC = MethodSpec(
         Option("total_nodes", 24, "Tree: most nodes verified, those of highest path probability. The paper counts the "
                "root too: 60.", 1, 256, paper=59),
     )),
-    needs=("draft head",),
+    needs=(EAGLE_HEAD,),
     variants=({"shape": "tree"},),
     trials=({"budget": "paper", "num_tokens": 3},),
     counterparts=_counterparts,

@@ -6,6 +6,7 @@ from typing import Any
 
 from engines.core.outcome import Outcome
 from engines.errors import UsageProblem
+from engines.heads.shape import EAGLE_HEAD
 from engines.methods.drafter import Resources
 from engines.methods.eagle import EagleNote
 from engines.methods.shared.predictor_drafter import PredictorDrafter
@@ -18,14 +19,14 @@ class Eagle(PredictorDrafter):
     note = EagleNote
 
     def __init__(self, resources: Resources, **options: Any) -> None:
-        if resources.head is None:
+        if EAGLE_HEAD not in resources.heads:
             raise UsageProblem(
-                "the eagle engine needs a draft head, and none is loaded",
+                f"the eagle engine needs an {EAGLE_HEAD}, and none is loaded",
                 "give --head one that was trained for this model, or choose another engine",
             )
-        self.head = resources.head
+        self.head = resources.heads[EAGLE_HEAD]
         self.features = self.head.request
-        super().__init__(resources, self.head, self.head, resources.head_price, **options)
+        super().__init__(resources, self.head, self.head, resources.head_prices.get(EAGLE_HEAD), **options)
 
     def noted(self, **fields: Any) -> EagleNote:
         return EagleNote(reads=self.head.shape.reads, **fields)

@@ -104,7 +104,7 @@ def _parts(resources: Resources) -> list[tuple[MethodSpec, tuple[str, ...]]]:
         UsageProblem, DatastoreProblem: one that is named can't be searched.
     """
     stores, out = resources.open_datastores, []
-    there = methods.at_hand(resources.draft_model, resources.head)
+    there = methods.at_hand(resources.draft_model, resources.heads)
     for spec in methods.specs():
         searched = [need for need in spec.needs if "datastore" in need]
         if not spec.drafts_from or not there.issuperset(set(spec.needs).difference(searched)):

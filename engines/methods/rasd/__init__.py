@@ -1,4 +1,4 @@
-"""RASD: the tree of a draft model or a draft head, fused with a tree of what was retrieved."""
+"""RASD: the tree of a draft model or an EAGLE head, fused with a tree of what was retrieved."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RasdNote(EagleNote):
 SPEC = MethodSpec(
     id="rasd",
     title="RASD",
-    summary="Fuses the tree of a draft model or a draft head with a tree of what was retrieved, pruned by the "
+    summary="Fuses the tree of a draft model or an EAGLE head with a tree of what was retrieved, pruned by the "
             "drafter's probabilities.",
     source="RASD: Retrieval-Augmented Speculative Decoding (ACL submission), algorithm 1",
     drafter="engines.methods.rasd.drafter:Rasd",
@@ -47,7 +47,7 @@ SPEC = MethodSpec(
     note=RasdNote,
     options=(
         BUDGET,
-        Option("drafter", AUTO, "The engine whose tree it takes: a draft model's or a draft head's. auto: that of the "
+        Option("drafter", AUTO, "The engine whose tree it takes: a draft model's or an EAGLE head's. auto: that of the "
                "draft model where one is loaded, else that of the head.", choices=(AUTO, *DRAFTERS)),
         Option("retrieval", REST, "From the datastores, as REST does, or from prompt and answer, as prompt lookup "
                "does: that needs no datastore.", choices=(REST, PLD)),

@@ -93,11 +93,11 @@ class Rasd(Drafter):
 def _drafter(choice: str, resources: Resources) -> MethodSpec:
     """The method whose tree is taken. Raises UsageProblem where nothing is loaded that it could draft with."""
     allowed = [spec for spec in (DRAFT, EAGLE) if choice in (AUTO, spec.id)]
-    there = at_hand(resources.draft_model, resources.head)
+    there = at_hand(resources.draft_model, resources.heads)
     able = [spec for spec in allowed if DRAFTERS[spec.id] in there]
     if not able:
-        needs = " or a ".join(DRAFTERS[spec.id] for spec in allowed)
+        needs = " or ".join(DRAFTERS[spec.id] for spec in allowed)
         others = "set drafter=auto, which takes what is loaded" if there else "choose another engine"
-        raise UsageProblem(f"rasd with drafter={choice} needs a {needs}, and none is loaded",
+        raise UsageProblem(f"no {needs} is loaded, and rasd with drafter={choice} needs one",
                            f"give --draft-model or --head, or {others}")
     return able[0]

@@ -9,15 +9,15 @@ nodes, and the price decides how many are verified.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.methods.drafter import Drafter, Resources
 from engines.methods.recycling import RecyclingNote
+from engines.methods.shared.ranked_trees import Below, RankedToken, best_first, of_ranks
 from engines.report.events import Origin
 
 if TYPE_CHECKING:
@@ -90,52 +90,22 @@ class Recycling(Drafter):
         )
         depth, nodes = min(self.depth, limits.depth), min(self.nodes, limits.nodes)
         rates = self.seen.rates()
-        found = best_first(self.table, context[-1], rates, depth) if self.budget else published(
-            self.table, context[-1], depth)
-        for token, parent, rank in found:
-            if len(tree) == nodes:
-                break
-            tree.add(token, parent, rates[rank], 0)
+        root, below = (context[-1], 0), successors(self.table, rates, depth)
+        found = best_first(root, below) if self.budget else of_ranks(PUBLISHED, root, below)
+        for token, parent, chance in islice(found, nodes):
+            tree.add(token, parent, chance, 0)
         return self.budget.prune(tree) if self.budget else tree
 
 
-def published(table: Mapping[int, Sequence[int]], root: int, depth: int) -> Iterator[tuple[int, int, int]]:
-    """(token, parent, rank) of the nodes of the published tree that the table fills, -1 standing for the root."""
-    nodes, tokens = {"": -1}, {"": root}
-    for path in PUBLISHED:
-        above, rank = path[:-1], int(path[-1])
-        successors = table.get(tokens[above], ()) if above in nodes and len(path) <= depth else ()
-        if rank < len(successors):
-            tokens[path] = successors[rank]
-            nodes[path] = len(nodes) - 1
-            yield tokens[path], nodes[above], rank
+def successors(table: Mapping[int, Sequence[int]], rates: Sequence[float], depth: int) -> Below:
+    """The candidates of a token at a level: its successors in the table, by the chance of each rank."""
 
+    def below(place: tuple[int, int]) -> list[RankedToken]:
+        before, level = place
+        known = table.get(before, ()) if level < depth else ()
+        return [RankedToken(token, rate, (token, level + 1)) for token, rate in zip(known, rates)]
 
-def best_first(
-    table: Mapping[int, Sequence[int]], root: int, rates: Sequence[float], depth: int
-) -> Iterator[tuple[int, int, int]]:
-    """(token, parent, rank) of nodes, the likeliest paths first, by the chance of each rank."""
-    order = sorted(range(len(rates)), key=lambda rank: -rates[rank])
-    number, pushed = 0, count()
-    open_: list[tuple[float, int, int, int, int, int]] = []  # -chance, number, token before, parent, place, level
-
-    def push(chance: float, before: int, parent: int, place: int, level: int) -> None:
-        known = table.get(before, ())
-        while place < len(order) and order[place] >= len(known):
-            place += 1
-        if place < len(order):
-            heapq.heappush(open_, (-chance * rates[order[place]], next(pushed), before, parent, place, level))
-
-    push(1.0, root, -1, 0, 1)
-    while open_:
-        lost, _, before, parent, place, level = heapq.heappop(open_)
-        rank = order[place]
-        token = table[before][rank]
-        yield token, parent, rank
-        push(-lost / rates[rank], before, parent, place + 1, level)
-        if level < depth:
-            push(-lost, token, number, 0, level + 1)
-        number += 1
+    return below
 
 
 def likeliest(logits: torch.Tensor, k: int) -> torch.Tensor:

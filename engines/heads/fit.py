@@ -1,0 +1,44 @@
+"""Whether a head is of a target, and the rows of its language modelling head."""
+
+from __future__ import annotations
+
+import torch
+
+from engines.errors import UsageProblem
+from engines.heads.head_file import HeadFile
+from engines.heads.shape import EAGLE
+from engines.model.causal_model import CausalModel
+
+
+def check_fit(file: HeadFile, target: CausalModel) -> None:
+    """Raises UsageProblem: the head is of another target; the message says what differs."""
+    shape, found = file.shape, None
+    if shape.vocabulary and shape.vocabulary != target.vocab_size:
+        found = f"its vocabulary has {shape.vocabulary:,} tokens, that of {target.name} {target.vocab_size:,}"
+    elif file.embeddings is not None and tuple(file.embeddings.shape) != (target.vocab_size, shape.width):
+        found = f"its embeddings are {' x '.join(map(str, file.embeddings.shape))}"
+    elif file.embeddings is None and shape.width != shape.target_width:
+        found = f"its width is {shape.width}, that of {target.name} {shape.target_width}, and it has no embeddings"
+    elif file.rows is None and shape.family != EAGLE and target.model.get_output_embeddings() is None:
+        found = f"{target.name} has no language modelling head"
+    if found:
+        raise UsageProblem(f"the head {file.name} does not fit {target.name}: {found}",
+                           "give a head that was trained for this model, or --head none")
+
+
+def rows_for(file: HeadFile, target: CausalModel) -> torch.Tensor:
+    """The rows [..., draft vocabulary, width] that a head's logits are computed with: its own, or the target's."""
+    if file.rows is not None:
+        return file.rows
+    rows = target.model.get_output_embeddings().weight.detach()
+    return rows if file.ids is None else rows[file.ids.to(rows.device)]
+
+
+def over_vocabulary(logits: torch.Tensor, ids: torch.Tensor | None, vocabulary: int) -> torch.Tensor:
+    """Logits [rows, vocabulary of the target] of those [rows, draft vocabulary] over the tokens ``ids``: minus infinity
+    for tokens that cannot be drafted."""
+    if ids is None:
+        return logits
+    whole = logits.new_full((len(logits), vocabulary), float("-inf"))
+    whole[:, ids] = logits
+    return whole

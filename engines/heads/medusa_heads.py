@@ -1,0 +1,102 @@
+"""Medusa heads at work beside their target: one pass gives the logits of each of the next places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from engines.heads.fit import check_fit, over_vocabulary, rows_for
+from engines.heads.head_file import HeadFile
+from engines.heads.medusa_network import MedusaNetwork
+from engines.model.causal_model import CausalModel
+from engines.model.feature_request import LAST, FeatureRequest
+from engines.model.kv_buffer import KVBuffer
+from engines.model.weight_layouts import lay_out, weight_bytes
+
+
+class MedusaHeads:
+    """The heads of a file, for one target. They keep nothing of a text: ``cache`` stays empty.
+
+    Attributes:
+        name: as the user gave it.
+        request: the hidden states of the target that they read.
+        context_limit: one more than there are heads: how many rows a measurement of the time may ask for.
+
+    Raises:
+        UsageProblem: their sizes, or their vocabulary, are not this target's; the message says what differs.
+    """
+
+    request: ClassVar[FeatureRequest] = FeatureRequest(latest=frozenset({LAST}))
+    quantised = ""
+
+    def __init__(self, file: HeadFile, target: CausalModel) -> None:
+        check_fit(file, target)
+        self.name, self.shape, self.file = file.name, file.shape, file
+        self.vocab_size, self.device, self.dtype = target.vocab_size, target.device, target.dtype
+        self.context_limit = file.shape.heads + 1
+        self._network = MedusaNetwork(file.shape)
+        self._network.load_state_dict(file.weights)
+        self._network.requires_grad_(False).to(self.device, self.dtype)
+        self._ids = file.ids.to(self.device) if file.ids is not None else None
+        self.parameters = sum(p.numel() for p in self._network.parameters())
+        self.parameters += file.rows.numel() if file.rows is not None else 0
+        self._rows = target.model.get_output_embeddings()
+        own = nn.ModuleList()
+        if file.rows is not None or file.ids is not None:
+            rows = rows_for(file, target).to(self.device, self.dtype)
+            own.extend(_linear(each) for each in (rows if rows.dim() == 3 else [rows]))
+            if self.device.type == "cpu" and target.layout != "plain":
+                lay_out(own, target.layout)
+        self._own = own
+        self.backend = ", ".join(filter(None, ("heads", target.layout)))
+        self.cache = KVBuffer(0)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of their weights, as they are laid out; those that are the target's left out."""
+        return weight_bytes(self._own) + weight_bytes(self._network)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What their time depends on, as plain data."""
+        return {"family": self.shape.family, "language modelling heads": len(self._own)} | asdict(self.shape)
+
+    @torch.inference_mode()
+    def logits(self, state: torch.Tensor, heads: int) -> torch.Tensor:
+        """Logits [heads, vocabulary] of the first heads, minus infinity for tokens that they can't draft.
+
+        Args:
+            state: [width] the target's state after the final norm, of the row from whose logits the root was chosen.
+        """
+        states = self._network.first(heads, state.to(self.dtype))
+        if len(self._own) > 1:
+            found = torch.stack([own(state) for own, state in zip(self._own, states)])
+        else:
+            found = (self._own[0] if len(self._own) else self._rows)(states)
+        return over_vocabulary(found, self._ids, self.vocab_size)
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
+        """As many heads as there are tokens, for a measurement of the time."""
+        return self.logits(torch.zeros(self.shape.width, device=self.device), len(tokens))
+
+    def drop(self) -> None:
+        """Nothing is kept of a draft."""
+
+    def truncate(self, length: int) -> None:
+        """Nothing is kept of a text."""
+        self.cache.length = 0
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def _linear(rows: torch.Tensor) -> nn.Linear:
+    linear = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
+    linear.weight = nn.Parameter(rows.contiguous(), requires_grad=False)
+    return linear
