@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Union
 
+from engines.advice.advice_events import AdviceEvent
 from engines.datastores.datastore_events import DatastoreEvent
 from engines.errors import UsageProblem
 from engines.methods import specs
@@ -17,7 +18,7 @@ from engines.report.traces import Trace, parse_trace
 
 __all__ = ["Event", "from_json", "read_trace", "to_json"]
 
-Event = Union[RunEvent, DatastoreEvent, RaceEvent]
+Event = Union[RunEvent, DatastoreEvent, RaceEvent, AdviceEvent]
 _CLASSES = encoding.union_classes(Event)
 
 

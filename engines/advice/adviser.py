@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 
 from engines import methods
 from engines.advice import halving
+from engines.advice.advice_events import AdviceEvent, ScreeningFinished, ScreeningStarted
 from engines.advice.findings import BASELINE, Screening
 from engines.advice.halving import Stage
 from engines.bench.suite import Case, Suite
@@ -19,20 +20,6 @@ from engines.report.events import Prefilling, RunEvent
 from engines.request import Request
 
 REPEATS = 6  # of the final at most: so many that the machine's noise is known too
-
-
-@dataclass(frozen=True, slots=True)
-class ScreeningStarted:
-    """A round begins, ``number`` of ``rounds`` from 1, with so many seconds."""
-
-    number: int
-    rounds: int
-    lanes: int
-    max_new_tokens: int
-    seconds: float
-
-
-AdviceEvent = RunEvent | RaceEvent | ScreeningStarted
 
 
 class Adviser:
@@ -76,7 +63,7 @@ class Adviser:
     def run(
         self, cancelled: Callable[[], bool] = lambda: False,
         progress: Callable[[Prefilling], None] = lambda event: None,
-    ) -> Iterator[AdviceEvent]:
+    ) -> Iterator[RunEvent | RaceEvent | AdviceEvent]:
         """The rounds as events. ``cancelled`` ends it with what there is, and so does the time.
 
         Raises:
@@ -91,16 +78,15 @@ class Adviser:
             seconds = halving.share(left, number, len(self.stages))
             screening = self._round(field, seconds, stage is Stage.FINAL)
             self.rounds.append(screening)
-            yield ScreeningStarted(
-                number=number + 1, rounds=len(self.stages), lanes=len(field),
-                max_new_tokens=screening.asked.request.max_new_tokens, seconds=seconds,
-            )
+            yield ScreeningStarted(number=number + 1, rounds=len(self.stages), seconds=seconds, asked=screening.asked,
+                                   suite=screening.suite, final=screening.final)
             watch = _Stopwatch(self.clock, self.clock() + seconds)
             for event in race(self.racer, screening.asked, cancelled, progress, watch.enough):
                 screening.result.add(event)
                 watch.see(event)
                 yield event
             self._hold_out(screening)
+            yield ScreeningFinished(tuple(sorted(screening.held_out)), tuple(self.held_out), self.copied)
             self.rate = screening.metrics(BASELINE).tokens_per_second or self.rate
 
     def _field(self, stage: Stage) -> tuple[Lane, ...]:
@@ -158,7 +144,7 @@ class _Stopwatch:
         self._began: float | None = None
         self._prompts: set[tuple[int, int]] = set()
 
-    def see(self, event: AdviceEvent) -> None:
+    def see(self, event: RunEvent | RaceEvent) -> None:
         """Take the next event."""
         if isinstance(event, LaneFinished) and event.failed is None:
             self._prompts.add((event.repeat, event.prompt))

@@ -71,14 +71,16 @@ def race(
 
 
 def defer_events(events: Iterable[RunEvent | RaceEvent]) -> Iterator[RunEvent | RaceEvent]:
-    """The same race with the events of all runs after the last run: for a reader in another process, whose work on them
-    would take time from the lanes that follow. A live race is passed on as it is."""
+    """The same race, or races one after another, with the events of all runs after a race's last run: for a reader in
+    another process, whose work on them would take time from the lanes that follow. A live race is passed on as it is.
+    """
     kept: list[RunEvent | RaceEvent] = []
     of_run = over = False
     try:
         for event in events:
+            if isinstance(event, RaceStarted):
+                over = event.live
             over = over or isinstance(event, (Auditing, Compared, RaceFinished))
-            over = over or (isinstance(event, RaceStarted) and event.live)
             if over:
                 yield from kept
                 kept.clear()

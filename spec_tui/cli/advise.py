@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from engines import methods
-from engines.advice.adviser import AdviceEvent, Adviser, ScreeningStarted
+from engines.advice.advice_events import ScreeningStarted
+from engines.advice.adviser import Adviser
 from engines.advice.halving import sampled
-from engines.advice.known_answers import known_to
-from engines.advice.trial_lanes import candidates
-from engines.bench.bench_runner import BenchRunner, fitting
 from engines.bench.prompt_files import PromptFile, read
-from engines.bench.suite import Suite, shipped
+from engines.bench.suite import shipped
 from engines.cost import other_machine
-from engines.errors import RunFailed, SpecError, UsageProblem
+from engines.errors import RunFailed, UsageProblem
 from engines.folders import write_whole
-from engines.methods.spec import MethodSpec
 from engines.race.race_events import LaneFinished, LaneStarted
 from engines.report.events import Auditing, Loading, Prefilling
 from engines.report.wording import counted
-from engines.request import Request
+from engines.wire import Event
 from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
 from spec_tui.cli.option_groups import Format, GenerationOptions, ModelOptions, OutputFormat
 from spec_tui.cli.output import Status
@@ -37,10 +32,10 @@ from spec_tui.export.advice_report import TITLE, AdviceReport, advised, as_objec
 from spec_tui.present.progress_text import time_left
 from spec_tui.present.text import one_line
 from spec_tui.session import kept_settings
-from spec_tui.session.settings import unavailable
+from spec_tui.session.advice_setup import prepare
 
 if TYPE_CHECKING:
-    from engines.runtime import Runtime
+    pass
 
 _PROMPTS = ("Prompts like yours: a line each, lines of JSON with prompt, turns or messages (as in Spec-Bench or a log "
             "of OpenAI's form), or one JSON document. Default: our own.")
@@ -52,7 +47,6 @@ _WHAT_IF = ("Also model the speeds of another machine: memory=1000GB/s,flops=100
             "or a file with its t(n), lines of rows,seconds.")
 _ALSO = "Try the engines that need a draft model with this one too. Repeatable."
 _HTML = "Write the report as a web page too, in one file."
-_PACE = 0.5  # of the tokens a second that t(n) promises: prompts are read too, and other programs run
 _LONGEST = 24 * 60.0
 
 
@@ -117,31 +111,6 @@ def _save(report: AdviceReport) -> None:
     narrate(f"from now on: {one_line(kept.words)}")
 
 
-def prepare(
-    decoder: Runtime, suite: Suite, request: Request, seconds: float, draft_models: Sequence[str] = ()
-) -> tuple[Adviser, dict[str, str], list[str]]:
-    """An adviser for the loaded models, and for ``draft_models`` besides; by method why it takes no part; what
-    is to be said of the prompts. Raises UsageProblem where no prompt fits or no engine can run."""
-    suite, notes = fitting(BenchRunner(decoder), suite, request)
-    ready = decoder.ready
-
-    def missing(spec: MethodSpec, options: Mapping[str, Any], draft_model: str) -> str:
-        return unavailable(spec, ready, options, request.datastores, draft_model)
-
-    lanes, left_out = candidates(missing, ready.model, draft_models)
-    if not lanes:
-        raise UsageProblem("no engine can run here", next(iter(left_out.values()), "see spec-tui engines"))
-    searching = [lane for lane in lanes if methods.find(lane.engine).retrieves(lane.options)]
-    stores = []
-    if searching:
-        try:
-            stores = decoder.open_datastores.sparse(request.datastores)
-        except SpecError:  # its lane says so
-            stores = []
-    rate = _PACE / ready.price[0][1] if ready.price else None
-    return Adviser(decoder, lanes, suite, request, seconds, rate=rate, known=known_to(stores)), left_out, notes
-
-
 def _prompts(path: Path | None, sample: int | None) -> PromptFile:
     """What is asked. Raises UsageProblem."""
     found = PromptFile(shipped()) if path is None else read(read_text(path, "--prompts"), str(path), path.name)
@@ -171,11 +140,11 @@ class AdviceProgress(Status):
         self._began = perf_counter()
         self._stage = ""
 
-    def show(self, event: AdviceEvent) -> None:
+    def show(self, event: Event) -> None:
         if isinstance(event, ScreeningStarted):
-            self._stage = f"round {event.number} of {event.rounds}, {counted(event.lanes, 'setting')}"
+            self._stage = f"round {event.number} of {event.rounds}, {counted(len(event.asked.lanes) - 1, 'setting')}"
             if not self.shown:
-                narrate(f"{self._stage}, answers of at most {event.max_new_tokens} tokens{self._left()}")
+                narrate(f"{self._stage}, answers of at most {event.asked.request.max_new_tokens} tokens{self._left()}")
         elif isinstance(event, LaneStarted):
             lanes = self._adviser.rounds[-1].asked.labels
             what = "warm-up" if event.warm_up else f"prompt {event.prompt + 1}"

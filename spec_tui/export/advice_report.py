@@ -68,7 +68,11 @@ class AdviceReport:
 
 def as_terminal(report: AdviceReport) -> str:
     """For people: as wide as the terminal, at least 80 columns; 80 in a pipe."""
-    width = max(WIDTH, min(120, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 0)
+    return as_text_of(report, max(WIDTH, min(120, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 0))
+
+
+def as_text_of(report: AdviceReport, width: int) -> str:
+    """The whole report as text of so many columns."""
     verdict = "\n\n".join(fill(sanitise(one_line(said)), width) for said in sentences(report.adviser))
     paste = "\n".join(f"{name}:\n{_indented(text)}{_lost(lost, width)}" for name, text, lost in pastes(report))
     labels = report.screening.asked.labels if report.screening else ()

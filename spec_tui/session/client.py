@@ -10,13 +10,24 @@ from types import MappingProxyType
 from typing import Protocol
 
 from engines import methods
+from engines.bench.suite import Suite
 from engines.methods.spec import MethodSpec
 from engines.race.lanes import Race
 from engines.report.answer import Answer
 from engines.report.events import Capabilities, Failed, Ready
 from engines.request import Request
 from engines.wire import Event
-from spec_tui.session.engine_commands import Audit, Cancel, Command, DatastoreCommand, Load, LoadRequest, Run, StartRace
+from spec_tui.session.engine_commands import (
+    Audit,
+    Cancel,
+    Command,
+    DatastoreCommand,
+    Load,
+    LoadRequest,
+    Run,
+    StartAdvice,
+    StartRace,
+)
 
 AGAIN = "start the engine again to continue"
 
@@ -42,6 +53,10 @@ class EngineClient(Protocol):
     def race(self, race: Race) -> None:
         """Start a race: ``RaceStarted``, ..., ``RaceFinished`` (``engines.race.race_events``), or ``Failed`` where it
         cannot go on. The events of its runs come when the last of them is over, unless it is live."""
+
+    def advise(self, suite: Suite, request: Request, seconds: float) -> None:
+        """Look for the best engine and settings: ``AdviceStarted``, for each round ``ScreeningStarted``, its race and
+        ``ScreeningFinished``, then ``AdviceFinished`` (``engines.advice.advice_events``), or ``Failed``."""
 
     def tell(self, command: DatastoreCommand) -> None:
         """Send a command about datastores; ``spec_tui.session.engine_commands`` says what answers."""
@@ -107,6 +122,9 @@ class QueuedClient(EngineClient):
 
     def race(self, race: Race) -> None:
         self._send(StartRace(race))
+
+    def advise(self, suite: Suite, request: Request, seconds: float) -> None:
+        self._send(StartAdvice(suite, request, seconds))
 
     def tell(self, command: DatastoreCommand) -> None:
         if self.alive:  # else the screen says what there is to say

@@ -65,6 +65,15 @@ class StartRace(msgspec.Struct, frozen=True, tag_field="do", tag="race"):
     race: Race
 
 
+class StartAdvice(msgspec.Struct, frozen=True, tag_field="do", tag="advise"):
+    """Look for the best engine and settings on these prompts (a ``Suite``, or the JSON data of one), within so many
+    seconds."""
+
+    suite: Any
+    request: Request
+    seconds: float
+
+
 class ListDatastores(msgspec.Struct, frozen=True, tag_field="do", tag="stores"):
     """Which datastores fit? ``DatastoreList`` answers."""
 
@@ -101,7 +110,7 @@ class RemoveDatastore(msgspec.Struct, frozen=True, tag_field="do", tag="remove")
 
 
 class Cancel(msgspec.Struct, frozen=True, tag_field="do", tag="cancel"):
-    """Stop the run, race, audit or build under way; without any, the loading."""
+    """Stop the run, race, evaluation, audit or build under way; without any, the loading."""
 
 
 class Close(msgspec.Struct, frozen=True, tag_field="do", tag="close"):
@@ -109,7 +118,7 @@ class Close(msgspec.Struct, frozen=True, tag_field="do", tag="close"):
 
 
 DatastoreCommand = Union[ListDatastores, EstimateDatastore, BuildDatastore, ProbeDatastore, RemoveDatastore]
-Command = Union[Load, Run, Audit, StartRace, DatastoreCommand, Cancel, Close]
+Command = Union[Load, Run, Audit, StartRace, StartAdvice, DatastoreCommand, Cancel, Close]
 
 
 def command_line(command: Command) -> bytes:

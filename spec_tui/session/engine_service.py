@@ -20,6 +20,7 @@ from engines.report import encoding
 from engines.report.answer import Answer
 from engines.report.events import Auditing, Failed, Loading, Ready
 from engines.wire import Event
+from spec_tui.session.advice_setup import advice
 from spec_tui.session.engine_commands import (
     Audit,
     BuildDatastore,
@@ -34,6 +35,7 @@ from spec_tui.session.engine_commands import (
     ProbeDatastore,
     RemoveDatastore,
     Run,
+    StartAdvice,
     StartRace,
 )
 
@@ -136,6 +138,10 @@ class Service:
                 with Peers(self._loaded()) as racer:
                     for event in defer_events(race(racer, asked, job.stop.is_set, self._emit)):
                         self._emit(event)
+            case StartAdvice(suite, request, seconds):
+                decoder, suite = self._loaded(), _suite(suite)
+                for event in advice(decoder, suite, request, seconds, job.stop.is_set, self._emit):
+                    self._emit(event)
             case Audit(answer):
                 self._audit(answer, job.stop)
             case command:
@@ -204,6 +210,12 @@ class _ProgressEvents:
         if step.stage != self._stage or monotonic() - self._at >= _EVERY or step.done == step.total:
             self._stage, self._at = step.stage, monotonic()
             self._emit(Building(self._name, step))
+
+
+def _suite(data: Any) -> Any:
+    from engines.bench.suite import Suite
+
+    return encoding.build(Suite, encoding.plain(data))
 
 
 def _build_spec(data: Any) -> BuildSpec:

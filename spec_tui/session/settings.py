@@ -125,6 +125,11 @@ class ChatSettings:
         sampling = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in own}
         return Request((*system, *conversation), engine=engine, options=self.options(engine), **sampling)
 
+    def measured(self, request: Request, system: Turns) -> Request:
+        """A request as prompts of a measurement are asked: sampling and datastores of these settings, no engine, and
+        only a system prompt of its own."""
+        return replace(request, conversation=system, engine="", options={}, keeps=False)
+
     def summary(self, ready: Ready | None) -> str:
         """One line: engine, what differs from its defaults, sampling; a lossy law first, so that no cut hides it."""
         engine = self.resolved(ready)

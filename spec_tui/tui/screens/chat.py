@@ -40,6 +40,7 @@ from spec_tui.tui.widgets.transcript import Block, Transcript
 from spec_tui.tui.widgets.tree_panel import TreePanel
 
 if TYPE_CHECKING:
+    from spec_tui.session.advice_state import AdviceState
     from spec_tui.tui.race_controller import RaceController
 
 FRAMES = 20  # text, a second: a frame costs what it draws around the text, and the engine may need the core
@@ -71,6 +72,7 @@ class ChatScreen(HasActions, Screen):
         self._keys_of: list[bool] = []  # which keys applied when they were last looked up
         self._tree_due = self._numbers_due = False
         self._race: RaceController | None = None  # of the race that was looked at last
+        self._evaluated: AdviceState | None = None  # the evaluation that was looked at last
 
     # -- building -------------------------------------------------------------------------------
     def compose(self) -> ComposeResult:
@@ -599,6 +601,21 @@ class ChatScreen(HasActions, Screen):
         screen = RaceScreen(self.session, before=self._race)
         self._race = screen.controller  # its result outlives the screen
         self.app.push_screen(screen, self._raced)
+
+    def action_evaluate(self) -> None:
+        if self.session.busy:
+            self.say(self.session.still)
+            return
+        from spec_tui.tui.screens.evaluate import EvaluateScreen
+
+        self.ticking.pause()
+        screen = EvaluateScreen(self.session, self._evaluated)
+
+        def done(happened: set[Happening]) -> None:
+            self._evaluated = screen.state  # it outlives the screen
+            self._raced(happened)
+
+        self.app.push_screen(screen, done)
 
     def _raced(self, happened: set[Happening]) -> None:
         self.ticking.resume()

@@ -1,0 +1,285 @@
+"""Evaluate: which engine and settings, for the loaded model and prompts like yours; ``spec-tui advise`` on a screen."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Input, Static
+
+from engines.bench.prompt_files import PromptFile, read
+from engines.bench.suite import shipped
+from engines.errors import SpecError, UsageProblem
+from spec_tui.export.advice_report import AdviceReport, advised, as_text_of, pastes
+from spec_tui.present.progress_text import time_left
+from spec_tui.present.text import one_line
+from spec_tui.session import kept_settings
+from spec_tui.session.advice_state import AdviceState
+from spec_tui.session.chat_session import ChatSession, Happening
+from spec_tui.tui.actions import Action, HasActions
+from spec_tui.tui.widgets.footer import Footer
+from spec_tui.tui.widgets.strip_panel import SplitLine
+
+_MINUTES = (1, 2, 3, 5, 10, 20, 30, 60)
+_TIMED, _RESTING = 1.0, 0.1  # seconds between two looks, while lanes are timed and else
+_RUNNING, _IDLE, _ADVISED = attrgetter("running"), attrgetter("idle"), attrgetter("advised")
+_BEFORE = """Every engine that can run here is tried, each with the few settings that matter, on the same prompts: \
+first all engines, then the faster half of them with their settings, then the three fastest. The last round gets half \
+of the time, and the verdict is made of its numbers.
+
+enter starts it, + and - change the time, f names a file of prompts: lines of text or of JSON, or a chat log. Without \
+one our own prompts are asked. Nothing else can be asked meanwhile, and other programs disturb it."""
+
+
+class EvaluateScreen(HasActions, Screen[set[Happening]]):
+    """Looks for the best engine and settings over a session's engine; the chat below must not take the engine's events
+    meanwhile. Gives back what the session has reported.
+
+    Args:
+        session: that of the chat.
+        state: of an evaluation that is over, to be shown again.
+    """
+
+    CSS_PATH: ClassVar = ["evaluate.tcss"]
+    AUTO_FOCUS = ""
+    PALETTE: ClassVar = "Evaluate: "
+    ACTIONS = (
+        Action(id="evaluate.stop", run="stop", keys="escape", label="Stop", footer=True, when=_RUNNING,
+               help="Stop; what is known so far is said"),
+        Action(id="evaluate.leave", run="leave", keys="escape", label="Back", footer=True, when=_IDLE,
+               help="Leave the file's name; then go back to the chat"),
+        Action(id="evaluate.go", run="go", keys="enter", label="Start", footer=True, when=_IDLE,
+               help="Start the evaluation"),
+        Action(id="evaluate.more", run="minutes(1)", keys="plus,equals_sign", label="More", footer=True, when=_IDLE,
+               help="More time"),
+        Action(id="evaluate.less", run="minutes(-1)", keys="minus", label="Less", footer=True, when=_IDLE,
+               help="Less time"),
+        Action(id="evaluate.file", run="file", keys="f", label="Prompts", footer=True, when=_IDLE,
+               help="Name a file of prompts"),
+        Action(id="evaluate.use", run="use", keys="u", label="Use it", footer=True, when=_ADVISED,
+               help="Use what is advised from now on with this model; spec-tui advise --undo forgets it"),
+        Action(id="evaluate.copy", run="copy", keys="c", label="Copy", footer=True, when=_ADVISED,
+               help="Copy the settings for spec-tui, vLLM, llama.cpp and transformers"),
+        Action(id="evaluate.up", run="scroll(-1)", keys="pageup,up", label="Up", palette="", help="Scroll up"),
+        Action(id="evaluate.down", run="scroll(1)", keys="pagedown,down", label="Down", palette="", help="Scroll down"),
+        Action(id="evaluate.help", run="app.help", keys="f1,question_mark", label="Help", footer=True, palette="",
+               help="All keys"),
+    )
+
+    def __init__(self, session: ChatSession, state: AdviceState | None = None) -> None:
+        super().__init__()
+        self.session, self.state = session, state
+        self.minutes, self.message = 5, ""
+        self.happened: set[Happening] = set()
+
+    def compose(self) -> ComposeResult:
+        yield SplitLine(id="evaluate-top")
+        with VerticalScroll(id="evaluate-scroll", can_focus=False):
+            yield Static("", id="evaluate-text", markup=False)
+        yield Input(placeholder="a file of prompts; enter takes it", id="evaluate-file")
+        yield Static("", id="evaluate-said", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.query_one(Input).display = False
+        self.call_after_refresh(self.draw)
+        self._next_look()
+
+    # -- what it is in ------------------------------------------------------------------------------
+    @property
+    def running(self) -> bool:
+        """Whether an evaluation runs."""
+        return self.state is not None and self.state.running
+
+    @property
+    def idle(self) -> bool:
+        """Whether one could begin."""
+        return not self.running
+
+    @property
+    def advised(self) -> bool:
+        """Whether there is a verdict."""
+        report = self.report
+        return self.idle and report is not None and advised(report) is not None
+
+    @property
+    def report(self) -> AdviceReport | None:
+        """What there is to say; None before anything was measured."""
+        state, ready = self.state, self.session.ready
+        if state is None or ready is None or not state.rounds:
+            return None
+        return AdviceReport(state, ready, self.session.load_request, state.left_out, state.notes)
+
+    # -- time ---------------------------------------------------------------------------------------
+    def _next_look(self) -> None:
+        timed = self.state is not None and self.state.timing
+        self.set_timer(_TIMED if timed else _RESTING, self._look)
+
+    def _look(self) -> None:
+        self.pump()
+        self._next_look()
+
+    def pump(self) -> None:
+        """Take what the engine said, and draw what that changed."""
+        if not self.running:
+            heard = self.session.pump()
+            self.happened |= heard
+            if heard:
+                self.draw()
+            return
+        client, state = self.session.client, self.state
+        arrived = client.events()
+        for event in arrived:
+            state.add(event)
+        if not client.alive and state.problem is None and state.running:
+            state.over = True
+            self.message = "The engine is gone: esc goes back, ctrl+r there starts it again."
+        if arrived or not state.timing:  # nothing is drawn while a lane is timed
+            self.draw()
+        if not state.running:
+            self.refresh_bindings()
+
+    # -- drawing ------------------------------------------------------------------------------------
+    def draw(self) -> None:
+        """Draw all that is shown."""
+        state = self.state
+        asked = f"{self.minutes} min" if self.idle else time_left(state.seconds * (1 - state.done)).lstrip(", ")
+        self.query_one("#evaluate-top", SplitLine).show(
+            [(" evaluate ", "title"), (" which engine, which settings", "muted")], [(f"{asked} ", "muted")])
+        self.query_one("#evaluate-said", Static).update(Content(one_line(self._said())))
+        self.query_one("#evaluate-text", Static).update(Content(self._text()))
+
+    def _said(self) -> str:
+        state = self.state
+        if not self.running:
+            asked = self.query_one(Input).value.strip() or "our own prompts"
+            return self.message or f"{asked} · {self.minutes} minutes"
+        if state.stopping:
+            return "stopping after the answer under way …"
+        if not state.rounds:
+            return "reading the prompts …"
+        screening = state.rounds[-1]
+        where = f"round {len(state.rounds)} of {len(state.stages)}"
+        if state.auditing:
+            return f"{where}: auditing texts that differ"
+        if state.at is None:
+            return where
+        what = "warm-up" if state.at.warm_up else f"prompt {state.at.prompt + 1}"
+        return f"{where}: {screening.asked.labels[state.at.lane]}, {what}"
+
+    def _text(self) -> str:
+        state, report = self.state, self.report
+        if state is None:
+            return _BEFORE
+        if state.problem is not None and report is None:
+            return f"{one_line(state.problem.message)}: {one_line(state.problem.hint)}"
+        if self.running:
+            return self._progress()
+        return as_text_of(report, max(60, self.size.width - 4)) if report is not None else "Nothing was measured."
+
+    def _progress(self) -> str:
+        """The rounds so far, and the standings in the one under way."""
+        state = self.state
+        width = max(20, min(60, self.size.width - 12))
+        full = round(width * state.done)
+        lines = ["█" * full + "·" * (width - full) + f" {state.done:>4.0%}", ""]
+        lines += [f"{'setting':<44}{'answers':>9}{'tokens/s':>10}"] if state.rounds else []
+        for label, answers, rate in state.so_far():
+            shown = "-" if rate is None else f"{rate:.1f}"
+            lines.append(f"{one_line(label, 43):<44}{answers:>9}{shown:>10}")
+        if state.rates:
+            lines += ["", "Medians of the answers so far; the verdict compares answers to the same prompts."]
+        return "\n".join(lines)
+
+    # -- what a person does -------------------------------------------------------------------------
+    def action_go(self) -> None:
+        session = self.session
+        if session.busy or session.phase != "ready":
+            self._say(session.still if session.busy else "There is no model yet: esc goes back.")
+            return
+        try:
+            asked = self._prompts()
+        except SpecError as error:
+            self._say(f"{error.message}: {error.hint}")
+            return
+        request = session.settings.request((("user", "x"),), session.ready)
+        turns = tuple(turn for turn in request.conversation if turn[0] == "system")
+        if asked.system and not turns:
+            turns = (("system", asked.system),)
+        request = session.settings.measured(request, turns)
+        self.state, self.message = AdviceState(asked.suite, request, self.minutes * 60.0), " ".join(asked.notes)
+        session.client.advise(asked.suite, request, self.minutes * 60.0)
+        self.refresh_bindings()
+        self.draw()
+
+    def _prompts(self) -> PromptFile:
+        """What is asked. Raises UsageProblem."""
+        name = self.query_one(Input).value.strip()
+        if not name:
+            return PromptFile(shipped())
+        path = Path(name).expanduser()
+        try:
+            return read(path.read_text("utf-8"), str(path), path.name)
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text in UTF-8"
+            raise UsageProblem(f"{name} cannot be read", why) from None
+
+    def action_stop(self) -> None:
+        if self.running and not self.state.stopping:
+            self.state.stopping = True
+            self.session.client.cancel()
+            self.draw()
+
+    def action_leave(self) -> None:
+        if self.query_one(Input).has_focus:
+            self._close_file()
+        else:
+            self.dismiss(self.happened)
+
+    def action_minutes(self, step: int) -> None:
+        place = _MINUTES.index(self.minutes) + step
+        self.minutes = _MINUTES[max(0, min(len(_MINUTES) - 1, place))]
+        self._say("")
+
+    def action_file(self) -> None:
+        box = self.query_one(Input)
+        box.display = True
+        box.focus()
+
+    def on_input_submitted(self) -> None:
+        self._close_file()
+
+    def _close_file(self) -> None:
+        self.query_one(Input).display = False
+        self.set_focus(None)
+        self._say("")
+
+    def action_use(self) -> None:
+        lane = advised(self.report)
+        try:
+            kept = kept_settings.keep(self.session.load_request, lane, "by an evaluation")
+            settings = self.session.settings.with_engine(lane.engine, self.session.ready)
+            for name, value in lane.options.items():
+                settings = settings.with_option(lane.engine, name, value)
+        except SpecError as error:
+            self._say(f"{error.message}: {error.hint}")
+            return
+        self.session.settings = settings
+        self._say(f"from now on {kept.words}")
+
+    def action_copy(self) -> None:
+        self.app.copy_to_clipboard("\n\n".join(f"{name}:\n{text}" for name, text, _ in pastes(self.report)))
+        self._say("the settings are copied")
+
+    def action_scroll(self, step: int) -> None:
+        scroll = self.query_one("#evaluate-scroll")
+        scroll.scroll_relative(y=step * max(1, scroll.size.height - 2), animate=False)
+
+    def _say(self, words: str) -> None:
+        self.message = words
+        self.draw()

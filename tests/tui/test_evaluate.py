@@ -1,0 +1,94 @@
+"""Evaluate: the adviser on a screen, over a client that plays one with made-up engines."""
+
+from __future__ import annotations
+
+from engines.advice.advice_events import AdviceFinished, AdviceStarted, ScreeningFinished
+from engines.race.race_events import LaneFinished
+from engines.race.runner import defer_events
+from engines.wire import from_json, to_json
+from spec_tui.session import kept_settings
+from spec_tui.tui.screens.evaluate import EvaluateScreen
+from tests.advice.made import Costs, PacedRacer, adviser
+from tests.tui.fakes import FakeClient
+
+
+class AdvisedClient(FakeClient):
+    """Plays an adviser; its events go through JSON, as from an engine process. ``go_on`` lets them through."""
+
+    def advise(self, suite, request, seconds):
+        self.asked, self.stop = (suite, request, seconds), False
+        found = adviser(PacedRacer(pld=Costs(3, 0.015)), "pld,pld:num_tokens=4,rest,suffix,recycling", seconds=seconds)
+
+        def events():
+            yield AdviceStarted(suite=found.suite, rounds=len(found.stages), left_out={"eagle": "no head"})
+            yield from defer_events(found.run(lambda: self.stop))
+            yield AdviceFinished(found.finished)
+
+        self.events_left = events()
+
+    def cancel(self):
+        super().cancel()
+        self.stop = True
+
+    def go_on(self, until=None):
+        for event in self.events_left:
+            self.say(from_json(to_json(event)))
+            if until is not None and isinstance(event, until):
+                return
+
+
+def text(screen, name="text"):
+    return str(screen.query_one(f"#evaluate-{name}").content)
+
+
+async def opened(s) -> EvaluateScreen:
+    await s.pilot.press("escape", "E")
+    await s.pilot.pause()
+    assert isinstance(s.app.screen, EvaluateScreen)
+    return s.app.screen
+
+
+async def test_from_the_start_to_what_is_used_from_now_on(session, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    client = AdvisedClient()
+    async with session(client=client) as s:
+        screen = await opened(s)
+        assert "enter starts it" in text(screen) and not screen.advised
+        await s.pilot.press("plus", "enter")
+        assert client.asked[2] == 600 and client.asked[1].engine == "" and not client.asked[1].keeps
+        client.go_on(LaneFinished)
+        screen.pump()
+        assert "round 1 of 3" in text(screen, "said") and "tokens/s" in text(screen)
+        client.go_on()
+        screen.pump()
+        said = text(screen)
+        assert said.startswith("Use pld: 2.0") and "--speculative-config" in said
+        assert "not tried: eagle: no head" in said
+        await s.pilot.press("u")
+        kept = kept_settings.find(s.chat.session.load_request)
+        assert kept.engine == s.chat.session.settings.engine == "pld" and "from now on" in text(screen, "said")
+        await s.pilot.press("escape")
+        assert s.app.screen is s.chat
+        assert text(await opened(s)) == said, "it is still there"
+
+
+async def test_it_can_be_stopped_and_says_what_is_known(session):
+    client = AdvisedClient()
+    async with session(client=client) as s:
+        screen = await opened(s)
+        await s.pilot.press("enter")
+        client.go_on(ScreeningFinished)
+        screen.pump()
+        await s.pilot.press("escape")
+        assert client.stop and screen.running and "stopping" in text(screen, "said")
+        client.go_on()
+        screen.pump()
+        assert text(screen).startswith("Unfinished: this is what round 1") and s.app.screen is screen
+
+
+async def test_a_file_that_is_none_is_told(session, tmp_path):
+    client = AdvisedClient()
+    async with session(client=client) as s:
+        screen = await opened(s)
+        await s.pilot.press("f", *"gone", "enter", "enter")
+        assert "gone cannot be read" in text(screen, "said") and not screen.running
