@@ -268,6 +268,7 @@ def test_every_binding_has_an_id_and_a_help_text():
     from spec_tui.tui.screens.chat import ChatScreen
     from spec_tui.tui.screens.data import DataScreen
     from spec_tui.tui.screens.engine import EngineScreen
+    from spec_tui.tui.screens.evaluate import EvaluateScreen
     from spec_tui.tui.screens.explain import ExplainScreen
     from spec_tui.tui.screens.help import HelpScreen
     from spec_tui.tui.screens.inspector import Inspector
@@ -282,7 +283,7 @@ def test_every_binding_has_an_id_and_a_help_text():
 
     owners = (SpecTui, ChatScreen, PromptBox, Transcript, TreePanel, EngineScreen, HelpScreen, Inspector, SpecModal,
               ShowcaseScreen, PriceScreen, DataScreen, StepScreen, LessonScreen, BranchScreen, RaceScreen,
-              ExplainScreen)
+              ExplainScreen, EvaluateScreen)
     ids = []
     for owner in owners:
         for binding in owner.__dict__["BINDINGS"]:

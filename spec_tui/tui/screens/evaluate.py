@@ -15,6 +15,7 @@ from textual.widgets import Input, Static
 from engines.bench.prompt_files import PromptFile, read
 from engines.bench.suite import shipped
 from engines.errors import SpecError, UsageProblem
+from engines.report.wording import counted
 from spec_tui.export.advice_report import AdviceReport, advised, as_text_of, pastes
 from spec_tui.present.progress_text import time_left
 from spec_tui.present.text import one_line
@@ -90,6 +91,9 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         self.call_after_refresh(self.draw)
         self._next_look()
 
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.draw)
+
     # -- what it is in ------------------------------------------------------------------------------
     @property
     def running(self) -> bool:
@@ -158,7 +162,7 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         state = self.state
         if not self.running:
             asked = self.query_one(Input).value.strip() or "our own prompts"
-            return self.message or f"{asked} · {self.minutes} minutes"
+            return self.message or f"{asked} · {counted(self.minutes, 'minute')}"
         if state.stopping:
             return "stopping after the answer under way …"
         if not state.rounds:
