@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engines.methods import specs
-from engines.report.events import UNDISCLOSED, Draft, Emitted, Origin, Round
+from engines.report.events import UNDISCLOSED, Draft, Emitted, Origin, Prefilled, Round
+from engines.report.run_state import fold_all
 from engines.servers.served_model import CAPABILITIES
+from spec_tui.tui.widgets.speed_panel import telemetry
 from tests.tui.fakes import READY, FakeClient
 
 SERVED = replace(
@@ -51,3 +53,11 @@ async def test_a_rejected_token_that_nobody_names_is_drawn(session):
         s.client._out.append(replace(ROUND, index=2))
         await s.settle()
         assert "undisclosed" in "\n".join(s.chat.query_one("#tree").text_rows())
+
+
+def test_what_a_server_does_not_disclose_is_no_number():
+    known = replace(ROUND.draft, tokens=(5,), parents=(-1,), pieces=(" a",), probs=(None,), origin=(0,))
+    for what, said in (("accepted", "accepted  1 of   —"), ("text", "accepted  — of   —")):
+        run = fold_all([Prefilled(3, None, 0.1, ROUND.emitted[1], None), replace(ROUND, draft=known, known=what)])
+        assert said in "".join(text for row in telemetry(run, None, None, 80) for text, _ in row)
+        assert run.metrics.acceptance_rate is None and run.metrics.drafted is None

@@ -223,6 +223,7 @@ def telemetry(
                   (f"{found.mark} {found.words}", found.style),
                   (" │ ", "muted"), *why(run, baseline, outlook, brief=True)]
     drafted, kept = (len(last.draft.tokens), len(last.path)) if last else (0, 0)
+    drafted, kept = ("—" if last and last.known != "all" else drafted, "—" if last and last.known == "text" else kept)
     second: Row = [*_round_or_bias(run), (f"  accepted {kept:>2} of {drafted:>3} │ overall ", "muted"),
                    (percent(m.acceptance_rate), "text"), ("  KV ", "muted"),
                    (_length(run) + (f"/{limit}" if limit else ""), "text"),
