@@ -119,6 +119,11 @@ class HasActions:
         cls.actions = (*(super(cls, cls).actions if inherit_bindings else ()), *own)
         super().__init_subclass__(inherit_bindings=inherit_bindings, **kwargs)
 
+    @property
+    def word_here(self) -> str:
+        """The word of the glossary for what the cursor is on; "" where there is none."""
+        return ""
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action applies now."""
         return all(found.when(self) for found in self.actions if found.method == action)

@@ -99,6 +99,16 @@ class SpecTui(HasActions, App[int]):
         if not isinstance(self.screen, GlossaryScreen):
             self.push_screen(GlossaryScreen())
 
+    def action_explain(self) -> None:
+        """The glossary at the word of what the cursor is on, else the help."""
+        from spec_tui.tui.screens.glossary import GlossaryScreen
+
+        words = (getattr(host, "word_here", "") for host in (self.focused, self.screen))
+        if word := next(filter(None, words), ""):
+            self.push_screen(GlossaryScreen(word))
+        else:
+            self.action_help()
+
     def action_help_quit(self) -> None:
         """ctrl+c with nothing selected."""
         if isinstance(self.screen, ChatScreen):

@@ -109,8 +109,10 @@ PLAYBACK = (
 """What can be done with the clock of a recording, on the same screen."""
 
 APPLICATION = (
-    Action(id="app.help", run="app.help", keys="f1,question_mark", label="Help", footer=True, palette="Help",
+    Action(id="app.help", run="app.help", keys="f1", label="Help", footer=True, palette="Help",
            command="help", help="All keys, commands and symbols"),
+    Action(id="app.explain", run="app.explain", keys="question_mark", label="What is this", palette="",
+           help="The glossary, at the word of what the cursor is on; where there is none, this page"),
     Action(id="app.glossary", run="app.glossary", anywhere="f12", label="Glossary", palette="Glossary",
            command="glossary", help="What the words and symbols on the screen mean"),
     Action(id="app.quit", run="app.quit", anywhere="ctrl+q", label="Quit", palette="Quit", command="quit",

@@ -32,6 +32,30 @@ async def test_one_key_opens_it_on_every_screen_and_typing_searches(session):
             assert s.app.screen is below
 
 
+async def test_a_question_mark_opens_the_entry_of_what_the_cursor_is_on(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("escape", "right")
+        kind = s.chat.session.turns[0].run.tokens[s.chat.transcript.cursor[1]].kind
+        for opened, word in (((), kind), (("full_stop",), None)):
+            await s.pilot.press(*opened)
+            await s.pilot.pause()
+            word = word or s.app.screen.word_here
+            await s.pilot.press("question_mark")
+            await s.pilot.pause()
+            assert isinstance(s.app.screen, GlossaryScreen) and word and word in shown(s.app.screen).splitlines()[0]
+            await s.pilot.press("escape")
+
+
+def test_every_word_that_a_place_names_is_an_entry():
+    from spec_tui.tui.screens import step
+    from tests.tui.test_keys import everyone
+
+    named = {host.word_here for host in everyone() if isinstance(getattr(host, "word_here", None), str)}
+    assert {"t(n)", "lane", "sublayer", "draft tree"} <= named
+    assert named | set(step._WORDS.values()) | {"accepted", "corrected", "bonus", "target token"} <= set(entries())
+
+
 async def test_the_command_opens_it_and_what_is_not_there_is_said(session):
     async with session(size=(80, 24)) as s:
         await s.ask("/glossary", feed=0)

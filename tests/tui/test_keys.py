@@ -23,9 +23,10 @@ MEANINGS = {  # keys that say the same with several labels
     "full_stop": {"Step on": {"Step", "Phase"}},
     "n": {"Something new": {"New", "Build", "New title"}}, "R": {"Again": {"Again", "Go on"}},
     "m": {"Enlarge": {"Enlarge", "Numbers"}},
-    "f1": {"Help, and back": {"Help", "Close"}}, "question_mark": {"Help, and back": {"Help", "Close"}},
+    "f1": {"Help, and back": {"Help", "Close"}}, "question_mark": {"What is this, and back": {"What is this", "Close"}},
     "p": {"Price, and back": {"Price", "Close"}}, "f10": {"Price, and back": {"Price", "Close"}},
     "d": {"Datastores, and back": {"Data", "Datastores", "Close"}}, "f2": {"Engine, and back": {"Engine", "Use"}},
+    "w": {"What it means, and back": {"Words", "Explain", "Close"}},
     "x": {"More detail": {"Deeper", "Details"}},
     "ctrl+r": {"Again": {"Again", "Rewind"}}, "f4": {"Again": {"Again", "Rewind"}},
 }

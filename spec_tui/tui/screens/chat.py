@@ -514,6 +514,14 @@ class ChatScreen(HasActions, Screen):
         self.call_after_refresh(self.draw_all)
 
     @property
+    def word_here(self) -> str:
+        cursor = self.transcript.cursor
+        if cursor is None or self.focused is not self.transcript:
+            return ""
+        kind = self.session.turns[cursor[0]].run.tokens[cursor[1]].kind
+        return "target token" if kind == "target" else kind
+
+    @property
     def turn(self) -> Turn | None:
         """The turn under the cursor, else the last."""
         cursor = self.transcript.cursor

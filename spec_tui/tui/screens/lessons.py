@@ -231,6 +231,10 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         yield LessonText(id="lesson")
         yield LessonExplaining(id="explaining")
 
+    @property
+    def word_here(self) -> str:
+        return next(iter(self.walk.view().terms), "")
+
     def picture(self) -> ComposeResult:
         yield FigurePanel(id="figure")
         yield from super().picture()

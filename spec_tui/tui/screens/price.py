@@ -24,6 +24,7 @@ class PriceScreen(SpecModal[None]):
     """Shows what ``look`` gives: a run, the round of interest, t(n), the outlook, the baseline."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "price.tcss"]
+    word_here = "t(n)"
     ACTIONS = (
         Action(id="price.less", run="assume(-1)", keys="left", label="Less", footer=True,
                help="Assume a lower acceptance"),

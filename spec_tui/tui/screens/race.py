@@ -49,6 +49,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
     CSS_PATH: ClassVar = ["race.tcss"]
     AUTO_FOCUS = ""
     PALETTE: ClassVar = "Race: "
+    word_here = "lane"
     ACTIONS = (
         Action(id="race.stop", run="stop", keys="escape", label="Stop", footer=True, when=_RUNNING,
                help="Stop the race; complete runs are kept"),
@@ -102,7 +103,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
                help="Earlier lines of the texts"),
         Action(id="race.down", run="scroll(-1)", keys="pagedown", label="Read on", palette="",
                help="Later lines of the texts"),
-        Action(id="race.help", run="app.help", keys="f1,question_mark", label="Help", footer=True, palette="",
+        Action(id="race.help", run="app.help", keys="f1", label="Help", footer=True, palette="",
                help="All keys"),
         Action(id="race.lane", run="lane", digits=range(1, 10), label="Lane", palette="",
                help="The lane of this number"),

@@ -16,7 +16,7 @@ from engines.request import Request
 from engines.wire import Event
 from spec_tui.present.playback import speed_words
 from spec_tui.present.step.branching import going_on
-from spec_tui.present.step.phases import StepPosition, event_of
+from spec_tui.present.step.phases import StepPosition, emits, event_of
 from spec_tui.present.step.player import SPEEDS, StepPlayer, score
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, spans
@@ -36,6 +36,9 @@ from spec_tui.tui.widgets.step_panels import (
 )
 from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Pane, SplitLine
 
+_WORDS = {"context": "context", "draft": "draft", "tree": "attention mask", "verify": "verify", "accept": "accepted",
+          "keep": "KV cache"}
+"""What the glossary calls the phases."""
 TICKS = 10  # a second, of the clock while playing
 _FIGURES = ("round", "drafted", "accepted", "gained")
 LIGHT = "spec-light"
@@ -158,6 +161,12 @@ class StepScreen(HasActions, Backdrop):
     def on_unmount(self) -> None:
         if self._theme_before:
             self.app.theme = self._theme_before
+
+    @property
+    def word_here(self) -> str:
+        place = self.player.place
+        own = emits(self.player.run, place)
+        return own[-1].kind if place.phase == "correct" and own else _WORDS.get(place.phase, "")
 
     # -- time -------------------------------------------------------------------------------------
     def _tick(self) -> None:

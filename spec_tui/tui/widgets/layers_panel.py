@@ -37,6 +37,7 @@ KEYS = "←→ α  ↑↓ m  −+ n  enter measures"
 class LayersPanel(HasActions, StripPanel, can_focus=True):
     """Draws a ``LayersView``; its keys move the rules of the next answer."""
 
+    word_here = "sublayer"
     HELP = ("One cell per sublayer: ■ drafting runs it, ▣ one of the last n, which stay; left out: c for its cosine, i "
             "as one of every m-th, b for both, s by a search. The next answer: + will run it, capitals leave it out.")
     ACTIONS = (

@@ -39,6 +39,7 @@ _SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 256)
 class PricePanel(StripPanel, can_focus=True):
     """Draws one run's price; ``assumed`` is the acceptance of the what-if, None for the one that was measured."""
 
+    word_here = "t(n)"
     HELP = "What verification costs and whether drafting is faster. Left and right assume another acceptance."
 
     def __init__(self, **kwargs) -> None:

@@ -31,6 +31,7 @@ class SpeedPanel(StripPanel, can_focus=True):
     """
 
     measures = True  # whether b measures a baseline here
+    word_here = "speed-up"
     HELP = ("How fast the answer is written by the engine's clock, against autoregressive decoding of the same prompt, "
             "and why. b measures that baseline.")
 

@@ -36,6 +36,7 @@ class _Pen:
 class TreePanel(HasActions, StripPanel, can_focus=True):
     """A round's tree, chains folded onto one line, the accepted path first; below it what was looked up for it."""
 
+    word_here = "draft tree"
     HELP = ("The draft tree of a round: ● accepted, ✗ rejected, ◐ what the target chose instead, ◌ its root, "
             "✂ retrieved, but pruned; and the passages that were retrieved.")
     ACTIONS = (
