@@ -69,6 +69,19 @@ def test_the_options_of_sampling_are_there():
     assert {option.name for option in SAMPLING} <= set(entries())
 
 
+def test_what_heads_a_column_or_a_figure_is_there():
+    from spec_tui.present import race_text
+    from spec_tui.tui.screens import step
+
+    heads = {value.title for name in vars(race_text) for value in _columns(getattr(race_text, name))}
+    assert {"of path", "tokens/step"} <= heads and heads <= set(entries())
+    assert set(step._FIGURES) <= set(entries())
+
+
+def _columns(value) -> list:
+    return [one for one in value if type(one).__name__ == "Column"] if isinstance(value, list | tuple) else []
+
+
 def test_words_symbols_and_marks_are_found_by_name_first():
     assert next(iter(found("m"))) == "tokens per verify step, M"
     known = {name for names in found("") for name in names.split(", ")}

@@ -46,7 +46,7 @@ README = {  # the keys that the README names, as it says what they do: the scree
     "r": "ChatScreen Race", "v": "ChatScreen View", "w": "LessonScreen Words",
     "x": "ChatScreen Details, StepScreen Deeper", "ctrl+o": "ChatScreen Examples", "ctrl+e": "ChatScreen Engine",
     "ctrl+l": "ChatScreen Models", "F1": "SpecTui Help", "F6": "ChatScreen Audit", "F7": "ChatScreen Baseline",
-    "F12": "SpecTui Glossary",
+    "F12": "SpecTui Glossary", "?": "SpecTui What_is_this",
 }
 NOT_OURS = {"ctrl+c", "ctrl+p"}  # the terminal's, and Textual's palette
 
