@@ -133,7 +133,7 @@ class Runtime:
         cls, model: str | None = None, draft_model: str | None = None, dtype: str = "auto", device: str = "auto",
         progress: Callable[[Loading], None] = lambda _: None, threads: int | None = None,
         revision: str | None = None, draft_revision: str | None = None, allow_pickle: bool = False,
-        trust_remote_code: bool = False, strict: bool = False, quantize: str = "none", draft_quantize: str = "auto",
+        trust_remote_code: bool = False, strict: bool = False, quantize: str = "none", draft_quantize: str = "none",
         head: str | None = None,
     ) -> Runtime:
         """Load models, folders or hub ids; None takes the ones that ship, the draft model only where its vocabulary is

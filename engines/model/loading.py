@@ -90,7 +90,7 @@ def resolve_quantisation(source: ModelSource, choice: str, device: torch.device)
 def load_models(
     model: str | None, draft_model: str | None, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
     revision: str | None = None, draft_revision: str | None = None, threads: int | None = None, strict: bool = False,
-    quantize: str = NONE, draft_quantize: str = AUTO, progress: Progress = lambda _: None,
+    quantize: str = NONE, draft_quantize: str = NONE, progress: Progress = lambda _: None,
 ) -> tuple[CausalModel, Tokenizer, LoadedDraft | None, tuple[str, ...]]:
     """Find, download and load target, tokenizer and draft model, folders or hub ids; None takes those that ship.
 
@@ -141,7 +141,7 @@ class _FoundDraft(NamedTuple):
 
 def load_draft(
     name: str, target: str, tokenizer: Tokenizer, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
-    threads: int | None, quantize: str = AUTO, progress: Progress = lambda _: None,
+    threads: int | None, quantize: str = NONE, progress: Progress = lambda _: None,
 ) -> tuple[LoadedDraft, tuple[str, ...]]:
     """Another draft model for a target that is loaded, and what is to be known of it. Raises as ``load_models``."""
     found, warnings = _find_draft(name, None, locate(target, None, terms, "target"), tokenizer, progress)
@@ -157,8 +157,7 @@ def _read_draft(
     """A draft model whose weights are at hand, and what is to be known of it."""
     kind, said = resolve_quantisation(found.source, quantize, device)
     model = load_model(found.source, dtype, device, threads, progress=progress, quantize=kind)
-    asked = said and quantize != AUTO  # what nobody asked for is not missed
-    return LoadedDraft(model, found.translation), found.source.remarks + ((said,) if asked else ())
+    return LoadedDraft(model, found.translation), found.source.remarks + ((said,) if said else ())
 
 
 def _part(progress: Progress, begin: float, end: float, what: str = "") -> Progress:

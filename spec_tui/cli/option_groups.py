@@ -121,7 +121,7 @@ class ModelOptions:
     ))] = quantize_choices.NONE
     draft_quantize: Annotated[str, Option(
         metavar="Q", autocompletion=complete_quantisation, help="The same for the draft model; the text is the same."
-    )] = quantize_choices.AUTO
+    )] = quantize_choices.NONE
     threads: Annotated[int | None, Option(
         metavar="N", min=1, help="CPU threads of the models. Default: the fastest number, measured at loading."
     )] = None

@@ -7,7 +7,7 @@ from typing import Any, Union
 
 import msgspec
 
-from engines.model.quantize_choices import AUTO, NONE
+from engines.model.quantize_choices import NONE
 from engines.race.lanes import Race
 from engines.report import encoding
 from engines.report.answer import Answer
@@ -32,7 +32,7 @@ class LoadRequest:
     trust_remote_code: bool = False
     strict: bool = False
     quantize: str = NONE
-    draft_quantize: str = AUTO
+    draft_quantize: str = NONE
     threads: int | None = None
     head: str | None = None
     server: str | None = None

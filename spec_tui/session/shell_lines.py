@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from engines.model.quantize_choices import AUTO
+from engines.model.quantize_choices import NONE
 from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def build_line(order: BuildSpec, load: LoadRequest) -> str:
 def probe_line(name: str, text: str, prompt: str | None, load: LoadRequest) -> str:
     """``spec-tui datastore probe``; a text may begin with a dash."""
     asked = [] if prompt is None else [f"--prompt={prompt}"]
-    models = _models(replace(load, draft_model=None, draft_revision=None, draft_quantize=AUTO))
+    models = _models(replace(load, draft_model=None, draft_revision=None, draft_quantize=NONE))
     return shlex.join(["spec-tui", "datastore", "probe", "--datastore", name, *asked, *models, "--", text])
 
 
