@@ -212,7 +212,7 @@ def test_a_target_takes_the_shipped_draft_model_that_has_its_tokens(work, shippe
     found = {}
     for name in (target, sample):
         *_, draft, warnings = load_models(name, None, TrustPolicy(), torch.float32, torch.device("cpu"), threads=1)
-        found[name] = draft.name
+        found[name] = draft.model.name
         assert not warnings
     assert found == {target: str(file), sample: str(shipped / "draft")}
     names = {model["name"]: model["role"] for model in local_models.shipped()}
