@@ -50,6 +50,7 @@ async def test_a_whole_lesson_page_by_page(presenter):
             assert all(paragraph in text(screen) for paragraph in view.paragraphs) and "page down" not in text(screen)
             assert screen.query_one(FigurePanel).display == (view.figure is not None)
             assert screen.query_one("#doing").display == (view.figure is None)
+            assert screen.query_one("#figures").display == (presenter and view.figure is None)
             if view.asks:
                 await pilot.press("enter")
                 assert f"Press 1 to {len(view.options)}; a guess is enough" in shown(screen) and screen.walk.at == at
