@@ -138,7 +138,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         if choice.problem:
             words = "not here" if choice.folder is None else "does not fit" if choice.fits is False else "not usable"
         elif choice.share is not None and choice.share < 1:
-            words += f" {choice.share:.0%} of tokens"
+            words += f" ~{choice.share:.0%}"  # of its tokens; what is beside the list says so
         name = one_line(choice.title, 24)
         style = "$tok-prompt" if choice.problem else ""
         return Content.assemble((mark, "$primary"), (f"{name:<25}", style), (words, "$tok-prompt"))
