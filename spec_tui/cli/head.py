@@ -77,7 +77,7 @@ def info(name: HeadName, format: OutputFormat = Format.text, *, models: WithoutH
         "head": name, "folder": str(file.folder), "family": shape.family, "reads": shape.reads,
         "layers_in_file": list(file.layers_said), "parameters": head.parameters, "shape": asdict(shape),
         "lm_head": "its own" if file.rows is not None else "the target's",
-        "embeddings": "its own" if file.embeddings is not None else "the target's",
+        "embeddings": _embeddings(head),
         "trained_for_these_weights": file.made_for == runtime.target.fingerprint if file.made_for else None,
         "price": [list(point) for point in price.points],
         "share_of_a_forward_pass": price.at(shape.rows_a_pass) / runtime.prices.target.at(1), "card": dict(file.card),
@@ -278,6 +278,12 @@ def _prompts(file: Path | None) -> list[str]:
     from engines.datastores.building.model_answers import read_prompts
 
     return read_prompts(file)[: 8 * _CHECKED]
+
+
+def _embeddings(head: Any) -> str:
+    if head.shape.family == MEDUSA:
+        return "none"
+    return "its own" if head.file.embeddings is not None else "the target's"
 
 
 def _named(runtime: Any, name: str) -> Any:
