@@ -19,7 +19,8 @@ sys.path.insert(0, str(ROOT))
 from engines import MethodSpec, specs  # noqa: E402
 
 STAGED = ROOT / "build" / "site"
-COPIED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.*", "docs/pictures/*", "sample_*/README.md")
+COPIED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.*", "docs/pictures/*", "sample_*/README.md",
+          "sample_*/*/README.md")
 REFERENCE = {  # a page each, of these modules and classes
     "library": ("engines", "engines.runtime.Runtime", "engines.request.Request"),
     "events": ("engines.report.events", "engines.report.run_state", "engines.report.metrics"),
