@@ -90,5 +90,5 @@ async def test_a_file_that_is_none_is_told(session, tmp_path):
     client = AdvisedClient()
     async with session(client=client) as s:
         screen = await opened(s)
-        await s.pilot.press("f", *"gone", "enter", "enter")
+        await s.pilot.press("i", *"gone", "enter", "enter")
         assert "gone cannot be read" in text(screen, "said") and not screen.running

@@ -33,7 +33,7 @@ _BEFORE = """Every engine that can run here is tried, each with the few settings
 first all engines, then the faster half of them with their settings, then the three fastest. The last round gets half \
 of the time, and the verdict is made of its numbers.
 
-enter starts it, + and - change the time, f names a file of prompts: lines of text or of JSON, or a chat log. Without \
+enter starts it, + and - change the time, i names a file of prompts: lines of text or of JSON, or a chat log. Without \
 one our own prompts are asked. Nothing else can be asked meanwhile, and other programs disturb it."""
 
 
@@ -60,7 +60,7 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
                help="More time"),
         Action(id="evaluate.less", run="minutes(-1)", keys="minus", label="Less", footer=True, when=_IDLE,
                help="Less time"),
-        Action(id="evaluate.file", run="file", keys="f", label="Prompts", footer=True, when=_IDLE,
+        Action(id="evaluate.file", run="file", keys="i", label="Prompts", footer=True, when=_IDLE,
                help="Name a file of prompts"),
         Action(id="evaluate.use", run="use", keys="u", label="Use it", footer=True, when=_ADVISED,
                help="Use what is advised from now on with this model; spec-tui advise --undo forgets it"),
@@ -68,7 +68,7 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
                help="Copy the settings for spec-tui, vLLM, llama.cpp and transformers"),
         Action(id="evaluate.up", run="scroll(-1)", keys="pageup,up", label="Up", palette="", help="Scroll up"),
         Action(id="evaluate.down", run="scroll(1)", keys="pagedown,down", label="Down", palette="", help="Scroll down"),
-        Action(id="evaluate.help", run="app.help", keys="f1,question_mark", label="Help", footer=True, palette="",
+        Action(id="evaluate.help", run="app.help", keys="f1", label="Help", footer=True, palette="",
                help="All keys"),
     )
 
