@@ -76,6 +76,15 @@ def told(width: int, strong: str, plain: str = "") -> list[Row]:
     return rows
 
 
+def chain_to(parents: Sequence[int], node: int) -> list[int]:
+    """The nodes of a tree from below its root down to this one."""
+    chain = []
+    while node >= 0:
+        chain.insert(0, node)
+        node = parents[node]
+    return chain
+
+
 class CostFigure(LessonFigure):
     """t(n), and where it bends."""
 
@@ -96,18 +105,21 @@ class CostFigure(LessonFigure):
 
     def rows(self, width: int, height: int) -> list[Row]:
         one, top = self.curve.at(1), self.curve.at(self.sizes[-1])
+        measured = {n for n, _ in self.curve.points}
         room = max(8, width - 44)
         out: list[Row] = []
         for number, n in enumerate(self.sizes):
             seconds = self.curve.at(n)
             here, bent = number == self.at, seconds > FLAT * one
-            out.append([(f"{HERE if here else ' '}{n:>3} rows ", "strong" if here else "text"),
+            out.append([(f"{HERE if here else ' '}{counted(n, 'row'):>8} ", "strong" if here else "text"),
                         (f"{bar(seconds / top, room):<{room}}", "accent" if bent else "bar"),
-                        (f" {ms(seconds):>9} {seconds / one:>5.2f} × t(1)", "strong" if here else "muted")])
+                        (f" {'' if n in measured else '~ '}{ms(seconds)}".rjust(12), "strong" if here else "muted"),
+                        (f" {seconds / one:>5.2f} × t(1)", "strong" if here else "muted")])
         n = self.sizes[self.at]
         times = self.curve.at(n) / one
+        between = " ~ lies between measured sizes." if set(self.sizes) - measured else ""
         return [*out, *told(width, f"t({n}) = {times:.2f} × t(1).",
-                            f"{counted(n, 'plain pass')} would take {n} × t(1).")]
+                            f"{counted(n, 'plain pass')} would take {n} × t(1).{between}")]
 
 
 class TrialFigure(LessonFigure):
@@ -291,9 +303,13 @@ class TrieFigure(LessonFigure):
         leaves = [node for node in range(len(draft.parents)) if node not in set(draft.parents)]
         path, out = self.event.path, []
         below = sum(1 for node in path if node in kept and all(n in kept for n in path[: path.index(node)]))
-        leaves.sort(key=lambda leaf: (leaf not in path[-1:], not set(self._chain(leaf)) & set(path), leaf))
-        for leaf in leaves[: max(1, height - 3)]:
-            chain = self._chain(leaf)
+        leaves.sort(key=lambda leaf: (
+            leaf not in path[-1:], set(chain_to(draft.parents, leaf)).isdisjoint(path), leaf))
+        said = told(width, f"{self.kept} of {self.most} nodes are kept.",
+                    f"Of {counted(len(path), 'accepted token')} {below} would be in the draft. The pass reads "
+                    f"{self.kept + 1} rows{self._price()}. {ACCEPTED} accepted, {REJECTED} not accepted, {PRUNED} cut.")
+        for leaf in leaves[: max(1, height - len(said) - 1)]:
+            chain = chain_to(draft.parents, leaf)
             row: list = [(" ", "text")]
             for node in chain:
                 mark = PRUNED if node not in kept else ACCEPTED if node in path else REJECTED
@@ -303,22 +319,14 @@ class TrieFigure(LessonFigure):
             out.append(row)
         if len(leaves) > len(out):
             out.append([(f" … and {counted(len(leaves) - len(out), 'more branch')}", "muted")])
-        words = f"{self.kept} of {self.most} nodes are kept."
-        return [*out, *told(width, words, f"Of {counted(len(path), 'accepted token')} {below} would be in the draft. "
-                                          f"The pass reads {self.kept + 1} rows{self._price()}.")]
-
-    def _chain(self, leaf: int) -> list[int]:
-        chain = []
-        while leaf >= 0:
-            chain.insert(0, leaf)
-            leaf = self.event.draft.parents[leaf]
-        return chain
+        return [*out, *said]
 
     def _price(self) -> str:
         if self.run.started is None or not self.run.started.price:
             return ""
-        curve = CostCurve(self.run.started.price)
-        return f": {curve.at(self.kept + 1) / curve.at(1):.2f} × t(1)"
+        curve, rows = CostCurve(self.run.started.price), self.kept + 1
+        guessed = "about " if rows > curve.points[-1][0] else ""  # beyond what was measured
+        return f": {guessed}{curve.at(rows) / curve.at(1):.2f} × t(1)"
 
 
 class NeighboursFigure(LessonFigure):
@@ -340,16 +348,19 @@ class NeighboursFigure(LessonFigure):
         scores, passages = self.found.scores, self.found.passages
         text, left = max(20, width - 26), max(10, (width - 26) // 3)
         out: list[Row] = []
-        first = max(0, self.at - max(1, height - 3))
-        for n, passage in list(enumerate(passages))[first : first + max(1, height - 2)]:
+        passed = f"{counted(self.found.hits, 'near state')} passed the filter, {self.found.used} are used."
+        said = told(width, passed,
+                    f"Similarity {min(scores):.3f} to {max(scores):.3f}. The draft begins after |; the key is the "
+                    "state before the last token on its left.")
+        room = max(1, height - len(said))
+        first = max(0, self.at - room + 1)
+        for n, passage in list(enumerate(passages))[first : first + room]:
             before, after = one_line(passage.before, 400)[-left:], one_line(passage.after, text - left)
             here = n == self.at
             out.append([(f"{HERE if here else ' '} {passage.weight:.3f} ", "strong" if here else "text"),
                         (f"{bar(max(0.0, passage.weight), 12):<12} ", "bar"), (f"{before:>{left}}", "muted"),
                         ("|", "accent"), (after, "strong" if here else "text")])
-        low, high = min(scores), max(scores)
-        return [*out, *told(width, f"{counted(self.found.hits, 'near state')} passed the filter, {self.found.used} "
-                                   f"are used.", f"Similarity {low:.3f} to {high:.3f}. | marks the stored state.")]
+        return [*out, *said]
 
 
 class CosinesFigure(LessonFigure):
@@ -423,17 +434,17 @@ class FusionFigure(LessonFigure):
                 shown.append(node)
         inner = {draft.parents[node] for node in shown}
         out: list[Row] = []
-        for leaf in [node for node in shown if node not in inner]:
-            row, chain = [(" ", "text")], []
-            while leaf >= 0:
-                chain.insert(0, leaf)
-                leaf = draft.parents[leaf]
-            for node in chain:
+        above: list[int] = []
+        for chain in sorted(chain_to(draft.parents, node) for node in shown if node not in inner):
+            row: list = [(" ", "text")]
+            for depth, node in enumerate(chain):
                 who = self.sources[node]
                 style = "strong" if len(who) > 1 else "by-draft" if "draft" in who else "by-retrieval"
                 sign = "B" if len(who) > 1 else "D" if "draft" in who else "R"
-                row.append((f"{sign}{one_line(quoted(draft.pieces[node]), 12)} ", style))
+                cell = f"{sign}{one_line(quoted(draft.pieces[node]), 12)} "
+                row.append((" " * len(cell), "text") if above[: depth + 1] == chain[: depth + 1] else (cell, style))
             out.append(row)
+            above = chain
         found = self.event.retrieval
         if self.at == 1 and found.pruned:
             out.append([(" " + " ".join(f"{PRUNED}{one_line(quoted(piece), 12)} and {count - 1} below" if count > 1
@@ -447,11 +458,12 @@ class FusionFigure(LessonFigure):
                             f"{counted(len(shown), 'node')}. D model, R retrieved, B both ({both}).")]
 
 
+
 class BreakEvenFigure(LessonFigure):
     """What drafts of each length bring at an acceptance that the reader moves, and where they break even."""
 
     title = "expected speed-up by the length of the draft; the line is break-even"
-    moves = "the acceptance: the chance that a drafted token is accepted"
+    moves = "the chance that a drafted token is accepted, once those before it were"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
@@ -479,8 +491,8 @@ class BreakEvenFigure(LessonFigure):
                         (drawn[:line], "bar"), ("│", "accent"), (drawn[line + 1 :], "good" if gain > 1 else "bar"),
                         (f" {gain:.2f}x", "good" if gain > 1 else "bad")])
         least = model.pays_from
-        words = "Nothing pays here." if least is None else f"Drafting pays from an acceptance of {least:.2f} on."
-        return [*out, *told(width, f"acceptance = {self.chance:.2f}.", words)]
+        words = "Nothing pays here." if least is None else f"Drafting pays from a chance of {least:.2f} on."
+        return [*out, *told(width, f"chance = {self.chance:.2f}.", words)]
 
 
 class RaceFigure(LessonFigure):

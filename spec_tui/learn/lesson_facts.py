@@ -52,11 +52,12 @@ def of_run(run: RunState) -> dict[str, Fact]:
 
 
 def _prices(run: RunState) -> dict[str, Fact | None]:
-    """t(n) as multiples of t(1), and that of the draft model."""
+    """t(n) as multiples of t(1), t(1) itself, and t(1) of the draft model."""
     if not run.started.price:
         return {}
     curve = CostCurve(run.started.price)
     facts: dict[str, Fact | None] = {f"cost_{n}": curve.at(n) / curve.at(1) for n in SIZES}
+    facts["alone"] = curve.at(1)
     facts["flat"] = max(n for n, seconds in curve.points if seconds <= FLAT * curve.at(1))
     facts["widest"] = curve.points[-1][0]
     facts["widest_cost"] = curve.points[-1][1] / curve.at(1)
@@ -74,7 +75,12 @@ def _rounds(run: RunState) -> dict[str, Fact | None]:
     one = median(map(seconds_of, idle)) if idle else None
     matches = [match for event in drafting if (match := _match(event))]
     lookups = [event.retrieval.seconds for event in run.rounds if event.retrieval is not None]
+    passes, rounds = sum(event.draft_forwards or 0 for event in run.rounds), len(run.rounds)
+    drafted, verified = (sum(seconds or 0.0 for seconds in kind) for kind in (
+        [event.draft_seconds for event in run.rounds], [event.verify_seconds for event in run.rounds]))
     return {
+        "draft_pass": drafted / passes if passes else None, "verify_pass": verified / rounds if rounds else None,
+        "busy": drafted + verified, "a_round": sum(map(seconds_of, run.rounds)) / rounds if rounds else None,
         "drafting": len(drafting), "idle": len(idle), "one": one,
         "drafted_round": median(map(seconds_of, drafting)) if drafting else None,
         "plain": one * (len(run.tokens) - 1) if one is not None else None,
