@@ -23,7 +23,7 @@ SHOWCASES = (
              "Copy the text below word for word.\n\nThe shop is open from nine to six. On Sundays it is closed. "
              "Please ring the bell."),
     Showcase("copying", "Say it in capitals",
-             "A copy with every token changed: lookup finds nothing, the draft model can still predict it.",
+             "In capitals every token is another, so lookup finds nothing; a model that only copies makes lookup fast.",
              "Write this sentence in capital letters: Anna bought 3 pens and a book in the shop."),
     Showcase("code", "Sum of a list",
              "Short code is predictable: names, brackets and indentation are easy to draft.",
