@@ -1,8 +1,8 @@
-"""The tables and plots of docs/benchmark.md: a full run of spec-tui bench on the sample pair.
+"""The tables and plots of docs/benchmark.md: a full run of spec-tui bench on smollm2.
 
     python tools/bench_page.py [flags of spec-tui bench]
 
-Some eight minutes on two cores; the machine should have nothing else to do. ctrl+c leaves the page as it was.
+Some fifteen minutes on two cores; the machine should have nothing else to do. ctrl+c leaves the page as it was.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import pages
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-FLAGS = ("--model", "sample", "--max-new-tokens", "100", "--format", "csv")
+FLAGS = ("--model", "smollm2", "--max-new-tokens", "64", "--repeats", "2", "--format", "csv")
 
 
 def main() -> None:
