@@ -16,12 +16,12 @@ from engines.report.run_state import RunState, fold_all
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Presenter, Theme
 from spec_tui.learn.lesson import Lesson, along, find, names, paths, recorded
-from spec_tui.learn.walk import Walk
 from spec_tui.present.text import sanitise
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.replay_client import request_of
 
 if TYPE_CHECKING:
+    from spec_tui.learn.walk import Walk
     from spec_tui.tui.app import SpecTui
 
 EXPORT = "export"
@@ -83,6 +83,8 @@ def learn(
 
 def _walk(lesson: Lesson, live: bool) -> Walk:
     """A lesson over its runs. Raises SpecError."""
+    from spec_tui.learn.walk import Walk
+
     walk = Walk(lesson, _ran(lesson) if live else recorded(lesson))
     if not walk.length:
         raise RunFailed("these runs do not show what the lesson is about", "without --live it uses recorded runs")

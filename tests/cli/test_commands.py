@@ -80,7 +80,7 @@ def test_doctor_as_json(cli, no_probe):
     found = json.loads(cli("doctor", "--format", "json").out)
     assert found["versions"]["python"] and found["versions"]["torch"]
     assert found["devices"][0]["device"] == "cpu" and "packed" in found["devices"][0]["detail"]
-    assert [model["role"] for model in found["samples"]] == ["target", "draft"]
+    assert [model["role"] for model in found["samples"]] == ["target", "draft", "draft"], "the pair, and smollm2's"
     assert all(model["problem"] is None and model["parameters"] > 1e6 for model in found["samples"])
     assert any(store["name"] == "sample" and store["problem"] is None for store in found["datastores"])
     assert found["telemetry"].startswith("none")

@@ -50,7 +50,8 @@ def test_a_model_of_the_hub(cli, hub, crowded):
     assert re.search(r"6 needed, 1\d\d kB \(safetensors\); 1\d\d kB to download", text)
     assert "licence mit␛[2J" in text and "\x1b" not in done.out
     assert "✓ someone/tiny" in text and "no smaller than the target" in text
-    assert "✗ sample draft 1.65 M; it has 8,192 tokens, the target 260" in text
+    assert "✓ sample draft 1.65 M; it has 8,192 tokens, the target 260; all of the target's are among them" in text
+    assert "~ smollm2-draft 12.1 M; it has 49,152 tokens" in text and "has 235 (90%)" in text
     assert max(map(len, done.out.splitlines())) <= 80
 
 

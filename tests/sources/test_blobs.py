@@ -114,7 +114,7 @@ def test_a_content_that_two_models_have_is_counted_once(hub, crowded, monkeypatc
         target, _, draft, _ = load_models(
             NAME, NAME, TrustPolicy(), torch.float32, torch.device("cpu"), "v1", revision, progress=watcher
         )
-        assert [(f / WEIGHTS).read_bytes() for f in (target, draft)] == [crowded[WEIGHTS]] * 2
+        assert [(f / WEIGHTS).read_bytes() for f in (target, draft.model)] == [crowded[WEIGHTS]] * 2
         assert len([a for a in hub.asked if a.path.startswith("/cdn/")]) == 1
         announced = [e for e in watcher.events if e.bytes and e.done is None]
         total = sum(len(crowded[name]) for name in NEEDED | {WEIGHTS})

@@ -140,7 +140,7 @@ def test_a_file_is_a_model_like_any_other(tmp_path):
     target, tokenizer, draft, _ = loading.load_models(
         str(path), str(path), TrustPolicy(), torch.bfloat16, torch.device("cpu")
     )
-    assert target.name == draft.name == str(path) and target.trees and tokenizer.vocab_size == 276
+    assert target.name == draft.model.name == str(path) and target.trees and tokenizer.vocab_size == 276
     assert target.fingerprint == loading.load_model(str(path), torch.float32, torch.device("cpu")).fingerprint
     found = describe(str(path))
     assert (found.where, found.weights, found.problem, found.shape.layers) == ("file", "GGUF", None, 2)

@@ -94,11 +94,16 @@ def test_target_and_draft_model_with_their_revisions(hub, crowded, tmp_path):
 
 def test_a_draft_that_does_not_fit_is_refused_before_its_weights_are_fetched(hub, crowded, saved):
     tokenizer = json.loads(crowded["tokenizer.json"])
-    tokenizer["model"]["vocab"]["ZZ"] = len(tokenizer["model"]["vocab"])
-    hub.publish("someone/other", crowded | {"tokenizer.json": json.dumps(tokenizer).encode()})
-    assert "vocabulary of draft model someone/other (261 tokens)" in refused(
-        str(saved), "someone/other", kind=UsageProblem
-    )
+    vocabulary = tokenizer["model"]["vocab"]
+    tokenizer["model"] |= {"vocab": {f"z{token}z": number for token, number in vocabulary.items()}, "merges": []}
+    tokenizer["added_tokens"] = []
+    plain = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}).encode()
+    hub.publish("someone/other", crowded | {
+        "tokenizer.json": json.dumps(tokenizer).encode(), "tokenizer_config.json": plain,
+        "special_tokens_map.json": b"{}",
+    })
+    said = refused(str(saved), "someone/other", kind=UsageProblem)
+    assert "vocabulary of draft model someone/other" in said and "shares no token" in said
     assert "model.safetensors" not in hub.fetched()
     assert load(str(saved)).ready.warnings == (  # one line, of a draft model that nobody named
         f"no draft model here fits {saved}: give --draft-model to use the draft engine",)

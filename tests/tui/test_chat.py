@@ -128,7 +128,7 @@ async def test_a_bad_command_says_what_there_is_and_is_kept(session, command, wo
 
 async def test_tab_completes_commands(session):
     async with session() as s:
-        await s.pilot.press("slash", "e", "tab")
+        await s.pilot.press("slash", "e", "n", "tab")
         assert s.chat.prompt.text == "/engine "
         await s.pilot.press("tab", "tab")
         assert s.chat.prompt.text == "/engine pld"
