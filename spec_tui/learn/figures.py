@@ -194,7 +194,7 @@ class TrialFigure(LessonFigure):
         return [
             *out, *told(width, f"A draft is kept with probability {kept:.3f}{drawn}."),
             *told(width, f"{one_line(self.names[n], label)}:", f"kept {min(self.p[n], q[n]):.3f} + rejected "
-                  f"{1 - kept:.3f} × left over {left[n]:.3f} = {self.p[n]:.3f} = p."),
+                  f"(1 - {kept:.3f}) × left over {left[n]:.3f} = {self.p[n]:.3f} = p."),
         ]
 
 
