@@ -76,14 +76,13 @@ def _rounds(run: RunState) -> dict[str, Fact | None]:
     matches = [match for event in drafting if (match := _match(event))]
     lookups = [event.retrieval.seconds for event in run.rounds if event.retrieval is not None]
     passes, rounds = sum(event.draft_forwards or 0 for event in run.rounds), len(run.rounds)
-    drafted, verified = (sum(seconds or 0.0 for seconds in kind) for kind in (
-        [event.draft_seconds for event in run.rounds], [event.verify_seconds for event in run.rounds]))
+    drafted = _total([event.draft_seconds for event in run.rounds])
+    verified = _total([event.verify_seconds for event in run.rounds])
     return {
-        "draft_pass": drafted / passes if passes else None, "verify_pass": verified / rounds if rounds else None,
-        "busy": drafted + verified, "a_round": sum(map(seconds_of, run.rounds)) / rounds if rounds else None,
+        "draft_pass": drafted / passes if passes and drafted is not None else None,
+        "verify_pass": verified / rounds if rounds and verified is not None else None,
+        "busy": _total([drafted, verified]), "a_round": sum(map(seconds_of, run.rounds)) / rounds if rounds else None,
         "drafting": len(drafting), "idle": len(idle), "one": one,
-        "drafted_round": median(map(seconds_of, drafting)) if drafting else None,
-        "plain": one * (len(run.tokens) - 1) if one is not None else None,
         "off_rounds": sum(gain > 0 for gain in off), "off_tokens": sum(gain for gain in off if gain > 0),
         "failed": sum(not event.path for event in drafting),
         "by_draft": who["draft"], "by_retrieval": who["retrieval"],
@@ -92,8 +91,13 @@ def _rounds(run: RunState) -> dict[str, Fact | None]:
     }
 
 
+def _total(seconds: list[float | None]) -> float | None:
+    """Seconds together; None where some are not known."""
+    return None if None in seconds else sum(seconds)
+
+
 def _layers(run: RunState) -> dict[str, Fact | None]:
-    """Of a target that drafts for itself: what it leaves out, and what that costs in whole forwards."""
+    """Of a target that drafts for itself: what it leaves out, and how many draft passes it made."""
     layers = run.prefilled.layers if run.prefilled is not None else None
     if layers is None:
         return {}
@@ -103,7 +107,7 @@ def _layers(run: RunState) -> dict[str, Fact | None]:
     share = 1 - left / len(rules)
     return {
         "sublayers": len(rules), "left_out": left, "share": share, "draft_forwards": forwards,
-        "spent": forwards * share + len(run.rounds), "alpha": f"{layers.alpha:g}" if layers.alpha is not None else None,
+        "alpha": f"{layers.alpha:g}" if layers.alpha is not None else None,
         "lowest": min(known, default=None), "highest": max(known, default=None), "layers": len(layers.attention),
         "by_cosine": sum(rule in ("cosine", "both") for rule in rules), "every": layers.m,
         "by_interval": sum(rule == "interval" for rule in rules),
