@@ -230,6 +230,15 @@ class ChatSession:
         what = "answering" if self.answering else "auditing"
         return f"Still {what if self.measures is None else 'measuring ' + PURPOSES[self.measures]}: esc stops it."
 
+    @property
+    def hindrance(self) -> str:
+        """Why nothing can begin now, in words; "" where it can."""
+        if self.busy:
+            return self.still
+        if self.phase == "loading":
+            return "The model is still loading: try again when it is there."
+        return "" if self.phase == "ready" else "The engine is not running: in the chat ctrl+r starts it."
+
     def cancel(self) -> bool:
         """Stop what runs or waits; False if nothing did."""
         if self.queued is not None:

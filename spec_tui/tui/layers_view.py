@@ -108,10 +108,8 @@ def measure(session: ChatSession, typed: str) -> str:
         return no_rules(engine)
     if not session.client.capabilities.ask:
         return REFUSED
-    if session.busy:
-        return session.still
-    if session.phase != "ready":
-        return "The model is still loading." if session.phase == "loading" else "The engine is not running: ctrl+r."
+    if session.hindrance:
+        return session.hindrance
     typed = typed.strip()
     if not typed and session.last is None:
         return "Type a prompt first: the cosines are measured over its tokens."

@@ -173,11 +173,8 @@ class RaceController:
         session = self.session
         if self.running:
             return "The race is still running: esc stops it."
-        if session.busy:
-            return session.still
-        if session.phase != "ready":
-            loading = session.phase == "loading"
-            return "The model is still loading." if loading else "No engine: esc goes back, ctrl+r there tries again."
+        if session.hindrance:
+            return session.hindrance
         try:
             asked = self.setup.race(session.settings, session.ready)
         except SpecError as error:

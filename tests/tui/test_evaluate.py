@@ -72,6 +72,13 @@ async def test_from_the_start_to_what_is_used_from_now_on(session, tmp_path, mon
         assert text(await opened(s)) == said, "it is still there"
 
 
+async def test_before_the_model_is_there_it_says_so(session):
+    async with session(client=AdvisedClient(auto=False)) as s:
+        screen = await opened(s)
+        await s.pilot.press("enter")
+        assert "still loading" in text(screen, "said") and not screen.running
+
+
 async def test_it_can_be_stopped_and_says_what_is_known(session):
     client = AdvisedClient()
     async with session(client=client) as s:

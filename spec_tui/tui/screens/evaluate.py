@@ -203,8 +203,8 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
     # -- what a person does -------------------------------------------------------------------------
     def action_go(self) -> None:
         session = self.session
-        if session.busy or session.phase != "ready":
-            self._say(session.still if session.busy else "There is no model yet: esc goes back.")
+        if session.hindrance:
+            self._say(session.hindrance)
             return
         try:
             asked = self._prompts()
