@@ -78,7 +78,6 @@ def g_test(counts: Counter, expected: dict[tuple[int, ...], float]) -> float:
     return float(torch.special.gammaincc(torch.tensor((len(want) - 1) / 2), torch.tensor(g / 2).double()))
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", some([*LOSSLESS], lambda name: name in ("exact", "distinct")))
 def test_lossless_laws_write_what_the_model_would_write(tiny, texts, name):
     counts, length = observe(tiny, *LOSSLESS[name])
@@ -86,7 +85,6 @@ def test_lossless_laws_write_what_the_model_would_write(tiny, texts, name):
     assert length > 1.2, "too few drafts are accepted for this to prove anything"
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", some([*BIASED], lambda name: name == "redraw"))
 def test_biased_laws_fail_the_same_test(tiny, texts, name):
     counts, _ = observe(tiny, *BIASED[name])

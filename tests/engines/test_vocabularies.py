@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import product
 
 import pytest
@@ -98,11 +97,3 @@ def test_a_lane_drafts_with_a_model_of_its_own(tiny, monkeypatch):
     for wrong in ("pld:model=x", "draft:model="):
         with pytest.raises(UsageProblem, match="draft model"):
             parse_lane(wrong)
-    assert next(iter(race(tiny, Race((lane,), Request(TURN))))) is not None
-    monkeypatch.setattr(tiny, "_load_draft", partial(_refused))
-    with pytest.raises(UsageProblem, match="shares no token"):
-        next(tiny.run(Request(TURN, "draft", draft_model="strange")))
-
-
-def _refused(name):
-    raise UsageProblem(f"{name} shares no token", "give another")

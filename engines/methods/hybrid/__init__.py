@@ -31,7 +31,7 @@ SPEC = MethodSpec(
     id="hybrid",
     title="Hybrid",
     summary="Searches this conversation, past answers and the datastores, and drafts from the source with the best "
-            "score, or with a draft head where that promises more.",
+            "score, or with an EAGLE head where that promises more.",
     source="future work of Gritta et al. 2025 (DReSD); score and the turn to a model: Oliaro et al. 2024 "
            "(SuffixDecoding)",
     drafter="engines.methods.hybrid.drafter:Hybrid",
@@ -39,8 +39,8 @@ SPEC = MethodSpec(
     note=HybridNote,
     options=(
         BUDGET,
-        Option("head", True, "Whether a draft head drafts where it promises more than the best source."),
-        Option("threshold", 2.0, "Draft head, budget=paper: it drafts where the best score is below this. With "
+        Option("head", True, "Whether an EAGLE head drafts where it promises more than the best source."),
+        Option("threshold", 2.0, "EAGLE head, budget=paper: it drafts where the best score is below this. With "
                "budget=auto tokens per second decide, by acceptance so far and price.", 0, 64),
         Option("c", 64, "Exact match: most nodes of the trie that are drafted.", 1, 256),
         Option("length", 10, "Datastores: tokens of a continuation.", 1, 64),
