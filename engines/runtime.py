@@ -73,13 +73,26 @@ class Prices(NamedTuple):
 
 
 class NamedDraft(NamedTuple):
-    """A draft model, the translation of the target's tokens to its own (None where they are the same), and t(n) of it,
-    also as it stays fixed."""
+    """A draft model, the translation of the target's tokens to its own (None where they are the same), t(n) of it, also
+    as it stays fixed, and what is to be known of it."""
 
     model: CausalModel | None
     translation: Translation | None
     price: CostCurve | None
     fixed_price: CostCurve | None
+    remarks: tuple[str, ...] = ()
+
+
+def _measured(model: CausalModel, fresh: bool = False) -> tuple[CostCurve, CostCurve]:
+    """t(n) of a model, and as it stays fixed. Raises ModelUnavailable where it fails."""
+    try:
+        measured = price(model, fresh)
+        return measured, fixed_price(model, measured, fresh)
+    except (RuntimeError, MemoryError) as error:
+        raise ModelUnavailable(
+            f"{model.name} fails when several tokens are verified: {first_line(error)}",
+            "choose a smaller model or --dtype bfloat16",
+        ) from error
 
 
 class Runtime:
@@ -146,7 +159,7 @@ class Runtime:
         every engine writes the same text (engines.model.batch_invariant).
         ``quantize``: "auto" multiplies by weights of 4 and 8 bits as a GGUF file holds them, "int4" and "int8" quantise
         any model's linear layers, "none" unpacks what is quantised (engines.model.quantise). ``draft_quantize`` is the
-        same for the draft model, on whose weights no token of the answer depends.
+        same for the draft model, on whose weights the distribution of the answers does not depend.
         ``head``: a learned draft head, a folder, a hub id or the name of one at hand; of kinds that it is not of, one
         at hand that was trained for the target is taken. "none" takes none.
 
@@ -175,7 +188,8 @@ class Runtime:
             target, tokenizer, draft.model if draft else None, warnings=warnings + said, progress=progress, heads=found,
             translation=draft.translation if draft else None,
             load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, terms=terms, dtype=kind,
-                               device=where, threads=torch.get_num_threads(), quantize=draft_quantize),
+                               device=where, threads=torch.get_num_threads(), quantize=draft_quantize,
+                               revision=revision),
         )
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))
@@ -240,10 +254,10 @@ class Runtime:
         remarks = (remark,) if (remark := drafter.remark()) else ()
         start = len(prompt) - bool(begun)
         limit, clipped = self._room(start, request)
-        notes = warnings + clipped + remarks + ((self.target.note,) if self.target.note else ())
+        notes = warnings + clipped + remarks + other.remarks + ((self.target.note,) if self.target.note else ())
         started = self._started(request, spec, options, law.lossless, prompt[:start], notes, drafter.datastores)
         yield started if not request.draft_model else replace(
-            started, draft_model=other.model.name, draft_price=prices.draft.points)
+            started, draft_model=other.model.name, draft_price=other.price.points)
         stop = Stop(self.end_tokens, limit)
         try:
             with self.target.features.requested(drafter.features), closing(record(
@@ -305,16 +319,9 @@ class Runtime:
         models = {"verification": self.target, "the draft model": self.draft, **self.heads}
         there = {name: model for name, model in models.items() if model is not None}
         found: dict[str, tuple[CostCurve, CostCurve]] = {}
-        try:
-            for number, (name, model) in enumerate(there.items()):
-                progress(Loading(f"measuring what {name} costs", 0.8 + 0.2 * number / len(there)))
-                measured = price(model, fresh)
-                found[name] = measured, fixed_price(model, measured, fresh)
-        except (RuntimeError, MemoryError) as error:
-            raise ModelUnavailable(
-                f"{self.target.name} fails when several tokens are verified: {first_line(error)}",
-                "choose a smaller model or --dtype bfloat16",
-            ) from error
+        for number, (name, model) in enumerate(there.items()):
+            progress(Loading(f"measuring the cost of {name}", 0.8 + 0.2 * number / len(there)))
+            found[name] = _measured(model, fresh)
         self.prices, self.fixed_prices = (
             Prices(curves.pop("verification"), curves.pop("the draft model", None), curves)
             for curves in ({name: pair[i] for name, pair in found.items()} for i in (0, 1))
@@ -350,9 +357,9 @@ class Runtime:
         if name not in self._named:
             if self._load_draft is None:
                 raise UsageProblem(f"no draft model {name} can be loaded here", "start with --draft-model")
-            (model, translation), _ = self._load_draft(name)
-            measured = price(model)
-            self._named[name] = NamedDraft(model, translation, measured, fixed_price(model, measured))
+            (model, translation), said = self._load_draft(name)
+            prices = _measured(model)
+            self._named[name] = NamedDraft(model, translation, *prices, said + model.remarks)
         return self._named[name]
 
     def memory(self, engine: str, options: Mapping[str, Any], rows: int, draft_model: str = "") -> int:

@@ -52,7 +52,7 @@ def shared_tokens(theirs: Mapping[str, int], ours: Mapping[str, int]) -> int:
 
 
 class Translation:
-    """From a target's tokens to a draft model's, and back.
+    """From a target's tokens to a draft model's.
 
     Attributes:
         shared: ids of the draft model by ids of the target, of the tokens that both have.

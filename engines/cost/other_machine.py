@@ -64,7 +64,7 @@ def parse(text: str, read: Callable[[str], str]) -> OtherMachine:
         name, equals, value = (word.strip() for word in part.partition("="))
         number = _NUMBER.fullmatch(value)
         unit = number and _UNITS.get(name, {}).get(number[2].lower())
-        if not equals or not unit or name in found or float(number[1]) < 0:
+        if not equals or not unit or name in found:
             raise UsageProblem(f"--what-if: {part.strip()!r} is not understood", f"write {_FORM}")
         found[name] = float(number[1]) * unit
     if not (found.get("memory") and found.get("flops") and found.get("weights", 1)):
@@ -78,5 +78,5 @@ def table(text: str, name: str) -> CostCurve:
         pairs = json.loads(text) if text.lstrip().startswith("[") else [
             line.replace(",", " ").split() for line in text.splitlines() if line.strip() and line.strip()[0] != "#"]
         return CostCurve.fit([(int(rows), float(seconds)) for rows, seconds in pairs])
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise UsageProblem(f"{name} holds no t(n)", f"--what-if takes {_FORM}") from None

@@ -141,10 +141,11 @@ class _FoundDraft(NamedTuple):
 
 def load_draft(
     name: str, target: str, tokenizer: Tokenizer, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
-    threads: int | None, quantize: str = NONE, progress: Progress = lambda _: None,
+    threads: int | None, quantize: str = NONE, revision: str | None = None, progress: Progress = lambda _: None,
 ) -> tuple[LoadedDraft, tuple[str, ...]]:
-    """Another draft model for a target that is loaded, and what is to be known of it. Raises as ``load_models``."""
-    found, warnings = _find_draft(name, None, locate(target, None, terms, "target"), tokenizer, progress)
+    """Another draft model for a target (of this ``revision``) that is loaded, and what is to be known of it. Raises as
+    ``load_models``."""
+    found, warnings = _find_draft(name, None, locate(target, revision, terms, "target"), tokenizer, progress)
     check_room(found.source)
     found.source.fetch_weights(progress)
     draft, said = _read_draft(found, dtype, device, threads, quantize, progress)

@@ -169,12 +169,14 @@ def make_lane(engine: str, given: dict[str, Any]) -> Lane:
     stores = tuple(dict.fromkeys(name.strip() for name in str(given.get(STORES, "")).split(",") if name.strip()))
     if STORES in given and not stores:
         raise UsageProblem(f"{STORES}= names no datastore", "see spec-tui datastore list")
-    spec, model = methods.find(engine), str(given.get(MODEL, "")).strip()
-    if MODEL in given and not (model and methods.DRAFT_MODEL in spec.needs):
+    spec = methods.find(engine)
+    taken = {STORES, MODEL} - {option.name for option in spec.options}  # what is no option of the engine itself
+    model = str(given.get(MODEL, "")).strip() if MODEL in taken else ""
+    if MODEL in given and MODEL in taken and not (model and methods.DRAFT_MODEL in spec.needs):
         able = ", ".join(each.id for each in methods.specs() if methods.DRAFT_MODEL in each.needs)
         raise UsageProblem(f"{MODEL}= names no draft model" if not model else f"{engine} drafts with no draft model",
                            f"{MODEL}= takes a folder, a hub id or a known name, for one of: {able}")
-    options = {name: value for name, value in given.items() if name not in (STORES, MODEL)}
+    options = {name: value for name, value in given.items() if name not in taken}
     spec.parse(options)  # all together may be refused where each alone is not
     known = {option.name: option for option in spec.options}
     return Lane(engine, {name: known[name].parse(value) for name, value in options.items()}, stores, model)

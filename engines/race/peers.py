@@ -107,6 +107,7 @@ class Peers:
         key = f"{spec.id} {options}"
         if key not in self._open:
             self._open[key] = self._llama_cpp(options) if spec is LLAMA_CPP else self._server(options)
+            self._open[key].forget()  # what a server has kept of others' prompts
         return self._open[key]
 
     def _llama_cpp(self, options: dict[str, Any]) -> ServedModel:
@@ -143,5 +144,8 @@ def gguf_file(model: str) -> Path | None:
 
 
 def addresses(lanes) -> list[str]:
-    """Where prompts go that leave this program, for what is said before they do."""
-    return [lane.options["url"] for lane in lanes if methods.find(lane.engine).host and lane.options.get("url")]
+    """Where prompts go that leave this program, for what is said before they do. Raises UsageProblem: a password."""
+    found = [lane.options["url"] for lane in lanes if methods.find(lane.engine).host and lane.options.get("url")]
+    if any("@" in url.partition("://")[2].partition("/")[0] for url in found):
+        raise UsageProblem("an address contains a password", "put it into an environment variable: api_key_env=NAME")
+    return found

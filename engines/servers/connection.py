@@ -51,6 +51,9 @@ class Connection:
         self.address = str(parsed).rstrip("/")
         headers = {"Accept-Encoding": "identity"}  # nothing that unpacks to more than it is
         if api_key:
+            if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:
+                raise UsageProblem("the server's key has characters that no key has",
+                                   "check the variable that --api-key-env names")
             headers["Authorization"] = f"Bearer {api_key}"
         limits = httpx.Timeout(_ANSWER, connect=_CONNECT)
         self._client = httpx.Client(
@@ -125,6 +128,8 @@ class Connection:
         try:
             response = self._client.send(request, stream=True)
             opened.append(response)
+            if stop.is_set():  # nobody could close what was not open yet
+                return
             if response.status_code != 200:
                 raise RunFailed(*self._refusal(response, _bounded(response)))
             for line in _lines(response):

@@ -25,11 +25,13 @@ def main() -> None:
         said = {"address": server.listening_address}
     except Exception as error:  # whatever the library raises for a file that it cannot use
         said = {"problem": str(error)}
-    out.write(json.dumps(said) + "\n")
-    out.flush()
-    while sys.stdin.readline():
-        pass
-    os._exit(0)  # the library ends in its own order only when nothing is asked of it
+    try:
+        out.write(json.dumps(said) + "\n")
+        out.flush()
+        while sys.stdin.readline():
+            pass
+    finally:
+        os._exit(0)  # the library ends in its own order only when nothing is asked of it
 
 
 def _serve(asked: SimpleNamespace) -> Any:

@@ -119,10 +119,10 @@ class OpenAIFormModel(ServedModel):
         rows = [row for row in listed if isinstance(row, dict) and row.get("id")] if isinstance(listed, list) else []
         if not rows:
             raise ModelUnavailable(f"{self.connection.address} names no model", "load one there, or check the address")
-        rows = [row for row in rows if row["id"] == model] if model else [r for r in rows if r.get("parent") is None]
-        if len(rows) == 1:
-            return rows[0]
-        names = ", ".join(str(row["id"]) for row in listed[:8] if isinstance(row, dict))
+        meant = [row for row in rows if row["id"] == model] if model else [r for r in rows if r.get("parent") is None]
+        if len(meant) == 1:
+            return meant[0]
+        names = ", ".join(str(row["id"]) for row in rows[:8])
         what = f"has no model {model}" if model else "has several models"
         raise ModelUnavailable(f"{self.connection.address} {what}: {names}"[:400], "name one: --served-model NAME")
 
@@ -132,7 +132,8 @@ class OpenAIFormModel(ServedModel):
             text = self.connection.text("/metrics")
         except SpecError:
             return None
-        rows = re.findall(r"^(vllm:spec_decode_num_\w+_total)\{[^\n]*?\} ([0-9.e+]{1,20})$", text, re.MULTILINE)
+        number = r"\d{1,15}(?:\.\d{1,3})?(?:e\+?\d{1,2})?"
+        rows = re.findall(rf"^(vllm:spec_decode_num_\w+_total)\{{[^\n]*?\}} ({number})$", text, re.MULTILINE)
         found: dict[str, int] = {}
         for name, value in rows:
             found[name] = found.get(name, 0) + int(float(value))
@@ -217,6 +218,8 @@ class OpenAIFormModel(ServedModel):
         ids = [token for token in ids if count(token) is not None] if isinstance(ids, list) else []
         if not ids and not text:
             return []
+        if self._exact and not ids:
+            raise RunFailed("the server sent text without token ids", "ask a newer vLLM")
         ids = ids or [UNDISCLOSED]
         logged = mapping(choice.get("logprobs"))
         pieces, probs = logged.get("tokens"), logged.get("token_logprobs")
@@ -282,7 +285,7 @@ def _counts(values: Any) -> list[int]:
 
 
 def _probability(logprob: Any) -> float | None:
-    return math.exp(min(0.0, logprob)) if isinstance(logprob, int | float) and logprob == logprob else None
+    return math.exp(max(-700.0, min(0.0, logprob))) if isinstance(logprob, int | float) and logprob == logprob else None
 
 
 def _messages(request: Request) -> list[dict[str, str]]:

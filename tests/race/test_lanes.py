@@ -122,3 +122,8 @@ def test_the_order_favours_no_lane(lanes, seed):
 def test_the_seed_shuffles():
     orders = {tuple(order(4, 0, random.Random(i).getrandbits(40))) for i in range(40)}
     assert len(orders) > 5 and order(4, 3, 9) == order(4, 3, 9)
+
+
+def test_an_engines_own_option_may_be_called_model():
+    lane = parse_lane("server:url=http://127.0.0.1:8080:model=one of several")
+    assert lane.options["model"] == "one of several" and lane.draft_model == "" and parse_lane(lane.label) == lane

@@ -7,6 +7,8 @@ import threading
 import pytest
 
 from engines import ModelUnavailable, Request, RunFailed, UsageProblem
+from engines.race.lanes import parse_lane
+from engines.race.peers import addresses
 from engines.report.events import Finished, Round
 from engines.servers import connect, connection
 from tests.servers.misbehaving import chunk, misbehaving
@@ -29,6 +31,18 @@ def test_a_good_answer(server):
 def test_what_is_no_address(url):
     with pytest.raises(UsageProblem, match="no address of a server"):
         connect(url)
+
+
+@pytest.mark.parametrize("key", ["sec\nret", "sec ret", "s\u00e9cret"])
+def test_a_key_that_is_none_is_refused_and_not_repeated(key):
+    with pytest.raises(UsageProblem) as caught:
+        connection.Connection("http://127.0.0.1:9", key)
+    assert "key" in caught.value.message and key not in caught.value.message + caught.value.hint
+
+
+def test_a_lanes_address_with_a_password_is_refused_before_it_is_said():
+    with pytest.raises(UsageProblem, match="password"):
+        addresses([parse_lane("server:url=http://me:pw@127.0.0.1:9")])
 
 
 def test_a_password_is_not_repeated():

@@ -131,7 +131,7 @@ class TranslatingPredictor(ModelPredictor):
     def _translated(self, context: Sequence[int]) -> list[int]:
         """The context in the draft model's tokens; a context only grows until ``restart``."""
         for token in context[self._checked :]:
-            self._tokens += self.translation.read(token)
+            self._tokens += [piece for piece in self.translation.read(token) if piece < self.model.vocab_size]
         self._checked = len(context)
         return self._tokens
 
