@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Option
 
@@ -33,9 +33,6 @@ from spec_tui.present.progress_text import time_left
 from spec_tui.present.text import one_line
 from spec_tui.session import kept_settings
 from spec_tui.session.advice_setup import prepare
-
-if TYPE_CHECKING:
-    pass
 
 _PROMPTS = ("Prompts like yours: a line each, lines of JSON with prompt, turns or messages (as in Spec-Bench or a log "
             "of OpenAI's form), or one JSON document. Default: our own.")
@@ -107,7 +104,8 @@ def _save(report: AdviceReport) -> None:
     if lane is None:
         narrate("nothing is kept: there is no verdict")
         return
-    kept = kept_settings.keep(report.load, lane, "by spec-tui advise")
+    lane = replace(lane, datastores=lane.datastores or report.adviser.request.datastores)
+    kept = kept_settings.keep(report.load, lane, "found by spec-tui advise")
     narrate(f"from now on: {one_line(kept.words)}")
 
 

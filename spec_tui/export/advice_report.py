@@ -298,7 +298,9 @@ def as_object(report: AdviceReport) -> dict[str, Any]:
         "asked": {name: getattr(request, name) for name in ("max_new_tokens", *SAMPLING_FIELDS, "seed", "law")}
         | {"seconds": adviser.seconds, "prompts": len(adviser.suite.places), "name": adviser.suite.name},
         "verdict": sentences(adviser),
-        "advised": None if setting is None else {"engine": setting.engine, "options": setting.options},
+        "advised": None if setting is None else {
+            "engine": setting.engine, "options": setting.options,
+            **({"draft_model": setting.draft_model} if setting.draft_model else {})},
         "ties": [screening.lanes[lane].label for lane in ties(screening)] if screening is not None else [],
         "paste": [{"program": name, "text": text, "lost": lost} for name, text, lost in pastes(report)],
         "rounds": [_round(number, each) for number, each in enumerate(adviser.rounds, 1)],

@@ -256,7 +256,7 @@ class NoiseFigure(LessonFigure):
         best = int(np.argmax([sum(pair) for pair in pairs]))
         low, high = min(map(sum, pairs)), max(map(sum, pairs))
         room = max(6, width - 64)
-        drawn = "of 1,000 seeds" if self.share is not None else ""
+        drawn = f"of {AT_ONCE:,} seeds" if self.share is not None else ""
         out: list[Row] = [[(f"{'token ' + str(place + 1):<15}{'p':>6}{'log p':>8}{'noise':>8}{'score':>8} ", "title"),
                            (f"{'':<{room}}{drawn:>16}", "title")]]
         total = sum(choice.prob for choice in choices)
@@ -342,7 +342,7 @@ class NeighboursFigure(LessonFigure):
         self.found, self.at = event.retrieval, 0
 
     def move(self, step: int) -> None:
-        self.at = max(0, min(len(self.found.passages) - 1, self.at + step))
+        self.at = max(0, min(len(self.found.passages) - 1, self.at - step))
 
     def rows(self, width: int, height: int) -> list[Row]:
         scores, passages = self.found.scores, self.found.passages
@@ -470,8 +470,7 @@ class BreakEvenFigure(LessonFigure):
         if run.started is None or not run.started.price:
             raise Missing("this run has no t(n)")
         draft = CostCurve(run.started.draft_price).at(1) if run.started.draft_price else 0.0
-        spent = draft if run.started.draft_model is not None or draft else 0.0
-        self.model = SpeedupModel(CostCurve(run.started.price), first=spent, each=spent)
+        self.model = SpeedupModel(CostCurve(run.started.price), first=draft, each=draft)
         self.chance = 0.5
 
     def move(self, step: int) -> None:

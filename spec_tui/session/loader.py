@@ -22,11 +22,11 @@ def load(server: str | None = None, api_key_env: str | None = None, backend: str
         return engines.load(**kwargs)
     from engines import servers
 
-    model, progress = kwargs["model"], kwargs["progress"]
+    model = kwargs["model"]
     served = _started(backend, kwargs) if backend else servers.connect(
         server, servers.key_in(api_key_env), model=served_model)
     if model is not None and served.token_ids:
-        served.audit_with(cache(lambda: engines.load(**kwargs | {"draft_model": None, "progress": progress})))
+        served.audit_with(cache(lambda: engines.load(**kwargs | {"draft_model": None})))
     return served
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar
@@ -143,6 +144,8 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         if not client.alive and state.problem is None and state.running:
             state.over = True
             self.message = "The engine is gone: esc goes back, ctrl+r there starts it again."
+        if state.problem is not None:
+            self.message = f"{state.problem.message}: {state.problem.hint}"
         if arrived or not state.timing:  # nothing is drawn while a lane is timed
             self.draw()
         if not state.running:
@@ -265,11 +268,14 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
 
     def action_use(self) -> None:
         lane = advised(self.report)
+        lane = replace(lane, datastores=lane.datastores or self.state.request.datastores)
         try:
-            kept = kept_settings.keep(self.session.load_request, lane, "by an evaluation")
-            settings = self.session.settings.with_engine(lane.engine, self.session.ready)
+            settings = self.session.settings
+            settings = replace(settings, given={**settings.given, lane.engine: {}})  # what was measured, and no more
+            settings = settings.with_engine(lane.engine, self.session.ready)
             for name, value in lane.options.items():
                 settings = settings.with_option(lane.engine, name, value)
+            kept = kept_settings.keep(self.session.load_request, lane, "found by Evaluate")
         except SpecError as error:
             self._say(f"{error.message}: {error.hint}")
             return

@@ -80,5 +80,5 @@ def glossary_text(wanted: str, width: int) -> Content:
     """The entries that are wanted, wrapped to a width."""
     entries = found(wanted)
     if not entries:
-        return Content(f"Nothing here is called ‹{one_line(wanted, 40)}›. docs/glossary.md says more.")
+        return Content(f"Nothing here is called ‹{one_line(wanted, 40)}›.")
     return Content("\n").join(map(partial(row, total=width), entries, entries.values()))

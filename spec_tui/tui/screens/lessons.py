@@ -260,7 +260,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         view, text = self.walk.view(), self.query_one(LessonText)
         self.player.run, self.player.place = view.run, view.place
         last = self.walk.at + 1 == self.walk.length and not view.asks
-        self.message = _END if last else ""
+        self.message = "" if not last else _END if self.walk.lesson.name in names() else "The end."
         text.scrolled, text.shows = 0, "text"
         self.query_one(LessonExplaining).scrolled = 0
         self.refresh_bindings()
