@@ -49,6 +49,10 @@ class LaidOut(nn.Module):
         """The tensors that hold the weight."""
         raise NotImplementedError
 
+    def rows(self, x: torch.Tensor) -> torch.Tensor:
+        """``forward`` of x [rows, in], contiguous: [rows, out]."""
+        return self.forward(x)
+
     def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
         """Outputs ``start`` to ``end`` of x [..., in]: [..., end - start]; all are computed."""
         return self(x)[..., start:end]
@@ -171,7 +175,7 @@ def plain_call(linear: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
     if type(linear) is nn.Linear:
         weight, bias = linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
         return lambda x: F.linear(x, weight, bias)
-    return linear.forward
+    return linear.rows if isinstance(linear, LaidOut) else linear.forward
 
 
 def adding(linear: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:

@@ -65,9 +65,13 @@ def test_the_product_is_that_of_the_unpacked_weight(words, rows):
     assert (layer(x).float() - expected).abs().max() <= 2 * ULP * expected.abs().max()
     assert torch.equal(layer(x[None])[0], layer(x))
     assert torch.equal(layer.part(x, 16, 40), layer(x)[:, 16:40])
-    assert torch.equal(layer.add(torch.ones(rows, 80).bfloat16(), x), 1 + layer(x))
+    for dtype in (torch.bfloat16, torch.float32):
+        stream = torch.ones(rows, 80, dtype=dtype)
+        total = layer.add(stream, x.to(dtype))
+        assert total.dtype == dtype and torch.equal(total, stream + layer(x.to(dtype)))
     assert (layer.weight.float() - weight).abs().max() <= 2 * ULP * weight.abs().max()
     layer.bias = None
+    assert torch.equal(layer.add(torch.ones(rows, 80), x.float()), 1 + layer(x.float()))
     whole = layer(x.float())
     assert whole.dtype == torch.float32 and torch.equal(whole.bfloat16(), layer(x))
 
