@@ -1,100 +1,116 @@
-"""What the papers report of the methods that are here: on other models, other data and other machines."""
+"""What papers report of the methods that are here: on other models, other data and other machines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
 
-Measure = Literal["speed-up", "tau", "MAR"]
-"""speed-up: over autoregressive decoding, wall clock. tau: accepted / target forwards. MAR: mean path acceptance."""
+from engines import methods
+
+FILE = Path(__file__).with_name("published.toml")
+
+Share = Literal["MAR", "MRR", "cosine min", "cosine max", "cosine mean", "cosine median"]
+"""Measures of 0..1. MAR: accepted / depth of the draft, a mean over prompts. MRR: mean reciprocal rank of a stored key.
+cosine: of the residual stream before and after a sublayer."""
+
+Measure = Literal[
+    Share, "speed-up", "tokens/s", "ms/token", "tau", "M", "calls", "lookup ms", "store MB", "store tokens",
+    "sublayer ms",
+]
+"""speed-up: over autoregressive decoding, wall clock. tau: accepted / target forwards. M: tokens / target forwards.
+calls: target forwards of an answer, a mean over prompts. store MB: 10^6 bytes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """A published number.
 
     Attributes:
         engine: ours with this method.
-        variant: how the paper's is made up: the drafter (of many that were tried, the best), what RASD fuses, a
-            datastore of the model's own answers; "" where there is nothing to say.
-        value: a ratio or a length; MAR as a share.
-        model, data, hardware: on which it was measured, with greedy decoding.
+        options: of the engine, beside ``budget=paper``, where the paper's are not those of ``budget=paper``.
+        variant: what options do not say: the drafter, the datastore; "" where there is nothing to say.
+        value: shares as 0..1.
+        model, data: on which it was measured, "not named" where the paper does not say; ``hardware``: "" where the
+            number does not depend on it.
+        temperature: 0 is greedy decoding; None where the paper does not say. ``top_p``: of nucleus sampling.
         source: paper and table.
     """
 
     engine: str
-    variant: str
     measure: Measure
     value: float
     model: str
     data: str
     hardware: str
     source: str
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    variant: str = ""
+    temperature: float | None = None
+    top_p: float = 1.0
 
     @property
     def where(self) -> str:
         """Paper, table and hardware."""
-        return f"{self.source}: {self.hardware}"
+        return f"{self.source}: {self.hardware}" if self.hardware else self.source
+
+    @property
+    def lane_options(self) -> dict[str, Any]:
+        """What a lane is given to decode as published."""
+        budget = {"budget": "paper"} if any(o.name == "budget" for o in methods.find(self.engine).options) else {}
+        return {**budget, **self.options}
+
+    def is_of(self, engine: str, options: Mapping[str, Any], model: str = "") -> bool:
+        """Whether a lane with these options, on a model of this name, decodes as published. Raises UsageProblem for
+        an option that there is not."""
+        if engine != self.engine:
+            return False
+        spec = methods.find(engine)
+        return spec.parse(options, model) == spec.parse(self.lane_options)
 
 
-_ADMG = ("2 V100 32 GB", "ADMG (Metel et al. 2024), Table 3")
-_ADMG_CODE = ("2 V100 32 GB", "ADMG (Metel et al. 2024), Table 4")
-_REST = ("1 A6000", "REST (He et al. 2023), Table 1")
-_DRESD = ("1 V100 32 GB", "DReSD, Table 3")
-_DRESD_MAR = ("1 V100 32 GB", "DReSD, Table 5")
-_RASD_PLD = ("1 A100 80 GB", "RASD, Table 1")
-_RASD_REST = ("1 A100 80 GB", "RASD, Table 2")
-_BOARD = ("1 A100", "Spec-Bench (Xia et al. 2024), leaderboard")
-_SMALL = ("1 RTX 3090", "Spec-Bench (Xia et al. 2024), leaderboard")
-_CODE = "CodeAlpaca"
+@cache
+def figures() -> tuple[Figure, ...]:
+    """All that is known, in the order of the file. Raises ValueError where the file is not as its head says."""
+    import msgspec
 
-FIGURES = (
-    Figure("pld", "", "speed-up", 1.66, "Vicuna 7B", "Spec-Bench", *_BOARD),
-    Figure("pld", "", "speed-up", 1.64, "Vicuna 7B", "Spec-Bench", *_SMALL),
-    Figure("pld", "", "speed-up", 2.21, "CodeLlama 7B", _CODE, *_DRESD),
-    Figure("pld", "", "speed-up", 1.11, "Llama-2-Chat 7B", _CODE, *_DRESD),
-    Figure("pld", "", "speed-up", 1.49, "Qwen2.5 14B", "HumanEval", *_RASD_PLD),
-    Figure("pld", "", "speed-up", 1.98, "Qwen2.5 14B", "MultiFieldQA", *_RASD_PLD),
-    Figure("pld", "", "tau", 0.55, "Qwen2.5 14B", "HumanEval", *_RASD_PLD),
-    Figure("draft", "68M drafter", "speed-up", 1.52, "Vicuna 7B", "Spec-Bench", *_BOARD),
-    Figure("draft", "68M drafter", "speed-up", 1.79, "Vicuna 7B", "Spec-Bench", *_SMALL),
-    Figure("draft", "best of many", "speed-up", 1.75, "CodeLlama 7B", "HumanEval", *_REST),
-    Figure("draft", "best of many", "speed-up", 1.31, "Vicuna 7B", "MT-Bench", *_REST),
-    Figure("draft", "68M drafter", "speed-up", 1.63, "CodeLlama 7B", _CODE, *_DRESD),
-    Figure("draft", "68M drafter", "speed-up", 1.32, "Llama-2-Chat 7B", _CODE, *_DRESD),
-    Figure("rest", "", "speed-up", 2.36, "CodeLlama 7B", "HumanEval", *_REST),
-    Figure("rest", "", "speed-up", 1.69, "Vicuna 7B", "MT-Bench", *_REST),
-    Figure("rest", "", "speed-up", 1.48, "Vicuna 7B", "Spec-Bench", *_BOARD),
-    Figure("rest", "", "speed-up", 1.28, "Vicuna 7B", "Spec-Bench", *_SMALL),
-    Figure("rest", "own answers", "speed-up", 3.79, "CodeLlama 7B", _CODE, *_DRESD),
-    Figure("rest", "own answers", "MAR", 0.334, "CodeLlama 7B", _CODE, *_DRESD_MAR),
-    Figure("rest", "", "tau", 0.86, "Qwen2.5 14B", "HumanEval", *_RASD_REST),
-    Figure("dresd", "own answers", "speed-up", 5.47, "CodeLlama 7B", _CODE, *_DRESD),
-    Figure("dresd", "own answers", "speed-up", 4.11, "Llama-2-Chat 7B", _CODE, *_DRESD),
-    Figure("dresd", "own answers", "MAR", 0.494, "CodeLlama 7B", _CODE, *_DRESD_MAR),
-    Figure("rasd", "REST + EAGLE-2", "speed-up", 2.86, "Qwen2.5 14B", "HumanEval", *_RASD_REST),
-    Figure("rasd", "PLD + EAGLE-2", "speed-up", 2.31, "Qwen2.5 14B", "CNN/DM", *_RASD_PLD),
-    Figure("rasd", "REST + EAGLE-2", "tau", 3.46, "Qwen2.5 14B", "HumanEval", *_RASD_REST),
-    Figure("admg", "", "speed-up", 1.443, "Llama-2 13B", "CNN/DM", *_ADMG),
-    Figure("admg", "", "speed-up", 1.247, "Llama-2-Chat 13B", "CNN/DM", *_ADMG),
-    Figure("admg", "", "speed-up", 1.365, "CodeLlama 13B", "HumanEval", *_ADMG_CODE),
-    Figure("draft-verify", "", "speed-up", 1.495, "Llama-2 13B", "CNN/DM", *_ADMG),
-    Figure("draft-verify", "", "speed-up", 1.282, "CodeLlama 13B", "HumanEval", *_ADMG_CODE),
-)
+    tables = msgspec.toml.decode(FILE.read_bytes(), type=dict[Literal["table"], list[dict[str, Any]]])["table"]
+    return tuple(figure for table in tables for figure in _of_table(table))
+
+
+def _of_table(table: Mapping[str, Any]) -> Iterator[Figure]:
+    """The numbers of a table, a row's fields before the table's."""
+    import msgspec
+
+    known = {f.name for f in fields(Figure)} - {"measure", "value"}
+    shared = {name: value for name, value in table.items() if name != "rows"}
+    for row in table["rows"]:
+        given = shared | row
+        values = given.pop("values")
+        if odd := given.keys() - known:
+            raise ValueError(f"published.toml has unknown fields: {', '.join(sorted(odd))}")
+        for measure, value in values.items():
+            figure = msgspec.convert({**given, "measure": measure, "value": value}, Figure)
+            methods.find(figure.engine).parse(figure.options)
+            if not 0 < figure.value <= (1 if measure in get_args(Share) else float("inf")):
+                raise ValueError(f"published.toml, {figure.source}: {measure} of {value} can't be")
+            yield figure
+
 
 CAPTION = (
     "other models, other data and other machines: GPUs, on which many rows are verified for little more than the price"
-    " of one; greedy decoding. They say what a method can do, not what it should do here"
+    " of one. They say what a method can do, not what it should do here"
 )
 
 
 def of(engines: Iterable[str]) -> list[Figure]:
     """The figures of these engines, in the order of the engines."""
     order = {engine: place for place, engine in reversed(list(enumerate(engines)))}
-    return sorted((f for f in FIGURES if f.engine in order), key=lambda f: order[f.engine])
+    return sorted((f for f in figures() if f.engine in order), key=lambda f: order[f.engine])
 
 
-def sources(figures: Iterable[Figure]) -> list[str]:
+def sources(chosen: Iterable[Figure]) -> list[str]:
     """Where these figures are from, each once, with the hardware."""
-    return list(dict.fromkeys(figure.where for figure in figures))
+    return list(dict.fromkeys(figure.where for figure in chosen))

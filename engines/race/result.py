@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 
 from engines.race.interval import MedianInterval
 from engines.race.race_events import (
@@ -61,6 +62,20 @@ class LaneRun:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptMeans:
+    """Numbers as papers count them: one of each prompt, its repeats averaged, and the mean over the prompts. None where
+    no prompt has one.
+
+    Attributes:
+        calls, accepted_length, path_acceptance: those of ``Metrics``; the last is DReSD's MAR.
+    """
+
+    calls: float | None = None
+    accepted_length: float | None = None
+    path_acceptance: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LaneFigures:
     """A lane's numbers, over its complete runs.
 
@@ -70,6 +85,7 @@ class LaneFigures:
         metrics: all runs together; acceptance by depth is ``depth_accepted`` over ``depth_tried``.
         ttft: median seconds to the first token.
         memory: bytes, the most of any run (``LaneFinished.memory``).
+        over_prompts: means over prompts, where ``metrics`` has sums over all rounds.
     """
 
     lane: int
@@ -78,6 +94,7 @@ class LaneFigures:
     metrics: Metrics
     ttft: float | None
     memory: int | None
+    over_prompts: PromptMeans = PromptMeans()
 
     @property
     def by_depth(self) -> list[float]:
@@ -230,7 +247,18 @@ class RaceResult:
             speed_ups=tuple(rate / base[r] for r, rate in rates[lane].items() if r in base),
             metrics=together(run.state.metrics for run in runs), ttft=statistics.median(ttfts) if ttfts else None,
             memory=max((run.measured.memory for run in runs if run.measured.memory is not None), default=None),
+            over_prompts=PromptMeans(*(mean_over_prompts(runs, attrgetter(f.name)) for f in fields(PromptMeans))),
         )
+
+
+def mean_over_prompts(runs: Iterable[LaneRun], number: Callable[[Metrics], float | None]) -> float | None:
+    """The mean over the prompts of these runs of a number of each, its repeats averaged first; None where none has
+    one."""
+    found: dict[int, list[float]] = {}
+    for run in runs:
+        if (value := number(run.state.metrics)) is not None:
+            found.setdefault(run.prompt, []).append(value)
+    return statistics.mean(map(statistics.mean, found.values())) if found else None
 
 
 def _share(ends: Sequence[LaneFinished], name: str) -> float | None:

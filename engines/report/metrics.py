@@ -28,6 +28,7 @@ class Metrics:
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
             that something drafted at this depth was judged; rounds that accepted there.
         rows: rounds by how many tokens they verified, the root counted; ``draft_forwards``: passes that drafted.
+        lookups: rounds that looked something up, and took ``lookup_seconds`` for it.
         sources: emitted tokens by who proposed them.
         matches: of retrieval by exact match: rounds by the length in tokens of the longest suffix that was found,
             0 for none (REST's Fig. 13).
@@ -52,6 +53,8 @@ class Metrics:
     depth_accepted: tuple[int, ...] = ()
     rows: dict[int, int] = field(default_factory=dict)
     draft_forwards: int = 0
+    lookups: int = 0
+    lookup_seconds: float = 0.0
     sources: dict[str, int] = field(default_factory=dict)
     matches: dict[int, int] = field(default_factory=dict)
     price: CostCurve | None = None
@@ -108,6 +111,8 @@ class Metrics:
             depth_accepted=tuple(kept),
             rows=_count(self.rows, [1 + len(r.draft.tokens)] if whole else []),
             draft_forwards=self.draft_forwards + (r.draft_forwards or 0),
+            lookups=self.lookups + (r.retrieval is not None),
+            lookup_seconds=self.lookup_seconds + (r.retrieval.seconds if r.retrieval is not None else 0.0),
             sources=_count(self.sources, who),
             matches=_count(self.matches, [r.retrieval.match] if r.retrieval and r.retrieval.match is not None else []),
             priced_seconds=self.priced_seconds + (self.price.at(1 + len(r.draft.tokens)) if self.price else 0.0),
@@ -139,6 +144,21 @@ class Metrics:
     def tau(self) -> float | None:
         """accepted / target forwards: RASD's, without the bonus."""
         return None if self.accepted is None else _ratio(self.accepted, self.target_forwards)
+
+    @property
+    def calls(self) -> float | None:
+        """Target forwards of an answer, the prefill excluded."""
+        return None if self.messages else _ratio(self.target_forwards, self.answers)
+
+    @property
+    def accepted_length(self) -> float | None:
+        """accepted / rounds that drafted: how much of a draft is accepted where there is one."""
+        return None if self.accepted is None else _ratio(self.accepted, self.drafting_rounds)
+
+    @property
+    def seconds_per_lookup(self) -> float | None:
+        """Of a round that looked something up."""
+        return _ratio(self.lookup_seconds, self.lookups)
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import statistics
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from engines.bench.suite import Case
 from engines.folders import model_label
 from engines.hub.download_progress import in_bytes
 from engines.race.interval import MedianInterval
-from engines.race.lanes import Race
+from engines.race.lanes import Lane, Race
 from engines.race.result import LaneFigures, LaneRun
 from engines.report import encoding
 from engines.report.events import SAMPLING_FIELDS
@@ -160,39 +159,49 @@ def _generate_rows(report: Report) -> Rows:
     return rows
 
 
+def compared(report: Report) -> list[tuple[Figure, int]]:
+    """The papers' figures of the lanes that decoded as published, sampled as there, as far as a benchmark measures
+    them; each with the lane."""
+    s, request, target = report.results, report.asked.request, report.facts["models"]["target"]["name"]
+    lanes = [(lane, report.asked.lanes[lane]) for lane in s.own if lane != s.started.baseline]
+    return [
+        (figure, lane) for figure in published.of(kind.engine for _, kind in lanes) for lane, kind in lanes
+        if figure.measure in _MEASURES and (figure.temperature, figure.top_p) == (request.temperature, request.top_p)
+        and figure.is_of(kind.engine, kind.options, target)
+    ]
+
+
 def _published(report: Report) -> tuple[Rows, list[str]]:
-    """The papers' figures of the engines that ran, and ours beside them; what they are, and where they are from."""
-    figures = published.of(lane.engine for lane in report.asked.lanes)
-    sources = published.sources(figures)
+    """The papers' figures and ours beside them; what they are, and where they are from."""
+    found = compared(report)
+    sources = published.sources(figure for figure, _ in found)
     rows = [["published elsewhere", "there", "here", "model", "data", "source"]]
-    for f in figures:
+    for f, lane in found:
         name = f"{f.engine}, {f.variant}" if f.variant else f.engine
-        here = _value(f.measure, _here(report, f))
-        rows.append([name, _value(f.measure, f.value), here, f.model, f.data, f"[{sources.index(f.where) + 1}]"])
-    return rows, [f"published elsewhere: {published.CAPTION}; tau and MAR are those of the glossary",
+        measured = _value(f.measure, _here(report, f.measure, lane))
+        rows.append([name, _value(f.measure, f.value), measured, f.model, f.data, f"[{sources.index(f.where) + 1}]"])
+    return rows, [f"published elsewhere: {published.CAPTION}; tau, M and MAR are those of the glossary",
                   *(f"[{n}] {source}" for n, source in enumerate(sources, 1))]
 
 
-def _here(report: Report, figure: Figure) -> float | None:
-    """Ours, of the first lane of the engine."""
+def _here(report: Report, measure: str, lane: int) -> float | None:
+    """Ours."""
     s = report.results
-    lane = next((n for n in s.own if report.asked.lanes[n].engine == figure.engine), None)
-    if lane is None:
-        return None
-    if figure.measure == "speed-up":
+    if measure == "speed-up":
         found = s.ratio(lane, s.started.baseline)
         return found.median if found else None
-    if figure.measure == "tau":
-        return s.by_task()[lane].metrics.tau
-    counted = [run.state.metrics.path_acceptance for run in s.of(lane) if run.prompt in s.counted]
-    paths = [path for path in counted if path is not None]
-    return statistics.mean(paths) if paths else None
+    if measure == "M":
+        return s.length(lane)
+    figures = s.by_task()[lane]
+    return figures.metrics.tau if measure == "tau" else figures.over_prompts.path_acceptance
+
+
+_MEASURES = {"speed-up": "x {:.2f}", "tau": "tau {:.2f}", "M": "M {:.2f}", "MAR": "MAR {:.0%}"}
+"""Of the published measures those that a benchmark compares, and how they are written."""
 
 
 def _value(measure: str, value: float | None) -> str:
-    if value is None:
-        return "-"
-    return {"speed-up": f"x {value:.2f}", "tau": f"tau {value:.2f}", "MAR": f"MAR {value:.0%}"}[measure]
+    return "-" if value is None else _MEASURES[measure].format(value)
 
 
 def as_object(report: Report) -> dict[str, Any]:
@@ -212,8 +221,8 @@ def as_object(report: Report) -> dict[str, Any]:
         **outcome_object(s, asked),
         "rounds_on_fewer_threads": s.on_fewer_threads / s.rounds if s.rounds else None,
         "published": {"note": published.CAPTION, "figures": [
-            encoding.plain(figure) | {"here": _here(report, figure)} for figure in
-            published.of(lane.engine for lane in asked.lanes)
+            encoding.plain(figure) | {"lane": report.labels[lane], "here": _here(report, figure.measure, lane)}
+            for figure, lane in compared(report)
         ]},
         "notes": notes(report),
         "runs": rows(report),
@@ -243,7 +252,7 @@ def _lane(report: Report, lane: int) -> dict[str, Any]:
     s, asked = report.results, report.asked
     whole = lane_object(s.by_task()[lane], asked)
     if lane in s.generate_lanes:
-        whole |= dict.fromkeys(("acceptance_rate", "path_acceptance", "acceptance_by_depth"))
+        whole |= dict.fromkeys(("acceptance_rate", "path_acceptance", "acceptance_by_depth", "tau", "over_prompts"))
         whole |= {"call": asked.lanes[lane].call.words}
     other = s.counterpart(lane) if lane in s.own else s.plain_generate if lane != s.plain_generate else None
     tasks = {task: _in_task(report, lane, other, task) for task in s.tasks}
@@ -294,7 +303,7 @@ def notes(report: Report) -> list[str]:
              " answers of a repeat together", *_generate_notes(report)]
     own = [figures[lane] for lane in s.own]
     said += [*remarks(s, report.labels), *verdict_sentences(own, report.labels, report.asked.baseline), *_texts(report)]
-    said += [interval_meaning(f.rate for f in figures), f"memory: {MEMORY}"]
+    said += [interval_meaning(f.rate for f in figures), f"memory: {MEMORY}", _how_to_compare(report)]
     return [sentence for sentence in (*said, disturbance_sentence(s.disturbance()), _fewer_threads(report)) if sentence]
 
 
@@ -344,6 +353,16 @@ def _fewer_threads(report: Report) -> str:
     kept = "; generate keeps its threads" if s.generate_lanes else ""
     why = "tried where passes take much longer than at load: something else uses the cores, or the context is long"
     return f"{s.on_fewer_threads / s.rounds:.0%} of our rounds ran on fewer threads, {why}{kept}"
+
+
+def _how_to_compare(report: Report) -> str:
+    """How to see published figures, where there are some of these engines and no lane decoded as published."""
+    known = published.of(lane.engine for lane in report.asked.lanes if lane.engine != methods.baseline().id)
+    there = [f for f in known if f.measure in _MEASURES and f.temperature == report.asked.request.temperature]
+    if not there or compared(report):
+        return ""
+    as_published = Lane(there[0].engine, there[0].lane_options).label
+    return f"published figures are shown beside lanes that decode as published, such as --engine {as_published}"
 
 
 def _partial(report: Report) -> list[str]:

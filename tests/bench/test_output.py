@@ -44,19 +44,32 @@ def test_a_table_for_people():
     assert ("x generate by task", "copy", "chat") in rows and ("autoregressive", "2.00", "2.00") in rows
     assert any(row[:5] == ("generate+lookup", "7.5", "5.0..10.0", "2.00", "2.00..2.00") for row in rows)
     assert any(row[0] == "generate+lookup" and row[-1] == "500 ms" for row in rows)
-    assert ("rest", "x 2.36", "x 2.00", "CodeLlama 7B", "HumanEval", "[5]") in rows
     said = " ".join(text.split())
     assert "-: transformers has no such method (rest:c=16)" in said and "the numbers are of" not in said
     assert "A processor, 2 cores, 2 thread(s)" in said and "torch 9.9" in said and "models/target, 12.0 M" in said
     assert "/home" not in said and "95 % or more (6 repeats)" in said
+    assert "published elsewhere" not in said and "such as --engine pld:budget=paper" in said
+
+
+def test_what_decodes_as_published_stands_beside_what_was_published():
+    lanes = parse_lanes(["autoregressive,pld,rest:budget=paper:c=16,rest:budget=paper"])
+    found = report(standings(lambda lane, repeat, prompt: pace(10, 1 / (1 + lane), rounds=5), lanes=lanes))
+    text = WRITERS["md"](found)
+    rows = {tuple(line.split(" | ")[:5]) for line in text.splitlines()}
+    assert ("| rest", "x 2.36", "x 4.00", "CodeLlama 7B", "HumanEval") in rows  # c=16 is not the paper's
+    assert ("| rest", "MAR 28%", "MAR 50%", "CodeLlama 7B", "CodeAlpaca") in rows
+    assert ("| rest", "tau 0.86", "tau 1.00", "Qwen2.5 14B", "HumanEval") in rows
+    said = " ".join(text.split())
     assert said.index("published elsewhere") > said.index("machine:") and "other machines" in said
+    figures = json.loads(WRITERS["json"](found))["published"]["figures"]
+    assert {(f["engine"], f["lane"], f["temperature"]) for f in figures} == {("rest", "rest:budget=paper", 0.0)}
 
 
 def test_markdown_has_the_intervals_of_every_task():
     text = WRITERS["md"](made())
     assert "| pld | 30.0 (20.0..40.0) | 7.5 (5.0..10.0) |" in text.splitlines()
     blocks = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
-    assert len(blocks) == 7 and all(len({line.count("|") for line in block}) == 1 for block in blocks)
+    assert len(blocks) == 6 and all(len({line.count("|") for line in block}) == 1 for block in blocks)
 
 
 def test_json_has_everything():
@@ -72,7 +85,8 @@ def test_json_has_everything():
     plain, lookup = found["generate"]
     assert plain["call"] == "generate(do_sample=False)" and plain["over_generate"] is None
     assert lookup["over_generate"]["median"] == 2 and lookup["acceptance_rate"] is None
-    assert {f["engine"] for f in found["published"]["figures"]} == {"pld", "rest"}
+    assert found["published"]["figures"] == [] and lookup["over_prompts"] is None
+    assert pld["over_prompts"] == {"calls": 5, "accepted_length": 1, "path_acceptance": 0.5}
     assert found["models"]["target"]["name"] == "models/target" and found["versions"] == {"torch": "9.9"}
     assert len(found["runs"]) == 5 * 3 * 6 and found["waited"] == 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from engines.bench import published
 from engines.bench.hf_generate import TokenTimes, generate_lanes
 from engines.methods import specs
 from engines.race.lanes import Lane, parse_lanes
@@ -56,6 +55,15 @@ def test_peers_are_those_of_the_same_method():
     assert {spec.id for spec in specs() if spec.generate} == {"autoregressive", "pld", "draft"}
 
 
+def test_means_are_over_prompts_and_not_over_rounds():
+    found = standings(lambda lane, repeat, prompt: pace(10, 1.0, rounds=(2, 5, 5)[prompt] + repeat))
+    rest = found.by_task()[REST]
+    assert rest.over_prompts.calls == pytest.approx((2.5 + 5.5 + 5.5) / 3)
+    assert rest.over_prompts.path_acceptance == 0.5 and rest.over_prompts.accepted_length == 1
+    assert found.by_task("copy")[REST].over_prompts.calls == 2.5
+    assert found.by_task()[AUTO].over_prompts.path_acceptance is None  # it drafts nothing
+
+
 def test_a_repeat_counts_once_it_is_complete():
     cut = standings(lambda lane, repeat, prompt: None if (repeat, prompt) == (1, 2) else steady(lane, repeat, prompt))
     assert cut.counted == {0, 1, 2} and cut.by_task()[AUTO].rates == (10.0,)
@@ -84,16 +92,6 @@ def test_token_times_add_up():
     assert TokenTimes.total(runs) == TokenTimes(4, 2.0, 6, 3.0, 3)
     assert TokenTimes(1, 1.0, 0, 0.0, 0).rate is None and TokenTimes(1, 1.0, 0, 0.0, 0).length is None
     assert TokenTimes(2, 1.0, 6, 3.0, 3).rate == 2 and TokenTimes(2, 1.0, 6, 3.0, 3).whole == 2
-
-
-def test_published_figures_are_of_engines_that_there_are():
-    known = {spec.id for spec in specs()}
-    assert {figure.engine for figure in published.FIGURES} <= known
-    assert all(f.model and f.data and f.hardware and f.source and f.value > 0 for f in published.FIGURES)
-    assert len(set(published.FIGURES)) == len(published.FIGURES)
-    wanted = published.of(["rest", "pld", "rest"])
-    assert [f.engine for f in wanted] == sorted((f.engine for f in wanted), reverse=True)
-    assert published.of(["autoregressive"]) == [] and len(published.sources(wanted)) > 2
 
 
 def test_a_peer_is_a_lane_without_options():
