@@ -230,7 +230,7 @@ class Runtime:
         spec = methods.find(request.engine or self.default_engine)
         if spec.host:
             raise UsageProblem(f"{spec.title} decodes models that it holds itself", "take it as a lane of a race")
-        options = spec.parse(request.options, self.target.name)
+        options = _parsed(spec, request.options, self.target.name, request.draft_model)
         sampling = Sampling(request.temperature, request.top_p, request.top_k, request.min_p)
         penalties = Penalties(request.repetition_penalty, request.no_repeat_ngram_size)
         other = self._draft_named(request.draft_model)
@@ -313,6 +313,9 @@ class Runtime:
         write, otherwise from then on."""
         self.forget()
         self._set_prices(fresh=True)
+        for name, draft in self._named.items():
+            price, fixed = _measured(draft.model, fresh=True)
+            self._named[name] = draft._replace(price=price, fixed_price=fixed)
         self.ready = replace(self.ready, **self._points())
 
     def _set_prices(self, fresh: bool = False, progress: Callable[[Loading], None] = lambda _: None) -> None:
@@ -366,7 +369,8 @@ class Runtime:
         """Bytes of the weights of the models that an engine runs, as laid out, and of ``rows`` KV rows of each:
         computed from shapes and dtype, since engines share this process. What lies in a datastore is not in it."""
         draft = self._draft_named(draft_model).model
-        used = methods.find(engine).used(options, methods.at_hand(draft, self.heads))
+        spec = methods.find(engine)
+        used = spec.used(_parsed(spec, options, self.target.name, draft_model), methods.at_hand(draft, self.heads))
         drafting = {methods.DRAFT_MODEL: draft, **self.heads}
         models = [self.target, *(drafting[need] for need in used)]
         return sum(m.weight_bytes + rows * m.cache.row_bytes for m in models)
@@ -437,6 +441,12 @@ def _prefilling(progress: Callable[[Prefilling], None], draft: bool = False) -> 
         progress(Prefilling(done, total, left, draft))
 
     return report
+
+
+def _parsed(spec: methods.MethodSpec, given: Mapping[str, Any], model: str, draft_model: str) -> dict[str, Any]:
+    """All options of a run, for which a draft model may be named. Raises UsageProblem."""
+    options = spec.parse(given, model)
+    return spec.with_named_model(options, methods.DRAFT_MODEL) if draft_model else options
 
 
 def _end_tokens(target: CausalModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from engines.heads.fit import check_fit, over_vocabulary, rows_for
+from engines.heads.fit import check_fit, over_vocabulary, reads_of, rows_for
 from engines.heads.head_file import HeadFile
 from engines.heads.network import HeadNetwork, Rotation
 from engines.heads.shape import EAGLE3
@@ -34,7 +34,7 @@ class DraftHead:
 
     Attributes:
         name: as the user gave it.
-        request: the hidden states of the target that it reads.
+        request: the hidden states of the target that it reads; ``reads``: the same, to be shown.
         tokens: the text that its columns have read: one more than there are columns.
         trees: it drafts trees, on any target.
 
@@ -52,6 +52,7 @@ class DraftHead:
         self.vocab_size, self.context_limit = target.vocab_size, target.context_limit
         self.device, self.dtype = target.device, target.dtype
         taps = shape.layers if shape.family == EAGLE3 else (LAST,)
+        self.reads = reads_of(file, target)
         self.request = FeatureRequest(history=frozenset(taps))
         self._taps, self._features = taps, target.features
         self._network = HeadNetwork(shape)

@@ -8,6 +8,7 @@ from engines.errors import UsageProblem
 from engines.heads.head_file import HeadFile
 from engines.heads.shape import EAGLE
 from engines.model.causal_model import CausalModel
+from engines.report.events import HeadReads
 
 
 def check_fit(file: HeadFile, target: CausalModel) -> None:
@@ -24,6 +25,12 @@ def check_fit(file: HeadFile, target: CausalModel) -> None:
     if found:
         raise UsageProblem(f"the head {file.name} does not fit {target.name}: {found}",
                            "give a head that was trained for this model, or --head none")
+
+
+def reads_of(file: HeadFile, target: CausalModel) -> HeadReads:
+    """What the head reads of the target."""
+    layers = target.model.config.get_text_config(decoder=True).num_hidden_layers
+    return HeadReads(file.shape.title, file.shape.layers, layers, not file.shape.layers)
 
 
 def rows_for(file: HeadFile, target: CausalModel) -> torch.Tensor:

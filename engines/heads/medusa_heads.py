@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from engines.heads.fit import check_fit, over_vocabulary, rows_for
+from engines.heads.fit import check_fit, over_vocabulary, reads_of, rows_for
 from engines.heads.head_file import HeadFile
 from engines.heads.medusa_network import MedusaNetwork
 from engines.model.causal_model import CausalModel
@@ -23,7 +23,7 @@ class MedusaHeads:
 
     Attributes:
         name: as the user gave it.
-        request: the hidden states of the target that they read.
+        request: the hidden states of the target that they read; ``reads``: the same, to be shown.
         context_limit: one more than there are heads: how many rows a measurement of the time may ask for.
 
     Raises:
@@ -38,6 +38,7 @@ class MedusaHeads:
         self.name, self.shape, self.file = file.name, file.shape, file
         self.vocab_size, self.device, self.dtype = target.vocab_size, target.device, target.dtype
         self.context_limit = file.shape.heads + 1
+        self.reads = reads_of(file, target)
         self._network = MedusaNetwork(file.shape)
         self._network.load_state_dict(file.weights)
         self._network.requires_grad_(False).to(self.device, self.dtype)

@@ -12,8 +12,6 @@ EAGLE_HEAD, MEDUSA_HEADS = "EAGLE head", "Medusa heads"
 HEADS = (EAGLE_HEAD, MEDUSA_HEADS)
 """Kinds of heads, as ``MethodSpec.needs`` names them: beside a model at most one of each is loaded."""
 
-_LAST_STATE = "the last hidden state"
-
 PLAIN_ROPE = 10_000.0
 """Base of the rotation where a file names none. It is not the target's: published heads rely on that."""
 
@@ -57,11 +55,9 @@ class HeadShape:
     rows_a_pass: ClassVar[int] = 1
 
     @property
-    def reads(self) -> str:
-        """Which features it reads, in words."""
-        if self.family == EAGLE:
-            return _LAST_STATE
-        return "the residual stream after layers " + ", ".join(map(str, self.layers))
+    def title(self) -> str:
+        """What it is, in words."""
+        return f"{self.family} head"
 
     def choices(self) -> list[tuple[str, str]]:
         """What else checkpoints differ in, as names and words."""
@@ -89,7 +85,7 @@ class MedusaShape:
     bias: bool = True
     family: ClassVar[str] = MEDUSA
     kind: ClassVar[str] = MEDUSA_HEADS
-    reads: ClassVar[str] = _LAST_STATE
+    title: ClassVar[str] = MEDUSA_HEADS
     layers: ClassVar[tuple[int, ...]] = ()
 
     @property

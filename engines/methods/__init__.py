@@ -18,14 +18,17 @@ from engines.heads.shape import HEADS
 from engines.methods.notes import Note
 from engines.methods.spec import MethodSpec
 from engines.report.events import LoadedHead, Round, Started
+from engines.report.plain_text import one_line
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from engines.report.run_state import RunState
+
 __all__ = [
     "DRAFT_MODEL", "ENTRY_POINTS", "MethodSpec", "at_hand", "baseline", "default", "drafts_itself", "drafts_nothing",
     "drafts_with", "find", "heads_of", "known", "note_of", "of_other_programs", "problems", "remarks", "specs",
-    "with_rules",
+    "what_drafts", "with_rules",
 ]
 
 ENTRY_POINTS = "spec_tui.methods"
@@ -105,6 +108,16 @@ def drafts_with(started: Started) -> str | None:
     there = at_hand(started.draft_model, heads_of(started))
     spec = known(started.engine)
     return next(iter(spec.used(started.options, there)), None) if spec else None
+
+
+def what_drafts(run: RunState) -> str:
+    """What guesses in a run whose drafts are copied from nowhere: a draft model, a head, a part of the target."""
+    made = run.prefilled
+    if made is not None and made.layers is not None:
+        return "part of target"
+    if made is not None and made.reads is not None:
+        return one_line(made.reads.head, 24)
+    return (drafts_with(run.started) if run.started is not None else None) or DRAFT_MODEL
 
 
 def default(at_hand: Collection[str], host: str = "") -> MethodSpec:

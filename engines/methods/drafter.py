@@ -10,7 +10,7 @@ from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.errors import UsageProblem
 from engines.model.feature_request import FeatureRequest
-from engines.report.events import Layers, Unprepared
+from engines.report.events import HeadReads, Layers, Unprepared
 
 if TYPE_CHECKING:
     from engines.core.lossless_laws import Law
@@ -76,12 +76,14 @@ class Drafter:
         features: hidden states of the target that it reads, in ``start`` and ``follow`` (``CausalModel.features``).
         datastores: names of those it searches.
         layers: of self-speculation, once it started: what this answer's drafts leave out.
+        reads: of a learned head: what it is, and what it reads.
     """
 
     budget: Budget | None = None
     features = FeatureRequest()
     datastores: tuple[str, ...] = ()
     layers: Layers | None = None
+    reads: HeadReads | None = None
 
     def __init__(self, resources: Resources, budget: str = "paper") -> None:
         self.resources = resources

@@ -141,6 +141,13 @@ class MethodSpec:
             left = [need for need in left if need == taken or need not in by_value.values()]
         return tuple(left)
 
+    def with_named_model(self, options: dict[str, Any], need: str) -> dict[str, Any]:
+        """The options of a run for which something is named to draft with (a word of ``needs``): where they leave open
+        what drafts, that does."""
+        name, by_value = self.drafts_with or ("", {})
+        chosen = next((value for value, other in by_value.items() if other == need), None)
+        return options if chosen is None or options.get(name) in by_value else options | {name: chosen}
+
     def used(self, options: Mapping[str, Any], at_hand: Collection[str]) -> tuple[str, ...]:
         """Of what is at hand that which it drafts with, with these options."""
         allowed = [need for option, need in self.helped_by.items() if options.get(option)]

@@ -201,6 +201,30 @@ class Layers:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadReads:
+    """Which hidden states of the target a learned head drafts from.
+
+    Attributes:
+        head: what it is, in words: "EAGLE-3 head".
+        layers: numbers of the layers, counted from 1, after which it reads the residual stream.
+        of: how many layers the target has.
+        final: it reads the last hidden state, after the final norm.
+    """
+
+    head: str
+    layers: tuple[int, ...]
+    of: int
+    final: bool
+
+    @property
+    def words(self) -> str:
+        """What it reads, in words."""
+        if self.final:
+            return "the last hidden state"
+        return "the residual stream after layers " + ", ".join(map(str, self.layers))
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """The draft tree of a round, as shown; columns of equal length, one entry a node, parents before children.
 
@@ -404,6 +428,7 @@ class Prefilled:
         first: the first token of the answer.
         cache_length: KV rows now in the cache; None where it is not known.
         layers: of self-speculation: which sublayers the drafts of this answer leave out, and why.
+        reads: of a learned head that drafts: what it is, and what it reads.
     """
 
     prompt_tokens: int | None
@@ -412,6 +437,7 @@ class Prefilled:
     first: Emitted
     cache_length: int | None
     layers: Layers | None = None
+    reads: HeadReads | None = None
 
 
 Known = Literal["all", "accepted", "text"]

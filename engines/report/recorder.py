@@ -66,6 +66,7 @@ class _Recorder:
         return Prefilled(
             prompt_tokens=outcome.position, reused=outcome.reused, first=first, cache_length=self.target.length,
             seconds=outcome.other_seconds + perf_counter() - clock, layers=self.drafter.layers,
+            reads=self.drafter.reads,
         )
 
     def round(self, outcome: Outcome) -> Round:

@@ -74,7 +74,7 @@ def info(name: HeadName, format: OutputFormat = Format.text, *, models: WithoutH
     head = _named(runtime, name)
     shape, file, price = head.shape, head.file, runtime.prices.heads[head.shape.kind]
     facts = {
-        "head": name, "folder": str(file.folder), "family": shape.family, "reads": shape.reads,
+        "head": name, "folder": str(file.folder), "family": shape.family, "reads": head.reads.words,
         "layers_in_file": list(file.layers_said), "parameters": head.parameters, "shape": asdict(shape),
         "lm_head": "its own" if file.rows is not None else "the target's",
         "embeddings": _embeddings(head),
@@ -87,7 +87,7 @@ def info(name: HeadName, format: OutputFormat = Format.text, *, models: WithoutH
         return 0
     drafted = f"{shape.draft_vocabulary:,} of {shape.vocabulary:,} tokens"
     rows = [
-        ("head", one_line(name)), ("family", shape.family), ("reads", shape.reads), ("drafts", drafted),
+        ("head", one_line(name)), ("family", shape.family), ("reads", head.reads.words), ("drafts", drafted),
         ("parameters", f"{head.parameters:,}"), ("lm_head", facts["lm_head"]), ("embeddings", facts["embeddings"]),
         *shape.choices(),
         ("one pass takes", f"{facts['share_of_a_forward_pass']:.1%} of a forward pass of {runtime.target.name}"),

@@ -110,9 +110,10 @@ def _run(run: RunState) -> Iterator[str]:
     if run.started is not None:
         yield f'<div class="prompt">{text_of(question(run.started), lines=True)}</div>\n'
     yield f'<div class="answer">{"".join(_token(run, index) for index in range(len(run.tokens)))}</div>\n'
-    for view, styles in _styles().items():
+    for view in _styles():
         present = marks.present(run.tokens, view)
-        words = "".join(f'<span class="{n}">{text_of(LEGEND[n])}</span>' for n in styles if n in present)
+        words = "".join(f'<span class="{name}">{text_of(said)}</span>'
+                        for name, said in marks.legend(present, view, [run]))
         yield f'<div class="legend {view}">{words}</div>\n'
     yield f"<h2>numbers</h2>\n{rows_as_table(about.outcome(run))}"
     if run.started is not None:

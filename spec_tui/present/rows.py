@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engines.report.events import HeadReads
+from spec_tui.present.token_styles import ABSENT, PRESENT
+
 Span = tuple[str, str]
 """Text and style name."""
 Row = Sequence[Span]
@@ -14,6 +17,16 @@ def bar(share: float, width: int) -> str:
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     full, rest = divmod(eighths, 8)
     return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+
+
+def taps(reads: HeadReads, width: int) -> Row:
+    """What a head reads of the target: a mark for each layer, and for the final norm where that is read; in words
+    where the layers are too many for the width."""
+    told = " last hidden state" if reads.final else f" {' '.join(map(str, reads.layers))} of {reads.of}"
+    if len("reads ") + reads.of + reads.final + len(told) > width:
+        return [("reads ", "muted"), (reads.words, "text")]
+    marks = "".join(PRESENT if layer in reads.layers else ABSENT for layer in range(1, reads.of + 1))
+    return [("reads ", "muted"), (marks + PRESENT * reads.final, "accent"), (told, "muted")]
 
 
 def words_of(row: Row) -> str:

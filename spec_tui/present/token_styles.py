@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engines.methods import drafts_with
+from engines.methods import what_drafts
 from engines.report.run_state import RunState, TokenState
 from spec_tui.present.styles import LEGEND
 from spec_tui.present.text import LOSSY
@@ -28,7 +28,7 @@ GLYPHS = {
     ACCEPTED: "a drafted token that was accepted", REJECTED: "a bad judgement: rejected, wrong, BUG, slower",
     UNJUDGED: "a drafted token that is not judged", ROOT: "the token from which a draft tree grows",
     CHOSEN: "what the target chose instead of the draft", PRUNED: "retrieved, but cut from the tree",
-    PRESENT: "in use: a sublayer that runs, a row that is kept, a model or datastore that is chosen",
+    PRESENT: "in use: a sublayer that runs, a layer that a head reads, a row that is kept, what is chosen",
     ABSENT: "not in use: left out, forgotten, not chosen",
     HERE: "where you are", BOOKMARK: "a bookmark", "✓": "a good judgement: right, identical, faster",
     "≈": "equal within rounding or noise", "≠": "different, as it may be",
@@ -49,12 +49,7 @@ SOURCES = {
 
 def proposer(source: str, run: RunState) -> str:
     """Who proposes what is of this source in a run."""
-    if source != "draft":
-        return SOURCES.get(source, source)
-    if run.prefilled is not None and run.prefilled.layers is not None:
-        return "part of target"
-    with_what = drafts_with(run.started) if run.started is not None else None
-    return with_what or SOURCES[source]
+    return what_drafts(run) if source == "draft" else SOURCES.get(source, source)
 
 
 def style_of(token: TokenState, view: str) -> str:
@@ -91,8 +86,11 @@ def spans(text: str, style: str) -> list[tuple[str, str]]:
     return [part for part in parts if part[0]]
 
 
-def legend(names: set[str], view: str) -> list[tuple[str, str]]:
-    """(style name, words) of what is present, in the order of the language; nothing for the plain view."""
+def legend(names: set[str], view: str, runs: Iterable[RunState] = ()) -> list[tuple[str, str]]:
+    """(style name, words) of what is present in these runs, in the order of the language; nothing for the plain
+    view."""
     if view == "plain":
         return []
-    return [(name, words) for name, words in LEGEND.items() if name in names]
+    drafters = dict.fromkeys(proposer("draft", run) for run in runs if run.metrics.sources.get("draft"))
+    words = LEGEND | ({"by-draft": ", ".join(drafters)} if drafters else {})
+    return [(name, words[name]) for name in LEGEND if name in names]

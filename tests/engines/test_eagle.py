@@ -172,7 +172,7 @@ def test_the_tree_is_eagle_2s(target):
     for token, parent in zip(tree.tokens, tree.parents):
         paths.append((*(paths[parent] if parent >= 0 else ()), token))
     assert sorted(paths) == sorted(expected)
-    assert tree.note.candidates == len(everything) and tree.note.reads.endswith("layers 1, 2, 3")
+    assert tree.note.candidates == len(everything)
 
 
 @pytest.mark.parametrize("family", ["eagle", "norm of each tap"])

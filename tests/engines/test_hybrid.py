@@ -172,9 +172,10 @@ def test_the_model_drafts_where_it_promises_more(context, rate, budget, who):
 
 
 def test_a_head_is_a_part_where_there_is_one(tiny):
-    _, *events = tiny.run(Request(TURN, "hybrid", {"budget": "paper", "threshold": 64}, max_new_tokens=20))
+    _, prefilled, *events = tiny.run(
+        Request(TURN, "hybrid", {"budget": "paper", "threshold": 64}, max_new_tokens=20))
     rounds = [e for e in events if isinstance(e, Round) and e.draft.tokens]
-    assert rounds and all(r.note["drafted_by"] == "eagle" and r.note["reads"] for r in rounds)
+    assert prefilled.reads.layers == (1, 2, 3) and rounds and all(r.note["drafted_by"] == "eagle" for r in rounds)
     _, *events = tiny.run(Request(TURN, "hybrid", {"head": False, "threshold": 64}, max_new_tokens=20))
     assert all("eagle" not in e.note["scores"] for e in events if isinstance(e, Round))
     with_head, without = (tiny.memory("hybrid", {"head": on}, 10) for on in (True, False))

@@ -19,6 +19,7 @@ from engines.core.sampling import Sampling
 from engines.core.tree import DraftTree, depths
 from engines.cost.budget import LEVELS, Acceptance, Budget
 from engines.datastores.storage import catalog as places
+from engines.methods import find
 from engines.methods.draft_model.drafter import DraftModel
 from engines.methods.drafter import Resources
 from engines.methods.rasd import SPEC
@@ -206,7 +207,7 @@ def test_what_cannot_be_fused_is_refused():
     model = ToyModel(VOCAB)
     with pytest.raises(UsageProblem, match="n_min=9 is above n_max=3"):
         engine(model, n_min=9, n_max=3)
-    with pytest.raises(UsageProblem, match="no draft model or EAGLE head is loaded"):
+    with pytest.raises(UsageProblem, match="no EAGLE head or draft model is loaded"):
         engine(None)
     with pytest.raises(UsageProblem, match="no EAGLE head is loaded") as refused:
         engine(model, drafter="eagle")
@@ -216,26 +217,34 @@ def test_what_cannot_be_fused_is_refused():
         engine(chains)
 
 
-@pytest.mark.parametrize(("drafter", "reads"), [("auto", False), ("draft", False), ("eagle", True)])
+@pytest.mark.parametrize(("drafter", "reads"), [("auto", True), ("draft", False), ("eagle", True)])
 def test_the_tree_is_that_of_the_engine_chosen(tiny, drafter, reads):
     """The head's tree is EAGLE's own: the same nodes with the same probabilities."""
     sizes = {"budget": "paper", "depth": 3, "top_k": 2, "total_nodes": 6}
     options = {**sizes, "drafter": drafter, "nodes": 1, "prune": False}
-    event = next(e for e in tiny.run(Request(TURN, "rasd", options, max_new_tokens=9)) if isinstance(e, Round))
+    _, prefilled, event, *_ = tiny.run(Request(TURN, "rasd", options, max_new_tokens=9))
     alone = Request(TURN, "eagle" if reads else "draft", {**sizes, "shape": "tree"}, max_new_tokens=9)
     own = next(e for e in tiny.run(alone) if isinstance(e, Round))
     size = len(own.draft.tokens)
     assert event.draft.tokens[:size] == own.draft.tokens
     assert event.draft.probs[:size] == pytest.approx(own.draft.probs, rel=1e-3)
-    assert ("reads" in event.note) == reads and event.note["draft_forwards"] == own.note["draft_forwards"]
+    assert (prefilled.reads is not None) == reads and event.note["drafter"] == alone.engine
+    assert event.note["draft_forwards"] == own.note["draft_forwards"]
 
 
 def test_without_a_draft_model_the_head_drafts(tiny, monkeypatch):
     monkeypatch.setattr(tiny, "draft", None)
-    events = list(tiny.run(Request(TURN, "rasd", max_new_tokens=9)))
-    assert any("reads" in e.note for e in events if isinstance(e, Round))
+    _, prefilled, *_ = tiny.run(Request(TURN, "rasd", max_new_tokens=9))
+    assert prefilled.reads.head == "EAGLE-3 head"
     rows = {drafter: tiny.memory("rasd", {"drafter": drafter}, 0) for drafter in ("auto", "eagle")}
     assert rows["auto"] == rows["eagle"] > tiny.memory("autoregressive", {}, 0)
+
+
+def test_a_draft_model_that_is_named_drafts():
+    spec = find("rasd")
+    assert spec.with_named_model({"drafter": "auto", "fuse": True}, "draft model") == {"drafter": "draft", "fuse": True}
+    assert spec.with_named_model({"drafter": "eagle"}, "draft model") == {"drafter": "eagle"}
+    assert find("hybrid").with_named_model({"head": True}, "draft model") == {"head": True}
 
 
 def test_each_source_is_judged_by_what_it_drafted_alone():
@@ -281,7 +290,8 @@ def test_duplicate_siblings_accept_as_much_as_the_fused_tree(left, right, seed, 
 def test_the_switches_of_table_3_on_a_model(tiny, retrieval):
     runs = {}
     for prune, merged in product((True, False), repeat=2):
-        options = {"budget": "paper", "retrieval": retrieval, "prune": prune, "fuse": merged, "depth": 2, "top_k": 2}
+        options = {"budget": "paper", "retrieval": retrieval, "prune": prune, "fuse": merged, "depth": 2, "top_k": 2,
+                   "drafter": "draft"}
         *events, finished = tiny.run(Request(TURN, "rasd", options, max_new_tokens=40))
         rounds = [e for e in events if isinstance(e, Round)]
         accepted, verified = ([len(column) for column in columns] for columns in (

@@ -11,8 +11,9 @@ from pathlib import Path
 from engines.cost.budget import BudgetChoice
 from engines.datastores.storage.catalog import CatalogEntry
 from engines.datastores.storage.manifest import File, Manifest, ModelIdentity
+from engines.heads.shape import EAGLE_HEAD, MEDUSA_HEADS
 from engines.laws import LAWS
-from engines.methods import drafts_itself
+from engines.methods import drafts_itself, known
 from engines.methods.admg.rules import leave_out
 from engines.report.answer import Answer
 from engines.report.events import (
@@ -26,6 +27,7 @@ from engines.report.events import (
     Emitted,
     Failed,
     Finished,
+    HeadReads,
     Layers,
     Loading,
     Origin,
@@ -104,7 +106,8 @@ def script(request: Request, text: str = ANSWER, seed: int = 1) -> list[Event]:
     )
     reused = count - len(pieces(request.conversation[-1][1])) if len(request.conversation) > 1 else 0
     out: list[Event] = [
-        started, Prefilled(count, reused, 0.031, _emit(words[0], "target", -1, dice), count, layers_of(request, count)),
+        started, Prefilled(count, reused, 0.031, _emit(words[0], "target", -1, dice), count, layers_of(request, count),
+                           reads_of(started.engine)),
     ]
     at, index = 1, 0
     while at < len(words):
@@ -117,6 +120,14 @@ def script(request: Request, text: str = ANSWER, seed: int = 1) -> list[Event]:
         at += len(event.emitted)
     out.append(Finished("length" if len(words) == request.max_new_tokens else "stop", tuple(range(at)), "".join(words)))
     return out
+
+
+def reads_of(engine: str) -> HeadReads | None:
+    """What the head of an engine reads, if it needs one."""
+    made = {EAGLE_HEAD: HeadReads("EAGLE-3 head", (2, 6, 9), 12, False),
+            MEDUSA_HEADS: HeadReads("Medusa heads", (), 12, True)}
+    spec = known(engine)
+    return next((made[need] for need in spec.needs[:1] if need in made), None) if spec is not None else None
 
 
 def layers_of(request: Request, positions: int) -> Layers | None:

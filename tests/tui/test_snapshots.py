@@ -5,9 +5,13 @@ After a change that is meant: ``pytest tests/tui/test_snapshots.py --snapshot-up
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engines.datastores.storage import catalog as places
+from engines.heads.shape import HEADS
+from engines.report.events import LoadedHead
 from engines.request import Request
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui.app import SpecTui
@@ -121,6 +125,14 @@ def test_showcase(snap_compare, size):
 @pytest.mark.parametrize("view", ["source", "confidence", "plain"])
 def test_views(snap_compare, view):
     assert picture(snap_compare, (120, 40), commands=[f"/view {view}"])
+
+
+@pytest.mark.parametrize(("engine", "size"), [("eagle", (80, 24)), ("eagle", (120, 40)), ("medusa", (120, 40))])
+def test_what_a_head_reads(snap_compare, engine, size):
+    heads = {kind: LoadedHead("own") for kind in HEADS}
+    ready = replace(READY, heads=heads)
+    assert picture(snap_compare, size, engine=engine, ready=ready, commands=["/view source"],
+                   keys=["escape", "left", *["t"] * (size[0] == 80)])
 
 
 def test_views_without_colour(snap_compare, monkeypatch):

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from engines.heads.shape import EAGLE_HEAD
 from engines.methods import counterparts as other
-from engines.methods.notes import labelled
 from engines.methods.options import Option
 from engines.methods.shared.tree_options import DraftNote, draft_options
 from engines.methods.spec import MethodSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EagleNote(DraftNote):
-    """Attributes:
-    reads: which features of the target the head reads."""
-
-    reads: str | None = labelled("reads")
 
 
 def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
@@ -43,7 +33,7 @@ SPEC = MethodSpec(
     source="Li et al. 2024 (EAGLE), 2024 (EAGLE-2: the tree), 2025 (EAGLE-3: features of several layers)",
     drafter="engines.methods.eagle.drafter:Eagle",
     explanation="engines.methods.eagle.explain",
-    note=EagleNote,
+    note=DraftNote,
     drafts_from="the draft head",
     options=draft_options(num_tokens=8, confidence=0.0, tree=(
         Option("depth", 6, "Tree: most levels expanded.", 1, 16),

@@ -8,15 +8,12 @@ from engines.core.outcome import Outcome
 from engines.errors import UsageProblem
 from engines.heads.shape import EAGLE_HEAD
 from engines.methods.drafter import Resources
-from engines.methods.eagle import EagleNote
 from engines.methods.shared.predictor_drafter import PredictorDrafter
 
 
 class Eagle(PredictorDrafter):
     """Drafts with a head that reads the target's hidden states of every row of the context; it keeps keys and values of
     its own across rounds and turns."""
-
-    note = EagleNote
 
     def __init__(self, resources: Resources, **options: Any) -> None:
         if EAGLE_HEAD not in resources.heads:
@@ -25,11 +22,8 @@ class Eagle(PredictorDrafter):
                 "give --head one that was trained for this model, or choose another engine",
             )
         self.head = resources.heads[EAGLE_HEAD]
-        self.features = self.head.request
+        self.features, self.reads = self.head.request, self.head.reads
         super().__init__(resources, self.head, self.head, resources.head_prices.get(EAGLE_HEAD), **options)
-
-    def noted(self, **fields: Any) -> EagleNote:
-        return EagleNote(reads=self.head.shape.reads, **fields)
 
     def start(self, outcome: Outcome) -> None:
         """Read the prompt here, so that its time counts as prefill and not as drafting."""

@@ -15,7 +15,8 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     path = best_path(tree)
     guesses = " ".join(f"{quoted(tree.pieces[n])} {p3(tree.probs[n] or 0.0)}" for n in path[:5])
     more = " …" if len(path) > 5 else ""
-    reads = getattr(note, "reads", None) or "the target's hidden states"
+    known = run.prefilled.reads if run.prefilled is not None else None
+    reads = known.words if known is not None else "the target's hidden states"
     cost = f"{counted(forwards, 'pass')} of the head" if forwards else "The head"
     shape = tokens(len(path))
     if len(path) < len(tree.tokens):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engines.methods.eagle import SPEC as EAGLE_SPEC
-from engines.methods.eagle import EagleNote
 from engines.methods.notes import labelled
 from engines.methods.options import BUDGET, Option
+from engines.methods.shared.tree_options import DraftNote
 from engines.methods.spec import MethodSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HybridNote(EagleNote):
+class HybridNote(DraftNote):
     """Attributes:
     drafted_by: the source whose draft is verified, None where no source found anything.
     scores: accepted tokens expected of the draft of each source that drafted.

@@ -16,12 +16,9 @@ from engines.methods.spec import MethodSpec
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MedusaNote(Note):
     """Attributes:
-    heads: how many drafted.
-    reads: which features of the target they read.
-    """
+    heads: how many drafted."""
 
     heads: int | None = labelled("heads")
-    reads: str | None = labelled("reads")
 
 
 def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:

@@ -46,7 +46,7 @@ class Medusa(Drafter):
             )
         self.medusa: Any = resources.heads[MEDUSA_HEADS]
         self.price = resources.head_prices.get(MEDUSA_HEADS)
-        self.features = self.medusa.request
+        self.features, self.reads = self.medusa.request, self.medusa.reads
         self.heads, self.top_k, self.nodes = min(heads, self.medusa.shape.heads), top_k, nodes
         self._state: torch.Tensor | None = None
 
@@ -67,8 +67,7 @@ class Medusa(Drafter):
         def below(level: int) -> list[RankedToken]:
             return levels[level] if level < depth else []
 
-        tree = DraftTree(origins=[Origin("draft")], note=MedusaNote(
-            draft_forwards=1, heads=depth, reads=self.medusa.shape.reads))
+        tree = DraftTree(origins=[Origin("draft")], note=MedusaNote(draft_forwards=1, heads=depth))
         found = best_first(0, below) if self.budget else of_ranks(PUBLISHED, 0, below)
         for token, parent, chance in islice(found, min(self.nodes, limits.nodes)):
             tree.add(token, parent, chance, 0)

@@ -20,7 +20,7 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
              f"likeliest first {top(event)}. One pass of the heads took {ms(event.draft_seconds)}."]
     if not deep:
         return words
-    return [*words, f"Every head reads {note.reads or 'the last hidden state'} of the row from which the root was "
+    return [*words, "Every head reads the last hidden state of the row from which the root was "
                     "chosen, and none knows what the others guess: a path's probability is the product of theirs, and "
                     "deep paths are less sure than they say."]
 

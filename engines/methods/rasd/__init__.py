@@ -7,32 +7,35 @@ from dataclasses import dataclass
 from engines.methods.draft_model import SPEC as DRAFT_SPEC
 from engines.methods.draft_model import TREE_OPTIONS
 from engines.methods.eagle import SPEC as EAGLE_SPEC
-from engines.methods.eagle import EagleNote
 from engines.methods.notes import labelled
 from engines.methods.options import BUDGET, Option
 from engines.methods.pld import SPEC as PLD_SPEC
 from engines.methods.rest import SPEC as REST_SPEC
+from engines.methods.shared.tree_options import DraftNote
 from engines.methods.spec import MethodSpec
 
 REST, PLD = REST_SPEC.id, PLD_SPEC.id
 """Retrieve as one of these methods does."""
 
 AUTO = "auto"
-DRAFTERS = {spec.id: spec.needs[0] for spec in (DRAFT_SPEC, EAGLE_SPEC)}
-"""Methods whose tree it takes, with what they need."""
+DRAFTERS = {spec.id: spec.needs[0] for spec in (EAGLE_SPEC, DRAFT_SPEC)}
+"""Methods whose tree it takes, with what they need. A head was trained for its target, as the paper's was: it is taken
+first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RasdNote(EagleNote):
+class RasdNote(DraftNote):
     """Attributes:
     match: tokens of the suffix that was found, 0 for none.
     fused, pruned: nodes that both trees have; retrieved nodes that were cut off.
-    shared: drafted tokens after which something was found."""
+    shared: drafted tokens after which something was found.
+    drafter: the method whose tree it took."""
 
     match: int | None = labelled("match")
     fused: int | None = labelled("fused")
     pruned: int | None = labelled("pruned")
     shared: int | None = labelled("found after drafted tokens")
+    drafter: str | None = labelled("drafter")
 
 
 SPEC = MethodSpec(
@@ -48,7 +51,7 @@ SPEC = MethodSpec(
     options=(
         BUDGET,
         Option("drafter", AUTO, "The engine whose tree it takes: a draft model's or an EAGLE head's. auto: that of the "
-               "draft model where one is loaded, else that of the head.", choices=(AUTO, *DRAFTERS)),
+               "head where one is loaded, else that of the draft model.", choices=(AUTO, *DRAFTERS)),
         Option("retrieval", REST, "From the datastores, as REST does, or from prompt and answer, as prompt lookup "
                "does: that needs no datastore.", choices=(REST, PLD)),
         Option("prune", True, "Reject what does not begin with one of the drafter's likeliest tokens (Table 3)."),

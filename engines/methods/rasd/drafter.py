@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.errors import UsageProblem
-from engines.methods import at_hand
-from engines.methods.draft_model import SPEC as DRAFT
+from engines.methods import at_hand, find
 from engines.methods.drafter import Drafter, Resources, in_order
-from engines.methods.eagle import SPEC as EAGLE
 from engines.methods.rasd import AUTO, DRAFTERS, REST, RasdNote
 
 if TYPE_CHECKING:
@@ -41,10 +39,10 @@ class Rasd(Drafter):
 
         super().__init__(resources, budget)
         in_order(n_min=n_min, n_max=n_max)
-        spec = _drafter(drafter, resources)
+        self.drafter = spec = _drafter(drafter, resources)
         options = spec.parse({"budget": budget, "shape": "tree", **tree})
         self.part: PredictorDrafter = spec.load_drafter()(resources, **options)
-        self.features = self.part.features
+        self.features, self.reads = self.part.features, self.part.reads
         if not self.part.drafting.trees:
             raise UsageProblem(f"{self.part.drafting.name} cannot branch, and rasd fuses trees",
                                "choose another engine, or another draft model")
@@ -82,7 +80,7 @@ class Rasd(Drafter):
         tree.retrieval = replace(found.tree.retrieval, pruned=cut, fused=both)
         tree.note = RasdNote(
             **grown.tree.note.plain(), match=tree.retrieval.match, fused=both, pruned=sum(lost.values()),
-            shared=found.shared or None,
+            shared=found.shared or None, drafter=self.drafter.id,
         )
         return self.budget.prune(tree, grown.seconds) if self.budget else tree
 
@@ -92,7 +90,7 @@ class Rasd(Drafter):
 
 def _drafter(choice: str, resources: Resources) -> MethodSpec:
     """The method whose tree is taken. Raises UsageProblem where nothing is loaded that it could draft with."""
-    allowed = [spec for spec in (DRAFT, EAGLE) if choice in (AUTO, spec.id)]
+    allowed = [spec for spec in map(find, DRAFTERS) if choice in (AUTO, spec.id)]
     there = at_hand(resources.draft_model, resources.heads)
     able = [spec for spec in allowed if DRAFTERS[spec.id] in there]
     if not able:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engines.methods import drafts_with
+from engines.methods import what_drafts
 from engines.methods.shared import explain
 from engines.methods.shared.explain import Words, passage
 from engines.report.events import Round
@@ -17,7 +17,7 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     mine = sum(origin_of(tree, n).source == "draft" for n in range(len(tree.tokens)))
     cut, both = sum(count for _, count in found.pruned), sum(origin >= 0 for origin in tree.also)
     looked = f"matched the last {tokens(found.match)}" if found.match else "found nothing"
-    who = drafts_with(run.started) or "drafter"
+    who = what_drafts(run)
     words = [f"RASD joins two trees: {counted(mine, 'node')} of the {who} and {len(tree.tokens) - mine} that "
              f"only the lookup proposed; it {looked}. Both proposed {both}. Pruned: {counted(cut, 'node')} below first "
              f"tokens that are not among the {who}'s likeliest."]
@@ -30,4 +30,4 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
 
 
 def nothing(run: RunState, event: Round) -> str:
-    return f"neither the {drafts_with(run.started) or 'drafter'} nor the lookup drafted anything"
+    return f"neither the {what_drafts(run)} nor the lookup drafted anything"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from types import ModuleType
 
-from engines.methods import known
+from engines.methods import known, what_drafts
 from engines.report.events import Origin, Round
 from engines.report.plain_text import one_line
 from engines.report.run_state import RunState, best_path, origin_of
@@ -13,10 +13,9 @@ from engines.report.wording import context_tail, joined, listed, ms, p3, quoted,
 
 Words = list[str]
 _WHO = {
-    "prompt": "copied from the prompt", "output": "copied from the answer so far", "draft": "from the draft model",
+    "prompt": "copied from the prompt", "output": "copied from the answer so far",
     "history": "copied from past answers", "retrieval": "retrieved from a datastore",
-    "recycled": "from logits of the target before", "server": "from the server",
-    "target": "from the target",
+    "recycled": "from logits of the target before", "server": "from the server", "target": "from the target",
 }
 
 
@@ -35,7 +34,8 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     """What can be said of any draft."""
     tree = event.draft
     by = Counter(origin_of(tree, node).source for node in range(len(tree.tokens)))
-    told = joined(f"{count} {_WHO.get(source, source)}" for source, count in by.most_common())
+    who = _WHO | {"draft": f"from the {what_drafts(run)}"}
+    told = joined(f"{count} {who.get(source, source)}" for source, count in by.most_common())
     engine = one_line(run.started.engine, 40) if run.started is not None else ""
     words = [f"The engine {engine} drafted {tokens(len(tree.tokens))}: {told}. The likeliest path: "
              f"{listed(tree.pieces[n] for n in best_path(tree))}. It took {ms(event.draft_seconds)}."]

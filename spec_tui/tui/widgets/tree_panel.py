@@ -9,12 +9,13 @@ from engines.core.tree import children, depths
 from engines.methods import remarks
 from engines.report.events import Draft, Round
 from engines.report.run_state import RunState, origin_of
+from spec_tui.present.rows import taps
 from spec_tui.present.text import LOSSY, one_line, visible
 from spec_tui.present.token_facts import budget_words
 from spec_tui.present.token_styles import LETTERS, spans
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets import retrieval_rows
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, fit, title_row
+from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, title_row
 from spec_tui.tui.widgets.wrap import cells
 
 PIECE = 14  # columns a token's label may take
@@ -85,6 +86,8 @@ class TreePanel(HasActions, StripPanel, can_focus=True):
             notes = [f"the budget verifies {verified}"] * bool(verified)
             notes += [f"{one_line(str(name))} {_scalar(value)}" for name, value in others.items()]
         rows: list[Row] = [[(fit(words, width), "muted")]]
+        if self._run.prefilled is not None and self._run.prefilled.reads is not None:
+            rows.append(clip(taps(self._run.prefilled.reads, width), width))
         if notes:
             rows.append([(fit(_whole(notes, width), width), "muted")])
         if event.bias is not None:
