@@ -27,6 +27,7 @@ import sample_prompts  # noqa: E402
 from engines.datastores.building.corpus import Document  # noqa: E402
 from engines.datastores.building.model_answers import ModelAnswers, read_prompts  # noqa: E402
 from engines.datastores.storage.datastore import Documents, Store  # noqa: E402
+from engines.reproduce.questions import STORE_PROMPTS  # noqa: E402
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
@@ -58,8 +59,8 @@ class Shipped:
 
 
 def smollm2_prompts() -> list[str]:
-    """The prompts of tools/smollm2_prompts.txt."""
-    return read_prompts(ROOT / "tools" / "smollm2_prompts.txt")
+    """The prompts of engines/reproduce/store_prompts.txt."""
+    return read_prompts(STORE_PROMPTS)
 
 
 STORES = {

@@ -203,11 +203,13 @@ def measured(*more: Path) -> dict[str, str]:
         more: files of JSON lines with a "prompt" (or "turns"), of benchmarks that lie elsewhere.
     """
     from engines.bench.suite import SHIPPED, shipped
+    from engines.reproduce.questions import MORE, known
     from spec_tui.learn.showcase_prompts import SHOWCASES
 
     card = json.loads((ROOT / "tools" / "card_texts.json").read_text("utf-8"))
     found: dict[str, str] = {}
     found |= {text: "model card" for text in [*card["prompts"], *(f["prompt"] for f in card["functions"])]}
+    found |= {turn: MORE.name for turns in known().prompts for turn in turns}
     found |= {turn: SHIPPED.name for turns in shipped().prompts for turn in turns}
     for trace in sorted((ROOT / "sample_traces").glob("*.jsonl")):
         with open(trace, encoding="utf-8") as lines:

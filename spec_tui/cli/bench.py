@@ -38,7 +38,7 @@ _REPEATS = f"How often each engine answers everything. Default: {REPEATS}, enoug
 _LIMIT = "Maximum number of questions of each task."
 _PEERS = "Leave out transformers.generate."
 _OUT = "Folder to write results.json, runs.csv, tables.md and plots to."
-_PAUSE = 15.0  # seconds between lines of progress in a pipe
+PAUSE = 15.0  # seconds between lines of progress in a pipe
 
 
 def bench(
@@ -116,7 +116,7 @@ def _run(
     results = BenchResults(suite, lambda: runner.token_times)
     gc.collect()
     gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
-    follow(runner, asked, results, RaceProgress(asked, _PAUSE))
+    follow(runner, asked, results, RaceProgress(asked, PAUSE))
     starts = (run.state.started for run in results.runs.values() if run.state.started)
     report = Report(results, asked, facts(runner.decoder, starts), left_out)
     problem = None

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_OURS, _THEIRS, _SLOWER, _LINE = "#0072b2", "#e69f00", "#9fb8c8", "#444444"  # of Okabe and Ito's palette, and tints
+OURS, THEIRS, _SLOWER, LINE = "#0072b2", "#e69f00", "#9fb8c8", "#444444"  # of Okabe and Ito's palette, and tints
 _LABEL, _COLUMNS = 30, 4
-_SETTINGS = {
+SETTINGS = {
     "text.parse_math": False,  # a dollar in a label is a dollar
     "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
     "svg.hashsalt": "spec-tui", "hatch.linewidth": 0.6,
@@ -29,7 +29,7 @@ def draw(report: Report, folder: Path, names: Sequence[str]) -> list[str]:
     """Draw what there is into files of these names, and say which there are. Raises OSError."""
     from matplotlib import rc_context
 
-    with warnings.catch_warnings(), rc_context(_SETTINGS):
+    with warnings.catch_warnings(), rc_context(SETTINGS):
         warnings.simplefilter("ignore")  # letters that the font lacks become boxes
         figures = zip(names, (_speed_ups(report), _tasks(report), _beside_generate(report)))
         drawn = {name: figure for name, figure in figures if figure is not None}
@@ -44,10 +44,10 @@ def _speed_ups(report: Report) -> Figure | None:
     found = [(report.labels[lane], s.ratio(lane, base)) for lane in s.own if lane != base]
     if not any(estimate for _, estimate in found):
         return None
-    figure, (axes,) = _panels(1, 1, 7.5, 1.2 + 0.36 * len(found))
+    figure, (axes,) = panels(1, 1, 7.5, 1.2 + 0.36 * len(found))
     _bars(axes, found)
     furthest = max(_end(estimate) for _, estimate in found)
-    _axis(axes, f"tokens/s over {_name(report.labels[base])}, {_spread(report)}", furthest * 1.12)
+    label_axis(axes, f"tokens/s over {short_name(report.labels[base])}, {_spread(report)}", furthest * 1.12)
     return figure
 
 
@@ -59,17 +59,17 @@ def _tasks(report: Report) -> Figure | None:
         return None
     columns = min(_COLUMNS, len(s.tasks))
     rows = math.ceil(len(s.tasks) / columns)
-    figure, panels = _panels(rows, columns, 2.6 + 2.5 * columns, rows * (1.1 + 0.27 * len(lanes)))
+    figure, grid = panels(rows, columns, 2.6 + 2.5 * columns, rows * (1.1 + 0.27 * len(lanes)))
     found = {task: [(report.labels[lane], s.ratio(lane, base, task)) for lane in lanes] for task in s.tasks}
     furthest = max((_end(estimate) for ratios in found.values() for _, estimate in ratios), default=1.0)
-    for place, (task, axes) in enumerate(zip(s.tasks, panels)):
+    for place, (task, axes) in enumerate(zip(s.tasks, grid)):
         _bars(axes, found[task], small=True)
-        _axis(axes, "", furthest * 1.22)
+        label_axis(axes, "", furthest * 1.22)
         axes.set_title(one_line(task, _LABEL), fontsize=10, loc="left")
         axes.tick_params(labelleft=place % columns == 0)
-    for axes in panels[len(s.tasks):]:
+    for axes in grid[len(s.tasks):]:
         axes.set_visible(False)
-    figure.supxlabel(f"tokens/s over {_name(report.labels[base])}, by task, {_spread(report)}", fontsize=10)
+    figure.supxlabel(f"tokens/s over {short_name(report.labels[base])}, by task, {_spread(report)}", fontsize=10)
     return figure
 
 
@@ -79,25 +79,25 @@ def _beside_generate(report: Report) -> Figure | None:
     pairs = [(lane, other) for lane in s.own if (other := s.counterpart(lane)) is not None]
     if not pairs:
         return None
-    figure, (axes,) = _panels(1, 1, 7.5, 1.4 + 0.62 * len(pairs))
+    figure, (axes,) = panels(1, 1, 7.5, 1.4 + 0.62 * len(pairs))
     figures = s.by_task()
     for row, (lane, other) in enumerate(pairs):
         ratio = s.ratio(lane, other)
         words = "" if ratio is None else f"{ratio.median:.2f} x"
-        _bar(axes, row - 0.19, figures[lane].rate, _OURS, 0.36, words)
-        _bar(axes, row + 0.19, figures[other].rate, _THEIRS, 0.36, "", hatch="///")
-    _rows(axes, [report.labels[lane] for lane, _ in pairs])
+        _bar(axes, row - 0.19, figures[lane].rate, OURS, 0.36, words)
+        _bar(axes, row + 0.19, figures[other].rate, THEIRS, 0.36, "", hatch="///")
+    label_rows(axes, [report.labels[lane] for lane, _ in pairs])
     from matplotlib.patches import Patch
 
-    shown = [Patch(facecolor=_OURS, label="spec-tui"),
-             Patch(facecolor=_THEIRS, edgecolor="white", hatch="///", label="transformers.generate, the same method")]
+    shown = [Patch(facecolor=OURS, label="spec-tui"),
+             Patch(facecolor=THEIRS, edgecolor="white", hatch="///", label="transformers.generate, the same method")]
     axes.legend(handles=shown, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
     furthest = max(_end(figures[lane].rate) for pair in pairs for lane in pair)
-    _axis(axes, f"tokens/s, {_spread(report)}", furthest * 1.12)
+    label_axis(axes, f"tokens/s, {_spread(report)}", furthest * 1.12)
     return figure
 
 
-def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+def panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -110,10 +110,10 @@ def _bars(axes: Axes, found: Sequence[tuple[str, MedianInterval | None]], small:
     for row, (_, estimate) in enumerate(found):
         slower = estimate is not None and estimate.median < 1
         words = "" if estimate is None else f"{estimate.median:.2f}"
-        colour, hatch = (_SLOWER, "///") if slower else (_OURS, "")
+        colour, hatch = (_SLOWER, "///") if slower else (OURS, "")
         _bar(axes, row, estimate, colour, 0.66, words, hatch, small)
-    _rows(axes, [label for label, _ in found])
-    axes.axvline(1.0, color=_LINE, linewidth=1)
+    label_rows(axes, [label for label, _ in found])
+    axes.axvline(1.0, color=LINE, linewidth=1)
 
 
 def _bar(
@@ -125,10 +125,10 @@ def _bar(
         return
     axes.barh(row, estimate.median, height, color=colour, hatch=hatch, edgecolor="white")
     if estimate.low is not None and estimate.high is not None:
-        axes.plot([estimate.low, estimate.high], [row, row], color=_LINE, linewidth=1.4, marker="|", markersize=5)
+        axes.plot([estimate.low, estimate.high], [row, row], color=LINE, linewidth=1.4, marker="|", markersize=5)
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # the line at 1 does not cross it
     axes.annotate(words, (_end(estimate), row), (5, 0), textcoords="offset points", va="center",
-                  fontsize=8 if small else 10, color=_LINE, bbox=clear)
+                  fontsize=8 if small else 10, color=LINE, bbox=clear)
 
 
 def _end(estimate: MedianInterval | None) -> float:
@@ -136,18 +136,18 @@ def _end(estimate: MedianInterval | None) -> float:
     return 0.0 if estimate is None else max(estimate.median, estimate.high or 0.0)
 
 
-def _rows(axes: Axes, labels: Sequence[str]) -> None:
-    axes.set_yticks(range(len(labels)), [_name(label) for label in labels])
+def label_rows(axes: Axes, labels: Sequence[str]) -> None:
+    axes.set_yticks(range(len(labels)), [short_name(label) for label in labels])
     axes.set_ylim(len(labels) - 0.45, -0.55)
 
 
-def _axis(axes: Axes, label: str, end: float) -> None:
+def label_axis(axes: Axes, label: str, end: float) -> None:
     axes.set_xlabel(label)
     axes.set_xlim(0, max(end, 1.1))
     axes.grid(axis="x", color="#dddddd")
 
 
-def _name(label: str) -> str:
+def short_name(label: str) -> str:
     return one_line(label, _LABEL)
 
 

@@ -210,7 +210,7 @@ def as_object(report: Report) -> dict[str, Any]:
     request = asked.request
     return {
         "schema": SCHEMA,
-        **_portable(report.facts),
+        **portable(report.facts),
         "suite": {"name": s.suite.name, "tasks": {task: len(s.suite.numbers(task)) for task in s.suite.tasks},
                   "questions": len(s.suite.cases)},
         "asked": {name: getattr(request, name) for name in
@@ -274,7 +274,7 @@ def _over(report: Report, lane: int, other: int | None, task: str | None) -> dic
     return dict(zip(("over_generate", "over_generate_whole_run"), map(encoding.plain, ratios)))
 
 
-def _portable(facts: dict[str, Any]) -> dict[str, Any]:
+def portable(facts: dict[str, Any]) -> dict[str, Any]:
     """The facts without this machine's folders."""
     models = {role: model | {"name": model_label(model["name"])} for role, model in facts["models"].items()}
     return facts | {"models": models}
@@ -298,7 +298,7 @@ WRITERS: dict[str, Callable[[Report], str]] = {
 def notes(report: Report) -> list[str]:
     """How it was measured, on what, what was found about the texts, and what limits it all."""
     s, figures = report.results, report.results.by_task()
-    said = [_asked(report), *_setting(report.facts), *report.left_out, *_partial(report)]
+    said = [_asked(report), *setting_words(report.facts), *report.left_out, *_partial(report)]
     said += ["tokens/s: after the first delivery, by the clock of whoever waits for the tokens; overall and by task all"
              " answers of a repeat together", *_generate_notes(report)]
     own = [figures[lane] for lane in s.own]
@@ -316,7 +316,7 @@ def _asked(report: Report) -> str:
     )
 
 
-def _setting(facts: dict[str, Any]) -> list[str]:
+def setting_words(facts: dict[str, Any]) -> list[str]:
     """Machine, versions, models."""
     machine, versions = facts["machine"], facts["versions"]
     where = [machine.get("model") or machine.get("processor"), f"{machine.get('cpus')} cores",

@@ -1,0 +1,353 @@
+"""An entry: a table or a figure of a paper as it can be run here. Plain data in a TOML file, which a user may write."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from engines import methods
+from engines.errors import UsageProblem
+from engines.folders import open_input
+from engines.race.lanes import Lane, Race, parse_lane
+from engines.report.wording import listed
+from engines.reproduce.measures import MEASURES, Measure
+from engines.request import Request
+
+FOLDER = Path(__file__).with_name("entries")
+SUFFIX = ".toml"
+_LARGEST = 1 << 20  # bytes of an entry
+_MOST = {"rows": 64, "settings": 8, "stores": 16, "searches": 4}
+_HINT = "docs/papers.md says how an entry is written"
+
+
+class _Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of an entry's file; a field that it does not know is an error."""
+
+
+class Asked(_Plain):
+    """What is asked.
+
+    Attributes:
+        tasks: of the benchmark's own suite and of the questions for entries; none takes all.
+        most: questions of each task at most.
+        file: a file of prompts instead, beside the entry's.
+    """
+
+    tasks: tuple[str, ...] = ()
+    most: int = 6
+    file: str = ""
+
+
+class Setting(_Plain):
+    """One way to ask.
+
+    Attributes:
+        name: heads its table.
+        temperature, top_p, law: as those of a request.
+        tasks: whose questions are asked; none takes those of the entry.
+        data: of the published figures, those that were measured on these data; none takes all.
+    """
+
+    name: str
+    temperature: float = 0.0
+    top_p: float = 1.0
+    law: str = Request(()).law
+    tasks: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+
+
+class StoreNeed(_Plain):
+    """A datastore that rows search, built where it is not there yet.
+
+    Attributes:
+        name: by which rows name it.
+        source: "answers" of the model itself to prompts that measure nothing (in distribution), or "python": the
+            standard library of this Python (out of distribution).
+        kind: sparse, dense or both.
+        tokens: most tokens, None for all. A smaller one of the same source is a part of the larger.
+        dims, z_norm, unit_norm: of a dense part (``datastores.search.reduction.Recipe``).
+        answers, temperature, max_new_tokens: of answers.
+    """
+
+    name: str
+    source: str = "answers"
+    kind: str = "sparse"
+    tokens: int | None = None
+    dims: int = 64
+    z_norm: bool = True
+    unit_norm: bool = True
+    answers: int = 1
+    temperature: float = 0.0
+    max_new_tokens: int = 128
+
+
+class SearchNeed(_Plain):
+    """A search of the sublayers to leave out, as Draft & Verify needs it (``spec-tui search-layers``).
+
+    Attributes:
+        name: ``layers=@NAME`` in a lane stands for what it found.
+        tasks: of the questions that it is calibrated on, which are not those that measure.
+        trials, tokens: see ``layer_search.SearchSpec``.
+    """
+
+    name: str
+    tasks: tuple[str, ...] = ()
+    trials: int = 60
+    tokens: int = 32
+
+
+class RowOf(_Plain):
+    """A row of the table.
+
+    Attributes:
+        name: as the paper has it.
+        lane: as the command line has it; "" for a row that nothing is decoded for.
+        stores: names of datastores that the lane searches, and that measures of stores are of.
+        part: which part of the model a measure of the model is of.
+        published: what the published figures of this row have in their fields (``engines.bench.published.Figure``);
+            the engine of the lane goes without saying.
+    """
+
+    name: str
+    lane: str = ""
+    stores: tuple[str, ...] = ()
+    part: str = ""
+    published: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Claim(_Plain):
+    """What the paper concludes, as something that can be checked.
+
+    Attributes:
+        says: a sentence.
+        measure: the column that it is about.
+        rising: names of rows: each has more than the one before it.
+        above: each of them has more than this; None for no such bound.
+        setting: name of the setting; "" for each of them.
+    """
+
+    says: str
+    measure: str
+    rising: tuple[str, ...]
+    above: float | None = None
+    setting: str = ""
+
+
+class QuickForm(_Plain):
+    """What ``--quick`` makes smaller: the questions of each task, the tokens of an answer and of a datastore, the
+    trials of a search."""
+
+    most: int = 2
+    max_new_tokens: int = 32
+    store_tokens: int = 6000
+    trials: int = 4
+
+
+class PaperEntry(_Plain):
+    """A table of a paper.
+
+    Attributes:
+        title: what it shows, in a few words.
+        paper, tables: as the published figures have it in ``source``: "PAPER, TABLE".
+        shows: what it shows, in sentences.
+        differs: what is not as in the paper here, a sentence each; that models and machines differ is always said.
+        cannot: why it cannot be run here; then there is nothing but ``theirs`` to show.
+        prompts, settings, max_new_tokens, repeats: what is asked, how answers are sampled, how often.
+        measures: the columns (``measures.MEASURES``).
+        stores, searches, rows, claims, quick: see there.
+    """
+
+    title: str
+    paper: str
+    tables: tuple[str, ...]
+    shows: str
+    differs: tuple[str, ...] = ()
+    cannot: str = ""
+    prompts: Asked = Asked()
+    settings: tuple[Setting, ...] = (Setting(name="greedy"),)
+    max_new_tokens: int = 128
+    repeats: int = 3
+    measures: tuple[str, ...] = ()
+    stores: tuple[StoreNeed, ...] = ()
+    searches: tuple[SearchNeed, ...] = ()
+    rows: tuple[RowOf, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    quick: QuickForm = QuickForm()
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Its tables as published figures name them."""
+        return tuple(f"{self.paper}, {table}" for table in self.tables)
+
+    def asked_in(self, setting: Setting) -> Asked:
+        """What is asked in a setting."""
+        return msgspec.structs.replace(self.prompts, tasks=setting.tasks) if setting.tasks else self.prompts
+
+    @property
+    def columns(self) -> tuple[Measure, ...]:
+        return tuple(MEASURES[name] for name in self.measures)
+
+    def made_quick(self) -> PaperEntry:
+        """The same, asked once, of fewer questions, for shorter answers. Datastores are cut where they are built."""
+        quick = self.quick
+        return msgspec.structs.replace(
+            self, repeats=1, max_new_tokens=min(self.max_new_tokens, quick.max_new_tokens),
+            prompts=msgspec.structs.replace(self.prompts, most=min(self.prompts.most, quick.most)),
+            searches=tuple(msgspec.structs.replace(s, trials=min(s.trials, quick.trials)) for s in self.searches),
+        )
+
+
+@cache
+def shipped() -> Mapping[str, PaperEntry]:
+    """The entries that ship, by name, in the order of papers and tables."""
+    found = {file.stem: parse(file.read_bytes(), file.name) for file in FOLDER.glob(f"*{SUFFIX}")}
+    return MappingProxyType(dict(sorted(found.items(), key=lambda item: _place(*item))))
+
+
+def _place(name: str, entry: PaperEntry) -> tuple[Any, ...]:
+    numbers = [int(number) for number in re.findall(r"\d+", entry.tables[0])]
+    return entry.paper, not entry.tables[0].startswith("Table"), numbers, name
+
+
+def find(name: str) -> tuple[str, PaperEntry]:
+    """A shipped entry's name, or a file's. Returns the name to show and the entry. Raises UsageProblem."""
+    if name in shipped():
+        return name, shipped()[name]
+    if not name.endswith(SUFFIX):
+        near = [known for known in shipped() if known.startswith(name.split("-")[0])]
+        raise UsageProblem(f"there is no entry {name[:80]!r}",
+                           f"{f'perhaps {listed(near)}; ' if near else ''}spec-tui reproduce --list names all; one of "
+                           f"yours is a file that ends in {SUFFIX}")
+    path = Path(name).expanduser()
+    try:
+        with open_input(path) as stream:
+            data = stream.read(_LARGEST + 1)
+    except OSError as error:
+        raise UsageProblem(f"{path} cannot be read: {error.strerror}", "check the path") from None
+    entry = parse(data, path.name)
+    if entry.prompts.file:
+        beside = str(path.parent / entry.prompts.file)
+        entry = msgspec.structs.replace(entry, prompts=msgspec.structs.replace(entry.prompts, file=beside))
+    return path.stem, entry
+
+
+def parse(data: bytes, where: str) -> PaperEntry:
+    """The entry of a file's content. Raises UsageProblem, with what is wrong in it."""
+    if len(data) > _LARGEST:
+        raise UsageProblem(f"{where} is larger than {_LARGEST >> 20} MB", _HINT)
+    try:
+        entry = msgspec.toml.decode(data, type=PaperEntry)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # ValidationError is a DecodeError
+        raise UsageProblem(f"{where} is no entry: {error}", _HINT) from None
+    for problem in _problems(entry):
+        raise UsageProblem(f"{where}: {problem}", _HINT)
+    return entry
+
+
+def _problems(entry: PaperEntry) -> Iterator[str]:
+    """What is wrong with an entry beyond its shape."""
+    if not entry.tables or not all((entry.title.strip(), entry.paper.strip(), entry.shows.strip())):
+        yield "title, paper, tables and shows have to say something"
+    if entry.cannot:
+        if entry.rows or entry.measures:
+            yield "an entry that cannot be run has no rows and no measures"
+        return
+    if unknown := [name for name in entry.measures if name not in MEASURES]:
+        yield f"there is no measure {unknown[0]!r}; there are {', '.join(MEASURES)}"
+    if not entry.rows or not entry.measures or not entry.settings:
+        yield "it needs rows, measures and settings, or cannot = \"the reason\""
+    for name, most in _MOST.items():
+        parts = getattr(entry, name)
+        if len(parts) > most:
+            yield f"{len(parts)} {name} are more than {most}"
+        names = [part.name for part in parts]
+        if twice := next((one for one in names if names.count(one) > 1 or not one.strip()), None):
+            yield f"the name {twice!r} stands twice, or is none, in {name}"
+    for label, value, least, highest in _numbers(entry):
+        if value is not None and not least <= value <= highest:
+            yield f"{label} {value} is out of range: {least} to {highest}"
+    yield from _wrong_rows(entry)
+    yield from _wrong_needs(entry)
+    yield from _wrong_claims(entry)
+
+
+def _numbers(entry: PaperEntry) -> Iterator[tuple[str, float | None, float, float]]:
+    yield "max_new_tokens", entry.max_new_tokens, 2, 4096
+    yield "repeats", entry.repeats, 1, 100
+    for asked in (entry.prompts.most, entry.quick.most):
+        yield "most", asked, 1, 10_000
+    yield "quick.max_new_tokens", entry.quick.max_new_tokens, 2, 4096
+    yield "quick.store_tokens", entry.quick.store_tokens, 200, 1 << 31
+    for store in entry.stores:
+        yield f"tokens of {store.name}", store.tokens, 200, 1 << 31
+        yield f"dims of {store.name}", store.dims, 0, 1 << 16
+        yield f"answers of {store.name}", store.answers, 1, 100
+        yield f"max_new_tokens of {store.name}", store.max_new_tokens, 1, 4096
+
+
+def _wrong_rows(entry: PaperEntry) -> Iterator[str]:
+    known = {store.name for store in entry.stores}
+    baseline = False
+    for row in entry.rows:
+        if missing := set(row.stores) - known:
+            yield f"row {row.name!r} searches {missing.pop()!r}, which is none of its stores"
+        if not row.lane:
+            continue
+        try:
+            lane = lane_of(row, {name: (name,) for name in known}, {need.name: "m1" for need in entry.searches})
+            lane.check()
+            baseline = baseline or methods.find(lane.engine).baseline
+            for setting in entry.settings:
+                Race((lane,), request_of(entry, setting), (("x",),)).check()
+        except UsageProblem as error:
+            yield f"row {row.name!r}: {error.message} ({error.hint})"
+    if not baseline and any(measure.over_baseline for measure in entry.columns):
+        yield "a speed-up is over the baseline's lane, and there is no such row"
+
+
+def _wrong_needs(entry: PaperEntry) -> Iterator[str]:
+    for store in entry.stores:
+        if store.source not in ("answers", "python"):
+            yield f"store {store.name!r}: source is answers or python, not {store.source!r}"
+        if store.kind not in ("sparse", "dense", "both"):
+            yield f"store {store.name!r}: kind is sparse, dense or both, not {store.kind!r}"
+        if store.answers > 1 and not store.temperature:
+            yield f"store {store.name!r}: greedy answers to a prompt are all the same: give a temperature"
+
+
+def _wrong_claims(entry: PaperEntry) -> Iterator[str]:
+    rows, settings = {row.name for row in entry.rows}, {setting.name for setting in entry.settings}
+    for claim in entry.claims:
+        if claim.measure not in entry.measures:
+            yield f"a claim is about {claim.measure!r}, which is none of its measures"
+        if len(claim.rising) < 2 - (claim.above is not None) or set(claim.rising) - rows:
+            yield f"a claim names two rows of its entry or more, or one with a bound: {claim.says!r}"
+        if claim.setting and claim.setting not in settings:
+            yield f"a claim is about the setting {claim.setting!r}, which there is not"
+
+
+def lane_of(row: RowOf, stores: Mapping[str, tuple[str, ...]], searches: Mapping[str, str]) -> Lane:
+    """The lane of a row, with the names of the datastores that were built and the layers that were found. Raises
+    UsageProblem."""
+    text = row.lane
+    for name, layers in searches.items():
+        text = text.replace(f"=@{name}", f"={layers}")
+    if "=@" in text:
+        raise UsageProblem(f"lane {row.lane!r} names a search that there is not", "searches lists them")
+    lane = parse_lane(text)
+    found = tuple(built for name in row.stores for built in stores[name])
+    return dataclasses.replace(lane, datastores=found or lane.datastores)
+
+
+def request_of(entry: PaperEntry, setting: Setting) -> Request:
+    """What all lanes are asked in a setting."""
+    return Request(
+        (), max_new_tokens=entry.max_new_tokens, temperature=setting.temperature, top_p=setting.top_p, law=setting.law
+    )

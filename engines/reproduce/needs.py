@@ -1,0 +1,241 @@
+"""What an entry needs before it runs: datastores and layer searches. Built where they are missing, kept and used again.
+
+They lie among the user's datastores under names that begin with ``paper-`` and end with a digest of all that they are
+made of, so that entries which need the same share it. An interrupted build or search goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engines.datastores.building.build_spec import ANSWERS, STANDARD_LIBRARY, BuildSpec, open_corpus
+from engines.datastores.building.corpus import Corpus, Document
+from engines.datastores.datastore_events import BuildEstimate
+from engines.datastores.search.reduction import Recipe
+from engines.datastores.storage import catalog
+from engines.datastores.storage.datastore import Documents, Store
+from engines.progress import Progress, no_progress
+from engines.reproduce.entry import StoreNeed
+from engines.reproduce.questions import STORE_PROMPTS
+from engines.request import Request
+
+if TYPE_CHECKING:
+    from engines.runtime import Runtime
+
+_PREFIX = "paper-"
+_PARTS = ("tokens", "dims", "z_norm", "unit_norm", "answers", "temperature", "max_new_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStore:
+    """A datastore as an entry uses it.
+
+    Attributes:
+        need: what was needed.
+        name: of the datastore.
+        missing: it has to be built, or its build was not finished.
+        estimate: of that build.
+    """
+
+    need: StoreNeed
+    name: str
+    missing: bool
+    estimate: BuildEstimate | None = None
+
+
+class DatastoreBuilder:
+    """Finds and builds what entries need, for one loaded model. Hidden states that one datastore was made of are not
+    read anew for the next.
+
+    Args:
+        most: tokens of a datastore at most, None for no limit; sizes of several keep their proportions.
+    """
+
+    def __init__(self, runtime: Runtime, needs: Sequence[StoreNeed], most: int | None = None) -> None:
+        self._runtime = runtime
+        self._reader = None
+        sizes = [need.tokens for need in needs if need.tokens is not None]
+        self._largest, self._most = max(sizes, default=0), most
+        self.needs = tuple(needs)
+
+    def prepared(self) -> list[PreparedStore]:
+        """What there is, and what has to be built."""
+        found = {entry.name for entry in catalog.listing() if entry.manifest is not None and not entry.unfinished}
+        out = []
+        for need in self.needs:
+            name = self._shipped(need) or self._name(need)
+            missing = name not in found
+            out.append(PreparedStore(need, name, missing, self._estimate(need) if missing else None))
+        return out
+
+    def build(self, wanted: PreparedStore, progress: Progress = no_progress) -> Store:
+        """Build it, or go on with it; opened where it is there.
+
+        Raises:
+            SpecError: see ``build_spec.open_corpus``, ``sparse_build.build_sparse`` and ``dense_build.build_dense``.
+        """
+        if not wanted.missing:
+            return self._runtime.open_datastores.open(wanted.name)
+        from engines.datastores.building.dense_build import build_dense
+        from engines.datastores.building.hidden_states import tokens_before
+        from engines.datastores.building.sparse_build import build_sparse
+
+        need, tokenizer = wanted.need, self._runtime.tokenizer
+        corpus, limit = self._corpus(need, progress), self._tokens(need)
+        if need.kind == "sparse":
+            build_sparse(wanted.name, corpus, tokenizer, limit=limit, progress=progress)
+        else:
+            recipe = Recipe(need.dims, need.z_norm, need.unit_norm)
+            build_dense(
+                wanted.name, corpus, tokenizer, self._states(), kind=need.kind, recipe=recipe, limit=limit,
+                before=tokens_before(corpus, tokenizer), progress=progress,
+            )
+        self._runtime.open_datastores.refresh()
+        return self._runtime.open_datastores.open(wanted.name)
+
+    def _tokens(self, need: StoreNeed) -> int | None:
+        """Most tokens of its datastore."""
+        if self._most is None or need.tokens is None:
+            return need.tokens if self._most is None else self._most
+        return min(need.tokens, max(1, round(self._most * need.tokens / self._largest)))
+
+    def _shipped(self, need: StoreNeed) -> str:
+        """The datastore that ships and is what is needed: greedy answers of this model, all of them; "" for none."""
+        plain = StoreNeed(name=need.name, kind=need.kind, max_new_tokens=need.max_new_tokens)
+        return next((name for name, store in self._answers() if store.manifest.kind in (need.kind, "both")), "") if (
+            need == plain) else ""
+
+    def _answers(self) -> Iterator[tuple[str, Store]]:
+        """Shipped datastores of this model's own answers, the largest first."""
+        found = []
+        for entry in catalog.listing():
+            facts = entry.manifest
+            sources = facts.parameters.get("sources") if facts is not None and entry.shipped else None
+            if isinstance(sources, dict) and sources.get("model") == self._runtime.identity.fingerprint:
+                found.append((entry.name, Store(entry.folder)))
+        return iter(sorted(found, key=lambda item: -item[1].manifest.tokens))
+
+    def _name(self, need: StoreNeed) -> str:
+        parts: dict[str, Any] = {part: getattr(need, part) for part in _PARTS} | {"tokens": self._tokens(need)}
+        if need.kind == "sparse":
+            parts |= dict.fromkeys(("dims", "z_norm", "unit_norm"))
+        if need.source == "python":
+            parts |= dict.fromkeys(("answers", "temperature", "max_new_tokens")) | {"python": sys.version_info[:2]}
+        made = [need.source, need.kind, parts, self._runtime.open_datastores.tokenizer]
+        if need.kind != "sparse" or need.source == "answers":
+            made.append(self._runtime.identity.fingerprint)
+        digest = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:10]
+        return f"{_PREFIX}{need.source}-{need.kind}-{digest}"
+
+    def _corpus(self, need: StoreNeed, progress: Progress) -> Corpus:
+        if need.source == "python":
+            return open_corpus(BuildSpec(STANDARD_LIBRARY, (STANDARD_LIBRARY,)), None, progress)
+        if store := self._greedy(need):
+            return KeptTexts(self._runtime, store)
+        spec = BuildSpec(
+            "answers", (ANSWERS,), prompts=str(STORE_PROMPTS), answers=need.answers, temperature=need.temperature,
+            max_new_tokens=need.max_new_tokens,
+        )
+        return open_corpus(spec, self._runtime)
+
+    def _greedy(self, need: StoreNeed) -> Store | None:
+        """A shipped datastore with the answers that are needed, from which they are read."""
+        return next((store for _, store in self._answers()), None) if not need.temperature else None
+
+    def _states(self) -> KeptStates:
+        if self._reader is None:
+            from engines.datastores.building.hidden_states import HiddenStates
+
+            self._reader = KeptStates(HiddenStates(self._runtime.target, self._runtime.identity))
+        return self._reader
+
+    def _estimate(self, need: StoreNeed) -> BuildEstimate:
+        """What building it will take at most."""
+        from engines.datastores.building.dense_build import estimate_dense
+
+        price, store = self._runtime.prices[0], self._greedy(need) if need.source == "answers" else None
+        tokens, seconds = self._tokens(need), 0.0
+        if need.source == "answers":
+            whole = store.manifest.tokens if store else _prompts() * need.answers * need.max_new_tokens
+            tokens = min(tokens or whole, whole)
+            seconds += 0.0 if store else tokens * price.at(1)
+        if tokens is None:
+            return BuildEstimate(None)
+        size = building = 6 * tokens
+        if need.kind != "sparse":
+            rows = price.points[-1][0]
+            more, while_built = estimate_dense(
+                tokens, self._runtime.identity.width, Recipe(need.dims, need.z_norm, need.unit_norm))
+            size, building, seconds = size + more, size + while_built, seconds + tokens * price.at(rows) / rows
+        return BuildEstimate(tokens, size, building, seconds or None, upper_bound=True)
+
+
+def _prompts() -> int:
+    from engines.datastores.building.model_answers import read_prompts
+
+    return len(read_prompts(Path(STORE_PROMPTS)))
+
+
+class KeptTexts:
+    """The documents of a datastore of a model's answers once more, as a ``corpus.Corpus``."""
+
+    unit = "answers"
+
+    def __init__(self, runtime: Runtime, store: Store) -> None:
+        self._runtime, self._documents, self._tokens = runtime, Documents(store), store.array("tokens")
+        self.total = len(self._documents)
+        self.identity: dict[str, Any] = {"kind": "datastore", "of": dict(store.manifest.parameters["sources"])}
+
+    def context(self, document: int) -> list[int]:
+        """Token ids of the prompt that a document answers, as the model reads them."""
+        from engines.tokenization import encode
+
+        request = Request((("user", self._source(document)),))
+        return encode(self._runtime.tokenizer, request, self._runtime.target.vocab_size)[0]
+
+    def documents(self, resume: int | None = None) -> Iterator[tuple[Document, int]]:
+        """See ``Corpus``."""
+        for number in range(resume or 0, self.total):
+            begin, end = self._documents.bounds(number)
+            yield Document(self._source(number), tokens=self._tokens[begin:end].astype(int).tolist()), number + 1
+
+    def _source(self, document: int) -> str:
+        return self._documents.place(self._documents.bounds(document)[0]).source
+
+
+class KeptStates:
+    """Reads hidden states, those of the same text once: datastores that differ in what is made of them share it. They
+    are kept in float16, as a build writes them.
+
+    Attributes:
+        identity, context: those of ``hidden_states.HiddenStates``.
+    """
+
+    def __init__(self, reader: Any) -> None:
+        self._reader, self.identity, self.context = reader, reader.identity, reader.context
+        self._kept: dict[bytes, np.ndarray] = {}
+
+    def __call__(self, texts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Float32 [n, H] for each text int64 [n]. Raises RunFailed if the model breaks."""
+        keys = [np.asarray(text, np.int64).tobytes() for text in texts]
+        new = {key: text for key, text in zip(keys, texts) if key not in self._kept}
+        if new:
+            for key, states in zip(new, self._reader(list(new.values())), strict=True):
+                self._kept[key] = np.clip(states, -65504, 65504).astype(np.float16)
+        return [self._kept[key].astype(np.float32) for key in keys]
+
+
+def by_need(prepared: Sequence[PreparedStore]) -> Mapping[str, tuple[str, ...]]:
+    """Names of datastores by the names that rows have for them."""
+    return {each.need.name: (each.name,) for each in prepared}
+
+
+Told = Callable[[str], None]

@@ -1,0 +1,62 @@
+"""What entries ask: the benchmark's own suite and more questions, in our own words; or a file of the user's."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from engines.bench import suite
+from engines.bench.prompt_files import read
+from engines.bench.suite import Suite, parse
+from engines.errors import UsageProblem
+from engines.reproduce.entry import Asked
+
+MORE = Path(__file__).with_name("questions.jsonl")
+STORE_PROMPTS = Path(__file__).with_name("store_prompts.txt")
+"""Prompts whose answers datastores hold; none of them measures."""
+_LARGEST = 8 << 20  # bytes of a file of prompts
+
+
+@cache
+def known() -> Suite:
+    """All questions that ship."""
+    own = suite.shipped()
+    return Suite("spec-tui's own", own.cases + parse(MORE.read_text("utf-8"), MORE.name).cases)
+
+
+def asked_of(asked: Asked) -> Suite:
+    """What an entry asks. Raises UsageProblem: there is no such file, or no such task."""
+    return _of_tasks(asked).limited(asked.most)
+
+
+def not_asked(asked: Asked, tasks: tuple[str, ...]) -> tuple[str, ...]:
+    """First turns of the questions of these tasks that an entry does not ask, to calibrate on. Raises UsageProblem
+    where there is none."""
+    measured = {case.turns for case in asked_of(asked).cases}
+    found = tuple(case.turns[0] for case in known().cases
+                  if (not tasks or case.task in tasks) and case.turns not in measured)
+    if not found:
+        raise UsageProblem(f"all questions of {', '.join(tasks)} are measured, so none is left to calibrate on",
+                           "ask fewer of them: prompts.most")
+    return found
+
+
+def _of_tasks(asked: Asked) -> Suite:
+    whole = _file(Path(asked.file)) if asked.file else known()
+    if missing := set(asked.tasks) - set(whole.tasks):
+        raise UsageProblem(f"there is no question of the task {sorted(missing)[0]!r} in {whole.name}",
+                           f"its tasks are {', '.join(whole.tasks)}")
+    return whole.where(lambda case: not asked.tasks or case.task in asked.tasks)
+
+
+def _file(path: Path) -> Suite:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            raise UsageProblem(f"{path} is larger than {_LARGEST >> 20} MB", "ask fewer prompts")
+        return read(data.decode("utf-8"), str(path), path.name).suite
+    except OSError as error:
+        raise UsageProblem(f"{path} cannot be read: {error.strerror}", "it is searched beside the entry") from None
+    except UnicodeDecodeError:
+        raise UsageProblem(f"{path} is not text in UTF-8", "convert it, e.g. with iconv -t UTF-8") from None

@@ -1,0 +1,108 @@
+"""What a model's attention and MLP sublayers do to the residual stream, and how long they take (ADMG, Table 1)."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from engines.model.feature_request import COSINES, FeatureRequest
+from engines.request import Request
+
+if TYPE_CHECKING:
+    from engines.runtime import Runtime
+
+PARTS = ("attention", "MLP")
+_TIMES = 3  # passes over a prompt, of which the fastest counts
+
+
+@dataclass(frozen=True, slots=True)
+class SublayerFacts:
+    """Both by part of the model.
+
+    Attributes:
+        cosines: C_l of each layer: the cosine of the residual stream before and after the sublayer, averaged over the
+            positions of a prompt, then over the prompts.
+        seconds: of a sublayer for the whole of a prompt, its norm included; the mean over layers and prompts.
+    """
+
+    cosines: Mapping[str, tuple[float, ...]]
+    seconds: Mapping[str, float]
+
+
+def measure_sublayers(runtime: Runtime, prompts: Sequence[str], base: Request) -> SublayerFacts:
+    """Read each prompt with the whole model.
+
+    Raises:
+        UsageProblem: the model does not show its hidden states, or cannot be asked a prompt.
+        RunFailed: it broke.
+    """
+    cosines: dict[str, list[Sequence[float]]] = {part: [] for part in PARTS}
+    seconds: dict[str, list[float]] = {part: [] for part in PARTS}
+    for text in prompts:
+        request = Request((*base.conversation, ("user", text)), max_new_tokens=1)
+        ids, _ = runtime.prompt(request)
+        for part, found in zip(PARTS, _cosines(runtime, ids)):
+            cosines[part].append(found)
+        for part, found in _seconds(runtime, ids).items():
+            seconds[part].append(found)
+    return SublayerFacts(
+        {part: tuple(map(statistics.mean, zip(*found))) for part, found in cosines.items()},
+        {part: statistics.mean(found) for part, found in seconds.items()},
+    )
+
+
+def _cosines(runtime: Runtime, ids: Sequence[int]) -> tuple[list[float], list[float]]:
+    """Attention and MLP, by layer."""
+    runtime.forget()
+    target = runtime.target
+    with target.features.requested(FeatureRequest(history=frozenset({COSINES}))):
+        target.extend(list(ids))
+        found = target.features.mean_cosines(target.length)
+    runtime.forget()
+    return found
+
+
+def _seconds(runtime: Runtime, ids: Sequence[int]) -> dict[str, float]:
+    """Mean seconds of a sublayer, by part: of the fastest of several passes over the prompt."""
+    import torch
+
+    from engines.model.weight_layouts import as_loaded
+
+    sublayers = runtime.target.sublayers
+    tokens = torch.tensor([list(ids)], device=runtime.target.device)
+    best: dict[str, float] = {}
+    for _ in range(_TIMES):
+        with as_loaded(runtime.target.model), _timed(sublayers) as spent, torch.inference_mode():
+            runtime.target.model(input_ids=tokens, use_cache=False)
+        for part, total in spent.items():
+            best[part] = min(best.get(part, total), total)
+    return {part: total / len(sublayers) for part, total in best.items()}
+
+
+@contextmanager
+def _timed(sublayers: Any) -> Iterator[dict[str, float]]:
+    """Inside, the seconds that all sublayers of a kind take in a forward, with their norms."""
+    spent, began, hooks = dict.fromkeys(PARTS, 0.0), [0.0], []
+
+    def begin(*_: Any) -> None:
+        began[0] = perf_counter()
+
+    def end(part: str) -> Any:
+        def add(*_: Any) -> None:
+            spent[part] += perf_counter() - began[0]
+
+        return add
+
+    for layer in sublayers.layers:
+        for part, sublayer in zip(PARTS, layer.parts.values()):
+            for call in (*sublayer.before, *sublayer.calls, *sublayer.after):
+                hooks += [call.module.register_forward_pre_hook(begin), call.module.register_forward_hook(end(part))]
+    try:
+        yield spent
+    finally:
+        for hook in hooks:
+            hook.remove()

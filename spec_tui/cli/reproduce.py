@@ -1,0 +1,231 @@
+"""``spec-tui reproduce``: papers' tables on the model at hand, with the published numbers beside ours."""
+
+from __future__ import annotations
+
+import gc
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from engines.bench.bench_results import BenchResults
+from engines.bench.bench_runner import BenchRunner, able, facts, fitting
+from engines.errors import RunFailed, UsageProblem
+from engines.race.lanes import Race
+from spec_tui.cli.bench import PAUSE
+from spec_tui.cli.compare import RaceFormat, RaceProgress, ended, follow
+from spec_tui.cli.failures import INTERRUPTED, narrate
+from spec_tui.cli.option_groups import ModelOptions
+from spec_tui.cli.run import load_decoder
+from spec_tui.cli.stage_progress import StageProgress
+from spec_tui.present.progress_text import estimate_parts
+from spec_tui.present.text import one_line
+
+if TYPE_CHECKING:
+    from engines.bench.suite import Suite
+    from engines.datastores.storage.datastore import Store
+    from engines.reproduce.entry import PaperEntry, Setting
+    from engines.reproduce.reproduction import Reproduction
+    from engines.runtime import Runtime
+
+RESULTS, CELLS, TABLES, PLOT = "results.json", "cells.csv", "tables.md", "table.svg"
+
+_QUICK_WARM_UP = 4  # tokens
+
+_NAMES = "Entries, or files of yours that end in .toml."
+_QUICK = "Few prompts, short answers, small datastores: at most two minutes each."
+_REPEATS = "How often each row answers everything. Default: the entry's. Counts need one, speeds more."
+_OUT = "Folder to write to: for each entry a folder with results.json, cells.csv, tables.md and table.svg."
+
+
+def reproduce(
+    names: Annotated[list[str] | None, Argument(metavar="[NAME]...", help=_NAMES)] = None,
+    list_: Annotated[bool, Option("--list", help="List the entries, and those that cannot be run here.")] = False,
+    all_: Annotated[bool, Option("--all", help="Run all entries that can be run.")] = False,
+    quick: Annotated[bool, Option("--quick", help=_QUICK)] = False,
+    repeats: Annotated[int | None, Option(metavar="N", help=_REPEATS, min=1, max=100)] = None,
+    out: Annotated[Path | None, Option(metavar="DIR", help=_OUT)] = None,
+    format: RaceFormat = RaceFormat.table,
+    *,
+    models: ModelOptions,
+) -> int:
+    """Run a table of a paper on your model, and put the published numbers beside ours.
+
+    It runs as bench does, with the published sizes. Datastores that a table needs are built first, and kept. ctrl+c
+    keeps what is done, and the same command goes on.
+    """
+    from spec_tui.export.reproduce_report import WRITERS, entries_table, unable
+
+    if list_:
+        print(_listing() if format is RaceFormat.json else entries_table(_shipped()))
+        return 0
+    wanted = _wanted(names or [], all_)
+    runnable = [(name, entry) for name, entry in wanted if not entry.cannot]
+    for name, entry in wanted:
+        if entry.cannot:
+            print(unable(name, entry), end="\n\n")
+    if not runnable:
+        return 0
+    runtime, codes = load_decoder(models.load), []
+    gc.collect()
+    gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
+    for name, entry in runnable:
+        if len(runnable) > 1:
+            narrate(f"{name}: {entry.title}")
+        small = entry.made_quick() if quick else entry
+        run = EntryRun(runtime, name, small if repeats is None else _repeated(small, repeats), quick)
+        codes.append(run.run())
+        if any(setting.results.complete for setting in run.done.runs) or codes[-1] != INTERRUPTED:
+            run.done.measure()
+            if out is not None:
+                _write(run.done, out / name)
+            print(WRITERS[format](run.done), end="\n" if len(runnable) == 1 else "\n\n", flush=True)
+        if codes[-1] == INTERRUPTED:
+            break
+    return max(codes)
+
+
+def _wanted(names: list[str], all_: bool) -> list[tuple[str, PaperEntry]]:
+    """The entries that are asked for, each once. Raises UsageProblem."""
+    from engines.reproduce.entry import find
+
+    if all_ and names:
+        raise UsageProblem("--all and names of entries are two ways to say which", "give one of them")
+    if not all_ and not names:
+        raise UsageProblem("there is no entry to reproduce", "spec-tui reproduce --list names them; --all runs all")
+    if all_:
+        return [(name, entry) for name, entry in _shipped() if not entry.cannot]
+    return [find(name) for name in dict.fromkeys(names)]
+
+
+def _shipped() -> list[tuple[str, PaperEntry]]:
+    from engines.reproduce.entry import shipped
+
+    return list(shipped().items())
+
+
+def _repeated(entry: PaperEntry, repeats: int) -> PaperEntry:
+    import msgspec
+
+    return msgspec.structs.replace(entry, repeats=repeats)
+
+
+def _listing() -> str:
+    return json.dumps([
+        {"name": name, "paper": entry.paper, "tables": list(entry.tables), "title": entry.title,
+         "cannot": entry.cannot or None} for name, entry in _shipped()
+    ], indent=2)
+
+
+class EntryRun:
+    """An entry on its way.
+
+    Attributes:
+        done: what has come of it.
+    """
+
+    def __init__(self, runtime: Runtime, name: str, entry: PaperEntry, quick: bool) -> None:
+        from engines.reproduce.questions import asked_of
+        from engines.reproduce.reproduction import Reproduction
+
+        self._runtime = runtime
+        self._suites: dict[str, Suite] = {s.name: asked_of(entry.asked_in(s)) for s in entry.settings}
+        self.done: Reproduction = Reproduction(name, entry, quick)
+
+    def run(self) -> int:
+        """Build what it needs, then run it in each setting. Returns the exit code. Raises SpecError."""
+        entry, done = self.done.entry, self.done
+        done.facts = facts(self._runtime, ())
+        done.sublayers = cache(self._sublayers)
+        try:
+            done.stores = self._stores()
+            done.searches = self._searches()
+        except KeyboardInterrupt:
+            narrate("\nspec-tui: interrupted; what was built is kept, and the same command goes on")
+            return INTERRUPTED
+        code = 0
+        for setting in entry.settings if any(row.lane for row in entry.rows) else ():
+            code = max(code, self._race(setting))
+            if code == INTERRUPTED:
+                break
+        starts = (r.state.started for run in done.runs for r in run.results.runs.values() if r.state.started)
+        done.facts = facts(self._runtime, starts)
+        return code
+
+    def _stores(self) -> dict[str, list[Store]]:
+        from engines.reproduce.needs import DatastoreBuilder
+
+        entry = self.done.entry
+        builder = DatastoreBuilder(
+            self._runtime, entry.stores, entry.quick.store_tokens if self.done.quick else None)
+        prepared = builder.prepared()
+        for each in prepared:
+            if each.missing:
+                words = ", ".join(estimate_parts(each.estimate))
+                narrate(f"datastore {each.need.name} is built once and kept, as {each.name}: {words}")
+        found = {}
+        for each in prepared:
+            with StageProgress() as progress:
+                found[each.need.name] = [builder.build(each, progress.show)]
+        return found
+
+    def _searches(self) -> dict[str, str]:
+        from engines.reproduce.layer_needs import found_layers
+        from spec_tui.cli.search_layers import SearchDisplay
+
+        found = {}
+        for need in self.done.entry.searches:
+            with SearchDisplay() as display:
+                found[need.name] = found_layers(need, self.done.entry.prompts, self._runtime, display.show_search)
+        return found
+
+    def _race(self, setting: Setting) -> int:
+        """One setting. Returns the exit code."""
+        from engines.reproduce.entry import request_of
+        from engines.reproduce.reproduction import SettingRun
+
+        entry, done, runner = self.done.entry, self.done, BenchRunner(self._runtime)
+        request, by_row = request_of(entry, setting), self.done.lanes()
+        with runner.peers:
+            suite, left_out = fitting(runner, self._suites[setting.name], request)
+            trial = replace(request, conversation=(("user", suite.cases[0].turns[0]),))
+            lanes, missing = able(runner, tuple(by_row.values()), trial)
+            for sentence in (*left_out, *missing):
+                if sentence not in done.left_out:
+                    narrate(f"note: {sentence}")
+                    done.left_out.append(sentence)
+            if not lanes:
+                raise UsageProblem("no row of it can run here", missing[0])
+            asked = Race(lanes, request, suite.prompts, entry.repeats, warm_up=_QUICK_WARM_UP if done.quick else None)
+            asked.check()
+            results = BenchResults(suite, lambda: runner.token_times)
+            numbers = {row: lanes.index(lane) for row, lane in by_row.items() if lane in lanes}
+            done.runs.append(SettingRun(setting, asked, results, numbers))
+            follow(runner, asked, results, RaceProgress(asked, PAUSE))
+            return ended(results, asked, results.own_bugs)
+
+    def _sublayers(self):
+        from engines.reproduce.sublayer_facts import measure_sublayers
+        from engines.request import Request
+
+        prompts = [case.turns[0] for suite in self._suites.values() for case in suite.cases]
+        return measure_sublayers(self._runtime, prompts, Request(()))
+
+
+def _write(done: Reproduction, folder: Path) -> None:
+    """Write an entry's files. Raises UsageProblem where others lie there, RunFailed where the disk is full."""
+    from spec_tui.export.reproduce_plots import draw
+    from spec_tui.export.reproduce_report import WRITERS
+
+    texts = {RESULTS: WRITERS["json"], CELLS: WRITERS["csv"], TABLES: WRITERS["md"]}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, writer in texts.items():
+            (folder / name).write_text(writer(done) + "\n", "utf-8", newline="\n")
+        drawn = [PLOT] if draw(done, folder / PLOT) else []
+    except OSError as error:
+        raise RunFailed(f"{folder} cannot be written: {error.strerror}", "name another folder") from None
+    narrate(f"wrote {', '.join([*texts, *drawn])} into {one_line(str(folder))}")

@@ -1,0 +1,239 @@
+"""A reproduced table, ours beside theirs: as a table, as Markdown, as JSON, as CSV; and what differs from the paper."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from engines.bench.published import Figure
+from engines.report import encoding
+from engines.reproduce.entry import PaperEntry
+from engines.reproduce.measures import MEASURES, described
+from engines.reproduce.reproduction import Cell, ClaimVerdict, Reproduction, SettingRun, theirs
+from spec_tui.export.bench_report import Report, portable, setting_words
+from spec_tui.export.bench_report import rows as run_rows
+from spec_tui.present.race_text import disturbance_sentence
+from spec_tui.present.tables import WIDTH, Rows, as_csv, as_markdown, as_text
+
+SCHEMA = "spec-tui reproduce 1"
+NO_CELLS = ("entry", "setting", "row", "measure", "here", "theirs", "model", "data", "hardware", "source")
+
+
+@dataclass(frozen=True)
+class TablePaper:
+    """A column of theirs.
+
+    Attributes:
+        model, data, where: on what it was measured, and where it is published.
+    """
+
+    model: str
+    data: str
+    where: str
+
+    @classmethod
+    def of(cls, figure: Figure) -> TablePaper:
+        return cls(figure.model, figure.data, figure.where)
+
+    @property
+    def words(self) -> str:
+        return f"{self.model} on {self.data}, {self.where}"
+
+
+def table(done: Reproduction) -> str:
+    """For people: as wide as the terminal, at least 80 columns; 80 in a pipe."""
+    width = max(WIDTH, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0)
+    return as_text(_tables(done), [row.name for row in done.entry.rows], notes(done), width)
+
+
+def markdown(done: Reproduction) -> str:
+    """The same as Markdown."""
+    return as_markdown(_tables(done), notes(done))
+
+
+def _tables(done: Reproduction) -> list[Rows]:
+    """A table for each setting: by measure ours, then theirs; columns where nobody has a number are left out."""
+    cells, papers = done.cells(), _papers(done.cells())
+    found = []
+    for setting in dict.fromkeys(cell.setting for cell in cells):
+        here = [cell for cell in cells if cell.setting == setting]
+        rows: Rows = [[setting], *([row.name] for row in done.entry.rows)]
+        for measure in done.entry.measures:
+            column = [cell for cell in here if cell.measure == measure]
+            shown = [paper for paper in papers if any(paper in map(TablePaper.of, c.theirs) for c in column)]
+            if not shown and all(cell.here is None for cell in column):
+                continue
+            write = MEASURES[measure].write
+            rows[0] += [measure, *(f"[{papers.index(paper) + 1}]" for paper in shown)]
+            for row, cell in zip(rows[1:], column):
+                row += [write(cell.here), *(write(_of(cell, paper)) for paper in shown)]
+        found.append(rows)
+    return found
+
+
+def _papers(cells: Iterable[Cell]) -> list[TablePaper]:
+    return list(dict.fromkeys(TablePaper.of(figure) for cell in cells for figure in cell.theirs))
+
+
+def _of(cell: Cell, paper: TablePaper) -> float | None:
+    return next((figure.value for figure in cell.theirs if TablePaper.of(figure) == paper), None)
+
+
+def notes(done: Reproduction) -> list[str]:
+    """What it shows, whose numbers are whose, what differs, what holds, what limits it."""
+    entry = done.entry
+    papers = _papers(done.cells())
+    said = [f"{_words(entry.sources)}: {entry.title}", entry.shows]
+    said += [f"[{n}] published: {paper.words}" for n, paper in enumerate(papers, 1)]
+    said += [_claimed(verdict) for verdict in done.verdicts()]
+    said += [f"not as in the paper: {difference}" for difference in differences(done)]
+    said += [*_setting(done), *done.left_out, *_stores(done)]
+    said += [f"layers left out, found by {need}: {layers}" for need, layers in done.searches.items()]
+    said += described(entry.measures)
+    if any(column.timed for column in entry.columns):
+        said += dict.fromkeys(disturbance_sentence(run.results.disturbance()) for run in done.runs)
+    return [sentence for sentence in said if sentence]
+
+
+def _claimed(verdict: ClaimVerdict) -> str:
+    claim, write = verdict.claim, MEASURES[verdict.claim.measure].write
+    order = " < ".join(f"{row} {write(value)}" for row, value in zip(claim.rising, verdict.values))
+    if claim.above is not None:
+        order = f"{write(claim.above)} < {order}"
+    found = {True: "holds here", False: "does not hold here", None: "cannot be told here"}[verdict.holds]
+    return f"claim, {verdict.setting}: {claim.says} It {found}: expected is {claim.measure} of {order}"
+
+
+def differences(done: Reproduction) -> list[str]:
+    """What is not as in the paper, the model, the machine and the data included."""
+    figures = theirs(done.entry)
+    target = done.facts.get("models", {}).get("target", {})
+    said = []
+    if figures and target:
+        said.append(f"the model: {_model(target)} for {_words(dict.fromkeys(f.model for f in figures))}")
+        hardware = list(dict.fromkeys(f.hardware for f in figures if f.hardware))
+        machine = done.facts["machine"].get("model") or done.facts["machine"]["device"]
+        said += [f"the machine: {machine} for {_words(hardware)}"] if hardware else []
+        data = dict.fromkeys(f.data for f in figures)
+        said.append(f"the prompts: {_asked(done)} for {_words(data)}")
+    said += done.entry.differs
+    if done.quick:
+        said.append("made quick: few prompts, short answers, small datastores; small differences say nothing")
+    return said
+
+
+def _words(parts: Iterable[str]) -> str:
+    return ", ".join(parts)
+
+
+def _model(target: dict[str, Any]) -> str:
+    name = portable({"models": {"target": target}})["models"]["target"]["name"]
+    return f"{name} ({target['parameters'] / 1e6:,.0f} M)" if target.get("parameters") else name
+
+
+def _asked(done: Reproduction) -> str:
+    cases = {case for run in done.runs for case in run.results.suite.cases}
+    return f"{len(cases)} of {done.runs[0].results.suite.name}" if done.runs else "none"
+
+
+def _setting(done: Reproduction) -> list[str]:
+    """How answers were made, and on what."""
+    entry = done.entry
+    said = [f"answers of at most {entry.max_new_tokens} tokens, {entry.repeats} repeat(s); " + "; ".join(
+        f"{s.name}: temperature {s.temperature:g}, top-p {s.top_p:g}, law {s.law}" for s in entry.settings)]
+    return said + (setting_words(done.facts) if done.facts else [])
+
+
+def _stores(done: Reproduction) -> list[str]:
+    return [
+        f"datastore {need}: {store.name}, {store.manifest.tokens:,} tokens in {store.manifest.documents:,} documents, "
+        f"{store.manifest.size / 1e6:,.1f} MB"
+        for need, stores in done.stores.items() for store in stores
+    ]
+
+
+def as_object(done: Reproduction) -> dict[str, Any]:
+    """Everything, as plain JSON data."""
+    return {
+        "schema": SCHEMA, "name": done.name, "quick": done.quick, "entry": msgspec.to_builtins(done.entry),
+        **portable(dict(done.facts)), "differs": differences(done), "left_out": done.left_out,
+        "stores": {need: [_store(store) for store in stores] for need, stores in done.stores.items()},
+        "searches": dict(done.searches),
+        "cells": [_cell(cell) for cell in done.cells()],
+        "claims": [
+            {"says": v.claim.says, "setting": v.setting, "measure": v.claim.measure, "rising": list(v.claim.rising),
+             "values": list(v.values), "holds": v.holds} for v in done.verdicts()
+        ],
+        "measures": {name: MEASURES[name].means for name in done.entry.measures},
+        "notes": notes(done),
+        "runs": [row for run in done.runs for row in _runs(done, run)],
+    }
+
+
+def _store(store: Any) -> dict[str, Any]:
+    facts = store.manifest
+    return {"name": store.name, "kind": facts.kind, "tokens": facts.tokens, "documents": facts.documents,
+            "keys": facts.keys, "bytes": facts.size}
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    return {"setting": cell.setting, "row": cell.row, "measure": cell.measure, "here": cell.here,
+            "theirs": [encoding.plain(figure) for figure in cell.theirs]}
+
+
+def _runs(done: Reproduction, run: SettingRun) -> list[dict[str, Any]]:
+    """The complete runs of a setting, each with its row."""
+    names = {run.asked.labels[lane]: row for row, lane in run.lanes.items()}
+    report = Report(run.results, run.asked, dict(done.facts), [])
+    return [{"setting": run.setting.name, "row": names.get(row["lane"])} | row for row in run_rows(report)]
+
+
+def cell_rows(done: Reproduction) -> list[dict[str, Any]]:
+    """A row for each number of theirs beside ours, one without for a cell of ours alone."""
+    found = []
+    for cell in done.cells():
+        ours = {"entry": done.name, "setting": cell.setting, "row": cell.row, "measure": cell.measure,
+                "here": cell.here}
+        for figure in cell.theirs or (None,):
+            of = {name: getattr(figure, name, None) for name in ("model", "data", "hardware", "source")}
+            found.append(ours | {"theirs": figure.value if figure else None} | of)
+    return found
+
+
+WRITERS: dict[str, Callable[[Reproduction], str]] = {
+    "table": table,
+    "md": markdown,
+    "json": lambda done: json.dumps(as_object(done)),  # escaped: nothing in it can steer a terminal
+    "csv": lambda done: as_csv(cell_rows(done), NO_CELLS),
+}
+"""By format. json: one object, with every run; csv: a row for each number of theirs beside ours."""
+
+
+def entries_table(entries: Sequence[tuple[str, PaperEntry]]) -> str:
+    """What there is to reproduce."""
+    rows: Rows = [["name", "of", "shows"]]
+    lines = []
+    for name, entry in entries:
+        title = f"not here: {entry.title}" if entry.cannot else entry.title
+        rows.append([name, f"{entry.paper.split(' (')[0]} {_words(entry.tables)}", title])
+    widths = [max(len(row[n]) for row in rows) for n in range(2)]
+    for row in rows:
+        lines.append("  ".join([row[0].ljust(widths[0]), row[1].ljust(widths[1]), row[2]]))
+    return "\n".join(lines)
+
+
+def unable(name: str, entry: PaperEntry) -> str:
+    """What is published of an entry that cannot be run here, and why it cannot."""
+    figures = theirs(entry)
+    rows: Rows = [["published", "measure", "value", "model", "data"]]
+    for figure in figures:
+        method = ", ".join(filter(None, (figure.engine, figure.variant)))
+        rows.append([method, figure.measure, MEASURES[figure.measure].write(figure.value), figure.model, figure.data])
+    said = [f"{_words(entry.sources)}: {entry.title}", entry.shows, f"{name} cannot be run here: {entry.cannot}"]
+    return as_text([rows] if figures else [], [], said)

@@ -1,0 +1,47 @@
+"""``spec-tui reproduce``: what it lists, what it refuses, what it says of entries that cannot be run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engines.reproduce.entry import shipped
+
+
+def test_the_list(cli):
+    done = cli("reproduce", "--list")
+    assert done.code == 0 and all(name in done.out for name in shipped())
+    found = json.loads(cli("reproduce", "--list", "--format", "json").out)
+    assert [entry["name"] for entry in found] == list(shipped())
+
+
+@pytest.mark.parametrize("arguments, words", [
+    ((), "no entry to reproduce"), (("rest-nothing",), "there is no entry"), (("--all", "rest-trie"), "two ways"),
+    (("rest-trie", "--repeats", "0"), "--repeats"), (("nowhere.toml",), "cannot be read"),
+])  # fmt: skip
+def test_usage(cli, arguments, words):
+    done = cli("reproduce", *arguments)
+    assert done.code == 2 and words in done.err and not done.out
+
+
+def test_an_entry_that_cannot_be_run_says_why(cli, tmp_path):
+    file = tmp_path / "big.toml"
+    file.write_text('title = "t"\npaper = "REST (He et al. 2023)"\ntables = ["Table 3"]\nshows = "s"\n'
+                    'cannot = "the moon is needed"\n')
+    done = cli("reproduce", str(file))
+    assert done.code == 0 and "big cannot be run here: the moon is needed" in " ".join(done.out.split())
+    assert "2.65" in done.out and "CodeLlama 7B" in done.out
+
+
+def test_a_file_with_control_characters_steers_no_terminal(cli, tmp_path):
+    file = tmp_path / "bad.toml"
+    file.write_text(r"""
+title = "\u001b[31mred"
+paper = "p"
+tables = ["\u009b2J"]
+shows = "s"
+cannot = "no\u0007"
+""")
+    done = cli("reproduce", str(file))
+    assert done.code == 0 and not set("\x1b\x9b\x07") & set(done.out + done.err)

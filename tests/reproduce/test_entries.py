@@ -1,0 +1,116 @@
+"""What an entry may be: those that ship fit the published figures; a wrong file is refused in a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.bench import published
+from engines.bench.suite import shipped as suite
+from engines.errors import UsageProblem
+from engines.reproduce.entry import PaperEntry, StoreNeed, find, parse, shipped
+from engines.reproduce.needs import DatastoreBuilder
+from engines.reproduce.questions import MORE, asked_of, known, not_asked
+from engines.reproduce.reproduction import Reproduction, theirs
+
+GOOD = """
+title = "a table"
+paper = "A paper"
+tables = ["Table 1"]
+shows = "something"
+measures = ["M"]
+[[rows]]
+name = "plain"
+lane = "autoregressive"
+"""
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_an_entry_that_ships_stands_beside_what_was_published(name):
+    entry = shipped()[name]
+    if entry.cannot:
+        assert len(entry.cannot) > 20
+        return
+    for setting in entry.settings:
+        assert asked_of(entry.asked_in(setting)).cases
+    for search in entry.searches:
+        assert not_asked(entry.prompts, search.tasks)
+    found = {cell.row for cell in Reproduction(name, entry).cells() if cell.theirs}
+    sources = {figure.source for figure in published.figures()}
+    for row in entry.rows:
+        assert row.name in found or not row.published, row.name
+    assert bool(found) == bool(theirs(entry)) == bool(sources & set(entry.sources))
+    assert entry.claims and all(claim.says.endswith(".") for claim in entry.claims)
+
+
+def test_every_measure_of_a_published_figure_is_a_column():
+    from engines.reproduce.measures import MEASURES
+
+    assert {figure.measure for figure in published.figures()} <= set(MEASURES)
+
+
+def test_questions_are_asked_once_and_those_that_calibrate_are_others():
+    cases = known().cases
+    assert len({case.turns for case in cases}) == len(cases) == len(suite().cases) + MORE.read_text().count("\n")
+    entry = parse(GOOD.encode() + b'[prompts]\ntasks = ["code"]\nmost = 3', "x")
+    assert not {c.turns[0] for c in asked_of(entry.prompts).cases} & set(not_asked(entry.prompts, ("code",)))
+
+
+def test_a_file_of_ones_own(tmp_path):
+    (tmp_path / "mine.toml").write_text(GOOD + '[prompts]\nfile = "asked.txt"\n')
+    (tmp_path / "asked.txt").write_text("one\ntwo\n")
+    name, entry = find(str(tmp_path / "mine.toml"))
+    assert name == "mine" and isinstance(entry, PaperEntry)
+    assert [case.turns for case in asked_of(entry.prompts).cases] == [("one",), ("two",)]
+    (tmp_path / "asked.txt").unlink()
+    with pytest.raises(UsageProblem, match="cannot be read"):
+        asked_of(entry.prompts)
+
+
+STORE = '[[stores]]\nname = "s"\n'
+ROW = '[[rows]]\nname = "r"\n'
+
+
+@pytest.mark.parametrize("changes, words", [
+    ("title = 3", "no entry"), ("[[rows", "no entry"), ("colour = 1", "unknown field `colour`"),
+    (GOOD.replace('"M"', '"speed"'), "no measure 'speed'"),
+    (GOOD + ROW + 'lane = "nobody"', "there is no engine 'nobody'"),
+    (GOOD + ROW + 'lane = "rest:c=0"', "c"),
+    (GOOD + ROW + 'lane = "rest"\nstores = ["s"]', "none of its stores"),
+    (GOOD + ROW + ROW, "stands twice"),
+    (GOOD + STORE + 'source = "web"', "source is answers or python"),
+    (GOOD + STORE + 'kind = "thick"', "kind is sparse, dense or both"),
+    (GOOD + STORE + "answers = 3", "give a temperature"), (GOOD + STORE + "tokens = 1", "out of range"),
+    (GOOD + '[[claims]]\nsays = "x"\nmeasure = "tau"\nrising = ["plain"]', "none of its measures"),
+    (GOOD + '[[claims]]\nsays = "x"\nmeasure = "M"\nrising = ["plain"]', "two rows"),
+    (GOOD + '[[settings]]\nname = "hot"\ntemperature = -1', "temperature"),
+    (GOOD + '[[settings]]\nname = "odd"\nlaw = "mine"', "law"),
+    (GOOD.replace('lane = "autoregressive"', 'lane = "pld"').replace('"M"', '"speed-up"'), "baseline"),
+    (GOOD.replace("tables", 'cannot = "no"\ntables'), "has no rows"),
+    (GOOD + "\n[quick]\nmost = 0", "out of range"),
+])  # fmt: skip
+def test_what_is_wrong_is_said(changes, words):
+    with pytest.raises(UsageProblem) as refused:
+        parse(changes.encode(), "mine.toml")
+    said = refused.value
+    assert words in said.message and said.message.startswith("mine.toml") and "papers.md" in said.hint
+
+
+def test_what_is_not_text_or_too_long_is_refused():
+    for data in (b"\xff\xfe", b"a = 1\n" * (1 << 18), b"a=" + b"[" * 100_000):
+        with pytest.raises(UsageProblem):
+            parse(data, "mine.toml")
+
+
+@pytest.mark.parametrize("name", ["nothing", "rest-nothing", "../entry.toml", "nowhere.toml"])
+def test_an_entry_that_there_is_not(name):
+    with pytest.raises(UsageProblem) as refused:
+        find(name)
+    assert "rest-trie" in refused.value.hint or name != "rest-nothing"
+
+
+def test_sizes_of_datastores_keep_their_proportions(sample):
+    needs = [StoreNeed(name=str(n), source="python", tokens=n) for n in (1000, 10_000)]
+    estimates = [each.estimate for each in DatastoreBuilder(sample, needs, most=2000).prepared()]
+    assert [estimate.tokens for estimate in estimates] == [200, 2000]
+    shipped_one, = DatastoreBuilder(sample, [StoreNeed(name="x")]).prepared()
+    assert shipped_one.name == "sample" and not shipped_one.missing

@@ -1,0 +1,113 @@
+"""An entry of each paper, run on the sample pair; its arithmetic, computed anew from what it wrote."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from engines.race import runner
+from engines.reproduce.entry import shipped
+from spec_tui.cli.reproduce import EntryRun
+from spec_tui.export.reproduce_report import WRITERS
+
+TOKENS = 10
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
+
+
+@pytest.fixture(scope="module")
+def reproduced(sample):
+    """Runs an entry once, as small as it gets."""
+    done = {}
+
+    def run(name):
+        if name not in done:
+            entry = shipped()[name].made_quick()
+            entry = msgspec.structs.replace(
+                entry, max_new_tokens=TOKENS, prompts=msgspec.structs.replace(entry.prompts, most=1),
+                quick=msgspec.structs.replace(entry.quick, store_tokens=1500),
+            )
+            made = EntryRun(sample, name, entry, quick=True)
+            assert made.run() == 0
+            made.done.measure()
+            done[name] = made.done
+        return done[name]
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["rest-store-size-chat"])
+def test_an_entry_of_each_paper_runs(reproduced, name):
+    done = reproduced(name)
+    cells = done.cells()
+    assert len(cells) == len(done.runs) * len(done.entry.rows) * len(done.entry.measures)
+    left_out = {sentence.partition(" is left out")[0] for sentence in done.left_out}
+    assert not left_out
+    for row in done.entry.rows:
+        assert any(cell.here is not None for cell in cells if cell.row == row.name), row.name
+    assert any(cell.theirs for cell in cells)
+    written = {form: write(done) for form, write in WRITERS.items()}
+    assert all(row.name in written["table"] and row.name in written["md"] for row in done.entry.rows)
+    assert max(map(len, written["table"].splitlines())) <= 80
+    rows = list(csv.DictReader(io.StringIO(written["csv"])))
+    assert len(rows) == sum(max(1, len(cell.theirs)) for cell in cells)
+
+
+def mean_by_prompt(runs, number):
+    by_prompt = {}
+    for run in runs:
+        if (value := number(run)) is not None:
+            by_prompt.setdefault(run["prompt"], []).append(value)
+    return statistics.mean(statistics.mean(values) for values in by_prompt.values()) if by_prompt else None
+
+
+def expected(measure, runs, base):
+    """A measure of a row's runs, from the numbers of each run alone."""
+    if measure == "M":
+        return sum(r["new_tokens"] - 1 for r in runs) / sum(r["target_forwards"] for r in runs)
+    if measure == "tau":
+        return sum(r["accepted"] for r in runs) / sum(r["target_forwards"] for r in runs)
+    if measure == "MAR":
+        return mean_by_prompt(runs, lambda r: r["path_acceptance"])
+    if measure == "calls":
+        return mean_by_prompt(runs, lambda r: r["target_forwards"])
+    rate = sum(r["later_tokens"] for r in runs) / sum(r["later_seconds"] for r in runs)
+    if measure == "speed-up":
+        return rate / (sum(r["later_tokens"] for r in base) / sum(r["later_seconds"] for r in base))
+    return {"tokens/s": rate, "ms/token": 1000 / rate}[measure]
+
+
+@pytest.mark.parametrize("name, measures", [("rest-store-size-chat", {"M", "ms/token", "speed-up"})])
+def test_its_arithmetic_by_hand(reproduced, name, measures):
+    found = json.loads(WRITERS["json"](reproduced(name)))
+    assert found["schema"] == "spec-tui reproduce 1" and found["quick"]
+    baseline = next(row["name"] for row in found["entry"]["rows"] if row["lane"] == "autoregressive")
+    checked = set()
+    for cell in found["cells"]:
+        of = {row["name"]: [r for r in found["runs"] if (r["setting"], r["row"]) == (cell["setting"], row["name"])]
+              for row in found["entry"]["rows"]}
+        if cell["measure"] in measures:
+            wanted = expected(cell["measure"], of[cell["row"]], of[baseline])
+            assert cell["here"] == pytest.approx(wanted), cell
+            checked.add(cell["measure"])
+    assert checked == measures
+    values = {(c["setting"], c["row"], c["measure"]): c["here"] for c in found["cells"]}
+    for claim in found["claims"]:
+        own = [values[claim["setting"], row, claim["measure"]] for row in claim["rising"]]
+        assert claim["values"] == own and claim["holds"] == (own == sorted(set(own)))
+
+
+def test_it_is_drawn(reproduced, tmp_path):
+    from spec_tui.export.reproduce_plots import draw
+
+    assert draw(reproduced("rest-store-size-chat"), tmp_path / "table.svg")
+    assert b"<svg" in (tmp_path / "table.svg").read_bytes()
