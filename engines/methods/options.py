@@ -33,7 +33,7 @@ class Option:
     high: float | None = None
     choices: tuple[str, ...] = ()
     lossy: tuple[str, ...] = ()
-    paper: int | float | str | None = None
+    paper: int | float | bool | str | None = None
     lane: bool = False
 
     @property

@@ -181,8 +181,8 @@ def test_a_draft_model_costs_a_forward_a_token_and_a_tree_a_wide_one_a_level():
     assert (chain.unit, chain.paper, chain.forecast.first, chain.forecast.each) == (
         "token", 5, cheap.at(1), cheap.at(1))
     tree = price.outlook(READY, "draft", find("draft").parse({"shape": "tree", "top_k": 8}))
-    assert (tree.unit, tree.paper, tree.forecast.first, tree.forecast.each) == ("level", 5, cheap.at(1), cheap.at(8))
-    assert tree.published.rows * tree.paper == 60 and tree.published.each == pytest.approx(cheap.at(10))
+    assert (tree.unit, tree.paper, tree.forecast.first, tree.forecast.each) == ("level", 6, cheap.at(1), cheap.at(8))
+    assert tree.published.rows * tree.paper == pytest.approx(59) and tree.published.each == pytest.approx(cheap.at(10))
     assert "published tree" in price.conclusion(tree, 0.9)
 
 
@@ -461,7 +461,7 @@ def values(screen) -> dict[str, str]:
 
 async def test_another_budget_brings_its_sizes_and_leaves_what_was_set(session):
     before, after, settings = await form(session, {"num_tokens": 7}, ["enter", "down", "enter"])
-    assert before["num_tokens"] == after["num_tokens"] == "7" and (before["depth"], after["depth"]) == ("8", "5")
+    assert before["num_tokens"] == after["num_tokens"] == "7" and (before["depth"], after["depth"]) == ("8", "6")
     assert settings.summary(READY).startswith("Draft model · budget paper · num_tokens 7 · exact")
     after = await form(session, {"budget": "paper"}, ["enter", "up", "enter"])
     assert after[1]["num_tokens"] == "12" and after[2].summary(READY).startswith("Draft model · exact")

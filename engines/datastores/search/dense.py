@@ -27,14 +27,15 @@ _WIDER = (1, 4)  # times the usual number of candidates, until enough begin with
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """What followed the nearest keys, the nearest first; no two rows have the same tokens.
+    """What followed the nearest keys, the nearest first; no two rows have the same tokens, if they are to be distinct.
 
     Attributes:
         tokens: int32 [rows, length], ``continuations.END`` from the end of a document on; no row is empty.
         scores: float32 [rows], dot products: cosines, where keys have unit length.
         positions: int64 [rows], the position in the datastore of each row's first token.
         keys: int64 [rows], number of the key that led there.
-        counts: int32 [rows], neighbours considered that went on like this one, itself included.
+        counts: int32 [rows], neighbours considered that went on like this one, itself included; 1 where rows need not
+            be distinct.
         candidates, matching: neighbours that were scored, and how many of them begin with the emitted token.
     """
 
@@ -89,7 +90,9 @@ class DenseStore:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def query(self, hidden: np.ndarray, emitted: int | None, drafts: int = 10, length: int = 10) -> Neighbours:
+    def query(
+        self, hidden: np.ndarray, emitted: int | None, drafts: int = 10, length: int = 10, distinct: bool = True
+    ) -> Neighbours:
         """What to draft after the token just emitted.
 
         Args:
@@ -98,13 +101,17 @@ class DenseStore:
                 returned (the paper's filter). None takes all neighbours, with the token after their key.
             drafts: rows at most. Where too few of the nearest neighbours pass the filter, more are looked at, once.
             length: tokens of each at most.
+            distinct: of neighbours that go on alike the nearest is taken, and counts for all of them. The paper takes
+                the nearest as they are.
 
         Raises:
             RunFailed: a hidden state that is not finite, or of another width.
         """
-        return self.nearest(self.reduction.one(hidden), emitted, drafts, length)
+        return self.nearest(self.reduction.one(hidden), emitted, drafts, length, distinct)
 
-    def nearest(self, key: np.ndarray, emitted: int | None, drafts: int = 10, length: int = 10) -> Neighbours:
+    def nearest(
+        self, key: np.ndarray, emitted: int | None, drafts: int = 10, length: int = 10, distinct: bool = True
+    ) -> Neighbours:
         """``query`` by a key float32 [d]."""
         looked_at = 0
         for wider in _WIDER:
@@ -116,7 +123,14 @@ class DenseStore:
                 break
         scores = self.index.scores(key, ids)
         order = np.lexsort((ids, -scores))
-        return self._distinct(ids[order], firsts[order], scores[order], drafts, length, looked_at)
+        chosen = order if distinct else order[:drafts]
+        tokens, counts = self._after(firsts[chosen], length), np.ones(len(chosen), np.int32)
+        if distinct:
+            rows, counts = _first_of_each(tokens, drafts)
+            chosen, tokens = chosen[rows], tokens[rows]
+        return Neighbours(
+            tokens, scores[chosen], firsts[chosen].astype(np.int64), ids[chosen], counts, looked_at, len(ids)
+        )
 
     def _filtered(self, ids: np.ndarray, emitted: int | None) -> tuple[np.ndarray, np.ndarray]:
         """Keys that pass the filter and have something to draft, and the position of its first token."""
@@ -131,22 +145,23 @@ class DenseStore:
     def _tokens_at(self, positions: np.ndarray) -> np.ndarray:
         return self._text.take(positions).byteswap()
 
-    def _distinct(self, ids, firsts, scores, drafts: int, length: int, looked_at: int) -> Neighbours:
-        """Of neighbours, best first, the first of each continuation."""
+    def _after(self, firsts: np.ndarray, length: int) -> np.ndarray:
+        """The tokens from these positions on, int32 [positions, length]."""
         where = np.minimum(firsts[:, None] + np.arange(length), len(self._text) - 1)
         found = self._tokens_at(where)
         tokens, ended = found.astype(np.int32), found >= self.vocab_size
         if ended.any():
             tokens[np.logical_or.accumulate(ended, axis=1)] = END
-        begins, counts = {}, {}
-        for row, line in enumerate(tokens.view(f"V{4 * length}")[:, 0].tolist()):
-            begins.setdefault(line, row)
-            counts[line] = counts.get(line, 0) + 1
-        chosen = np.array(list(begins.values())[:drafts], np.int64)
-        counted = np.array(list(counts.values())[:drafts], np.int32)
-        return Neighbours(
-            tokens[chosen], scores[chosen], firsts[chosen].astype(np.int64), ids[chosen], counted, looked_at, len(ids)
-        )
+        return tokens
+
+
+def _first_of_each(tokens: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of equal rows the first, at most so many: int64 [rows]; and how many are like it, int32 [rows]."""
+    begins, counts = {}, {}
+    for row, line in enumerate(tokens.view(f"V{tokens.itemsize * tokens.shape[1]}")[:, 0].tolist()):
+        begins.setdefault(line, row)
+        counts[line] = counts.get(line, 0) + 1
+    return np.array(list(begins.values())[:most], np.int64), np.array(list(counts.values())[:most], np.int32)
 
 
 def _parameters(store: Store) -> tuple[Recipe, IndexDescription]:

@@ -31,6 +31,8 @@ SPEC = MethodSpec(
         BUDGET,
         Option("drafts", 10, "Nearest neighbours that are drafted.", 1, 64),
         Option("length", 10, "Tokens of each.", 1, 64),
+        Option("distinct", True, "Neighbours that go on alike count as one, and others take their places. The paper's "
+               "drafts repeat each other.", paper=False),
     ),
     needs=("dense datastore",),
     drafts_from="similar hidden states",

@@ -34,11 +34,11 @@ class DReSD(Drafter):
 
     features = FeatureRequest(latest=frozenset({LAST}))
 
-    def __init__(self, resources: Resources, *, budget: str, drafts: int, length: int) -> None:
+    def __init__(self, resources: Resources, *, budget: str, drafts: int, length: int, distinct: bool) -> None:
         super().__init__(resources, budget)
         self.stores: list[DenseStore] = resources.open_datastores.dense(resources.datastores)
         self.datastores = tuple(store.name for store in self.stores)
-        self.drafts, self.length = drafts, length
+        self.drafts, self.length, self.distinct = drafts, length, distinct
         self._hidden: np.ndarray | None = None
 
     def start(self, outcome: Outcome) -> None:
@@ -62,7 +62,7 @@ class DReSD(Drafter):
         """(similarity, datastore, its answer, row) of the nearest neighbours of all datastores, the best first."""
         found = []
         for store in self.stores:
-            near = store.query(self._hidden, context[-1], self.drafts, length)
+            near = store.query(self._hidden, context[-1], self.drafts, length, self.distinct)
             found += [(float(near.scores[row]), store, near, row) for row in range(len(near))]
         found.sort(key=lambda one: -one[0])  # stable: of equals the first datastore's
         return found[: self.drafts]

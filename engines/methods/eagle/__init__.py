@@ -8,7 +8,7 @@ from typing import Any
 from engines.heads.shape import EAGLE_HEAD
 from engines.methods import counterparts as other
 from engines.methods.options import Option
-from engines.methods.shared.tree_options import DraftNote, draft_options
+from engines.methods.shared.tree_options import LEVELS, NODES, DraftNote, draft_options
 from engines.methods.spec import MethodSpec
 
 
@@ -36,10 +36,10 @@ SPEC = MethodSpec(
     note=DraftNote,
     drafts_from="the draft head",
     options=draft_options(num_tokens=8, confidence=0.0, tree=(
-        Option("depth", 6, "Tree: most levels expanded.", 1, 16),
+        Option("depth", 6, f"Tree: most levels. {LEVELS}", 1, 16),
         Option("top_k", 4, "Tree: children tried per node, and nodes expanded per level.", 1, 32, paper=10),
-        Option("total_nodes", 24, "Tree: most nodes verified, those of highest path probability. The paper counts the "
-               "root too: 60.", 1, 256, paper=59),
+        Option("total_nodes", 24, f"Tree: most nodes verified, those of highest path probability. {NODES}", 1, 256,
+               paper=59),
     )),
     needs=(EAGLE_HEAD,),
     variants=({"shape": "tree"},),

@@ -54,6 +54,9 @@ SPEC = MethodSpec(
         Option("max_ngram", 3, "Longest suffix looked for, in tokens.", 1, 64),
         Option("min_ngram", 1, "Shortest suffix that counts as a match.", 1, 64),
         Option("num_tokens", 32, "Maximum number of tokens copied after a match.", 1, 256, paper=10),
+        Option("match", "latest", "Which of the matches of the longest n-gram. latest: the latest of those that match "
+               "furthest back. oldest: the first with num_tokens tokens after it, as published.",
+               choices=("latest", "oldest"), paper="oldest"),
         Option("num_candidates", 1, "Distinct matches merged into the draft tree.", 1, 16),
     ),
 )

@@ -1,8 +1,8 @@
 """Prompt lookup decoding: copy what followed the last n tokens where they occurred before.
 
-Source: Saxena, "Prompt Lookup Decoding" (2023), and the n-gram approach of the guide. Differences, each an option or a
-choice of ours: the longest whole match and then the latest is preferred (upstream takes the oldest), and several
-distinct matches can be merged into one tree. How much of the copy is verified is the budget's choice.
+Source: Saxena, "Prompt Lookup Decoding" (2023), and the n-gram approach of the guide. Differences, each an option: the
+longest whole match and then the latest is preferred (upstream takes the oldest that has all of the tokens to copy), and
+several distinct matches can be merged into one tree. How much of the copy is verified is the budget's choice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engines.methods.pld import LookupNote
 from engines.methods.shared.conversation import Conversation
 
 _LONGEST = 32  # tokens of a match that are counted
-_LOOKED_AT = 64  # occurrences of an n-gram, the latest
+_LOOKED_AT = 64  # occurrences of an n-gram, the latest or the oldest
 _FULL = 10  # tokens to copy that are as good as more
 
 
@@ -25,12 +25,12 @@ class PromptLookup(Drafter):
 
     def __init__(
         self, resources: Resources, *, budget: str, max_ngram: int, min_ngram: int, num_tokens: int,
-        num_candidates: int,
+        match: str, num_candidates: int,
     ) -> None:
         super().__init__(resources, budget)
         in_order(min_ngram=min_ngram, max_ngram=max_ngram)
         self.sizes = range(max_ngram, min_ngram - 1, -1)
-        self.num_tokens, self.num_candidates = num_tokens, num_candidates
+        self.num_tokens, self.num_candidates, self.oldest = num_tokens, num_candidates, match == "oldest"
         self.conversation = Conversation()
 
     def start(self, outcome: Outcome) -> None:
@@ -42,7 +42,7 @@ class PromptLookup(Drafter):
         tree = DraftTree()
         if length < 1:
             return tree
-        for matched, end in self._matches(context, length):
+        for matched, end in self._oldest(context) if self.oldest else self._latest(context, length):
             self._merge(tree, context, matched, end, length)
             if tree.note is None:
                 tree.note = LookupNote(match=tree.origins[0].match, position=end)
@@ -50,7 +50,17 @@ class PromptLookup(Drafter):
                 break
         return self.budget.prune(tree) if self.budget else tree
 
-    def _matches(self, context: Sequence[int], length: int) -> Iterator[tuple[int, int]]:
+    def _oldest(self, context: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """(matched length, end) of earlier occurrences of the context's suffix that have ``num_tokens`` tokens after
+        them: found by the longest n, and of these the oldest first."""
+        seen: set[int] = set()
+        for match in self.conversation.store.falling(context, self.sizes.start, self.sizes.stop + 1):
+            for end in match.where[:_LOOKED_AT].tolist():
+                if end + self.num_tokens <= len(context) and end not in seen:
+                    seen.add(end)
+                    yield _matched(context, match.length, end), end
+
+    def _latest(self, context: Sequence[int], length: int) -> Iterator[tuple[int, int]]:
         """(matched length, end) of earlier occurrences of the context's suffix, best first: found by the longest n; of
         these, with ``_FULL`` tokens to copy before those cut short by the end of the text; the longest whole match; the
         latest, or of those cut short the longest continuation."""

@@ -33,8 +33,8 @@ SPEC = MethodSpec(
         Option("length", 10, "Tokens of a continuation.", 1, 64),
         Option("n_max", 16, "Longest suffix looked for, in tokens.", 1, 64),
         Option("n_min", 2, "Shortest suffix that counts as a match.", 1, 64),
-        Option("select", "trie", "The heaviest nodes of the trie, or random continuations (Table 3).",
-               choices=("trie", "random")),
+        Option("select", "trie", "The heaviest nodes of the trie, or 8 random continuations of at most 8 tokens "
+               "(Table 3).", choices=("trie", "random")),
         Option("samples", 5000, "Most continuations looked at, at equal strides over all of a match.", 1, 100_000),
     ),
     needs=("datastore",),

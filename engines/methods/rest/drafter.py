@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from engines.datastores.search.sparse import SparseStore
 
 
+_DRAWN = 8  # sequences, and tokens of each (section 5, Table 3): as many as the nodes of the trie
+
+
 class Rest(Drafter):
     """Retrieval by exact match from one or several datastores: the longest match of all wins."""
 
@@ -45,12 +48,14 @@ class Rest(Drafter):
         from engines.datastores.search.trie import drawn, heaviest
 
         clock = perf_counter()
-        found = self._lookup(context, min(self.length, limits.depth))
+        length = self.length if self.select == "trie" else min(self.length, _DRAWN)
+        found = self._lookup(context, min(length, limits.depth))
         seconds = perf_counter() - clock
         if found is None:
             return DraftTree(retrieval=Retrieval(seconds, 0), note=RestNote(match=0))
         nodes = min(self.c, limits.nodes)
-        chosen = heaviest(found, nodes) if self.select == "trie" else drawn(found, nodes, (len(context), self.c))
+        chosen = (heaviest(found, nodes) if self.select == "trie" else
+                  drawn(found, nodes, (len(context), self.c), sequences=_DRAWN))
         tree = from_stores(found, chosen, self.stores, self.resources.words, seconds)
         tree.note = RestNote(match=tree.retrieval.match, hits=found.total)
         return self.budget.prune(tree) if self.budget else tree

@@ -29,13 +29,13 @@ _WORDS = ("top: the probability of its token. entropy: 1 - sqrt(0.15 H) by the e
           "on the chance of acceptance. cumulative: the probability of the whole chain.")
 
 
-def stop_option(default: str, threshold: str, paper: str | None = None) -> Option:
+def stop_option(default: str, threshold: str) -> Option:
     """The option ``stop``, of a method whose option ``threshold`` says below which value a chain ends."""
     rules = (TOP, ENTROPY, CUMULATIVE)
     return Option(
         "stop", default, f"Chain: what has to stay above {threshold}, or the chain ends. {_WORDS}"
         + (" none: nothing, the budget decides alone." if default == NONE else ""),
-        choices=(NONE, *rules) if default == NONE else rules, paper=paper,
+        choices=(NONE, *rules) if default == NONE else rules,
     )
 
 
