@@ -32,6 +32,11 @@ def processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
+def processors() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def measured_file(kind: str, facts: list[Any]) -> Path:
     """Where what was measured on this machine is kept, in the user's cache, whether the file exists or not. Imports
     torch.

@@ -20,6 +20,7 @@ from typing import Any
 
 from engines import methods
 from engines.errors import ModelUnavailable, UsageProblem
+from engines.machine import processors
 from engines.methods.llama_cpp import DRAFT, SPEC
 from engines.report.events import Loading, Prefilling, RunEvent
 from engines.request import Request
@@ -128,7 +129,8 @@ class OwnLlamaCpp(ServedModel):
     Args:
         file: of the model.
         draft: that of a draft model, where there is one.
-        threads: of the CPU; None: one for each processor that this process may use; a negative number leaves so many.
+        threads: of the CPU; None: one for each processor that this process may use; a negative number leaves so many,
+            where more than two are there: one of two is half of the speed, and drawing does not take that.
         context: of the model, in tokens; None where it is not known.
         options: of the method, to begin with.
         progress: told what is loaded; may raise to leave.
@@ -142,7 +144,7 @@ class OwnLlamaCpp(ServedModel):
         options: Mapping[str, Any] | None = None, progress: Callable[[Loading], None] = lambda _: None,
     ) -> None:
         self._file, self._draft, self._context = file, draft, context
-        self._threads = threads if threads and threads > 0 else max(1, processors() + (threads or 0))
+        self._threads = threads if threads and threads > 0 else _threads(processors(), -(threads or 0))
         self._server: LlamaCppServer | None = None
         self._settings: Settings | None = None
         self._model = self._open(SPEC.parse(options or {}), progress)
@@ -191,6 +193,5 @@ class OwnLlamaCpp(ServedModel):
                         **{**options, DRAFT: draft, "context": context, **unused})
 
 
-def processors() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _threads(processors: int, left: int) -> int:
+    return max(min(processors, 2), processors - left)

@@ -104,7 +104,7 @@ def collect() -> dict[str, Any]:
             "system": f"{platform.system()} {platform.release()}",
             "processor": platform.machine(),
             "cpus": os.cpu_count(),
-            "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "usable_cpus": machine.processors(),
             "memory_gb": None if total is None else round(total / 1e9, 1),
             "free_memory_gb": None if free is None else round(free / 1e9, 1),
         },

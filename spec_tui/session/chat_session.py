@@ -12,6 +12,7 @@ from engines import methods
 from engines.datastores.datastore_events import Building, DatastoreEvent, DatastoreList, Probed
 from engines.errors import SpecError
 from engines.folders import model_label
+from engines.machine import processors
 from engines.race.result import Disturbance
 from engines.report.events import (
     Audited,
@@ -137,6 +138,12 @@ class ChatSession:
     def stoppable(self) -> bool:
         """Whether esc has something to stop or to take back; what was recorded cannot be stopped."""
         return self.client.capabilities.ask and (self.busy or self.queued is not None or self.downloading)
+
+    @property
+    def takes_all_cores(self) -> bool:
+        """Whether the model computes at the moment, on every processor that there is."""
+        ready = self.ready
+        return self.busy and ready is not None and ready.device == "cpu" and (ready.threads or 0) >= processors()
 
     @property
     def answering(self) -> bool:

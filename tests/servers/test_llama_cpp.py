@@ -159,6 +159,11 @@ def test_what_it_cannot_read_and_what_is_not_installed(tmp_path, monkeypatch):
     assert missing.value.hint == "pip install 'spec-tui[llamacpp]'"
 
 
+@pytest.mark.parametrize("processors, left, threads", [(1, 1, 1), (2, 0, 2), (2, 1, 2), (4, 0, 4), (4, 1, 3)])
+def test_a_core_is_left_to_the_screen_where_more_than_two_are_there(processors, left, threads):
+    assert llama_cpp_start._threads(processors, left) == threads
+
+
 class Host(VirtualRacer):
     """A loaded model whose tokens are those of the served one."""
 

@@ -13,6 +13,7 @@ from engines.report.run_state import fold_all
 from engines.wire import read_trace
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.token_styles import VIEWS
+from spec_tui.session import chat_session
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.explain import ExplainScreen
 from spec_tui.tui.screens.export import CHOICES
@@ -52,6 +53,22 @@ async def test_enter_does_not_overtake_what_was_typed_before_it(session):
         await s.pilot.pause()
         assert s.client.requests[0].conversation[-1] == ("user", "abcdefgh")
         assert s.chat.prompt.text == "xyz"
+
+
+@pytest.mark.parametrize("cores, frames", [(2, 3), (3, 6)])
+async def test_a_model_on_all_cores_is_drawn_half_as_often_while_it_answers(session, monkeypatch, cores, frames):
+    async with session() as s:  # of two threads
+        s.chat.ticking.stop()
+        monkeypatch.setattr(chat_session, "processors", lambda: cores)
+        drawn = []
+        monkeypatch.setattr(s.chat, "pump", lambda: drawn.append(1))
+        for _ in range(6):
+            s.chat._tick()
+        assert len(drawn) == 6
+        s.chat.session.send("hello")
+        for _ in range(6):
+            s.chat._tick()
+        assert len(drawn) - 6 == frames
 
 
 async def test_esc_stops_keeps_the_text_and_the_next_turn_builds_on_it(session):

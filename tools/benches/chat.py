@@ -87,13 +87,13 @@ def _rows(engine: str, pairs: list[tuple[dict, dict]]) -> list[Row]:
 
 
 class Chat:
-    """The application in a pseudo-terminal, typed into; with a server's model where its address is given."""
+    """The application in a pseudo-terminal, typed into; ``other``: a backend and a model instead of the sample."""
 
-    def __init__(self, server: str = "") -> None:
+    def __init__(self, *other: str) -> None:
         self.requests: dict[str, dict] = {}
         out, into = os.pipe()
         self._reports = os.fdopen(out, "rb")
-        self._terminal = Terminal([sys.executable, str(HERE / "chat_app.py"), str(into), server], pass_fds=(into,))
+        self._terminal = Terminal([sys.executable, str(HERE / "chat_app.py"), str(into), *other], pass_fds=(into,))
         os.close(into)
         self.about = self._report()
 

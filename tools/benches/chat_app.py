@@ -1,6 +1,6 @@
 """The application, with a witness: says on a pipe when the screen took in the tokens of each answer.
 
-    python chat_app.py PIPE [SERVER]    (in a terminal; tools/benches/chat.py starts it)
+    python chat_app.py PIPE [BACKEND MODEL]    (in a terminal; tools/benches/chat.py starts it)
 """
 
 from __future__ import annotations
@@ -77,10 +77,8 @@ def cpu_of(pid: int) -> float:
 if __name__ == "__main__":
     from spec_tui.tui.app import SpecTui
 
-    pipe, server = int(sys.argv[1]), "".join(sys.argv[2:])
-    if server:
-        from benches.llama_cpp import KEY
-
-        SpecTui(Witness(pipe, LOADER), LoadRequest(server=server, api_key_env=KEY)).run()
+    pipe, other = int(sys.argv[1]), sys.argv[2:]
+    if other:
+        SpecTui(Witness(pipe, LOADER), LoadRequest(backend=other[0], model=other[1])).run()
     else:
         SpecTui(Witness(pipe, "headless:load_alike"), LoadRequest("sample")).run()

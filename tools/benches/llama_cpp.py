@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from benches.chat import PROMPTS, Chat
 from benches.peers import measured, ratios, timed
 from benches.rows import Row
 
-MODEL, THREADS, NEW_TOKENS, KEY = "smollm2", 2, 120, "SPEC_TUI_BENCH_KEY"
+MODEL, THREADS, NEW_TOKENS = "smollm2", 2, 120
 OURS = ("autoregressive", "pld", "suffix", "recycling")
 THEIRS = ("llama.cpp", "llama.cpp:spec=ngram-simple:ngram=3:most=8", "llama.cpp:spec=ngram-mod:ngram=8:most=16")
 
@@ -66,19 +65,18 @@ def _first_tokens(runner, lane, repeats: int) -> list[float]:
 
 
 def bench_served(repeats: int) -> list[Row]:
-    """Tokens a second that the chat shows of llama.cpp, over those that the same server gives a client that reads its
-    stream and does nothing else; by turns. By the server's own times, which is what the screen shows, and by the clock,
-    from the first token to the last."""
-    with _server() as (address, key):
-        os.environ[KEY] = key
-        chat = Chat(address)
-        try:
+    """Tokens a second that the chat shows of llama.cpp, started by it, over those that such a server gives a client
+    that reads its stream and does nothing else, on as many threads; by turns. By the server's own times, which is what
+    the screen shows, and by the clock, from the first token to the last."""
+    chat = Chat("llama.cpp", MODEL)
+    try:
+        with _server(chat.about["threads"]) as (address, key):
             pairs = []
             for repeat in range(repeats + 1):
                 pairs.append([_both(chat, address, key, prompt, (repeat + n) % 2) for n, prompt in enumerate(PROMPTS)])
-        finally:
-            chat.close()
-    print(f"{chat.about['backend']}, {THREADS} threads", file=sys.stderr, flush=True)
+    finally:
+        chat.close()
+    print(f"{chat.about['backend']}, {chat.about['threads']} threads", file=sys.stderr, flush=True)
     found = {name: [_ratio(turn, name) for turn in pairs[1:]] for name in ("own_seconds", "seconds")}
     return [
         Row("chat / a client that only reads, by the server's times", found["own_seconds"], "x", ">= 0.97"),
@@ -93,13 +91,13 @@ def _ratio(turn: list[tuple[dict, dict]], name: str) -> float:
 
 
 @contextmanager
-def _server() -> Iterator[tuple[str, str]]:
+def _server(threads: int) -> Iterator[tuple[str, str]]:
     """llama.cpp with the model: its address, and its key."""
     from engines.methods.llama_cpp import SPEC
     from engines.race.peers import gguf_file
     from engines.servers.llama_cpp_start import LlamaCppServer, Settings
 
-    server = LlamaCppServer(Settings(file=str(gguf_file(MODEL)), threads=THREADS, **SPEC.parse({"context": 2048})))
+    server = LlamaCppServer(Settings(file=str(gguf_file(MODEL)), threads=threads, **SPEC.parse({"context": 2048})))
     try:
         yield server.connection.address, server.key
     finally:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from spec_tui.tui.race_controller import RaceController
 
 FRAMES = 20  # text, a second: a frame costs what it draws around the text, and the engine may need the core
+SHARED = 2  # as seldom where the model computes on all cores: drawing stops all of its threads, as each waits for all
 TREE_EVERY, NUMBERS_EVERY = 2, 5  # frames: the tree 10 times a second, numbers 4 times
 NOTHING_TO_ASK = "A replay takes no prompts. space pauses, < and > change its speed"
 PANELS = ("tree", "layers", "speed")
@@ -68,7 +69,7 @@ class ChatScreen(HasActions, Screen):
         self._message = ""
         self._long = False  # the message does not fit on the status line
         self._noticed: tuple = ()
-        self._frame = 0
+        self._ticks = self._frame = 0
         self._keys_of: list[bool] = []  # which keys applied when they were last looked up
         self._tree_due = self._numbers_due = False
         self._race: RaceController | None = None  # of the race that was looked at last
@@ -118,13 +119,18 @@ class ChatScreen(HasActions, Screen):
             self.transcript.focus()
         self.session.start()
         self.draw_all()
-        self.ticking = self.set_interval(1 / FRAMES, self.pump)
+        self.ticking = self.set_interval(1 / FRAMES, self._tick)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The background, without the detour over a style cache: it lies under everything and is asked each frame."""
         return [Strip.blank(crop.width, self.rich_style)] * crop.height
 
     # -- drawing --------------------------------------------------------------------------------
+    def _tick(self) -> None:
+        self._ticks += 1
+        if self._ticks % SHARED == 0 or not self.session.takes_all_cores:
+            self.pump()
+
     def pump(self) -> None:
         """Take what the engine said and draw it: text at once, the tree and the numbers less often."""
         happened = self.session.pump()
