@@ -255,7 +255,7 @@ class Runtime:
         start = len(prompt) - bool(begun)
         limit, clipped = self._room(start, request)
         notes = warnings + clipped + remarks + other.remarks + ((self.target.note,) if self.target.note else ())
-        started = self._started(request, spec, options, law.lossless, prompt[:start], notes, drafter.datastores)
+        started = self._started(request, spec, options, law.lossless, prompt[:start], notes, drafter)
         yield started if not request.draft_model else replace(
             started, draft_model=other.model.name, draft_price=other.price.points)
         stop = Stop(self.end_tokens, limit)
@@ -411,7 +411,7 @@ class Runtime:
             return room, ()
         return room, (f"the context of {limit} leaves room for {room} of {wanted} new tokens",)
 
-    def _started(self, request, spec, options, lossless, prompt, warnings, datastores) -> Started:
+    def _started(self, request, spec, options, lossless, prompt, warnings, drafter) -> Started:
         raw = request.raw or not self.tokenizer.chat_template
         turns = tuple(("raw" if raw else role, content) for role, content in request.conversation)
         ready = self.ready
@@ -426,7 +426,8 @@ class Runtime:
             draft_model=ready.draft_model, lossless=bool(lossless and spec.lossless), versions=_versions(),
             machine=_machine(), warnings=warnings, price=ready.price, draft_price=ready.draft_price,
             head=ready.heads[kind].name if kind else None, head_price=ready.heads[kind].price if kind else (),
-            datastores=datastores, continued=max(0, len(request.continued) - 1),
+            datastores=drafter.datastores, datastore_bytes=drafter.datastore_bytes or None,
+            continued=max(0, len(request.continued) - 1),
         )
 
 

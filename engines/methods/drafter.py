@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from engines.core.lossless_laws import Law
     from engines.cost.budget import Budget
     from engines.cost.curve import CostCurve
+    from engines.datastores.search.dense import DenseStore
     from engines.datastores.search.open_datastores import OpenDatastores
+    from engines.datastores.search.sparse import SparseStore
     from engines.heads.find_heads import Head
     from engines.model.causal_model import CausalModel
     from engines.tokenization import Detokenizer
@@ -74,7 +76,7 @@ class Drafter:
     Attributes:
         budget: set where the option ``budget`` is "auto".
         features: hidden states of the target that it reads, in ``start`` and ``follow`` (``CausalModel.features``).
-        datastores: names of those it searches.
+        datastores: names of those it searches; ``datastore_bytes``: what these take on the disk.
         layers: of self-speculation, once it started: what this answer's drafts leave out.
         reads: of a learned head: what it is, and what it reads.
     """
@@ -82,12 +84,18 @@ class Drafter:
     budget: Budget | None = None
     features = FeatureRequest()
     datastores: tuple[str, ...] = ()
+    datastore_bytes: int = 0
     layers: Layers | None = None
     reads: HeadReads | None = None
 
     def __init__(self, resources: Resources, budget: str = "paper") -> None:
         self.resources = resources
         self.budget = resources.budget if budget == "auto" else None
+
+    def searches(self, stores: Sequence[SparseStore | DenseStore]) -> None:
+        """Say which datastores it searches."""
+        self.datastores = tuple(store.name for store in stores)
+        self.datastore_bytes = sum(store.size for store in stores)
 
     @classmethod
     def unprepared(cls, target: CausalModel) -> Unprepared | None:

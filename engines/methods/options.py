@@ -86,6 +86,12 @@ class Option:
         )
 
 
+FRACTION = Option(
+    "fraction", 1.0,
+    "Share of each datastore's tokens that is searched, its first documents: a smaller share is in a larger one.",
+    0.0001, 1, lane=True,
+)
+
 BUDGET = Option(
     "budget", "auto",
     "How much to verify per round. auto: what gives the most expected tokens per second, by the measured cost of a "

@@ -85,6 +85,7 @@ class LaneFigures:
         metrics: all runs together; acceptance by depth is ``depth_accepted`` over ``depth_tried``.
         ttft: median seconds to the first token.
         memory: bytes, the most of any run (``LaneFinished.memory``).
+        datastore_bytes: what the datastores that it searches take on the disk; None where it searches none.
         over_prompts: means over prompts, where ``metrics`` has sums over all rounds.
     """
 
@@ -95,6 +96,7 @@ class LaneFigures:
     ttft: float | None
     memory: int | None
     over_prompts: PromptMeans = PromptMeans()
+    datastore_bytes: int | None = None
 
     @property
     def by_depth(self) -> list[float]:
@@ -248,6 +250,8 @@ class RaceResult:
             metrics=together(run.state.metrics for run in runs), ttft=statistics.median(ttfts) if ttfts else None,
             memory=max((run.measured.memory for run in runs if run.measured.memory is not None), default=None),
             over_prompts=PromptMeans(*(mean_over_prompts(runs, attrgetter(f.name)) for f in fields(PromptMeans))),
+            datastore_bytes=max((s.datastore_bytes for run in runs if (s := run.state.started) and s.datastore_bytes),
+                                default=None),
         )
 
 

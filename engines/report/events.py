@@ -376,8 +376,9 @@ class Started:
     ``prompt`` / ``prompt_pieces`` are the context's token ids and labels; ``conversation`` is the text they came from
     (role, content), with role "raw" for a prompt without chat template. ``head`` is the draft head that the engine
     may draft with, None where it needs none, and ``head_price`` its t(n); the other prices as in ``Ready``;
-    ``datastores`` are those that the engine searches. ``continued``: how many tokens at the end of ``prompt`` are an
-    answer that was begun before (``Request.continued``).
+    ``datastores`` are those that the engine searches, and ``datastore_bytes`` what these take on the disk, None where
+    it searches none or a recording does not say. ``continued``: how many tokens at the end of ``prompt`` are an answer
+    that was begun before (``Request.continued``).
     """
 
     engine: str
@@ -409,6 +410,7 @@ class Started:
     no_repeat_ngram_size: int = 0
     head: str | None = None
     head_price: tuple[tuple[int, float], ...] = ()
+    datastore_bytes: int | None = None
 
     @property
     def lossy(self) -> bool:

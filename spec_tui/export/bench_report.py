@@ -22,7 +22,7 @@ from engines.race.lanes import Lane, Race
 from engines.race.result import LaneFigures, LaneRun
 from engines.report import encoding
 from engines.report.events import SAMPLING_FIELDS
-from spec_tui.export.race_files import NO_RUNS, lane_object, outcome_object, run_row, speed_rows
+from spec_tui.export.race_files import NO_RUNS, lane_object, outcome_object, paper_rows, run_row, speed_rows
 from spec_tui.present.race_text import (
     COLUMNS,
     MEMORY,
@@ -92,9 +92,11 @@ def _document(report: Report, cell: Callable[[MedianInterval | None, int], str],
 
 
 def tables(report: Report, cell: Callable[[MedianInterval | None, int], str]) -> list[Rows]:
-    """Rows of cells, the header first: overall; drafts; by task; generate. ``cell`` writes a number of a task."""
+    """Rows of cells, the header first: overall; drafts; as papers count; by task; generate. ``cell`` writes a number of
+    a task."""
     s = report.results
-    found = [_speed(report), figure_rows(COLUMNS[4:], report.named(s.own), report.asked.baseline)]
+    own = report.named(s.own)
+    found = [_speed(report), figure_rows(COLUMNS[4:], own, report.asked.baseline), paper_rows(own)]
     if len(s.tasks) > 1:
         baseline = s.started.baseline, methods.baseline().id
         found += [_rates_by_task(report, cell), _ratios_by_task(report, cell, *baseline)]

@@ -21,7 +21,7 @@ from engines.report.metrics import run_object
 from engines.report.traces import TraceWriter
 from spec_tui.export.about import origin
 from spec_tui.present.race_text import COLUMNS, MEMORY, figure_rows, notes
-from spec_tui.present.tables import Rows, as_csv, as_markdown, as_text, escaped, share
+from spec_tui.present.tables import Rows, as_csv, as_markdown, as_text, escaped, length, memory, milliseconds, share
 from spec_tui.present.text import one_line, sanitise
 from spec_tui.session.recorded_race import trace_name
 
@@ -35,16 +35,28 @@ Lanes = Sequence[tuple[str, LaneFigures]]
 
 # -- numbers ----------------------------------------------------------------------------------------
 def tables(result: RaceResult, asked: Race) -> list[Rows]:
-    """Speed; drafts; acceptance by depth, where something was drafted."""
+    """Speed; drafts; numbers as papers count them and acceptance by depth, where something was drafted."""
     lanes = list(zip(asked.labels, result.figures()))
-    depths = depth_rows(lanes)
-    return [speed_rows(lanes, asked), figure_rows(COLUMNS[4:], lanes, asked.baseline)] + [depths] * (len(depths) > 1)
+    found = [speed_rows(lanes, asked), figure_rows(COLUMNS[4:], lanes, asked.baseline), paper_rows(lanes),
+             depth_rows(lanes)]
+    return [rows for rows in found if len(rows) > 1]
 
 
 def speed_rows(lanes: Lanes, asked: Race) -> Rows:
     """Tokens/s, and speed-ups over the baseline, which its heading names."""
     rows = figure_rows(COLUMNS[:4], lanes, asked.baseline)
     rows[0][3] = f"x {one_line(asked.labels[asked.baseline], 14)}"
+    return rows
+
+
+def paper_rows(lanes: Lanes) -> Rows:
+    """Numbers as papers count them, of those that drafted: means over prompts, a lookup's time, what it searches."""
+    rows = [["as papers count", "MAR", "accepted length", "tau", "calls", "lookup", "datastores"]]
+    for label, figures in lanes:
+        if figures.metrics.drafted:
+            m, means = figures.metrics, figures.over_prompts
+            rows.append([label, share(means.path_acceptance), length(means.accepted_length), length(m.tau),
+                         length(means.calls), milliseconds(m.seconds_per_lookup, 2), memory(figures.datastore_bytes)])
     return rows
 
 
@@ -134,6 +146,7 @@ def lane_object(figures: LaneFigures, asked: Race) -> dict[str, Any]:
         "acceptance_by_depth": figures.by_depth,
         "ttft_seconds": figures.ttft,
         "memory_bytes": figures.memory,
+        "datastore_bytes": figures.datastore_bytes,
     }
 
 

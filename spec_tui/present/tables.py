@@ -41,9 +41,9 @@ def length(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def milliseconds(seconds: float | None) -> str:
+def milliseconds(seconds: float | None, digits: int = 0) -> str:
     """Seconds as milliseconds."""
-    return "-" if seconds is None else f"{seconds * 1e3:.0f} ms"
+    return "-" if seconds is None else f"{seconds * 1e3:.{digits}f} ms"
 
 
 def memory(count: int | None) -> str:

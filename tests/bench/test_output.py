@@ -44,6 +44,8 @@ def test_a_table_for_people():
     assert ("x generate by task", "copy", "chat") in rows and ("autoregressive", "2.00", "2.00") in rows
     assert any(row[:5] == ("generate+lookup", "7.5", "5.0..10.0", "2.00", "2.00..2.00") for row in rows)
     assert any(row[0] == "generate+lookup" and row[-1] == "500 ms" for row in rows)
+    assert ("as papers count", "MAR", "accepted length", "tau", "calls", "lookup", "datastores") in rows
+    assert ("pld", "50%", "1.00", "1.00", "5.00", "-", "-") in rows
     said = " ".join(text.split())
     assert "-: transformers has no such method (rest:c=16)" in said and "the numbers are of" not in said
     assert "A processor, 2 cores, 2 thread(s)" in said and "torch 9.9" in said and "models/target, 12.0 M" in said
@@ -69,7 +71,7 @@ def test_markdown_has_the_intervals_of_every_task():
     text = WRITERS["md"](made())
     assert "| pld | 30.0 (20.0..40.0) | 7.5 (5.0..10.0) |" in text.splitlines()
     blocks = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
-    assert len(blocks) == 6 and all(len({line.count("|") for line in block}) == 1 for block in blocks)
+    assert len(blocks) == 7 and all(len({line.count("|") for line in block}) == 1 for block in blocks)
 
 
 def test_json_has_everything():

@@ -91,7 +91,7 @@ def test_csv_has_every_run_and_markdown_the_table(cli):
     text = cli("compare", "hello", *LANES, "--repeats", "2", "--format", "md").out
     assert "| pld | 500.0 | 500.0..500.0 | ≈ 1.00x | 1.00..1.00 |" in text.splitlines()
     tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
-    assert len(tables) == 4 and all(len({line.count("|") for line in table}) == 1 for table in tables)
+    assert len(tables) == 5 and all(len({line.count("|") for line in table}) == 1 for table in tables)
 
 
 def test_a_race_as_a_document_says_what_was_asked_of_whom(cli):

@@ -49,10 +49,10 @@ class Stocked:
 
     default = fitting
 
-    def sparse(self, names):
+    def sparse(self, names, fraction=1.0):
         return [self.stores[False][name] for name in names]
 
-    def dense(self, names):
+    def dense(self, names, fraction=1.0):
         return [self.stores[True][name] for name in names]
 
 

@@ -26,7 +26,7 @@ class Here:
     def __init__(self, *stores):
         self.stores = list(stores)
 
-    def sparse(self, names):
+    def sparse(self, names, fraction=1.0):
         return self.stores
 
     dense = sparse
@@ -129,7 +129,7 @@ def test_without_a_fitting_datastore_the_run_is_refused_with_the_way_out(tiny):
 
 
 def test_rounds_carry_the_lookup(sample, monkeypatch):
-    monkeypatch.setattr(sample.open_datastores, "sparse", lambda names: [
+    monkeypatch.setattr(sample.open_datastores, "sparse", lambda names, fraction=1.0: [
         sparse([sample.tokenizer("def add(a, b):\n    return a + b\n")["input_ids"]], len(sample.tokenizer), "adds")
     ])
     request = Request((("user", "Write a Python function that adds two numbers."),), "rest", {"n_min": 1})

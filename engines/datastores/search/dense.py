@@ -59,8 +59,11 @@ class DenseStore:
 
     Args:
         store: of kind dense or both.
+        fraction: share of it that is searched, its first documents (``Documents.first``): without the index, which is
+            of all keys, by comparing every key.
 
     Attributes:
+        size: bytes on the disk, in proportion to what is searched.
         index: finds the nearest keys.
         remark: a sentence that says why the index that was built is not used; "" if it is.
 
@@ -68,7 +71,7 @@ class DenseStore:
         DatastoreProblem: it has no dense part, or arrays that don't fit together.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, fraction: float = 1.0) -> None:
         facts = store.manifest
         self.store, self.name, self.vocab_size = store, store.name, facts.vocab_size
         self.documents = Documents(store)
@@ -85,7 +88,13 @@ class DenseStore:
         if not fits or {self.keys.shape[1], self.held_out.shape[1]} != {width}:
             raise damaged(store.name, "the arrays of its dense part don't fit together")
         self.index: Index
-        self.index, self.remark = open_index(self.keys, store.folder, description, facts.files)
+        end = self.documents.first(fraction)
+        self.size = round(facts.size * end / len(self.tokens))
+        if end < len(self.tokens):
+            self.keys = self.keys[: max(1, int(np.searchsorted(self.positions, np.int32(end))))]
+            self.index, self.remark = ExactIndex(self.keys), ""
+        else:
+            self.index, self.remark = open_index(self.keys, store.folder, description, facts.files)
 
     def __len__(self) -> int:
         return len(self.keys)

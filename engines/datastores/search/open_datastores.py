@@ -26,7 +26,7 @@ class OpenDatastores:
     ) -> None:
         self.tokenizer, self.model, self.offered = tokenizer, model, dict(offered or {})
         self._stores: dict[str, Store] = {}
-        self._parts: dict[tuple[str, str], object] = {}
+        self._parts: dict[tuple[str, str, float], object] = {}
 
     def fitting(self, dense: bool = False) -> tuple[str, ...]:
         """Names of the datastores that this model can search, the shipped ones last."""
@@ -57,8 +57,9 @@ class OpenDatastores:
         shipped = [entry for entry in fitting if entry.shipped]
         return tuple(entry.name for entry in shipped or fitting)
 
-    def sparse(self, names: Sequence[str]) -> list:
-        """Open the sparse parts (``sparse.SparseStore``) of datastores; without names, of the default ones.
+    def sparse(self, names: Sequence[str], fraction: float = 1.0) -> list:
+        """Open the sparse parts (``sparse.SparseStore``) of datastores; without names, of the default ones. Of
+        each this share is searched.
 
         Raises:
             UsageProblem: none is named and none fits; there is no datastore of a name.
@@ -66,9 +67,9 @@ class OpenDatastores:
         """
         from engines.datastores.search.sparse import SparseStore
 
-        return [self._part(name, SparseStore) for name in self._chosen(names, dense=False)]
+        return [self._part(name, SparseStore, fraction) for name in self._chosen(names, dense=False)]
 
-    def dense(self, names: Sequence[str]) -> list:
+    def dense(self, names: Sequence[str], fraction: float = 1.0) -> list:
         """The same for the dense parts (``dense.DenseStore``)."""
         from engines.datastores.search.dense import DenseStore
 
@@ -76,7 +77,7 @@ class OpenDatastores:
         for name in chosen:
             if self.model is not None:
                 self.open(name).check_model(self.model)
-        return [self._part(name, DenseStore) for name in chosen]
+        return [self._part(name, DenseStore, fraction) for name in chosen]
 
     def _chosen(self, names: Sequence[str], dense: bool) -> tuple[str, ...]:
         chosen = tuple(names) or self.default(dense)
@@ -108,8 +109,8 @@ class OpenDatastores:
             self._stores[name] = open_offered() if open_offered else catalog.open_store(name, self.tokenizer)
         return self._stores[name]
 
-    def _part(self, name: str, kind: type) -> object:
-        key = (name, kind.__name__)
+    def _part(self, name: str, kind: type, fraction: float) -> object:
+        key = (name, kind.__name__, fraction)
         if key not in self._parts:
-            self._parts[key] = kind(self.open(name))
+            self._parts[key] = kind(self.open(name), fraction)
         return self._parts[key]

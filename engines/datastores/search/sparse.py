@@ -29,12 +29,16 @@ class SparseStore:
 
     Args:
         store: of kind sparse or both.
+        fraction: share of it that is searched, its first documents (``Documents.first``).
+
+    Attributes:
+        size: bytes on the disk, in proportion to what is searched.
 
     Raises:
         DatastoreProblem: it has no sparse part, or arrays that don't fit together.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, fraction: float = 1.0) -> None:
         self.store, facts = store, store.manifest
         self.name, self.vocab_size = store.name, facts.vocab_size
         dtype = token_dtype(facts.vocab_size)
@@ -48,6 +52,11 @@ class SparseStore:
         self._separator = b"\xff" * self._width
         self._suffixes = order
         self._order = memoryview(store.bytes("suffixes.bin")).cast("i")  # gives Python's integers: faster one by one
+        end = self.documents.first(fraction)
+        self.size = round(facts.size * end / len(tokens))
+        if end < len(tokens):
+            self._suffixes = order[order < end]
+            self._order = memoryview(self._suffixes).cast("B").cast("i")
 
     def __len__(self) -> int:
         """Tokens, separators left out."""

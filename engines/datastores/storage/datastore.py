@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -172,6 +173,13 @@ class Documents:
         following = document + 1
         end = int(self._begins[following]) if following < len(self) else len(self._tokens)
         return int(self._begins[document]), end - 1
+
+    def first(self, fraction: float) -> int:
+        """Where the first documents end that together have this share of the positions, in 0..1, or just more: the
+        first position that is not theirs."""
+        ends = len(self._tokens)
+        count = _rank(self._begins, math.ceil(fraction * ends), "left")
+        return ends if not 0 < count < len(self) else int(self._begins[count])
 
     def place(self, position: int) -> DocumentPlace:
         """Document, source and line of a position."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engines.methods.notes import Note, labelled
-from engines.methods.options import BUDGET, Option
+from engines.methods.options import BUDGET, FRACTION, Option
 from engines.methods.spec import MethodSpec
 
 
@@ -33,6 +33,7 @@ SPEC = MethodSpec(
         Option("length", 10, "Tokens of each.", 1, 64),
         Option("distinct", True, "Neighbours that go on alike count as one, and others take their places. The paper's "
                "drafts repeat each other.", paper=False),
+        FRACTION,
     ),
     needs=("dense datastore",),
     drafts_from="similar hidden states",

@@ -34,10 +34,13 @@ class DReSD(Drafter):
 
     features = FeatureRequest(latest=frozenset({LAST}))
 
-    def __init__(self, resources: Resources, *, budget: str, drafts: int, length: int, distinct: bool) -> None:
+    def __init__(
+        self, resources: Resources, *, budget: str, drafts: int, length: int, distinct: bool,
+        fraction: float,
+    ) -> None:
         super().__init__(resources, budget)
-        self.stores: list[DenseStore] = resources.open_datastores.dense(resources.datastores)
-        self.datastores = tuple(store.name for store in self.stores)
+        self.stores: list[DenseStore] = resources.open_datastores.dense(resources.datastores, fraction)
+        self.searches(self.stores)
         self.drafts, self.length, self.distinct = drafts, length, distinct
         self._hidden: np.ndarray | None = None
 

@@ -51,6 +51,7 @@ class Hybrid(Drafter):
                 self.model = spec.id, kind(resources, **given)
         self._all = [*self.sources.values(), *([self.model[1]] if self.model else [])]
         self.datastores = tuple(dict.fromkeys(name for part in self._all for name in part.datastores))
+        self.datastore_bytes = sum(part.datastore_bytes for part in self._all)
         self.features = reduce(or_, (part.features for part in self._all))
         self.reads = next((part.reads for part in self._all if part.reads is not None), None)
 

@@ -8,7 +8,7 @@ from engines.methods.draft_model import SPEC as DRAFT_SPEC
 from engines.methods.draft_model import TREE_OPTIONS
 from engines.methods.eagle import SPEC as EAGLE_SPEC
 from engines.methods.notes import labelled
-from engines.methods.options import BUDGET, Option
+from engines.methods.options import BUDGET, FRACTION, Option
 from engines.methods.pld import SPEC as PLD_SPEC
 from engines.methods.rest import SPEC as REST_SPEC
 from engines.methods.shared.tree_options import DraftNote
@@ -64,6 +64,7 @@ SPEC = MethodSpec(
         Option("n_min", 2, "Shortest suffix that counts as a match.", 1, 64),
         Option("nodes", 64, "Most nodes of the retrieval tree, the heaviest.", 1, 256),
         *TREE_OPTIONS,
+        FRACTION,
     ),
     needs=(*DRAFTERS.values(), "datastore"),
     drafts_with=("drafter", DRAFTERS),

@@ -33,7 +33,8 @@ class Rasd(Drafter):
 
     def __init__(
         self, resources: Resources, *, budget: str, drafter: str, retrieval: str, prune: bool, prune_top: int,
-        fuse: bool, candidates: int, length: int, n_max: int, n_min: int, nodes: int, **tree: int,
+        fuse: bool, candidates: int, length: int, n_max: int, n_min: int, nodes: int, fraction: float,
+        **tree: int,
     ) -> None:
         from engines.methods.rasd.retrieval_tree import FromContext, FromStores, SuffixSearch
 
@@ -48,8 +49,8 @@ class Rasd(Drafter):
                                "choose another engine, or another draft model")
         search = SuffixSearch(candidates, n_max, n_min)
         if retrieval == REST:
-            stores = resources.open_datastores.sparse(resources.datastores)
-            self.datastores = tuple(store.name for store in stores)
+            stores = resources.open_datastores.sparse(resources.datastores, fraction)
+            self.searches(stores)
             self.retriever: Retriever = FromStores(stores, search, resources.words)
         else:
             self.retriever = FromContext(search, tree["top_k"])

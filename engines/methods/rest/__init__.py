@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engines.methods.notes import Note, labelled
-from engines.methods.options import BUDGET, Option
+from engines.methods.options import BUDGET, FRACTION, Option
 from engines.methods.spec import MethodSpec
 
 
@@ -36,6 +36,7 @@ SPEC = MethodSpec(
         Option("select", "trie", "The heaviest nodes of the trie, or 8 random continuations of at most 8 tokens "
                "(Table 3).", choices=("trie", "random")),
         Option("samples", 5000, "Most continuations looked at, at equal strides over all of a match.", 1, 100_000),
+        FRACTION,
     ),
     needs=("datastore",),
     drafts_from="exact match",

@@ -31,12 +31,12 @@ class Rest(Drafter):
 
     def __init__(
         self, resources: Resources, *, budget: str, c: int, length: int, n_max: int, n_min: int, select: str,
-        samples: int,
+        samples: int, fraction: float,
     ) -> None:
         super().__init__(resources, budget)
         in_order(n_min=n_min, n_max=n_max)
-        self.stores: list[SparseStore] = resources.open_datastores.sparse(resources.datastores)
-        self.datastores = tuple(store.name for store in self.stores)
+        self.stores: list[SparseStore] = resources.open_datastores.sparse(resources.datastores, fraction)
+        self.searches(self.stores)
         self.c, self.length, self.n_max, self.n_min = c, length, n_max, n_min
         self.select, self.samples = select, samples
 
