@@ -112,7 +112,8 @@ class RowOf(_Plain):
         stores: names of datastores that the lane searches, and that measures of stores are of.
         part: which part of the model a measure of the model is of.
         published: what the published figures of this row have in their fields (``engines.bench.published.Figure``);
-            the engine of the lane goes without saying.
+            the engine of the lane goes without saying. Without any, the lane has to decode as published.
+        ours: it is no row of the paper's, and stands beside none of its figures.
     """
 
     name: str
@@ -120,6 +121,7 @@ class RowOf(_Plain):
     stores: tuple[str, ...] = ()
     part: str = ""
     published: dict[str, Any] = msgspec.field(default_factory=dict)
+    ours: bool = False
 
 
 class Claim(_Plain):
@@ -142,12 +144,13 @@ class Claim(_Plain):
 
 class QuickForm(_Plain):
     """What ``--quick`` makes smaller: the questions of each task, the tokens of an answer and of a datastore, the
-    trials of a search."""
+    trials of a search; and how many settings are run, the first ones."""
 
     most: int = 2
     max_new_tokens: int = 32
     store_tokens: int = 6000
     trials: int = 4
+    settings: int = 8
 
 
 class PaperEntry(_Plain):
@@ -198,7 +201,8 @@ class PaperEntry(_Plain):
         """The same, asked once, of fewer questions, for shorter answers. Datastores are cut where they are built."""
         quick = self.quick
         return msgspec.structs.replace(
-            self, repeats=1, max_new_tokens=min(self.max_new_tokens, quick.max_new_tokens),
+            self, repeats=1, settings=self.settings[: quick.settings],
+            max_new_tokens=min(self.max_new_tokens, quick.max_new_tokens),
             prompts=msgspec.structs.replace(self.prompts, most=min(self.prompts.most, quick.most)),
             searches=tuple(msgspec.structs.replace(s, trials=min(s.trials, quick.trials)) for s in self.searches),
         )
@@ -284,6 +288,7 @@ def _numbers(entry: PaperEntry) -> Iterator[tuple[str, float | None, float, floa
     for asked in (entry.prompts.most, entry.quick.most):
         yield "most", asked, 1, 10_000
     yield "quick.max_new_tokens", entry.quick.max_new_tokens, 2, 4096
+    yield "quick.settings", entry.quick.settings, 1, 64
     yield "quick.store_tokens", entry.quick.store_tokens, 200, 1 << 31
     for store in entry.stores:
         yield f"tokens of {store.name}", store.tokens, 200, 1 << 31

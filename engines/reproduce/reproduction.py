@@ -50,11 +50,16 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """Whether a claim holds here: None where a number is missing. ``values`` are those of its rows."""
+    """Whether a claim ``holds`` here: None where a number is missing. ``values`` are those of its rows."""
 
     claim: Claim
     setting: str
     values: tuple[float | None, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether its rows all have the same number, which says nothing for the claim and nothing against it."""
+        return len(self.values) > 1 and len(set(self.values)) == 1 and self.values[0] is not None
 
     @property
     def holds(self) -> bool | None:
@@ -134,11 +139,13 @@ class Reproduction:
         return found
 
     def _settings(self) -> list[Setting]:
-        return [run.setting for run in self.runs] or [self.entry.settings[0]]
+        return [run.setting for run in self.runs] or list(self.entry.settings)
 
     def _is_of(self, figure: Figure, row: RowOf, setting: Setting) -> bool:
         """Whether a published figure stands in this row of the entry's tables."""
-        if figure.source not in self.entry.sources or figure.temperature not in (None, setting.temperature):
+        if row.ours or figure.source not in self.entry.sources:
+            return False
+        if figure.temperature not in (None, setting.temperature):
             return False
         if setting.data and figure.data not in setting.data:
             return False

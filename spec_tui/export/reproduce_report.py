@@ -107,6 +107,8 @@ def _claimed(verdict: ClaimVerdict) -> str:
     if claim.above is not None:
         order = f"{write(claim.above)} < {order}"
     found = {True: "holds here", False: "does not hold here", None: "cannot be told here"}[verdict.holds]
+    if verdict.equal:
+        found = "cannot be told here, where all are equal"
     return f"claim, {verdict.setting}: {claim.says} It {found}: expected is {claim.measure} of {order}"
 
 
