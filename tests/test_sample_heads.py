@@ -6,7 +6,7 @@ import pytest
 
 from engines import Request, measure
 from engines.folders import sample_heads
-from engines.heads.find_heads import at_hand
+from engines.heads.at_hand import at_hand
 from engines.heads.shape import EAGLE_HEAD, MEDUSA_HEADS
 
 _LARGEST = 12_000_000  # bytes

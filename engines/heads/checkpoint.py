@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from engines.errors import ModelUnavailable, first_line
 from engines.folders import write_json
+from engines.heads.at_hand import CONFIG, OWN, WEIGHTS, is_medusa
 from engines.heads.eagle_layout import eagle_config, eagle_head, eagle_tensors
-from engines.heads.head_file import OWN, HeadFile
-from engines.heads.medusa_layout import is_medusa, medusa_config, medusa_heads, medusa_tensors
-from engines.heads.shape import EAGLE_HEAD, MEDUSA_HEADS, MedusaShape
+from engines.heads.head_file import HeadFile
+from engines.heads.medusa_layout import medusa_config, medusa_heads, medusa_tensors
+from engines.heads.shape import MedusaShape
 from engines.hub.untrusted_json import object_in, read_object
 
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
 _SAFE = (WEIGHTS, "medusa_lm_head.safetensors")
 _PICKLED = ("pytorch_model.bin", "medusa_lm_head.pt")
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -50,12 +49,6 @@ def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: 
     own = object_in(config, OWN)
     made_for = own.get("target_fingerprint")
     return replace(file, made_for=made_for if isinstance(made_for, str) else "", card=object_in(own, "card"))
-
-
-def kind_of_head(folder: Path) -> str:
-    """The kind of a head in safetensors, by the names of its tensors alone. Raises OSError, SafetensorError."""
-    with safe_open(folder / WEIGHTS, "pt") as held:
-        return MEDUSA_HEADS if is_medusa(held.keys()) else EAGLE_HEAD
 
 
 def write(file: HeadFile, target: str, dtype: str = "bfloat16") -> None:

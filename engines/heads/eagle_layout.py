@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from engines.errors import ModelUnavailable
-from engines.heads.head_file import OWN, HeadFile, count, named, number, rows_of, size_of
+from engines.heads.at_hand import OWN
+from engines.heads.head_file import HeadFile, count, named, number, rows_of, size_of
 from engines.heads.shape import EAGLE, EAGLE3, PLAIN_ROPE, HeadShape, usual_layers
 from engines.hub.untrusted_json import is_count, object_in
 

@@ -1,20 +1,15 @@
-"""Which heads are at hand, and those for a target: named by the user, trained by the user, or shipped."""
+"""The heads for a target, loaded: named by the user, trained by the user, or shipped."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safetensors import SafetensorError
-
 from engines.errors import ModelUnavailable, SpecError
-from engines.folders import data, sample_heads, typed_path
-from engines.heads.checkpoint import CONFIG, kind_of_head, names_needed, read
-from engines.heads.head_file import OWN
+from engines.heads.at_hand import AUTO, NONE, at_hand, may_be_on_hub, place_of
+from engines.heads.checkpoint import names_needed, read
 from engines.heads.shape import MEDUSA_HEADS
-from engines.hub.untrusted_json import object_in, read_object
 from engines.progress import Loading
 
 if TYPE_CHECKING:
@@ -23,44 +18,6 @@ if TYPE_CHECKING:
     from engines.model.causal_model import CausalModel
 
     Head = DraftHead | MedusaHeads
-
-NONE = "none"
-"""The name that asks for no head."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeadAtHand:
-    """A head in a folder of ours: ``name``, its ``kind`` (``shape``), where it is, whether it ``ships``, the target it
-    was trained for by ``target_fingerprint`` and by name."""
-
-    name: str
-    kind: str
-    folder: Path
-    ships: bool
-    target_fingerprint: str
-    target: str
-
-
-def trained_heads() -> Path:
-    """Folder of the heads that were trained here, whether it exists or not."""
-    return data() / "heads"
-
-
-def at_hand() -> list[HeadAtHand]:
-    """The heads that were trained here, then those that ship, by name."""
-    found = []
-    for home, ships in ((trained_heads(), False), (sample_heads(), True)):
-        for folder in sorted(home.iterdir()) if home is not None and home.is_dir() else ():
-            try:
-                config, kind = read_object(folder / CONFIG), kind_of_head(folder)
-            except (OSError, ValueError, SafetensorError):
-                continue
-            verifier = object_in(object_in(config, "speculators_config"), "verifier")
-            target = verifier.get("name_or_path") or config.get("base_model_name_or_path", "")
-            fingerprint = object_in(config, OWN).get("target_fingerprint", "")
-            found.append(HeadAtHand(folder.name, kind, folder, ships, str(fingerprint), str(target)))
-    return found
-
 
 def heads_for(
     name: str | None, target: CausalModel, allow_pickle: bool = False,
@@ -77,7 +34,7 @@ def heads_for(
     if name == NONE:
         return found, ()
     said = []
-    if name is not None:
+    if name not in (None, AUTO):
         head = _loaded(name, _folder(name, allow_pickle, progress), target, allow_pickle)
         found[head.shape.kind] = head
         if head.file.made_for and head.file.made_for != target.fingerprint:
@@ -103,19 +60,15 @@ def _loaded(name: str, folder: Path, target: CausalModel, allow_pickle: bool) ->
 
 def _folder(name: str, allow_pickle: bool, progress: Callable[[Loading], None]) -> Path:
     """Where a head lies; of the hub, its two files are fetched. Raises ModelUnavailable."""
-    ours = next((head.folder for head in at_hand() if head.name == name), None)
-    if ours is not None:
-        return ours
-    path = typed_path(name)
-    if path.is_dir():
-        return path
-    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
+    if (place := place_of(name)) is not None:
+        return place
+    if not may_be_on_hub(name):
         raise ModelUnavailable(f"there is no head {name[:80]}", f"give its folder, a hub id, or {_names()}")
     return _from_hub(name, allow_pickle, progress)
 
 
 def _names() -> str:
-    return "one of: " + ", ".join([*(head.name for head in at_hand()), NONE])
+    return "one of: " + ", ".join([*(head.name for head in at_hand()), AUTO, NONE])
 
 
 def _from_hub(name: str, allow_pickle: bool, progress: Callable[[Loading], None]) -> Path:

@@ -12,9 +12,6 @@ import torch
 from engines.heads.shape import HeadShape, MedusaShape
 from engines.hub.untrusted_json import is_count
 
-OWN = "spec_tui"
-"""Key of a configuration under which there is what other programs have no words for."""
-
 
 @dataclass(slots=True)
 class HeadFile:

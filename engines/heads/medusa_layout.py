@@ -6,25 +6,19 @@ there are 5.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from engines.heads.head_file import OWN, HeadFile, count, named, rows_of, size_of
+from engines.heads.at_hand import MEDUSA_BLOCK, OWN
+from engines.heads.head_file import HeadFile, count, named, rows_of, size_of
 from engines.heads.shape import MedusaShape
 from engines.hub.untrusted_json import object_in
 
-_BLOCK = re.compile(r"(?:medusa_head\.)?(\d+)\.(\d+)\.linear\.(weight|bias)"
-                    r"|(?:medusa_heads\.)?blocks\.(\d+)\.layers\.(\d+)\.(weight|bias)")
 _ROWS = re.compile(r"(?:medusa_head\.)?(\d+)\.(\d+)\.weight|(?:medusa_heads\.)?lm_heads\.(\d+)\.weight")
 _ONE = re.compile(r"(?:medusa_heads\.)?lm_head\.weight")  # behind the names of all-in-one files: the target's own
-
-
-def is_medusa(names: Iterable[str]) -> bool:
-    """Whether the tensors of these names are those of Medusa heads."""
-    return any(_BLOCK.fullmatch(name) for name in names)
 
 
 def medusa_heads(
@@ -33,7 +27,7 @@ def medusa_heads(
     """The heads of these tensors. Raises ValueError: some are missing or of the wrong sizes."""
     blocks: dict[str, torch.Tensor] = {}  # by "head.block.weight" or "head.block.bias"
     for key, tensor in tensors.items():
-        if match := _BLOCK.fullmatch(key):
+        if match := MEDUSA_BLOCK.fullmatch(key):
             blocks[".".join(part for part in match.groups() if part)] = tensor
     heads, depth = (1 + max(int(key.split(".")[i]) for key in blocks) for i in (0, 1))
     first = next(iter(blocks.values()))

@@ -52,8 +52,28 @@ def stored_in(source: ModelSource) -> dict[str, int]:
     return dict(counts)
 
 
+def names(file: Path) -> list[str]:
+    """Names of the tensors in a weight file. Raises OSError, ValueError: as ``stored``."""
+    with open(file, "rb") as stream:
+        return list(_header(stream.read, file.name, file.stat().st_size)[0])
+
+
 def _count(read: Callable[[int], bytes], name: str, size: int) -> dict[str, int]:
     """Numbers by dtype in a file of so many bytes, of which ``read`` gives the next. Raises ValueError."""
+    tensors, begin = _header(read, name, size)
+    counts: Counter[str] = Counter()
+    last = 0
+    for tensor in tensors.values():
+        dtype, count, end = _tensor(tensor, name)
+        counts[dtype] += count
+        last = max(last, end)
+    if size != begin + last:
+        raise ValueError(f"{name} is cut off")
+    return dict(counts)
+
+
+def _header(read: Callable[[int], bytes], name: str, size: int) -> tuple[dict[str, Any], int]:
+    """What the header says of each tensor, and where its bytes end. Raises ValueError."""
     length = int.from_bytes(read(8), "little")
     if not 2 <= length <= _LARGEST:
         raise ValueError(f"{name} is not a safetensors file")
@@ -61,15 +81,7 @@ def _count(read: Callable[[int], bytes], name: str, size: int) -> dict[str, int]
         raise ValueError(f"{name} is cut off")
     tensors = parse_object(read(length), name)
     tensors.pop("__metadata__", None)
-    counts: Counter[str] = Counter()
-    last = 0
-    for tensor in tensors.values():
-        dtype, count, end = _tensor(tensor, name)
-        counts[dtype] += count
-        last = max(last, end)
-    if size != 8 + length + last:
-        raise ValueError(f"{name} is cut off")
-    return dict(counts)
+    return tensors, 8 + length
 
 
 def _tensor(tensor: Any, name: str) -> tuple[str, int, int]:

@@ -26,11 +26,11 @@ def open_application(
     """
     _need_terminal("run PROMPT")
     with starting():
-        from spec_tui.session.kept_settings import begin_with
+        from spec_tui.session.kept_settings import begin_with, with_head
         from spec_tui.session.settings import check_datastores
         from spec_tui.tui.app import run_app
 
-    kept = None
+    kept, load = None, with_head(load)
     if asked is not None:
         check_datastores(asked.datastores)
         _check_engine(asked)

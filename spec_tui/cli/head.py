@@ -26,7 +26,7 @@ from spec_tui.cli.option_groups import (
     complete_head,
 )
 from spec_tui.cli.output import console, table
-from spec_tui.cli.run import load_decoder
+from spec_tui.cli.run import load_once
 from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.text import one_line
 
@@ -53,7 +53,7 @@ WithoutHead = Annotated[ModelOptions, Without("head", "draft_model", "draft_revi
 @command
 def list_(format: OutputFormat = Format.text) -> int:
     """List the draft heads at hand, with the model that each was trained for."""
-    from engines.heads.find_heads import at_hand
+    from engines.heads.at_hand import at_hand
 
     heads = at_hand()
     if format is Format.json:
@@ -183,7 +183,7 @@ def train(
     ctrl+c keeps what was done, and the same command goes on from there. The best weights on answers held out are kept.
     A head that was trained for a model is taken whenever that model is loaded.
     """
-    from engines.heads.find_heads import trained_heads
+    from engines.heads.at_hand import trained_heads
     from engines.heads.make_head import HeadSpec, make_head, recipe_for
     from engines.heads.make_head import estimate as estimate_training
 
@@ -197,7 +197,7 @@ def train(
     recipe = recipe_for(trained, heads, minutes=minutes, seed=seed)
     spec = HeadSpec(name=name, family=trained, vocabulary=vocabulary, layers=_layers(layers), heads=heads,
                     recipe=recipe)
-    runtime = load_decoder(replace(models.load, head="none"))
+    runtime = load_once(replace(models.load, head="none"))
     place = work or trained_heads() / f".{name}"
     display = TrainingDisplay()
     try:
@@ -292,4 +292,4 @@ def _named(runtime: Any, name: str) -> Any:
 
 
 def _with_head(name: str, models: ModelOptions) -> Any:
-    return load_decoder(replace(models.load, head=name))
+    return load_once(replace(models.load, head=name))

@@ -12,6 +12,7 @@ from typer import Option
 
 from engines import methods
 from engines.errors import SpecError, UsageProblem
+from engines.heads.at_hand import AUTO
 from engines.hub import known_models
 from engines.report.answer import Answer
 from engines.report.events import Failed, Finished, Loading, Prefilled, Started
@@ -35,7 +36,7 @@ from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.engine_service import Decoder
 from spec_tui.session.environment import prepare_this_process
-from spec_tui.session.kept_settings import KeptSettings, begin_with
+from spec_tui.session.kept_settings import KeptSettings, begin_with, keep_head, with_head
 
 _ENGINE = "Decoding method; spec-tui engines lists them. Default: draft if a draft model fits, else pld."
 _NARRATE = "Describe the run in sentences, a line for each round, for screen readers."
@@ -84,6 +85,17 @@ def _say_kept(kept: KeptSettings | None) -> None:
 
 
 def load_decoder(load: LoadRequest) -> Decoder:
+    """Load the models in this process, with the head that is kept for the target where none is named; one that is named
+    is kept. Raises SpecError."""
+    asked = with_head(load)
+    if asked.head != load.head and asked.head is not None:
+        narrate(f"note: the head {one_line(asked.head)}, as kept for this model; --head {AUTO} forgets it")
+    decoder = load_once(asked)
+    keep_head(asked)
+    return decoder
+
+
+def load_once(load: LoadRequest) -> Decoder:
     """Load the models in this process, with a status line where stderr is a terminal. Raises SpecError."""
     prepare_this_process()
     with Status() as status:

@@ -35,7 +35,7 @@ from spec_tui.present.text import one_line
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.session.datastore_jobs import DatastoreJobs
 from spec_tui.session.history import Entry, History, numbered
-from spec_tui.session.kept_settings import KeptSettings
+from spec_tui.session.kept_settings import KeptSettings, keep_head, with_head
 from spec_tui.session.other_programs import OtherPrograms
 from spec_tui.session.replay_client import ReplayClient, request_of
 from spec_tui.session.settings import ChatSettings
@@ -84,7 +84,7 @@ class ChatSession:
         restored: a prompt given back because its run could not answer it.
         queued: a prompt sent while the models load.
         datastore_jobs: datastores being built, and what was asked of them.
-        kept: the settings that it began with, where those kept for the model were taken; else None.
+        kept: the settings that it began with, where those kept for the loaded model were taken; else None.
         store: where conversations are kept, None for nowhere; ``entry`` is this one, once something was answered, and
             ``unsaved`` says why it could not be written; if it is ``forgotten``, it was deleted, and is not kept again.
     """
@@ -269,7 +269,9 @@ class ChatSession:
     def change_models(self, load: LoadRequest) -> None:
         """Load other models; the engine must be free. The conversation stays, and is told to the new target from its
         beginning."""
-        self._before, self.load_request = self.load_request, load
+        if load.model != self.load_request.model:
+            self.kept = None
+        self._before, self.load_request = self.load_request, with_head(load)
         self.ready = self.layers = None
         self.start()
 
@@ -424,6 +426,7 @@ class ChatSession:
         return "building" if isinstance(event, Building | Probed) else "stocked"
 
     def _became_ready(self, event: Ready) -> Happening:
+        keep_head(self.load_request)
         self.phase, self.ready, self.problem = "ready", event, None
         if self._before is not None:
             self._before = None

@@ -1,10 +1,12 @@
-"""The engine and the settings that a model is asked with from now on: kept for each model in the data folder, where no
-engine is named. A file that is damaged, or names what is not installed, counts as none."""
+"""What is kept for each model in the data folder: the engine and the settings that it is asked with where no engine is
+named, and the draft head that was named for it last. A file that is damaged, or names what is not here, counts as none.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import shlex
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +15,16 @@ import msgspec
 
 from engines import folders, methods
 from engines.errors import RunFailed, UsageProblem
+from engines.folders import typed_path
+from engines.heads.at_hand import AUTO, NONE, at_hand, may_be_on_hub, place_of
+from engines.hub.untrusted_json import read_object
 from engines.request import Request
 from spec_tui.session.engine_commands import LoadRequest
 
 if TYPE_CHECKING:
     from engines.race.lanes import Lane
+
+_HEAD = "-head.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +98,42 @@ def begin_with(load: LoadRequest, request: Request) -> tuple[LoadRequest, Reques
     return load, asked, kept
 
 
-def _file(load: LoadRequest) -> Path:
+def with_head(load: LoadRequest) -> LoadRequest:
+    """What is asked for, with the head that is kept for the model where none is named; ``AUTO`` forgets it."""
+    if load.server is not None or load.backend:
+        return load
+    if load.head == AUTO:
+        with suppress(OSError):
+            _file(load, _HEAD).unlink(missing_ok=True)
+        return replace(load, head=None)
+    return replace(load, head=_kept_head(load)) if load.head is None else load
+
+
+def keep_head(load: LoadRequest) -> None:
+    """Keep the head that was named for a model, once both are loaded. What cannot be written is not kept."""
+    if load.head in (None, NONE) or load.head == _kept_head(load):
+        return
+    ours, named = any(head.name == load.head for head in at_hand()), typed_path(load.head)
+    head = str(named.resolve()) if named.is_dir() and not ours else load.head
+    with suppress(OSError):
+        folders.write_json(_file(load, _HEAD), {"model": _name(load), "head": head})
+
+
+def _kept_head(load: LoadRequest) -> str | None:
+    """The head that is kept for a model, as far as it is still there."""
+    try:
+        kept = read_object(_file(load, _HEAD))
+        head = kept.get("head")
+        if kept.get("model") != _name(load) or not isinstance(head, str):
+            return None
+        return head if place_of(head) is not None or may_be_on_hub(head) else None
+    except (OSError, ValueError, UsageProblem):
+        return None
+
+
+def _file(load: LoadRequest, ending: str = ".json") -> Path:
     digest = hashlib.blake2b(_name(load).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return folders.data() / "settings" / f"{digest}.json"
+    return folders.data() / "settings" / f"{digest}{ending}"
 
 
 def _name(load: LoadRequest) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engines.folders import model_label, shipped
+from engines.folders import model_label, same_place, shipped
 from spec_tui.session.engine_commands import LoadRequest
 
 _MOST = 40  # folders at hand that are looked at
@@ -92,6 +92,26 @@ def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[Model
         facts = local_models.look_at(place)
         judged.insert(0, ModelChoice(None, shipped.title, "ships with the program", place, facts, shipped.fits, why))
     return tuple(sorted(judged, key=lambda choice: bool(choice.problem)))
+
+
+def heads(target: ModelChoice) -> tuple[ModelChoice, ...]:
+    """The draft heads at hand as heads for a target: those that are taken by themselves, then each, those that can't be
+    chosen last, with the reason."""
+    from engines.heads.at_hand import AUTO, at_hand
+
+    judged = []
+    for head in at_hand():
+        differs = head.differs(target.folder) if target.folder is not None else ""
+        made = f"it was trained for {head.target}" if head.target else "its file does not say for which model"
+        its = head.target in (target.name, target.title) or (
+            target.folder is not None and same_place(head.target, target.folder))
+        most = max(head.stored, key=head.stored.__getitem__, default=None)
+        facts = {"type": head.kind, "parameters": sum(head.stored.values()), "dtype": most, "target": head.target}
+        origin = "ships with the program" if head.ships else "trained here"
+        judged.append(ModelChoice(head.name, head.name, origin, head.folder, facts, False if differs else its or None,
+                                  f"{differs}; {made}" if differs else made))
+    by_itself = ModelChoice(AUTO, "by itself", "", None, {}, True, "of each kind one that was trained for the target")
+    return (by_itself, *sorted(judged, key=lambda choice: (bool(choice.problem), not choice.fits)))
 
 
 def names_default(choice: ModelChoice) -> bool:

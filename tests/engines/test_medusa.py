@@ -14,7 +14,8 @@ from engines.core.lossless_laws import Exact
 from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
 from engines.errors import ModelUnavailable, UsageProblem
-from engines.heads.checkpoint import kind_of_head, read, write
+from engines.heads.at_hand import kind_of_head
+from engines.heads.checkpoint import read, write
 from engines.heads.make_head import HeadSpec, make_head
 from engines.heads.medusa_heads import MedusaHeads
 from engines.heads.medusa_student import MedusaStudent

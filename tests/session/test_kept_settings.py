@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engines.race.lanes import parse_lane
@@ -32,6 +34,32 @@ def test_what_is_kept_is_taken_where_no_engine_is_named():
         assert kept_settings.begin_with(load, request) == (load, request, None)
     assert kept_settings.forget(LOAD) and not kept_settings.forget(LOAD)
     assert kept_settings.find(LOAD) is None
+
+
+def test_the_head_that_was_named_is_kept_until_auto(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    named = replace(LOAD, head="mine")
+    assert kept_settings.with_head(LOAD) == LOAD and kept_settings.with_head(named) == named
+    kept_settings.keep_head(named)
+    assert kept_settings.with_head(LOAD).head == str(tmp_path / "mine"), "from any folder"
+    none, other = replace(LOAD, head="none"), LoadRequest(model="another/model")
+    kept_settings.keep_head(none)  # for once
+    assert (kept_settings.with_head(none), kept_settings.with_head(other)) == (none, other)
+    assert kept_settings.find(LOAD) is None, "the engine is another matter"
+    (tmp_path / "mine").rmdir()
+    assert kept_settings.with_head(LOAD) == LOAD, "it is gone"
+    kept_settings.keep_head(replace(LOAD, head="owner/name"))
+    assert kept_settings.with_head(LOAD).head == "owner/name"
+    assert kept_settings.with_head(replace(LOAD, head="auto")) == LOAD == kept_settings.with_head(LOAD)
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b'{"model": "sample"}', b'{"model": "sample", "head": 3}',
+                                    b'{"model": "sample", "head": "~nobody-here/x"}', b'{"model": "x", "head": "a/b"}'])
+def test_a_damaged_note_of_a_head_counts_as_none(damage):
+    kept_settings.keep_head(replace(LOAD, head="owner/name"))
+    kept_settings._file(LOAD, kept_settings._HEAD).write_bytes(damage)
+    assert kept_settings.with_head(LOAD) == LOAD
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"model": "sample", "engine": "gone"}',

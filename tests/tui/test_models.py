@@ -12,8 +12,8 @@ from textual.widgets import Input
 from engines.errors import ModelUnavailable
 from engines.folders import sample_model
 from engines.hub import local_models
-from engines.report.events import DatastoreInfo, Failed
-from spec_tui.session import model_choices
+from engines.report.events import DatastoreInfo, Failed, LoadedHead
+from spec_tui.session import kept_settings, model_choices
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.screens.models import ModelsScreen
 from tests.tui.fakes import READY, FakeClient
@@ -109,6 +109,43 @@ async def test_draft_models_are_judged_by_their_tokens(session, here):
         await s.pilot.press("enter")
         await until(s, lambda: s.app.screen is s.chat)
         assert s.chat.session.client.loaded[-1] == LoadRequest(draft_model=str(here / "mine"))
+
+
+async def test_heads_are_listed_with_their_target_and_can_be_chosen(session, here):
+    client = FakeClient(ready=replace(READY, heads={"Medusa heads": LoadedHead("sample-medusa")}))
+    async with session(client=client) as s:
+        screen = await opened(s)
+        row = {choice.title: (key, str(screen.listed.get_option(key).prompt)) for key, (role, choice)
+               in screen.rows.items() if role == "head"}
+        assert row["by itself"][1].startswith("■") and row["sample-medusa"][1].startswith("■")
+        assert row["sample"][1].startswith("□") and "for sample" in row["sample"][1]
+        assert "does not fit" in row["smollm2"][1] and list(row)[-1] == "smollm2-medusa"
+        go_to(screen, row["smollm2"][0])
+        await s.pilot.press("enter")
+        assert "hidden states of 576 numbers, the target has hidden states of 256" in said(s)
+        assert s.app.screen is screen and len(client.loaded) == 1
+        go_to(screen, row["sample"][0])
+        await s.pilot.press("enter")
+        await until(s, lambda: s.app.screen is s.chat and s.chat.session.phase == "ready")
+        assert client.loaded[-1] == LoadRequest(head="sample")
+        assert kept_settings.with_head(LoadRequest()) == LoadRequest(head="sample")
+        screen = await opened(s)
+        go_to(screen, row["by itself"][0])
+        await s.pilot.press("enter")
+        await until(s, lambda: s.app.screen is s.chat)
+        assert client.loaded[-1] == LoadRequest() == kept_settings.with_head(LoadRequest())
+
+
+async def test_settings_kept_for_a_model_are_not_those_of_the_next(session, here):
+    async with session(client=FakeClient()) as s:
+        s.chat.session.kept = kept_settings.KeptSettings("sample", "pld")
+        screen = await opened(s)
+        go_to(screen, ids(screen, "mine")["draft"])
+        await s.pilot.press("enter")
+        await until(s, lambda: s.chat.session.phase == "ready" and s.app.screen is s.chat)
+        assert s.chat.session.kept is not None
+        s.chat.session.change_models(LoadRequest(model=str(here / "mine")))
+        assert s.chat.session.kept is None
 
 
 async def test_both_are_marked_before_they_are_loaded(session, here):

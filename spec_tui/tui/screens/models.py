@@ -1,4 +1,4 @@
-"""The models: which target and which draft model answer next. What is at hand, what fits, what a download takes."""
+"""The models: which target, draft model and head answer next. What is at hand, what fits, what a download takes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from textual.widgets.option_list import Option
 
 from engines.errors import SpecError
 from engines.folders import same_place
+from engines.heads.at_hand import AUTO
 from engines.hub.download_progress import in_bytes
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ABSENT, PRESENT
@@ -28,9 +29,10 @@ from spec_tui.tui.screens.modal import Box, SpecModal
 if TYPE_CHECKING:
     from spec_tui.session.chat_session import ChatSession
 
-Role = Literal["target", "draft"]
+Role = Literal["target", "draft", "head"]
+TITLES: dict[Role, str] = {"target": "target model", "draft": "draft model", "head": "draft head"}
 DATASTORES = "datastores"
-ANOTHER = "another {} model: a folder, a GGUF file or a hub id (owner/name)"
+ANOTHER = "another {}: a folder, a GGUF file or a hub id (owner/name)"
 LOOKING = "looking at the models at hand …"
 KEYS = "enter loads · space marks · tab another · d datastores · esc closes"
 TITLE = 12  # columns of a fact's name
@@ -56,6 +58,8 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         self.rows: dict[str, tuple[Role, ModelChoice]] = {}
         self._targets: tuple[ModelChoice, ...] = ()
         self._drafts: tuple[ModelChoice, ...] = ()
+        self._heads: tuple[ModelChoice, ...] = ()
+        self._role: Role = "target"  # of the row that was highlighted last
         self._asked: ModelChoice | None = None  # whose download is known; enter again loads it
 
     # -- building and drawing ---------------------------------------------------------------------
@@ -65,7 +69,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
                 yield OptionList(id="models")
                 with VerticalScroll(id="facts", can_focus=False):
                     yield Static(LOOKING, id="about", markup=False)
-            yield Input(placeholder=ANOTHER.format("target"), id="another")
+            yield Input(placeholder=ANOTHER.format(TITLES["target"]), id="another")
             yield Static("", id="said", markup=False)
 
     def on_mount(self) -> None:
@@ -84,16 +88,18 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         self._judge(self.target)
 
     def _judge(self, target: ModelChoice | None) -> None:
-        """In a thread: read which draft models fit a target."""
-        found = model_choices.drafts(target, self._targets) if target is not None and target.folder else ()
-        self.app.call_from_thread(self._show_drafts, found)
+        """In a thread: read which draft models and heads fit a target."""
+        drafts, heads = (), ()
+        if target is not None and target.folder is not None:
+            drafts, heads = model_choices.drafts(target, self._targets), model_choices.heads(target)
+        self.app.call_from_thread(self._show_drafts, drafts, heads)
 
     def _show_targets(self, targets: tuple[ModelChoice, ...]) -> None:
         self._targets = targets
         self._list()
 
-    def _show_drafts(self, drafts: tuple[ModelChoice, ...]) -> None:
-        self._drafts = drafts
+    def _show_drafts(self, drafts: tuple[ModelChoice, ...], heads: tuple[ModelChoice, ...]) -> None:
+        self._drafts, self._heads = drafts, heads
         self._list()
 
     @property
@@ -105,10 +111,9 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         """List everything again; the same row stays highlighted."""
         here = self._here()
         self.rows = {}
-        options: list[Option] = [_heading("target model")]
-        for role, choices in (("target", self._targets), ("draft", self._drafts)):
-            if role == "draft":
-                options += [Option(" ", disabled=True), _heading("draft model")]
+        options: list[Option] = []
+        for role, choices in zip(TITLES, (self._targets, self._drafts, self._heads)):
+            options += [Option(" ", disabled=True)] * bool(options) + [_heading(TITLES[role])]
             for number, choice in enumerate(choices):
                 self.rows[f"{role}-{number}"] = (role, choice)
                 options.append(Option(self._label(role, choice), id=f"{role}-{number}"))
@@ -129,7 +134,17 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         where it does not fit."""
         if role == "draft":
             return choice.fits is not False and _is(choice, self.load.draft_model, role)
-        return _is(choice, self.load.model, role)
+        return self._marked_head(choice) if role == "head" else _is(choice, self.load.model, role)
+
+    def _marked_head(self, choice: ModelChoice) -> bool:
+        """The same of a head: the one that is named, and those that were taken by themselves beside it."""
+        named, loaded = self.load.head, self.session.load_request
+        if choice.name == AUTO or choice.name == named:
+            return named in (None, AUTO, choice.name)
+        taken = self.session.ready.heads.values() if self.session.ready is not None else ()
+        same = (self.load.model, named) == (loaded.model, loaded.head)
+        return (same and any(head.name == choice.name for head in taken)) or (
+            named is not None and choice.folder is not None and same_place(named, choice.folder))
 
     def _label(self, role: Role, choice: ModelChoice) -> Content:
         mark = f"{PRESENT if self._marked(role, choice) else ABSENT} "
@@ -137,11 +152,13 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         words = count(size) if size else ""
         if choice.problem:
             words = "not here" if choice.folder is None else "does not fit" if choice.fits is False else "not usable"
+        elif role == "head":
+            words = f"for {one_line(choice.facts.get('target') or 'any', 10)}" if choice.facts else ""
         elif choice.share is not None and choice.share < 1:
             words += f" ~{choice.share:.0%}"  # of its tokens; what is beside the list says so
-        name = one_line(choice.title, 24)
+        name = one_line(choice.title, 22)
         style = "$tok-prompt" if choice.problem else ""
-        return Content.assemble((mark, "$primary"), (f"{name:<25}", style), (words, "$tok-prompt"))
+        return Content.assemble((mark, "$primary"), (f"{name:<23}", style), (words, "$tok-prompt"))
 
     def _here(self) -> str | None:
         at = self.listed.highlighted
@@ -150,9 +167,9 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         panel = self.query_one("#about", Static)
         if event.option.id in self.rows:
-            role, choice = self.rows[event.option.id]
-            panel.update(_about(role, choice, panel.size.width or 36))
-            self.query_one(Input).placeholder = ANOTHER.format(role)
+            self._role, choice = self.rows[event.option.id]
+            panel.update(_about(self._role, choice, panel.size.width or 36))
+            self.query_one(Input).placeholder = ANOTHER.format(TITLES[self._role])
         else:
             panel.update("d or enter: which datastores are searched; build, probe, remove")
 
@@ -173,10 +190,13 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
     def _mark(self, role: Role, choice: ModelChoice) -> bool:
         """Whether the choice could be marked; if not, say why."""
         if choice.problem:
-            self._say(f"{choice.title} cannot be the {role} model: {choice.problem}", wrong=True)
+            self._say(f"{choice.title} cannot be the {TITLES[role]}: {choice.problem}", wrong=True)
             return False
         if role == "draft":
             self.load = replace(self.load, draft_model=choice.name, draft_revision=None)
+        elif role == "head":
+            automatic = choice.name == AUTO and self.session.load_request.head is None
+            self.load = replace(self.load, head=None if automatic else choice.name)
         elif not self._marked(role, choice):
             self.load = replace(self.load, model=choice.name, revision=None, draft_model=None, draft_revision=None,
                                 head=None)
@@ -203,8 +223,11 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter: say what it would download; a second enter loads it."""
         name = event.value.strip()
-        role: Role = "draft" if self.query_one(Input).placeholder.startswith("another draft") else "target"
+        role = self._role
         if not name:
+            self._load()
+        elif role == "head":  # some megabytes; loading shows them
+            self._mark(role, ModelChoice(name, name, "", None, {}))
             self._load()
         elif self._asked is not None and self._asked.name == name:
             if self._mark(role, self._asked):
@@ -249,10 +272,11 @@ def _about(role: Role, choice: ModelChoice, width: int) -> Content:
     size = facts.get("parameters")
     known = [
         ("where", choice.origin), ("path", str(choice.folder) if choice.name == str(choice.folder) else ""),
-        ("architecture", facts.get("type") or ""), ("parameters", count(size) if size else "not known"),
+        ("architecture", facts.get("type") or ""),
+        ("parameters", count(size) if size else "not known" if facts else ""),
         ("stored as", facts.get("dtype") or ""), ("problem", facts.get("problem") or ""),
     ]
-    if role == "draft":
+    if role != "target":
         known.append(("fits", {True: "yes", False: "no", None: "not known"}[choice.fits] + f": {choice.why}"))
     lines = [Content.assemble((one_line(choice.title), "bold")), Content("")]
     for title, words in known:

@@ -1,0 +1,121 @@
+"""Which heads are at hand, by their files: those that were trained here, and those that ship. Needs no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engines.folders import data, sample_heads, typed_path
+from engines.heads.shape import EAGLE_HEAD, MEDUSA_HEADS
+from engines.hub import gguf_config, gguf_file
+from engines.hub.safetensors_headers import names, stored
+from engines.hub.untrusted_json import is_count, object_in, read_object
+
+AUTO, NONE = "auto", "none"
+"""Names that ask for those at hand that were trained for the target, one of each kind, and for no head."""
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+OWN = "spec_tui"
+"""Key of a configuration under which there is what other programs have no words for."""
+
+MEDUSA_BLOCK = re.compile(r"(?:medusa_head\.)?(\d+)\.(\d+)\.linear\.(weight|bias)"
+                          r"|(?:medusa_heads\.)?blocks\.(\d+)\.layers\.(\d+)\.(weight|bias)")
+"""Name of a tensor that only Medusa heads have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadAtHand:
+    """A head in a folder of ours.
+
+    Attributes:
+        name: of its folder.
+        kind: of ``shape``.
+        ships: it comes with the program.
+        target_fingerprint, target: the model that it was trained for, by its weights and by name.
+        width, vocabulary: sizes of that model's hidden states and vocabulary; None where its file does not say.
+        stored: numbers in its file, by dtype.
+    """
+
+    name: str
+    kind: str
+    folder: Path
+    ships: bool
+    target_fingerprint: str
+    target: str
+    width: int | None
+    vocabulary: int | None
+    stored: Mapping[str, int]
+
+    def differs(self, target: Path) -> str:
+        """What keeps it from drafting for the model of a folder or file, as far as files tell, else ""."""
+        width, vocabulary = _sizes(target)
+        for mine, its, what in ((self.width, width, "hidden states of {:,} numbers"),
+                                (self.vocabulary, vocabulary, "a vocabulary of {:,} tokens")):
+            if mine is not None and its is not None and mine != its:
+                return f"it is for {what.format(mine)}, the target has {what.format(its)}"
+        return ""
+
+
+def trained_heads() -> Path:
+    """Folder of the heads that were trained here, whether it exists or not."""
+    return data() / "heads"
+
+
+def at_hand() -> list[HeadAtHand]:
+    """The heads that were trained here, then those that ship, by name."""
+    found = []
+    for home, ships in ((trained_heads(), False), (sample_heads(), True)):
+        for folder in sorted(home.iterdir()) if home is not None and home.is_dir() else ():
+            try:
+                config, counts, kind = read_object(folder / CONFIG), stored(folder / WEIGHTS), kind_of_head(folder)
+            except (OSError, ValueError):
+                continue
+            inner = object_in(config, "transformer_layer_config") or config
+            verifier = object_in(object_in(config, "speculators_config"), "verifier")
+            target = verifier.get("name_or_path") or config.get("base_model_name_or_path", "")
+            found.append(HeadAtHand(
+                name=folder.name, kind=kind, folder=folder, ships=ships, target=str(target), stored=counts,
+                target_fingerprint=str(object_in(config, OWN).get("target_fingerprint", "")),
+                width=_count(config, "target_hidden_size") or _count(inner, "hidden_size"),
+                vocabulary=_count(inner, "vocab_size"),
+            ))
+    return found
+
+
+def place_of(name: str) -> Path | None:
+    """Where the head of this name lies: one at hand, or a folder; None where it may only be on the hub."""
+    ours = next((head.folder for head in at_hand() if head.name == name), None)
+    return ours or (path if (path := typed_path(name)).is_dir() else None)
+
+
+def may_be_on_hub(name: str) -> bool:
+    """Whether a name that is no place here has the form of a hub id."""
+    return not (typed_path(name).is_absolute() or name.startswith((".", "~")) or name.count("/") != 1)
+
+
+def kind_of_head(folder: Path) -> str:
+    """The kind of a head in safetensors, by the names of its tensors alone. Raises OSError, ValueError."""
+    return MEDUSA_HEADS if is_medusa(names(folder / WEIGHTS)) else EAGLE_HEAD
+
+
+def is_medusa(tensors: Iterable[str]) -> bool:
+    """Whether the tensors of these names are those of Medusa heads."""
+    return any(MEDUSA_BLOCK.fullmatch(name) for name in tensors)
+
+
+def _sizes(target: Path) -> tuple[int | None, int | None]:
+    """Numbers of a hidden state, and tokens, of the model of a folder or GGUF file; None where it does not say."""
+    try:
+        config = gguf_config.config_of(gguf_file.read(target)) if target.is_file() else read_object(target / CONFIG)
+    except (OSError, ValueError):
+        return None, None
+    inner = object_in(config, "text_config") or config
+    return _count(inner, "hidden_size"), _count(inner, "vocab_size")
+
+
+def _count(config: Mapping[str, Any], key: str) -> int | None:
+    value = config.get(key)
+    return value if is_count(value) and value else None
