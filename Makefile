@@ -6,7 +6,7 @@ FILES  := pyproject.toml constraints.txt
 # Every process that the tests start reads what one has compiled.
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-all test-vllm lint bench bench-cuda samples docs clean
+.PHONY: run test test-all test-vllm test-browser lint bench bench-cuda samples docs clean
 
 run: $(VENV)/.model
 	$(BIN)/spec-tui
@@ -21,6 +21,10 @@ test test-all: $(VENV)/.test $(VENV)/.model
 # A real vLLM, in an environment of its own outside of this folder: its counts and its texts against ours. Takes minutes.
 test-vllm: $(VENV)/.test
 	$(BIN)/python tools/test_vllm.py
+
+# spec-tui serve in a real browser: Chromium, of the distribution's packages, without a window. Takes minutes.
+test-browser: $(VENV)/.test
+	$(BIN)/python tools/test_browser.py
 
 # What may import what is in pyproject.toml; the tests check it, too.
 lint: $(VENV)/.test

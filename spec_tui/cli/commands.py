@@ -36,6 +36,7 @@ from spec_tui.cli.replay import replay
 from spec_tui.cli.reproduce import reproduce
 from spec_tui.cli.run import run
 from spec_tui.cli.search_layers import search_layers
+from spec_tui.cli.serve import serve
 from spec_tui.cli.sweep import sweep
 
 app = typer.Typer(
@@ -90,6 +91,7 @@ for offered, help, codes in (
     (run, "Decode one prompt, without the application.", _RUN_CODES),
     (replay, "Play a recorded run; no model is loaded.", None),
     (learn, "Speculative decoding in short lessons.", None),
+    (serve, "The application in the browser, for a class.", None),
     (export, "Write a recorded run as Markdown, web page, picture or cast.", None),
     (compare, "Compare engines: speed, acceptance, same text.", _RACE_CODES),
     (bench, "Benchmark engines and transformers.generate on tasks.", _RACE_CODES),

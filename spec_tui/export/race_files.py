@@ -23,6 +23,7 @@ from spec_tui.export.about import origin
 from spec_tui.present.race_text import COLUMNS, MEMORY, figure_rows, notes
 from spec_tui.present.tables import Rows, as_csv, as_markdown, as_text, escaped, length, memory, milliseconds, share
 from spec_tui.present.text import one_line, sanitise
+from spec_tui.session.host_access import HostAccess
 from spec_tui.session.recorded_race import trace_name
 
 _FORMATS = ("json", "md", "csv")
@@ -219,8 +220,9 @@ def export(result: RaceResult, asked: Race, parent: Path | None = None) -> Path:
 
     Raises:
         OSError: it cannot be written.
-        SpecError: the disk is full in the middle of a trace.
+        SpecError: the disk is full in the middle of a trace, or the session has no access to this machine.
     """
+    HostAccess.here().need("saving files")
     folder = _folder(parent)
     try:
         for name in _FORMATS:

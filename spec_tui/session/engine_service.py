@@ -38,6 +38,7 @@ from spec_tui.session.engine_commands import (
     StartAdvice,
     StartRace,
 )
+from spec_tui.session.host_access import HostAccess
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
@@ -83,6 +84,7 @@ class Service:
     def __init__(self, emit: Callable[[Event], None], load: Loader) -> None:
         self._emit = emit
         self._load_models = load
+        self._access = HostAccess.here()
         self._decoder: Decoder | None = None
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._pending: list[_Job] = []  # waiting or under way; guarded by the lock
@@ -127,7 +129,12 @@ class Service:
             for job in runs if runs and only_runs else self._pending:
                 job.stop.set()
 
+    def _check(self, command: Command) -> None:
+        self._access.check(command, self._decoder.ready.host if self._decoder is not None else "")
+
     def _execute(self, job: _Job) -> None:
+        if not isinstance(job.command, DatastoreCommand):
+            self._check(job.command)
         match job.command:
             case Load(request):
                 self._load(request, job.stop)
@@ -168,6 +175,7 @@ class Service:
         those of a run."""
         do, name = command.__struct_config__.tag, ""
         try:
+            self._check(command)
             datastores = self._loaded().datastore_service
             if isinstance(command, ListDatastores):
                 self._emit(datastores.list_datastores())

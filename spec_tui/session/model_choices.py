@@ -13,6 +13,7 @@ from typing import Any
 
 from engines.folders import model_label, same_place, shipped
 from spec_tui.session.engine_commands import LoadRequest
+from spec_tui.session.host_access import HostAccess
 
 _MOST = 40  # folders at hand that are looked at
 
@@ -69,7 +70,7 @@ def targets(load: LoadRequest) -> tuple[ModelChoice, ...]:
         found.append(
             ModelChoice(str(folder), model_label(str(folder)), "a folder at hand", folder, local_models.look_at(folder))
         )
-    return tuple(found)
+    return tuple(choice for choice in found if HostAccess.here().offers(choice.name))
 
 
 def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[ModelChoice, ...]:
@@ -158,7 +159,9 @@ def to_download(name: str, load: LoadRequest) -> int:
 
     Raises:
         ModelUnavailable: there is no such model, or the hub cannot be reached.
+        UsageProblem: the session has no access to this machine.
     """
+    HostAccess.here().need_model(name)
     from spec_tui.session.environment import prepare_this_process
 
     prepare_this_process()

@@ -17,6 +17,7 @@ from engines.methods.options import Option
 from spec_tui.present.progress_text import estimate_parts, progress_line, skipped_files
 from spec_tui.present.text import one_line
 from spec_tui.session import shell_lines as command
+from spec_tui.session.host_access import HostAccess
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.field import Field
@@ -105,6 +106,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
 
     def _form_spec(self) -> BuildSpec:
         """What the form says. Raises UsageProblem."""
+        HostAccess.here().need("building a datastore")
         from engines.datastores.building.build_spec import BuildSpec
 
         try:

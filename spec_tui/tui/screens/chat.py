@@ -566,6 +566,8 @@ class ChatScreen(HasActions, Screen):
             self.say(f"saved the {what} as {export.save(data, ending)}")
         except OSError as error:
             self.say(f"could not save it: {error.strerror or error}")
+        except SpecError as error:
+            self.say(f"{error.message}: {error.hint}")
 
     def action_engine(self) -> None:
         from spec_tui.tui.screens.engine import EngineScreen

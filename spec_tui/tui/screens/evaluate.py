@@ -23,6 +23,7 @@ from spec_tui.present.text import one_line
 from spec_tui.session import kept_settings
 from spec_tui.session.advice_state import AdviceState
 from spec_tui.session.chat_session import ChatSession, Happening
+from spec_tui.session.host_access import HostAccess
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.strip_panel import SplitLine
@@ -229,6 +230,7 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         name = self.query_one(Input).value.strip()
         if not name:
             return PromptFile(shipped())
+        HostAccess.here().need("reading a file")
         path = Path(name).expanduser()
         try:
             return read(path.read_text("utf-8"), str(path), path.name)

@@ -12,6 +12,7 @@ from engines.folders import write_whole
 from engines.report.run_state import RunState
 from engines.report.traces import Trace, written
 from spec_tui.export.formats import FORMATS, ExportOptions
+from spec_tui.session.host_access import HostAccess
 from spec_tui.tui.screens.modal import ListScreen
 
 PICTURE = "svg"
@@ -53,7 +54,9 @@ def save(data: bytes, ending: str, folder: Path | None = None) -> Path:
 
     Raises:
         OSError: it cannot be written.
+        UsageProblem: the session has no access to this machine.
     """
+    HostAccess.here().need("saving a file")
     folder = folder or Path.cwd()
     if not os.access(folder, os.W_OK):
         from platformdirs import user_documents_path

@@ -404,7 +404,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         except OSError as error:
             self.say(f"could not save the race: {error.strerror or error}")
         except SpecError as error:
-            self.say(f"could not save the race: {error.message}. {error.hint}")
+            self.say(f"could not save the race: {error.message}: {error.hint}")
 
     def action_history(self) -> None:
         from spec_tui.tui.screens.history_list import HistoryScreen, when

@@ -1,0 +1,137 @@
+"""``spec-tui serve``: the application in a browser, a session for each visitor."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from engines.errors import UsageProblem
+from spec_tui.cli.failures import narrate
+from spec_tui.cli.option_groups import EngineSettings, ModelOrServerOptions, Presenter, Theme, engine_settings
+
+if TYPE_CHECKING:
+    from spec_tui.serve.gate import Gate
+    from spec_tui.serve.offer import Offer
+    from spec_tui.serve.web_server import Limits
+
+LESSONS, RECORDED = "learn", "replay"
+_GIB = 1 << 30
+_WHAT = f"{LESSONS} [NAME] serves the lessons, {RECORDED} FILE ... a recorded run, or up to six side by side; neither \
+needs a model. Without it the application is served, with a model for each session."
+_HOST = "Address to bind to. Another one than this machine's own (0.0.0.0 is all) puts a token into the address."
+_URL = "Where others reach the server, for example by a proxy: https://class.example.org. Implies a token."
+_MEMORY = "Memory of a session, in GiB; one that needs more is ended. Weights that sessions share do not count."
+_GRACE = "How long a session goes on without its browser, in seconds."
+
+
+def serve(
+    what: Annotated[list[str] | None, Argument(metavar="[learn [NAME] | replay FILE ...]", help=_WHAT)] = None,
+    host: Annotated[str, Option(metavar="ADDRESS", help=_HOST)] = "127.0.0.1",
+    port: Annotated[int, Option(metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    public_url: Annotated[str | None, Option("--public-url", metavar="URL", help=_URL)] = None,
+    sessions: Annotated[int, Option(metavar="N", min=1, max=1000, help="Most sessions at the same time.")] = 8,
+    memory: Annotated[float, Option(metavar="GIB", min=0.01, help=_MEMORY)] = 4.0,
+    grace: Annotated[float, Option(metavar="SECONDS", min=0, max=86400, help=_GRACE)] = 60.0,
+    engine: Annotated[str, Option(metavar="ID", help="The engine that sessions begin with.")] = "",
+    set_: EngineSettings = None,
+    theme: Theme = None,
+    presenter: Presenter = False,
+    *,
+    models: ModelOrServerOptions,
+) -> int:
+    """The application in the browser, a session of its own for each visitor.
+
+    A session can use the models that are served and those that ship, and no file, program or address of this machine;
+    what it keeps is removed at its end. ctrl+c ends all sessions.
+    """
+    if find_spec("textual_serve") is None:
+        raise UsageProblem("serving needs a package that is not installed", "pip install 'spec-tui[serve]'")
+    from spec_tui.serve.gate import Gate
+    from spec_tui.serve.web_server import Limits
+
+    offer = _offer(what or [], models, engine, engine_settings(set_), theme, presenter)
+    gate = Gate.of(host, public_url)
+    limits = Limits(sessions=sessions, memory=int(memory * _GIB), grace=grace)
+    return _serve(offer, gate, limits, port)
+
+
+def _offer(
+    what: list[str], models: ModelOrServerOptions, engine: str, options: dict[str, str], theme: str | None,
+    presenter: bool,
+) -> Offer:
+    """What each session shows. Raises SpecError where it cannot: better here than in each session."""
+    from spec_tui.serve.offer import Offer, found
+    from spec_tui.tui.app import check_theme
+
+    check_theme(theme)
+    kind, *names = what or [""]
+    if kind and (models != ModelOrServerOptions() or engine or options):
+        raise UsageProblem(f"serve {kind} loads no model", "leave out the options of models and engines")
+    if kind == LESSONS:
+        from spec_tui.learn.lesson import find
+
+        if len(names) > 1:
+            raise UsageProblem("one lesson at a time", f"spec-tui serve {LESSONS} lists them all")
+        return Offer(shows="lessons", names=tuple(find(name).name for name in names), theme=theme, presenter=presenter)
+    if kind == RECORDED:
+        return Offer(shows="race" if len(names) > 1 else "replay", names=_recorded(names), theme=theme,
+                     presenter=presenter)
+    if kind:
+        raise UsageProblem(f"there is nothing to serve by the name {kind}",
+                           f"spec-tui serve, serve {LESSONS} or serve {RECORDED} FILE")
+    if engine:
+        from engines import methods
+
+        methods.find(engine).parse(dict(options))
+    elif options:
+        raise UsageProblem("--set needs to know of which engine", "add --engine ID, for example --engine pld")
+    return Offer(shows="chat", load=found(models.load), engine=engine, options=options, theme=theme,
+                 presenter=presenter)
+
+
+def _recorded(names: list[str]) -> tuple[str, ...]:
+    """The files of recorded runs. Raises UsageProblem where they cannot be shown."""
+    from spec_tui.cli.replay import runs_in
+    from spec_tui.session.recorded_race import read_recorded
+    from spec_tui.session.sample_traces import trace_path
+
+    if not names:
+        raise UsageProblem("serve replay needs a recorded run", "spec-tui replay lists those that ship")
+    files = [Path(trace_path(name)).resolve() for name in names]
+    if len(files) > 1:
+        read_recorded([str(file) for file in files])
+    else:
+        runs_in(files[0], tell=True)
+    return tuple(map(str, files))
+
+
+def _serve(offer: Offer, gate: Gate, limits: Limits, port: int) -> int:
+    from spec_tui.serve import confinement
+    from spec_tui.serve.web_server import run_server
+
+    def announce(port: int) -> None:
+        print(_address(gate, port), flush=True)
+        narrate(f"at most {limits.sessions} sessions of {limits.memory / _GIB:g} GiB each; ctrl+c ends them all")
+        if gate.token:
+            narrate("whoever has this address can open a session; what is sent is not encrypted unless a proxy with "
+                    "https is before it")
+        if not confinement.version():
+            narrate("note: this system cannot confine processes (Landlock, Linux 5.13 and newer), so only the program's"
+                    " own checks keep sessions from this machine's files")
+
+    asyncio.run(run_server(offer, gate, limits, port, announce))
+    return 0
+
+
+def _address(gate: Gate, port: int) -> str:
+    """What to open in a browser."""
+    import socket
+
+    everywhere = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}
+    name = everywhere.get(gate.host, f"[{gate.host}]" if ":" in gate.host else gate.host)
+    url = (gate.public_url or f"http://{name}:{port}").rstrip("/") + "/"
+    return url + f"?token={gate.token}" * bool(gate.token)

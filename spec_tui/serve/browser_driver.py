@@ -1,0 +1,42 @@
+"""The application's end of a session in a browser: Textual's driver for the web, for a browser that may come back, and
+for a server that may vanish."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from textual import messages
+from textual.drivers.web_driver import WebDriver
+
+
+class BrowserDriver(WebDriver):
+    """Beside what Textual's does: a browser that connects again gets its terminal's modes and the whole picture
+    ("attach"); without a server the application ends. Files are not handed out, links are not opened."""
+
+    def start_application_mode(self) -> None:
+        self._running_loop = asyncio.get_running_loop()
+        super().start_application_mode()
+
+    def run_input_thread(self) -> None:
+        super().run_input_thread()
+        if not self.exit_event.is_set():  # the server is gone
+            asyncio.run_coroutine_threadsafe(self._app._post_message(messages.ExitApp()), self._running_loop)
+
+    def on_meta(self, packet_type: str, payload: dict[str, object]) -> None:
+        if packet_type == "attach":
+            self.write("\x1b[?1049h\x1b[?25l")
+            self._enable_mouse_support()
+            self._enable_bracketed_paste()
+            super().on_meta("resize", payload)
+            self._app.call_later(self._app.refresh, repaint=True, layout=True)
+        elif packet_type in ("resize", "focus", "blur", "quit", "exit"):
+            super().on_meta(packet_type, payload)
+
+    def open_url(self, url: str, new_tab: bool = True) -> None:
+        """Nothing."""
+
+    def deliver_binary(self, binary: Any, *, save_path: Path, **how: Any) -> None:
+        """Nothing."""
+        binary.close()

@@ -1,0 +1,38 @@
+// Names this tab's session, and says why a session has ended. textual.js draws the terminal.
+"use strict";
+const KEY = "spec-tui-session";
+const OURS = 4000; // the server's code for a session that is over
+
+function sessionName() {
+  let name = sessionStorage.getItem(KEY);
+  if (!name) {
+    const bytes = crypto.getRandomValues(new Uint8Array(16));
+    name = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+    sessionStorage.setItem(KEY, name);
+  }
+  return name;
+}
+
+function ended(event) {
+  const over = event.code === OURS;
+  if (over) sessionStorage.removeItem(KEY);
+  document.getElementById("why").textContent = over ? event.reason : "The connection to the server was lost.";
+  document.getElementById("again").textContent = over ? "New session" : "Connect again";
+  document.getElementById("over").hidden = false;
+  document.getElementById("again").focus();
+}
+
+window.WebSocket = class extends WebSocket {
+  constructor(address) {
+    super(address);
+    this.addEventListener("open", () => document.querySelector(".xterm-helper-textarea").focus());
+    this.addEventListener("close", ended);
+  }
+};
+
+document.addEventListener("DOMContentLoaded", () => {
+  const page = new URL(".", window.location.href);
+  page.protocol = page.protocol === "https:" ? "wss:" : "ws:";
+  document.getElementById("terminal").dataset.sessionWebsocketUrl = new URL("session/" + sessionName(), page).href;
+  document.getElementById("again").addEventListener("click", () => window.location.reload());
+});

@@ -1,0 +1,74 @@
+"""The process of one session: ``python -m spec_tui.serve.visitor_process OFFER CONFINEMENT``, both as JSON. It is
+confined before anything else is imported that could be told what to open."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import msgspec
+
+from engines.report.encoding import decode
+from spec_tui.serve.confinement import confine
+from spec_tui.serve.offer import Confinement, Offer
+
+_LARGEST_FILE = 1 << 30  # bytes
+
+
+def main() -> None:
+    """Show what is offered. Does not return."""
+    offer, limits = decode(Offer, sys.argv[1].encode()), msgspec.json.decode(sys.argv[2], type=Confinement)
+    _limit()
+    confine(limits.read, limits.listed, limits.write, limits.port)
+    code = show(offer)
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _limit() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
+
+
+def show(offer: Offer) -> int:
+    """Run the application; its exit code."""
+    from spec_tui.tui import app, recorded
+
+    if offer.shows == "chat":
+        from engines.request import Request
+
+        asked = Request((), engine=offer.engine, options=offer.options) if offer.engine else None
+        return app.run_app(
+            offer.load, theme=offer.theme, initial_request_options=asked, presenter=offer.presenter)
+    if offer.shows == "lessons":
+        shown = recorded.lessons(_walk(offer.names), offer.theme, offer.presenter)
+    elif offer.shows == "race":
+        from spec_tui.session.recorded_race import read_recorded
+
+        shown = recorded.race(read_recorded(offer.names), theme=offer.theme, presenter=offer.presenter)
+    else:
+        from pathlib import Path
+
+        from engines.wire import read_trace
+        from spec_tui.session.replay_client import ReplayClient
+
+        path = Path(offer.names[0])
+        shown = recorded.replay(ReplayClient(read_trace(path), 1.0, title=path.stem), "chat", offer.theme,
+                                offer.presenter)
+    shown.run()
+    return shown.return_code or 0
+
+
+def _walk(names: tuple[str, ...]):
+    from spec_tui.learn.lesson import find, recorded
+    from spec_tui.learn.walk import Walk
+
+    return Walk(find(names[0]), recorded(find(names[0]))) if names else None
+
+
+if __name__ == "__main__":
+    main()

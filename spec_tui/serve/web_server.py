@@ -1,0 +1,296 @@
+"""The server: a page with a terminal, a websocket for each session, limits on how many there are and what they take."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import tempfile
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from engines.errors import UsageProblem
+from spec_tui.serve import gate as gates
+from spec_tui.serve.browser_session import AWAY, STOPPED, BrowserSession
+from spec_tui.serve.gate import Gate
+from spec_tui.serve.offer import Offer
+
+try:
+    from aiohttp import web
+except ImportError:  # the extra "serve" is not installed, which the command says
+    web = None
+
+_Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
+_NAME = re.compile(r"[0-9a-f]{32}")
+_SIZES = {"width": (20, 500, 80), "height": (8, 200, 24)}  # least, most, default; in cells
+_LOOK = 0.5  # seconds between two looks at the memory
+_LONGEST = 1 << 20  # characters of a message: a long text that is pasted
+_CLOSED = 4000  # code of a websocket that we close; the reason is for the person
+_STATIC = {  # of textual-serve
+    "textual.js": "js/textual.js", "xterm.css": "css/xterm.css",
+    "RobotoMono.ttf": "fonts/RobotoMono-VariableFont_wght.ttf",
+    "RobotoMono-Italic.ttf": "fonts/RobotoMono-Italic-VariableFont_wght.ttf",
+}
+_OWN = ("session.js", "session.css")
+_POLICY = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; font-src 'self'; \
+img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_HEADERS = {
+    "Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store", "X-Frame-Options": "DENY", "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin", "Server": "spec-tui",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What sessions may take.
+
+    Attributes:
+        sessions: at most, at the same time.
+        memory: of one, bytes.
+        grace: seconds that a session without its browser goes on.
+    """
+
+    sessions: int = 8
+    memory: int = 4 << 30
+    grace: float = 60.0
+
+    @property
+    def full(self) -> str:
+        """What is said where there are as many as there may be."""
+        return f"All {self.sessions} sessions are in use. Try again later." if self.sessions > 1 else (
+            "The only session is in use. Try again later.")
+
+    @property
+    def too_large(self) -> str:
+        """What is said to a session that takes too much."""
+        return f"The session needed more than {self.memory / 2**30:.3g} GiB of memory, so it was ended."
+
+
+class _Socket:
+    """A browser's websocket, as a session sees it."""
+
+    def __init__(self, socket: web.WebSocketResponse) -> None:
+        self._socket = socket
+
+    async def draw(self, data: bytes) -> None:
+        with suppress(ConnectionError, RuntimeError):
+            await self._socket.send_bytes(data)
+
+    async def leave(self, why: str) -> None:
+        with suppress(ConnectionError, RuntimeError):
+            await self._socket.close(code=_CLOSED, message=why.encode())
+
+
+class SessionServer:
+    """Serves an offer.
+
+    Args:
+        offer: what each session shows.
+        gate: who may connect.
+        command: of the sessions' processes, where it is another than the offer's.
+    """
+
+    def __init__(self, offer: Offer, gate: Gate, limits: Limits, command: list[str] | None = None) -> None:
+        self.offer, self.gate, self.limits = offer, gate, limits
+        self.sessions: dict[str, BrowserSession] = {}
+        self._command = command
+        self._folder = Path(tempfile.mkdtemp(prefix="spec-tui-serve-"))
+        self._away: dict[str, asyncio.TimerHandle] = {}
+        self._made = 0
+
+    def application(self) -> web.Application:
+        """As aiohttp takes it."""
+        @web.middleware
+        async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
+            return await self._guarded(request, handler)
+
+        app = web.Application(middlewares=[guard])
+        app.add_routes([
+            web.get("/", self._page), web.get("/session/{name}", self._session), web.get("/file/{name}", self._file),
+        ])
+        return app
+
+    async def watch(self) -> None:
+        """End sessions that take too much memory, until this is cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            for session in [*self.sessions.values()]:
+                if session.memory() > self.limits.memory:
+                    await session.end(self.limits.too_large, at_once=True)
+
+    async def close(self) -> None:
+        """End all sessions; returns when nothing is left of them."""
+        for timer in self._away.values():
+            timer.cancel()
+        await asyncio.gather(*(session.end(STOPPED) for session in [*self.sessions.values()]))
+        with suppress(OSError):
+            self._folder.rmdir()
+
+    # -- who may connect --------------------------------------------------------------------------
+    async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        try:
+            answer = self._refused(request) or await handler(request)
+        except web.HTTPException as error:
+            answer = _plain("There is nothing at this address.", error.status)
+        if not answer.prepared:
+            answer.headers.update(_HEADERS)
+        return answer
+
+    def _refused(self, request: web.Request) -> web.Response | None:
+        """What a request gets that may not go on; one with the token in its address gets a cookie instead."""
+        if not self.gate.answers_to(request.headers.get("Host")):
+            return _plain(gates.WRONG_HOST, 421)
+        if not self.gate.token:
+            return None
+        cookie, given = f"spec-tui-{request.url.port}", request.query.get("token")
+        if given is not None:
+            if not self.gate.opens_with(given):
+                return _plain(gates.WRONG_TOKEN, 403)
+            answer = web.Response(status=303, headers={"Location": "./"})
+            secure = (self.gate.public_url or "").startswith("https:")
+            answer.set_cookie(cookie, given, httponly=True, samesite="Lax", secure=secure, path="/")
+            return answer
+        return None if self.gate.opens_with(request.cookies.get(cookie)) else _plain(gates.NO_TOKEN, 403)
+
+    # -- what there is ----------------------------------------------------------------------------
+    async def _page(self, request: web.Request) -> web.Response:
+        return web.Response(body=_own("session.html"), content_type="text/html", charset="utf-8")
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        if name in _OWN:
+            kind = "text/javascript" if name.endswith("js") else "text/css"
+            return web.Response(body=_own(name), content_type=kind, charset="utf-8")
+        if name not in _STATIC:
+            raise web.HTTPNotFound
+        return web.FileResponse(str(files("textual_serve") / "static" / _STATIC[name]))
+
+    async def _session(self, request: web.Request) -> web.StreamResponse:
+        """The websocket of a session; its name is the browser's own secret."""
+        if not self.gate.takes_from(request.headers.get("Origin"), request.headers.get("Host")):
+            return _plain(gates.WRONG_ORIGIN, 403)
+        name = request.match_info["name"]
+        if not _NAME.fullmatch(name):
+            raise web.HTTPNotFound
+        socket = web.WebSocketResponse(heartbeat=15, max_msg_size=_LONGEST, timeout=2.0)
+        await socket.prepare(request)
+        browser = _Socket(socket)
+        session = await self._shown(name, browser, _size(request.query))
+        if session is None:
+            return socket
+        try:
+            async for message in socket:
+                if message.type is not web.WSMsgType.TEXT or not await _take(session, message.data):
+                    break
+        finally:
+            session.detach(browser)
+            if session.browser is None and name in self.sessions:
+                away = asyncio.get_running_loop().call_later(self.limits.grace, self._gone, name)
+                self._away[name] = away
+        return socket
+
+    async def _shown(self, name: str, browser: _Socket, size: tuple[int, int]) -> BrowserSession | None:
+        """The session of this name, shown in this browser; None where there is no room for one more."""
+        if (timer := self._away.pop(name, None)) is not None:
+            timer.cancel()
+        if (session := self.sessions.get(name)) is not None:
+            await session.attach(browser, *size)
+            return session
+        if len(self.sessions) >= self.limits.sessions:
+            await browser.leave(self.limits.full)
+            return None
+        self._made += 1
+        session = BrowserSession(self.offer, self._folder / str(self._made), self._over, self._command)
+        self.sessions[name] = session
+        try:
+            await session.start(browser, *size)
+        except OSError:
+            self._over(session)
+            await browser.leave("The session could not be started: this machine has no room for it.")
+            return None
+        return session
+
+    def _over(self, ended: BrowserSession) -> None:
+        for name in [name for name, session in self.sessions.items() if session is ended]:
+            del self.sessions[name]
+            if (timer := self._away.pop(name, None)) is not None:
+                timer.cancel()
+
+    def _gone(self, name: str) -> None:
+        """A browser did not come back."""
+        self._away.pop(name, None)
+        if (session := self.sessions.get(name)) is not None and session.browser is None:
+            self._last = asyncio.create_task(session.end(AWAY))
+
+
+async def run_server(
+    offer: Offer, gate: Gate, limits: Limits, port: int, announce: Callable[[int], None]
+) -> None:
+    """Serve until the process is asked to end. Raises UsageProblem where the address cannot be taken.
+
+    Args:
+        port: 0 takes a free one.
+        announce: told the port once the server answers.
+    """
+    server = SessionServer(offer, gate, limits)
+    runner = web.AppRunner(server.application(), access_log=None, handle_signals=False, shutdown_timeout=2.0)
+    await runner.setup()
+    asked = asyncio.Event()
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        with suppress(AttributeError, NotImplementedError):  # Windows
+            if signal.getsignal(number := getattr(signal, name)) is not signal.SIG_IGN:  # nohup, a background job
+                asyncio.get_running_loop().add_signal_handler(number, asked.set)
+    watching = asyncio.create_task(server.watch())
+    try:
+        site = web.TCPSite(runner, gate.host, port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise UsageProblem(f"{gate.host} port {port} cannot be served on: {error.strerror}",
+                               "--port takes another; 0 takes a free one") from None
+        announce(runner.addresses[0][1])
+        await asked.wait()
+    finally:
+        watching.cancel()
+        await server.close()
+        await runner.cleanup()
+
+
+async def _take(session: BrowserSession, text: str) -> bool:
+    """Do what a browser's message says; False for one that is none."""
+    try:
+        kind, *rest = json.loads(text)
+        if kind == "stdin":
+            await session.type(str(rest[0]))
+        elif kind == "resize":
+            await session.resize(*_size(rest[0]))
+        elif kind in ("focus", "blur"):
+            await session.focus(kind == "focus")
+    except (ValueError, TypeError, IndexError, AttributeError, RecursionError):
+        return False
+    return True
+
+
+def _size(given: Any) -> tuple[int, int]:
+    """Columns and lines, within what can be drawn."""
+    sizes = []
+    for name, (least, most, default) in _SIZES.items():
+        try:
+            sizes.append(max(least, min(most, int(given.get(name, default)))))
+        except (ValueError, TypeError, OverflowError):
+            sizes.append(default)
+    return sizes[0], sizes[1]
+
+
+def _own(name: str) -> bytes:
+    return (files("spec_tui.serve") / "page" / name).read_bytes()
+
+
+def _plain(words: str, status: int) -> web.Response:
+    return web.Response(text=words + "\n", status=status)

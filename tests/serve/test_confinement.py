@@ -1,0 +1,101 @@
+"""What a session's process gets of its machine, and that the kernel keeps everything else from it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engines.errors import ModelUnavailable, UsageProblem
+from engines.folders import sample_model, sample_traces
+from spec_tui.serve import offer as offers
+from spec_tui.serve.confinement import version
+from spec_tui.serve.offer import Offer, confinement, found, furnish, variables
+from spec_tui.session.engine_commands import LoadRequest
+
+TRY = """
+import json, os, socket, sys, msgspec
+from spec_tui.serve.confinement import confine
+from spec_tui.serve.offer import Confinement
+limits, tries = msgspec.json.decode(sys.argv[1], type=Confinement), json.loads(sys.argv[2])
+listening = socket.create_server(("127.0.0.1", 0))
+confine(limits.read, limits.listed, limits.write, limits.port)
+def ends(work, *arguments):
+    try:
+        work(*arguments)
+        return "open"
+    except OSError as error:
+        return type(error).__name__
+found = {name: ends(open, path, mode) for name, (path, mode) in tries.items()}
+found["listing"] = ends(os.listdir, tries["a host's file"][0].rpartition("/")[0])
+found["network"] = ends(socket.create_connection, listening.getsockname())
+found["environment"] = ends(open, f"/proc/{os.getppid()}/environ", "rb")
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(not version(), reason="this kernel has no Landlock")
+def test_the_kernel_keeps_files_the_network_and_other_processes_from_a_session(tmp_path):
+    own, other = tmp_path / "1", tmp_path / "2"
+    for folder in (own, other):
+        furnish(folder)
+    (tmp_path / "secret").write_text("x")
+    (other / "said").write_text("x")
+    limits = confinement(Offer(shows="chat", load=LoadRequest(model=str(sample_model("target")))), own)
+    tries = {
+        "a host's file": (str(tmp_path / "secret"), "r"), "a new file": (str(tmp_path / "new"), "w"),
+        "another session's": (str(other / "said"), "r"), "users": ("/etc/passwd", "r"),
+        "its own": (str(own / "data" / "new"), "w"), "the program": (offers.__file__, "r"),
+        "changing the program": (offers.__file__, "a"), "nothing": ("/dev/null", "w"),
+        "the model": (str(sample_model("target") / "config.json"), "r"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", TRY, msgspec.json.encode(limits).decode(), json.dumps(tries)], capture_output=True,
+        text=True)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    if version() < 4:
+        del result["network"]
+    allowed = {"its own", "the program", "nothing", "the model"}
+    assert {name for name, end in result.items() if end == "open"} == allowed
+    assert {end for name, end in result.items() if name not in allowed} == {"PermissionError"}
+
+
+def test_the_environment_is_made_of_what_is_allowed(tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("HF_TOKEN", "x")
+    monkeypatch.setenv("OWN_KEY", "y")
+    seen = variables(Offer(shows="chat", load=LoadRequest(server="http://h:1", api_key_env="OWN_KEY")), tmp_path)
+    assert "AWS_SECRET_ACCESS_KEY" not in seen and "HF_TOKEN" not in seen and seen["OWN_KEY"] == "y"
+    assert {seen[name] for name in ("HOME", "USERPROFILE")} == {str(tmp_path)}
+    assert all(seen[name].startswith(str(tmp_path)) for name in ("SPEC_TUI_DATA_DIR", "SPEC_TUI_CACHE_DIR", "TMPDIR"))
+    assert "OWN_KEY" not in variables(Offer(shows="lessons"), tmp_path)
+
+
+def test_only_a_named_server_can_be_reached(tmp_path):
+    assert confinement(Offer(shows="lessons"), tmp_path).port is None
+    ports = {"http://h:8080/v1": 8080, "https://h": 443, "http://h": 80, "h:81": 81}
+    for url, port in ports.items():
+        assert confinement(Offer(shows="chat", load=LoadRequest(server=url)), tmp_path).port == port
+
+
+def test_the_current_folder_is_not_among_those_that_are_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    limits = confinement(Offer(shows="replay", names=(str(sample_traces() / "rest.jsonl"),)), tmp_path / "own")
+    assert str(tmp_path) not in limits.read and str(sample_traces() / "rest.jsonl") in limits.read
+    assert str(tmp_path) not in variables(Offer(shows="lessons"), tmp_path / "own")["PYTHONPATH"].split(":")
+
+
+def test_models_are_found_before_sessions_begin(tmp_path, monkeypatch):
+    monkeypatch.chdir(sample_model("target").parent)
+    assert found(LoadRequest(model="target")).model == str(Path(sample_model("target")).resolve())
+    assert found(LoadRequest(model="sample")).model == "sample"
+    with pytest.raises(ModelUnavailable, match="not on this machine"):
+        found(LoadRequest(model="owner/name"))
+    with pytest.raises(UsageProblem, match="starts no other program"):
+        found(LoadRequest(model="a.gguf", backend="llama.cpp"))

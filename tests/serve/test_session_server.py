@@ -1,0 +1,175 @@
+"""Sessions over a websocket, with a process that draws what it is told. A real browser: tools/test_browser.py."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import psutil
+import pytest
+
+from spec_tui.serve.gate import Gate
+from spec_tui.serve.offer import Offer
+
+aiohttp = pytest.importorskip("aiohttp", reason="of the extra serve, which is not installed")
+
+from aiohttp.test_utils import TestClient, TestServer  # noqa: E402
+
+from spec_tui.serve.web_server import Limits, SessionServer  # noqa: E402
+
+FAKE = r"""
+import os, sys, time
+def draw(data):
+    os.write(1, b"D" + len(data).to_bytes(4, "big") + data)
+os.write(1, b"__GANGLION__\n")
+draw(b"here " + os.environ["COLUMNS"].encode())
+inp = sys.stdin.buffer
+while head := inp.read(5):
+    data = inp.read(int.from_bytes(head[1:], "big"))
+    if data == b"large":
+        kept = bytearray(300 << 20)
+    elif data == b"crash":
+        os._exit(3)
+    elif b'"quit"' in data:
+        break
+    draw(head[:1] + data)
+"""
+COMMAND = [sys.executable, "-S", "-c", FAKE]
+NAMES = ["a" * 32, "b" * 32]
+
+
+@pytest.fixture
+async def start():
+    """A client of a server; the server's settings are given by keyword."""
+    started = []
+
+    async def make(gate: Gate = Gate("127.0.0.1"), **limits):
+        sessions = SessionServer(Offer(shows="lessons"), gate, Limits(**limits), COMMAND)
+        client = TestClient(TestServer(sessions.application()))
+        await client.start_server()
+        started.append((sessions, client))
+        return sessions, client
+
+    yield make
+    for sessions, client in started:
+        await sessions.close()
+        await client.close()
+        assert not sessions.sessions and not sessions._folder.exists()
+
+
+async def connect(client, name=NAMES[0], query="?width=70&height=20", **headers):
+    origin = str(client.make_url("/")).rstrip("/")
+    return await client.ws_connect(f"/session/{name}{query}", headers={"Origin": origin} | headers)
+
+
+async def until(socket, words: bytes) -> None:
+    seen = b""
+    while words not in seen:
+        message = await socket.receive(20)
+        assert message.type is aiohttp.WSMsgType.BINARY, (message, seen)
+        seen += message.data
+
+
+async def reason(socket) -> str:
+    """Why the server closed it."""
+    while (message := await socket.receive(20)).type is not aiohttp.WSMsgType.CLOSE:
+        pass
+    return message.extra
+
+
+async def test_what_is_typed_and_drawn_and_how_a_session_comes_back(start):
+    sessions, client = await start(grace=30)
+    one = await connect(client)
+    await until(one, b"here 70")
+    await one.send_json(["stdin", "\ud800é"])
+    await until(one, b"D?\xc3\xa9")
+    await one.send_json(["resize", {"width": 10_000, "height": "x"}])
+    await until(one, b'"width": 500, "height": 24')
+    await one.close()
+    again = await connect(client)
+    await until(again, b'"attach", "width": 70')
+    elsewhere = await connect(client)
+    assert "another window" in await reason(again)
+    await until(elsewhere, b"attach")
+    assert len(sessions.sessions) == 1
+
+
+async def test_sessions_have_a_limit_and_folders_of_their_own(start):
+    sessions, client = await start(sessions=2)
+    sockets = [await connect(client, name) for name in NAMES]
+    for socket in sockets:
+        await until(socket, b"here")
+    assert await reason(await connect(client, "c" * 32)) == "All 2 sessions are in use. Try again later."
+    folders = {session._folder for session in sessions.sessions.values()}
+    assert len(folders) == 2 and all((folder / "data").is_dir() for folder in folders)
+    await sockets[0].send_json(["stdin", "crash"])
+    assert "ended" in await reason(sockets[0])
+    await until(await connect(client, "c" * 32), b"here")  # there is room again
+
+
+async def test_a_session_without_its_browser_ends(start):
+    sessions, client = await start(grace=0)
+    socket = await connect(client)
+    await until(socket, b"here")
+    (session,) = sessions.sessions.values()
+    await socket.close()
+    while sessions.sessions:
+        await asyncio.sleep(0.01)
+    assert "away for too long" in session.why and not session._folder.exists()
+    assert not any(process.is_running() for process in session._known)
+
+
+async def test_a_session_that_needs_too_much_memory_ends(start, monkeypatch):
+    monkeypatch.setattr("spec_tui.serve.web_server._LOOK", 0.02)
+    sessions, client = await start(memory=200 << 20)
+    watching = asyncio.create_task(sessions.watch())
+    small, large = [await connect(client, name) for name in NAMES]
+    await until(large, b"here")
+    await large.send_json(["stdin", "large"])
+    assert await reason(large) == "The session needed more than 0.195 GiB of memory, so it was ended."
+    await until(small, b"here")
+    assert [*sessions.sessions] == [NAMES[0]]
+    watching.cancel()
+
+
+async def test_who_is_let_in(start):
+    _, client = await start(Gate("0.0.0.0", token="right"))
+    page = await client.get("/")
+    assert page.status == 403 and "needs its token" in await page.text()
+    wrong = await client.get("/?token=wrong", allow_redirects=False)
+    assert wrong.status == 403 and "is wrong" in await wrong.text() and "Set-Cookie" not in wrong.headers
+    right = await client.get("/?token=right", allow_redirects=False)
+    cookie = right.headers["Set-Cookie"]
+    assert right.status == 303 and "HttpOnly" in cookie and "SameSite=Lax" in cookie
+    page = await client.get("/")
+    assert page.status == 200 and "default-src 'none'" in page.headers["Content-Security-Policy"]
+    assert (await client.get("/", headers={"Host": "example.org"})).status == 421
+    for headers in ({}, {"Origin": "http://example.org"}):
+        assert (await client.get(f"/session/{NAMES[0]}", headers=headers)).status == 403
+    for path in ("/file/..%2f..%2fserver.py", "/file/server.py", "/session/../x", "/static/js/textual.js", "/x"):
+        assert (await client.get(path, headers={"Origin": str(client.make_url("/")).rstrip("/")})).status == 404
+    for file in ("textual.js", "xterm.css", "session.js", "session.css", "RobotoMono.ttf"):
+        assert (await client.get(f"/file/{file}")).status == 200
+
+
+@pytest.mark.parametrize("message", ["{", "[]", "[1]", '["stdin"]', '["resize", 3]', '["resize", [1]]', "[" * 5000])
+async def test_a_message_that_is_none_closes_the_connection(start, message):
+    _, client = await start()
+    socket = await connect(client)
+    await until(socket, b"here")
+    await socket.send_str(message)
+    await asyncio.sleep(0)
+    if message == "[1]":  # of a kind that is not known
+        await socket.send_json(["stdin", "still"])
+        await until(socket, b"still")
+    else:
+        assert (await socket.receive(20)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+
+
+async def test_at_the_end_nothing_is_left(start):
+    sessions, client = await start()
+    for name in NAMES:
+        await until(await connect(client, name), b"here")
+    processes = [psutil.Process(session._process.pid) for session in sessions.sessions.values()]
+    await sessions.close()
+    assert not any(process.is_running() for process in processes) and not sessions._folder.exists()
