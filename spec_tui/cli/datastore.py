@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -43,6 +44,63 @@ def datastore(context: Context) -> None:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """Where the text of a datastore comes from."""
+
+    from_: Annotated[list[str] | None, Option(
+        "--from", metavar="SOURCE",
+        help="Files, folders, python-stdlib, hf:DATASET[:SPLIT][:COLUMN] or model-answers; repeatable."
+    )] = None
+    columns: Annotated[str, Option(
+        metavar="COLUMN,COLUMN", help="Each row of a file of JSON lines, or of a dataset, is a chat: columns of the "
+                                      "question, then that of the answer, as the model's chat template writes them."
+    )] = ""
+    limit: Annotated[int | None, Option(metavar="TOKENS", help="Maximum number of tokens.")] = None
+    document_limit: Annotated[int | None, Option(
+        metavar="TOKENS", help="Maximum number of tokens of each document; DReSD's have 1024."
+    )] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions:
+    """How the model answers, where its answers are the text."""
+
+    prompts: Annotated[str | None, Option(
+        metavar="FILE", help="For model-answers: a file with a prompt on each line, plain or as JSON."
+    )] = None
+    answers: Annotated[int, Option(
+        metavar="N", help="Answers to each prompt (more than one needs a temperature)."
+    )] = 1
+    temperature: Annotated[float, Option(metavar="T", help="Sampling temperature of the answers; 0 is greedy.")] = 0.0
+    top_p: Annotated[float, Option(
+        metavar="P", help="Sample the answers from the most probable tokens that together have this probability."
+    )] = 1.0
+    max_new_tokens: Annotated[int, Option(metavar="N", help="Longest answer, in tokens.")] = 256
+    system: Annotated[str, Option(metavar="TEXT", help="System prompt of the answers. Default: none.")] = ""
+    engine: Annotated[str, Option(
+        metavar="ID", help="Engine that decodes the answers; it changes only the time."
+    )] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyOptions:
+    """How hidden states become the keys of a dense datastore."""
+
+    dims: Annotated[int, Option(metavar="D", help="Dense: dimensions of a key after PCA; 0 means no PCA.")] = 64
+    z_norm: Annotated[bool, Option(
+        "--z-norm/--no-z-norm", help="Dense: scale each dimension to mean 0, deviation 1."
+    )] = True
+    unit_norm: Annotated[bool, Option("--unit-norm/--no-unit-norm", help="Dense: scale keys to length 1.")] = True
+    index: Annotated[str, Option(metavar="INDEX", help="Dense: index; scann, faiss, exact or auto.")] = "auto"
+    sample: Annotated[int, Option(
+        metavar="N", help="Dense: number of hidden states that PCA and scaling are fitted on."
+    )] = 1_000_000
+    window: Annotated[int | None, Option(
+        metavar="N", help="Dense: tokens of a document that are read at once. Default: 2048."
+    )] = None
+
+
 @group.command(short_help="Build one from files, folders, the hub or the model's answers.")
 @command
 def build(
@@ -50,44 +108,18 @@ def build(
     more: Annotated[list[str] | None, Argument(
         metavar="[SOURCE]...", help="More sources, for --from *.py."
     )] = None,
-    from_: Annotated[list[str] | None, Option(
-        "--from", metavar="SOURCE",
-        help="Files, folders, python-stdlib, hf:DATASET[:SPLIT][:COLUMN] or model-answers; repeatable."
-    )] = None,
     kind: Annotated[str, Option(
         metavar="sparse|dense|both", help="sparse: exact matches; dense: hidden states of the model; both."
     )] = "sparse",
-    prompts: Annotated[str | None, Option(
-        metavar="FILE", help="For model-answers: a file with a prompt on each line, plain or as JSON."
-    )] = None,
-    answers: Annotated[int, Option(
-        metavar="N", help="Answers to each prompt (more than one needs a temperature)."
-    )] = 1,
-    temperature: Annotated[float, Option(metavar="T", help="Sampling temperature of the answers; 0 is greedy.")] = 0.0,
-    max_new_tokens: Annotated[int, Option(metavar="N", help="Longest answer, in tokens.")] = 256,
-    system: Annotated[str, Option(metavar="TEXT", help="System prompt of the answers. Default: none.")] = "",
-    engine: Annotated[str, Option(
-        metavar="ID", help="Engine that decodes the answers; it changes only the time."
-    )] = "",
-    limit: Annotated[int | None, Option(metavar="TOKENS", help="Maximum number of tokens.")] = None,
-    dims: Annotated[int, Option(metavar="D", help="Dense: dimensions of a key after PCA; 0 means no PCA.")] = 64,
-    z_norm: Annotated[bool, Option(
-        "--z-norm/--no-z-norm", help="Dense: scale each dimension to mean 0, deviation 1."
-    )] = True,
-    unit_norm: Annotated[bool, Option("--unit-norm/--no-unit-norm", help="Dense: scale keys to length 1.")] = True,
-    index: Annotated[str, Option(metavar="INDEX", help="Dense: index; scann, faiss, exact or auto.")] = "auto",
-    sample: Annotated[int, Option(
-        metavar="N", help="Dense: number of hidden states that PCA and scaling are fitted on."
-    )] = 1_000_000,
-    window: Annotated[int | None, Option(
-        metavar="N", help="Dense: tokens of a document that are read at once. Default: 2048."
-    )] = None,
+    *,
+    text: TextOptions,
+    answering: AnswerOptions,
+    keys: KeyOptions,
     fresh: Annotated[bool, Option("--fresh", help="Start over, and drop what an interrupted build left.")] = False,
     replace: Annotated[bool, Option(
         "--replace", help="Replace a datastore of this name when the new one is complete."
     )] = False,
     format: OutputFormat = Format.text,
-    *,
     models: ModelOptions,
 ) -> int:
     """Build a datastore. What it will take is said first; ctrl+c keeps what is done, and the same command goes on.
@@ -95,15 +127,7 @@ def build(
     It is for the tokenizer of the model, a dense one for the model itself. Links and hidden files in folders, binary
     files and files of more than 4 MB are left out and counted.
     """
-    from engines.datastores.building.build_spec import BuildSpec
-    from engines.datastores.search.reduction import Recipe
-
-    sources = (*(from_ or ()), *(more or ()))
-    spec = BuildSpec(
-        name=name, sources=sources, kind=kind, prompts=prompts, answers=answers, temperature=temperature,
-        max_new_tokens=max_new_tokens, engine=engine, system=argument_text(system, "--system"), limit=limit,
-        recipe=Recipe(dims, z_norm, unit_norm), index=index, sample=sample, window=window,
-    )
+    spec = _spec(name, kind, more or [], text, answering, keys)
     spec.check()
     if not fresh and not replace:
         _check_free(name)
@@ -114,6 +138,22 @@ def build(
         return INTERRUPTED
     _print_store(store, format)
     return 0
+
+
+def _spec(
+    name: str, kind: str, more: list[str], text: TextOptions, answering: AnswerOptions, keys: KeyOptions
+) -> BuildSpec:
+    """What the flags ask for, not checked yet."""
+    from engines.datastores.building.build_spec import BuildSpec
+    from engines.datastores.search.reduction import Recipe
+
+    given = asdict(answering) | {"system": argument_text(answering.system, "--system")}
+    return BuildSpec(
+        name=name, sources=(*(text.from_ or ()), *more), kind=kind, **given,
+        columns=tuple(filter(None, map(str.strip, text.columns.split(",")))),
+        limit=text.limit, document_limit=text.document_limit, recipe=Recipe(keys.dims, keys.z_norm, keys.unit_norm),
+        index=keys.index, sample=keys.sample, window=keys.window,
+    )
 
 
 @group.command(name="list", short_help="The datastores at hand.")

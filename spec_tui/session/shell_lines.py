@@ -22,7 +22,9 @@ def build_line(order: BuildSpec, load: LoadRequest) -> str:
     words = ["spec-tui", "datastore", "build", order.name]
     for source in order.sources:
         words += ["--from", source]
-    words += _given(order, ("kind", "prompts", "answers", "temperature", "max_new_tokens", "system", "engine", "limit"))
+    words += ["--columns", ",".join(order.columns)] * bool(order.columns)
+    words += _given(order, ("kind", "prompts", "answers", "temperature", "top_p", "max_new_tokens", "system", "engine",
+                            "limit", "document_limit"))
     recipe = order.recipe
     words += _given(recipe, ("dims",)) + ["--no-z-norm"] * (not recipe.z_norm) + ["--no-unit-norm"] * (
         not recipe.unit_norm)  # fmt: skip

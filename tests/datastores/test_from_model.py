@@ -166,10 +166,10 @@ def test_what_answers_depend_on_is_their_identity(tiny):
 
     seen = {str(identity(p, s, m)) for p, s, m in (
         (["a"], sampled_answers(), "m"), (["b"], sampled_answers(), "m"), (["a"], sampled_answers(), "n"),
-        (["a"], sampled_answers(2, 0.5), "m"),
+        (["a"], sampled_answers(2, 0.5), "m"), (["a"], sampled_answers(2, 0.5, top_p=0.9), "m"),
         (["a"], sampled_answers(system="Be kind."), "m"), (["a"], sampled_answers(max_new_tokens=3), "m"),
     )}  # fmt: skip
-    assert len(seen) == 6
+    assert len(seen) == 7
     assert identity(["a"], sampled_answers(engine="pld")) == identity(["a"], sampled_answers())
 
 

@@ -439,8 +439,10 @@ def test_a_copied_command_line_orders_the_same(monkeypatch):
     for order in (
         BuildSpec("a", ("/x y/z", "python-stdlib"), "both", limit=5, recipe=Recipe(32, False, False), window=64),
         BuildSpec(
-            "b", ("model-answers",), prompts="/p q.txt", answers=3, temperature=0.8, system="Be brief", engine="pld"
+            "b", ("model-answers",), prompts="/p q.txt", answers=3, temperature=0.8, top_p=0.95, system="Be brief",
+            engine="pld",
         ),
+        BuildSpec("c", ("chats.jsonl",), columns=("prompt", "input", "answer"), document_limit=1024),
     ):
         assert call(shlex.split(command.build_line(order, load))[1:]) == 130
         assert orders[-1] == (order, load)

@@ -26,6 +26,7 @@ from engines.report import encoding
 from engines.request import Request
 
 if TYPE_CHECKING:
+    from engines.datastores.building.chats import Rows
     from engines.datastores.building.text_files import TextFiles
     from engines.datastores.storage.datastore import Store
     from engines.hub.model_source import TrustPolicy
@@ -48,11 +49,14 @@ class BuildSpec:
         kind: sparse, dense or both.
         prompts: file of prompts, for ``model-answers``.
         answers: to each prompt; more than one needs a temperature.
-        temperature: of the answers. 0 is greedy; else answer i has the seed i.
+        temperature, top_p: of the answers. A temperature of 0 is greedy; else answer i has the seed i.
         max_new_tokens: of each answer.
         engine: that decodes the answers, "" for the default; their text does not depend on it.
         system: system prompt of the answers, "" for none.
-        limit: most tokens, None for all.
+        columns: of a source with rows (a file of JSON lines, a dataset of the hub): each row is a chat, the last column
+            its answer and those before it the question. () reads files as text, and of a dataset the column that its
+            source names.
+        limit, document_limit: most tokens, and most of each document; None for all.
         recipe, index, sample: of a dense part; see ``reduction.Recipe`` and ``dense_build.DenseBuilder``.
         window: most tokens of a text that are read together, None for the default.
     """
@@ -63,10 +67,13 @@ class BuildSpec:
     prompts: str | None = None
     answers: int = 1
     temperature: float = 0.0
+    top_p: float = 1.0
     max_new_tokens: int = 256
     engine: str = ""
     system: str = ""
+    columns: tuple[str, ...] = ()
     limit: int | None = None
+    document_limit: int | None = None
     recipe: Recipe = field(default_factory=Recipe)
     index: str = "auto"
     sample: int = 1_000_000
@@ -92,12 +99,24 @@ class BuildSpec:
             raise UsageProblem(f"there is no kind {self.kind!r}", f"kinds are: {', '.join(KINDS)}")
         if self.from_answers:
             self._check_answers()
-        elif self.prompts is not None or self.answers != 1 or self.temperature or self.system:
-            raise UsageProblem(f"prompts, answers, temperature and system are for {ANSWERS}", f"--from {ANSWERS}")
-        for name, value, least in (("limit", self.limit, 1), ("sample", self.sample, 1), ("window", self.window, 4)):
+        elif self.prompts is not None or self.answers != 1 or self.temperature or self.top_p != 1 or self.system:
+            raise UsageProblem(f"prompts, answers, temperature, top-p and system are for {ANSWERS}",
+                               f"--from {ANSWERS}")
+        if self.columns:
+            self._check_columns()
+        for name, value, least in (("limit", self.limit, 1), ("document-limit", self.document_limit, 1),
+                                   ("sample", self.sample, 1), ("window", self.window, 4)):
             if value is not None and value < least:
                 raise UsageProblem(f"{name} {value} is out of range", f"--{name} is at least {least}")
         choose(self.index, 0)
+
+    def _check_columns(self) -> None:
+        if len(self.columns) < 2:
+            raise UsageProblem(f"one column, {self.columns[0]}, is no chat",
+                               "name those of the question, then that of the answer: --columns prompt,answer")
+        if len(self.sources) > 1 or self.sources[0] in (STANDARD_LIBRARY, ANSWERS):
+            raise UsageProblem("columns are of one file of JSON lines, or of one dataset",
+                               f"for example --from chats.jsonl, or --from {HUB}OWNER/NAME")
 
     def _check_answers(self) -> None:
         if len(self.sources) > 1:
@@ -121,7 +140,8 @@ class BuildSpec:
         """The request for answer ``number`` to a prompt."""
         turns = ((("system", self.system),) if self.system else ()) + (("user", prompt),)
         return Request(
-            turns, self.engine, temperature=self.temperature, seed=number, max_new_tokens=self.max_new_tokens
+            turns, self.engine, temperature=self.temperature, top_p=self.top_p, seed=number,
+            max_new_tokens=self.max_new_tokens,
         )
 
 
@@ -153,6 +173,10 @@ def open_corpus(spec: BuildSpec, model: BuildModel | None = None, progress: Prog
 
         assert model is not None
         return ModelAnswers(model, read_prompts(Path(spec.prompts)), spec)
+    if spec.columns:
+        from engines.datastores.building.chats import Chats
+
+        return Chats(_rows(spec.sources[0]), spec.columns)
     parts: list[Corpus] = []
     paths: list[Path] = []
     for source in (*spec.sources, None):
@@ -169,6 +193,16 @@ def open_corpus(spec: BuildSpec, model: BuildModel | None = None, progress: Prog
 
             parts.append(hub_dataset(source.removeprefix(HUB)))
     return parts[0] if len(parts) == 1 else JoinedCorpus(parts)
+
+
+def _rows(source: str) -> Rows:
+    if source.startswith(HUB):
+        from engines.datastores.building.hub_dataset import hub_dataset
+
+        return hub_dataset(source.removeprefix(HUB))
+    from engines.datastores.building.chats import JsonRows
+
+    return JsonRows(typed_path(source))
 
 
 def estimate_build(spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: BuildModel | None = None) -> BuildEstimate:
@@ -228,7 +262,8 @@ def build(
         UsageProblem, DatastoreProblem, RunFailed: see ``sparse_build.build_sparse`` and ``dense_build.build_dense``.
     """
     options = {
-        "limit": spec.limit, "progress": progress, "fresh": fresh, "replace": replace,
+        "limit": spec.limit, "document_limit": spec.document_limit, "progress": progress, "fresh": fresh,
+        "replace": replace,
         "spec": encoding.plain(spec.with_absolute_paths()),
     }
     if spec.kind == "sparse":

@@ -42,7 +42,8 @@ class Document:
     Attributes:
         source: the file, prompt or row that it comes from, for people. Untrusted text.
         text: its text, or
-        tokens: its token ids, if they are known already.
+        tokens: its token ids, if they are known already, or
+        chat: a conversation (role, content) as the model's chat template writes it, the last turn its answer.
         line: number of its first line in the source; 0 if the source has no lines.
         size: its part of ``Corpus.total``.
     """
@@ -50,6 +51,7 @@ class Document:
     source: str
     text: str | None = None
     tokens: Sequence[int] | None = None
+    chat: tuple[tuple[str, str], ...] | None = None
     line: int = 0
     size: int = 1
 
@@ -116,12 +118,13 @@ class Encoder:
 
     def __call__(self, documents: Sequence[Document]) -> list[EncodedText]:
         """The tokens of each document. Raises ValueError for ids that are not in the vocabulary."""
-        texts = [d.text for d in documents if d.tokens is None]
+        texts = [d.text for d in documents if d.text is not None]
         tokenized = iter(self._tokenize(texts) if texts else ())
         no_lines, out = np.zeros(0, np.int64), []
         for document in documents:
-            if document.tokens is not None:
-                out.append(EncodedText(np.asarray(document.tokens, np.int64), no_lines))
+            if document.text is None:
+                ids = document.tokens if document.chat is None else self._chat(document.chat)
+                out.append(EncodedText(np.asarray(ids, np.int64), no_lines))
             else:
                 ids, starts = next(tokenized)
                 known = document.line and starts is not None
@@ -130,6 +133,17 @@ class Encoder:
             if len(ids) and not 0 <= ids.min() <= ids.max() < self.vocab_size:
                 raise ValueError(f"a token of {document.source[:80]!r} is not in the vocabulary of {self.vocab_size}")
         return out
+
+    def _chat(self, turns: tuple[tuple[str, str], ...]) -> list[int]:
+        """The turns before the answer as a prompt, the answer as the model would have written it, and its end. Raises
+        UsageProblem: the model's chat template refuses them."""
+        from engines.request import Request
+        from engines.tokenization import encode
+
+        prompt, _ = encode(self._tokenizer, Request(turns[:-1]), self.vocab_size)
+        answer = self._tokenizer(turns[-1][1], add_special_tokens=False, split_special_tokens=True, verbose=False)
+        end = self._tokenizer.eos_token_id
+        return [*prompt, *answer["input_ids"], *([] if end is None else [end])]
 
     def _tokenize(self, texts: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Ids, and the character that each token starts at (None if the tokenizer does not tell)."""

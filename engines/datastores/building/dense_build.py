@@ -19,7 +19,13 @@ import numpy as np
 
 from engines.datastores.building.build_journal import BuildJournal, build_journal
 from engines.datastores.building.corpus import Corpus, Encoder
-from engines.datastores.building.sparse_build import CorpusCounts, sparse_files, write_suffixes, write_tokens
+from engines.datastores.building.sparse_build import (
+    CorpusCounts,
+    limits_of,
+    sparse_files,
+    write_suffixes,
+    write_tokens,
+)
 from engines.datastores.search.ann import IndexDescription
 from engines.datastores.search.indexing import FOLDER, build_index
 from engines.datastores.search.reduction import BLOCK, Recipe, Reduction, blocks, fit, not_finite, to_half
@@ -46,9 +52,9 @@ every text."""
 
 def build_dense(
     name: str, corpus: Corpus, tokenizer: Any, reader: HiddenStates, *, kind: Literal["dense", "both"] = "dense",
-    recipe: Recipe | None = None, index: str = "auto", limit: int | None = None, sample: int = SAMPLE, seed: int = 0,
-    before: Before = lambda document: (), progress: Progress = no_progress, fresh: bool = False, replace: bool = False,
-    spec: dict[str, Any] | None = None,
+    recipe: Recipe | None = None, index: str = "auto", limit: int | None = None, document_limit: int | None = None,
+    sample: int = SAMPLE, seed: int = 0, before: Before = lambda document: (), progress: Progress = no_progress,
+    fresh: bool = False, replace: bool = False, spec: dict[str, Any] | None = None,
 ) -> Store:
     """Build a dense datastore, or one that is both; an interrupted build of the same continues.
 
@@ -57,7 +63,7 @@ def build_dense(
         reader: reads hidden states with the model.
         recipe: what is done to them.
         index: one of ``ann.BACKENDS``.
-        limit: most tokens, None for all.
+        limit: most tokens, None for all; ``document_limit``: of each document, its first ones.
         sample: most hidden states to fit mean, deviation and PCA on.
         seed: of the sample, and of the keys that are held out.
         before: see ``Before``.
@@ -70,13 +76,14 @@ def build_dense(
     encoder, recipe = Encoder(tokenizer), recipe or Recipe()
     if reader.context < _OVERLAP:
         raise UsageProblem(f"a context of {reader.context} tokens is too short", "use a model that reads more")
+    limits = limits_of(limit, document_limit)
     identity = {
-        "format": FORMAT, "kind": kind, "limit": limit, "sources": corpus.identity, "tokenizer": encoder.fingerprint,
+        "format": FORMAT, "kind": kind, **limits, "sources": corpus.identity, "tokenizer": encoder.fingerprint,
         "model": {**asdict(reader.identity), "name": "", "revision": ""}, "context": reader.context, "index": index,
         "recipe": asdict(recipe), "reduction": None, "sample": sample, "seed": seed,
     }  # fmt: skip
     with build_journal(name, identity, fresh, replace, spec) as journal:
-        counts = write_tokens(journal, corpus, encoder, limit, progress)
+        counts = write_tokens(journal, corpus, encoder, limit, progress, document_limit)
         files: dict[str, Any] = sparse_files(counts, encoder.vocab_size)
         if kind == "both":
             write_suffixes(journal, counts, encoder.vocab_size, progress)
@@ -97,7 +104,7 @@ def build_dense(
         manifest = Manifest(
             name=name, kind=kind, tokenizer=encoder.fingerprint, vocab_size=encoder.vocab_size,
             documents=counts.documents, tokens=counts.tokens, created=journal.created, files=(), keys=keys[0],
-            parameters={"limit": limit, "sources": corpus.identity, "dense": dense}, model=reader.identity,
+            parameters={**limits, "sources": corpus.identity, "dense": dense}, model=reader.identity,
         )
         return Store(journal.finish(manifest, files, ProgressReporter("checksums", "bytes", progress).report))
 

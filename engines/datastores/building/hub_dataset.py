@@ -33,6 +33,11 @@ class HubDataset:
 
     def documents(self, resume: int | None = None) -> Iterator[tuple[Document, int]]:
         """See ``Corpus``. Raises DatastoreProblem if the hub stops giving rows."""
+        for name, row, number in self.rows(resume):
+            yield Document(name, text=as_text(row.get(self._column))), number
+
+    def rows(self, resume: int | None = None) -> Iterator[tuple[str, Mapping[str, Any], int]]:
+        """See ``chats.Rows``. Raises as ``documents``."""
         rows, number = iter(self._rows.skip(resume) if resume else self._rows), resume or 0
         while True:
             try:
@@ -45,7 +50,7 @@ class HubDataset:
             if row is None:
                 return
             number += 1
-            yield Document(f"{self._name} row {number}", text=as_text(row.get(self._column))), number
+            yield f"{self._name} row {number}", row, number
 
 
 def hub_dataset(source: str) -> HubDataset:

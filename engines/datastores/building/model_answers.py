@@ -1,4 +1,5 @@
-"""The model's own answers to prompts as a corpus: the in-distribution datastore of the papers.
+"""The model's own answers to prompts as a corpus: the in-distribution datastore of the papers (DReSD's are greedy, or
+three nucleus answers to a prompt with T = 0.7 and top-p = 0.95).
 
 Every answer is a document whose source is its prompt. It includes its end token, so that ends can be drafted too.
 """
@@ -24,6 +25,7 @@ class AnswerSpec(Protocol):
 
     answers: int
     temperature: float
+    top_p: float
     max_new_tokens: int
     system: str
 
@@ -51,7 +53,7 @@ class ModelAnswers:
         self.identity: dict[str, Any] = {
             "kind": "model-answers", "prompts": len(prompts), "digest": digest, "model": model.identity.fingerprint,
             "answers": spec.answers, "temperature": spec.temperature, "system": spec.system,
-            "max_new_tokens": spec.max_new_tokens,
+            "max_new_tokens": spec.max_new_tokens, **({"top_p": spec.top_p} if spec.top_p < 1 else {}),
         }
         for number in range(len(prompts)):
             self._check(number)

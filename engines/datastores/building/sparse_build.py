@@ -49,14 +49,14 @@ class CorpusCounts:
 
 
 def build_sparse(
-    name: str, corpus: Corpus, tokenizer: Any, *, limit: int | None = None, progress: Progress = no_progress,
-    fresh: bool = False, replace: bool = False, spec: dict[str, Any] | None = None,
+    name: str, corpus: Corpus, tokenizer: Any, *, limit: int | None = None, document_limit: int | None = None,
+    progress: Progress = no_progress, fresh: bool = False, replace: bool = False, spec: dict[str, Any] | None = None,
 ) -> Store:
     """Build a sparse datastore; an interrupted build of the same continues.
 
     Args:
         tokenizer: of transformers.
-        limit: most tokens, None for all.
+        limit: most tokens, None for all; ``document_limit``: of each document, its first ones.
         progress: gets each step; what it raises interrupts the build and leaves this function.
         fresh, replace, spec: see ``build_journal.build_journal``.
 
@@ -64,18 +64,24 @@ def build_sparse(
         UsageProblem, DatastoreProblem: see ``build_journal.build_journal`` and the stages.
     """
     encoder = Encoder(tokenizer)
-    identity = {"format": FORMAT, "kind": "sparse", "limit": limit, "sources": corpus.identity,
+    limits = limits_of(limit, document_limit)
+    identity = {"format": FORMAT, "kind": "sparse", **limits, "sources": corpus.identity,
                 "tokenizer": encoder.fingerprint}
     with build_journal(name, identity, fresh, replace, spec) as journal:
-        counts = write_tokens(journal, corpus, encoder, limit, progress)
+        counts = write_tokens(journal, corpus, encoder, limit, progress, document_limit)
         write_suffixes(journal, counts, encoder.vocab_size, progress)
         manifest = Manifest(
             name=name, kind="sparse", tokenizer=encoder.fingerprint, vocab_size=encoder.vocab_size,
             documents=counts.documents, tokens=counts.tokens, created=journal.created, files=(),
-            parameters={"limit": limit, "sources": corpus.identity},
+            parameters={**limits, "sources": corpus.identity},
         )
         reporter = ProgressReporter("checksums", "bytes", progress)
         return Store(journal.finish(manifest, sparse_files(counts, encoder.vocab_size), reporter.report))
+
+
+def limits_of(limit: int | None, document_limit: int | None) -> dict[str, int | None]:
+    """The limits as a manifest has them."""
+    return {"limit": limit} | ({} if document_limit is None else {"document_limit": document_limit})
 
 
 def sparse_files(counts: CorpusCounts, vocab_size: int) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -92,7 +98,8 @@ def sparse_files(counts: CorpusCounts, vocab_size: int) -> dict[str, tuple[str, 
 
 
 def write_tokens(
-    journal: BuildJournal, corpus: Corpus, encoder: Encoder, limit: int | None = None, progress: Progress = no_progress
+    journal: BuildJournal, corpus: Corpus, encoder: Encoder, limit: int | None = None,
+    progress: Progress = no_progress, document_limit: int | None = None,
 ) -> CorpusCounts:
     """Stage 1: tokens, and the table of documents (``datastore.Documents``). Documents without tokens are left out.
 
@@ -111,7 +118,8 @@ def write_tokens(
         except ValueError as error:
             raise DatastoreProblem(str(error), "choose the sources for this tokenizer") from None
         for (document, resume), text in zip(batch, encoded):
-            _append(journal, counts, document, text, encoder.vocab_size, limit)
+            left = [most for most in (limit and limit - counts.tokens, document_limit) if most is not None]
+            _append(journal, counts, document, text, encoder.vocab_size, min(left, default=None))
             counts.done, counts.resume = counts.done + document.size, resume
             if limit is not None and counts.tokens >= limit:
                 break
@@ -139,7 +147,7 @@ def _batches(
     size = 0
     for document, resume in documents:
         batch.append((document, resume))
-        size += len(document.text or "") if document.tokens is None else 4 * len(document.tokens)
+        size += _characters(document)
         if size >= _BATCH or journal.due:
             yield batch
             batch, size = [], 0
@@ -147,11 +155,17 @@ def _batches(
         yield batch
 
 
+def _characters(document: Document) -> int:
+    if document.chat is not None:
+        return sum(len(content) for _, content in document.chat)
+    return len(document.text or "") if document.tokens is None else 4 * len(document.tokens)
+
+
 def _append(
     journal: BuildJournal, counts: CorpusCounts, document: Document, text: EncodedText, vocab_size: int,
-    limit: int | None,
+    most: int | None,
 ) -> None:
-    tokens = text.tokens if limit is None else text.tokens[: limit - counts.tokens]
+    tokens = text.tokens[:most]
     if not len(tokens):
         return
     if counts.positions + len(tokens) + 1 > MOST_TOKENS:

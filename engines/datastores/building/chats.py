@@ -1,0 +1,97 @@
+"""Rows of questions and answers as chats: a corpus whose documents are what the model reads and writes in one, so that
+the hidden states of a dense datastore are states that the chat really has (DReSD keeps prompts with responses)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from engines.datastores.building.corpus import Document
+from engines.datastores.building.hub_dataset import as_text
+from engines.errors import UsageProblem
+from engines.folders import open_input
+
+_LARGEST = 256 << 20  # bytes of a file of rows
+
+
+class Rows(Protocol):
+    """Where rows come from; ``identity``, ``total`` and ``unit`` as a ``corpus.Corpus`` has them."""
+
+    identity: dict[str, Any]
+    total: int | None
+    unit: str
+
+    def rows(self, resume: Any = None) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+        """A name for people, the row, and the JSON value to pass as ``resume`` to continue after it."""
+
+
+class JsonRows:
+    """The lines of a file as ``Rows``, each a JSON object.
+
+    Raises:
+        UsageProblem: the file is unreadable, too large, or a line is no JSON object; the message names the line.
+    """
+
+    unit = "rows"
+
+    def __init__(self, path: Path) -> None:
+        try:
+            with open_input(path) as stream:
+                content = stream.read(_LARGEST + 1)
+            lines = content.decode("utf-8-sig").split("\n")
+        except OSError as error:
+            raise UsageProblem(f"{path} cannot be read ({error.strerror})", "name a file of JSON lines") from None
+        except UnicodeDecodeError:
+            raise UsageProblem(f"{path} is not UTF-8 text", "name a file of JSON lines") from None
+        if len(content) > _LARGEST:
+            raise UsageProblem(f"{path} is larger than {_LARGEST >> 20} MB", "split it, and build from less")
+        self._name = path.name
+        self._rows = [_row(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+        self.total = len(self._rows)
+        self.identity = {"kind": "rows", "rows": self.total, "digest": hashlib.sha256(content).hexdigest()}
+
+    def rows(self, resume: int | None = None) -> Iterator[tuple[str, Mapping[str, Any], int]]:
+        """See ``Rows``."""
+        for number in range(resume or 0, self.total):
+            yield f"{self._name} row {number + 1}", self._rows[number], number + 1
+
+
+def _row(path: Path, number: int, line: str) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        row = None
+    if not isinstance(row, dict):
+        raise UsageProblem(f"line {number} of {path} is no JSON object",
+                           'such a line is like {"prompt": "What is a tree?", "answer": "A plant."}')
+    return row
+
+
+class Chats:
+    """A ``corpus.Corpus`` of chats, a row each: the last column is the answer, what the others hold is the question.
+
+    A row without question or answer is left out.
+    """
+
+    def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
+        self._rows, self._columns = rows, tuple(columns)
+        self.total, self.unit = rows.total, rows.unit
+        self.identity = {"kind": "chats", "columns": list(columns), "rows": rows.identity}
+
+    def context(self, document: int) -> tuple[int, ...]:
+        """What the model reads before a document: nothing, it begins where the chat does."""
+        return ()
+
+    def documents(self, resume: Any = None) -> Iterator[tuple[Document, Any]]:
+        """See ``Corpus``. Raises UsageProblem for a column that a row lacks."""
+        for name, row, after in self._rows.rows(resume):
+            missing = [column for column in self._columns if column not in row]
+            if missing:
+                known = ", ".join(map(str, row))[:200]
+                raise UsageProblem(f"{name} has no column {missing[0]!r}", f"its columns are {known}")
+            *asked, answer = (as_text(row[column]).strip() for column in self._columns)
+            if (question := "\n".join(filter(None, asked))) and answer:
+                yield Document(name, chat=(("user", question), ("assistant", answer))), after
