@@ -7,6 +7,7 @@ audited as those of the loaded model would be, whose tokens they have.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +21,7 @@ from engines.report.answer import Answer
 from engines.report.events import Audited, Prefilling, Ready, RunEvent
 from engines.request import Request
 from engines.servers import connect, key_in, start
+from engines.servers.start_cancelled import StartCancelled, unless
 
 if TYPE_CHECKING:
     from engines.servers.served_model import Prompt, ServedModel
@@ -74,13 +76,16 @@ class Peers:
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
         progress: Callable[[Prefilling], None] = lambda event: None,
     ) -> Iterator[RunEvent]:
-        """A run, wherever its engine is. Raises SpecError."""
+        """A run, wherever its engine is; without events where it is cancelled before that has started. Raises
+        SpecError."""
         spec = methods.find(request.engine) if request.engine else None
         if spec is None or not spec.host or spec.host == self._host.ready.host:
             yield from self._host.run(request, cancelled, progress)
             return
         options = spec.parse(request.options)
-        yield from self._peer(spec, options).run(request, cancelled, prompt=self._host.prompt(request))
+        with suppress(StartCancelled):
+            peer = self._peer(spec, options, cancelled)
+            yield from peer.run(request, cancelled, prompt=self._host.prompt(request))
 
     def audit(self, answer: Answer, *watched: Callable) -> Audited | None:
         """Any lane's answer, by the loaded model."""
@@ -102,15 +107,16 @@ class Peers:
         elsewhere = spec.host and spec.host != self._host.ready.host
         return None if elsewhere else self._host.memory(engine, options, rows, draft_model)
 
-    def _peer(self, spec: MethodSpec, options: dict[str, Any]) -> ServedModel:
+    def _peer(self, spec: MethodSpec, options: dict[str, Any], cancelled: Callable[[], bool]) -> ServedModel:
         """The one with these options, started or reached when it is first asked. Raises SpecError."""
         key = f"{spec.id} {options}"
         if key not in self._open:
-            self._open[key] = self._llama_cpp(options) if spec is LLAMA_CPP else self._server(options)
+            self._open[key] = (
+                self._llama_cpp(options, cancelled) if spec is LLAMA_CPP else self._server(options))
             self._open[key].forget()  # what a server has kept of others' prompts
         return self._open[key]
 
-    def _llama_cpp(self, options: dict[str, Any]) -> ServedModel:
+    def _llama_cpp(self, options: dict[str, Any], cancelled: Callable[[], bool]) -> ServedModel:
         ready = self._host.ready
         file, draft = gguf_file(ready.model), None
         if file is None:
@@ -119,7 +125,8 @@ class Peers:
             )
         if ready.draft_model is not None and not options[DRAFT]:
             draft = gguf_file(ready.draft_model)
-        return start(file, draft, ready.threads, ready.context_limit, options)
+        progress = unless(cancelled, lambda step: None)
+        return start(file, draft, ready.threads, ready.context_limit, options, progress)
 
     def _server(self, options: dict[str, Any]) -> ServedModel:
         if not options["url"]:

@@ -27,6 +27,7 @@ from engines.request import Request
 from engines.servers.connection import Connection
 from engines.servers.llama_cpp import LlamaCppModel
 from engines.servers.served_model import Prompt, ServedModel
+from engines.servers.start_cancelled import unless
 
 _PATIENCE = 600.0  # seconds that a large file may take to load
 _LOOK = 0.1  # seconds between two looks at whether the loading was stopped
@@ -155,10 +156,11 @@ class OwnLlamaCpp(ServedModel):
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
         progress: Callable[[Prefilling | Loading], None] = lambda event: None, prompt: Prompt | None = None,
     ) -> Iterator[RunEvent]:
-        """As ``LlamaCppModel.run``; ``progress`` is told where the server has to be started anew for the options."""
+        """As ``LlamaCppModel.run``; ``progress`` is told where the server has to be started anew for the options.
+        Raises StartCancelled, too."""
         request.check()
         options = methods.find(request.engine or SPEC.id).parse(request.options)
-        self._model = self._open(options, progress)
+        self._model = self._open(options, unless(cancelled, progress))
         yield from self._model.run(request, cancelled, prompt=prompt)
 
     def forget(self) -> None:

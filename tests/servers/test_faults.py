@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from engines import Request, SpecError
+from engines.errors import RunFailed
+from engines.race import peers
+from engines.race.lanes import Race, parse_lanes
+from engines.race.race_events import RaceFinished
+from engines.race.runner import race
 from engines.report.events import Finished, Prefilled, Round
-from engines.servers import connect
+from engines.servers import connect, llama_cpp_start
+from engines.servers.start_cancelled import StartCancelled
+from tests.race.fakes import VirtualRacer
 from tests.servers.misbehaving import END, chunk, misbehaving
 
 TURN = (("user", "hello"),)
@@ -48,3 +59,39 @@ def test_requests_with_faults():
             assert tokens == list(range(whole))
             kept += len(tokens)
     assert 0 < ended < 250 and kept > 250
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """llama.cpp as it reads a large file: it says nothing. The processes that are started."""
+    started: list[subprocess.Popen] = []
+
+    def silent(command, **how):
+        assert command[-1] == "engines.servers.llama_cpp_process"
+        started.append(subprocess.Popen([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], **how))
+        return started[-1]
+
+    monkeypatch.setattr(llama_cpp_start, "find_spec", lambda name: True)
+    monkeypatch.setattr(llama_cpp_start, "_LOOK", 0.01)
+    monkeypatch.setattr(llama_cpp_start, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": silent}))
+    return started
+
+
+def test_a_race_is_cancelled_while_llama_cpp_starts_for_a_lane(slow, monkeypatch):
+    monkeypatch.setattr(peers, "gguf_file", lambda model: Path("large.gguf"))
+    host = VirtualRacer()
+    host.ready = SimpleNamespace(host="", model="large.gguf", draft_model=None, threads=1, context_limit=64)
+    with peers.Peers(host) as racer:
+        events = list(race(racer, Race(parse_lanes(["llama.cpp"]), Request(TURN)), cancelled=lambda: bool(slow)))
+    assert events[-1] == RaceFinished("cancelled")
+    assert len(slow) == 1 and slow[0].poll() is not None, "nothing of it is left"
+
+
+def test_a_start_for_other_options_is_cancelled_with_its_run(slow):
+    own = object.__new__(llama_cpp_start.OwnLlamaCpp)
+    own._file, own._draft, own._context, own._threads = Path("large.gguf"), None, None, 1
+    own._server = own._settings = None
+    with pytest.raises(StartCancelled) as stopped:
+        list(own.run(Request(TURN, "llama.cpp"), cancelled=lambda: bool(slow)))
+    assert isinstance(stopped.value, RunFailed) and stopped.value.kind == "cancelled"
+    assert slow[0].poll() is not None
