@@ -14,7 +14,7 @@ from textwrap import wrap
 
 import numpy as np
 
-from engines.core.tree import children, depths
+from engines.core.tree import chain_to, children, depths
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
 from engines.methods.admg.rules import leave_out
@@ -74,15 +74,6 @@ def told(width: int, strong: str, plain: str = "") -> list[Row]:
         head = min(len(line), len(rest) + 1) if rest else 0
         rows.append([(line[:head], "strong"), (line[head:], "text")])
     return rows
-
-
-def chain_to(parents: Sequence[int], node: int) -> list[int]:
-    """The nodes of a tree from below its root down to this one."""
-    chain = []
-    while node >= 0:
-        chain.insert(0, node)
-        node = parents[node]
-    return chain
 
 
 class CostFigure(LessonFigure):

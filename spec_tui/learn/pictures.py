@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from engines.core.tree import chain_to
 from engines.report.wording import context_tail, quoted
 from spec_tui.learn.walk import View
 from spec_tui.present.rows import Row
-from spec_tui.present.step.nodes import TreeNode, nodes_of
+from spec_tui.present.step.nodes import nodes_of
 from spec_tui.present.step.phases import PHASES, event_of
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ACCEPTED, CHOSEN, REJECTED, UNJUDGED
@@ -28,7 +29,7 @@ def picture(view: View, width: int, height: int) -> list[Row]:
     leaves = [node for node in nodes if node.index not in inner]
     for number, leaf in enumerate(leaves[:_BRANCHES]):
         row: list = [("draft  " if number == 0 else " " * 7, "muted")]
-        for node in _chain(nodes, event.draft.parents, leaf):
+        for node in (nodes[index] for index in chain_to(event.draft.parents, leaf.index)):
             mark, style = _MARKS[node.fate] if judged else ("", "text")
             row.append((f"{mark}{quoted(node.piece)} ", style))
         rows.append(row)
@@ -40,11 +41,3 @@ def picture(view: View, width: int, height: int) -> list[Row]:
     if own and (judged or (not nodes and not view.asks)):
         rows.append([("target ", "muted"), (f"{CHOSEN}{quoted(own[-1].piece)} {own[-1].kind}", own[-1].kind)])
     return rows
-
-
-def _chain(nodes: list[TreeNode], parents: tuple[int, ...], leaf: TreeNode) -> list[TreeNode]:
-    chain, at = [], leaf.index
-    while at >= 0:
-        chain.insert(0, nodes[at])
-        at = parents[at]
-    return chain

@@ -109,8 +109,11 @@ async def test_every_page_of_every_lesson_is_drawn_whole_at_80x24():
             await pilot.press("enter")
             await pilot.pause()
             screen = app.screen
-            for at in range(screen.walk.length):
-                screen.walk.at = at
+            pages = [(at, {}) for at in range(screen.walk.length)]
+            asking = [(at, page) for at, page in enumerate(screen.walk.pages) if page.choices]
+            pages += [(at, {at: screen.walk.right(page)}) for at, page in asking]  # the others: tests/learn
+            for at, answers in pages:
+                screen.walk.at, screen.walk.answers = at, answers
                 screen.turned()
                 view, rows = screen.walk.view(), screen.query_one(LessonText).text_rows()
                 assert view.title in rows[0] and "page down" not in rows[-1]
