@@ -24,7 +24,7 @@ from engines.report.events import Auditing, Loading, Prefilling
 from engines.report.wording import counted
 from engines.wire import Event
 from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
-from spec_tui.cli.option_groups import Format, GenerationOptions, ModelOptions, OutputFormat
+from spec_tui.cli.option_groups import Alone, Format, GenerationOptions, ModelOptions, OutputFormat
 from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import read_text
 from spec_tui.cli.run import load_decoder
@@ -53,7 +53,7 @@ def advise(
     minutes: Annotated[float, Option(metavar="T", help=_MINUTES)] = 5.0,
     html: Annotated[Path | None, Option(metavar="FILE", help=_HTML)] = None,
     save: Annotated[bool, Option("--save", help=_SAVE)] = False,
-    undo: Annotated[bool, Option("--undo", help=_UNDO)] = False,
+    undo: Annotated[bool, Option("--undo", help=_UNDO), Alone(frozenset({"model", "offline"}))] = False,
     what_if: Annotated[str | None, Option("--what-if", metavar="MACHINE", help=_WHAT_IF)] = None,
     also: Annotated[list[str] | None, Option("--also-draft-model", metavar="DIR|HUB_ID", help=_ALSO)] = None,
     format: OutputFormat = Format.text,

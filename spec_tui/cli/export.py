@@ -13,7 +13,7 @@ from engines.errors import RunFailed, UsageProblem
 from engines.folders import typed_path, write_whole
 from engines.report.traces import Trace
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.option_groups import complete_trace
+from spec_tui.cli.option_groups import Only, complete_trace
 from spec_tui.cli.replay import check_speed, runs_in
 from spec_tui.export.formats import FORMATS as DOCUMENTS
 from spec_tui.export.formats import ExportFormat, ExportOptions
@@ -35,17 +35,22 @@ _SIZE = "Size of the screen (svg; default 120x40) or of the terminal (cast; defa
 _LARGEST = 1000
 
 
+def _to(*names: str) -> Only:
+    """What a flag is for: documents of these forms."""
+    return Only(lambda given: _form(given["to"], given["output"]) in (*names, ""), " and ".join(names))
+
+
 def export(
     trace: Annotated[str, Argument(metavar="FILE|NAME", help=_TRACE, autocompletion=complete_trace)],
     to: Annotated[Literal[*FORMATS] | None, Option(help=_TO)] = None,
     output: Annotated[str | None, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT)] = None,
     force: Annotated[bool, Option("--force", help="Overwrite the file if it exists.")] = False,
-    size: Annotated[str | None, Option(metavar="COLSxROWS", help=_SIZE)] = None,
-    theme: Annotated[str | None, Option(metavar="NAME", help="Colour theme of the picture.")] = None,
-    speed: Annotated[float, Option(metavar="X", help="Speed of a cast; 1 is the speed of the run.")] = 1.0,
+    size: Annotated[str | None, Option(metavar="COLSxROWS", help=_SIZE), _to("svg", "cast")] = None,
+    theme: Annotated[str | None, Option(metavar="NAME", help="Colour theme of the picture."), _to("svg")] = None,
+    speed: Annotated[float, Option(metavar="X", help="Speed of a cast; 1 is the speed of the run."), _to("cast")] = 1.0,
 ) -> int:
     """Write a recorded run as a document. No model is loaded; a file is overwritten only with --force."""
-    name = to or (Path(output).suffix[1:].lower() if output else "")
+    name = _form(to, output)
     if name not in FORMATS:
         raise UsageProblem("say which format to export to", "--to " + "|".join(FORMATS))
     check_speed(speed)
@@ -56,6 +61,11 @@ def export(
     options = ExportOptions(_size(size), theme, speed)
     write_document(target, FORMATS[name].make(runs_in(path, tell=True), path.stem, options), force)
     return 0
+
+
+def _form(to: str | None, output: str | None) -> str:
+    """Which form is written; "" where nothing says so."""
+    return to or (Path(output).suffix[1:].lower() if output else "")
 
 
 def _size(size: str | None) -> tuple[int, int] | None:

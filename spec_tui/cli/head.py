@@ -19,6 +19,7 @@ from spec_tui.cli.failures import INTERRUPTED, narrate
 from spec_tui.cli.option_groups import (
     Format,
     ModelOptions,
+    Only,
     OutputFormat,
     TargetOptions,
     Without,
@@ -41,6 +42,8 @@ _TRAINED = (EAGLE3, MEDUSA)
 Family = StrEnum("Family", [family.lower() for family in _TRAINED])
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,63}")
+_OF_EAGLE = Only(lambda given: given["family"] == EAGLE3.lower(), f"--family {EAGLE3.lower()}")
+_OF_MEDUSA = Only(lambda given: given["family"] == MEDUSA.lower(), f"--family {MEDUSA.lower()}")
 _PROMPTS = "Prompts, one per line or lines of JSON; the model answers them greedily. Repeatable with --answers."
 _ANSWERS = "Answers of this model: lines of JSON with prompt and answer, zipped or not. Repeatable."
 _CHECKED = 8  # prompts of the showcase
@@ -167,9 +170,10 @@ def train(
                       ] = Family[EAGLE3.lower()],
     minutes: Annotated[float, Option(metavar="N", min=0.05, help="Minutes of training.")] = 60.0,
     vocabulary: Annotated[int, Option(metavar="N", min=16, help="Most tokens that the head can draft.")] = 8192,
-    layers: Annotated[str, Option(metavar="A,B,C", help="EAGLE-3: layers that it reads, from 1.")] = "",
-    heads: Annotated[int, Option(metavar="N", min=1, max=16, help="Medusa: how many heads.")] = 4,
-    max_new_tokens: Annotated[int, Option(metavar="N", min=8, help="Length of the answers made here.")] = 192,
+    layers: Annotated[str, Option(metavar="A,B,C", help="EAGLE-3: layers that it reads, from 1."), _OF_EAGLE] = "",
+    heads: Annotated[int, Option(metavar="N", min=1, max=16, help="Medusa: how many heads."), _OF_MEDUSA] = 4,
+    max_new_tokens: Annotated[int, Option(metavar="N", min=8, help="Length of the answers made here."), Only(
+        lambda given: bool(given["prompts"]), "answers that are made to --prompts")] = 192,
     seed: Annotated[int, Option(metavar="S", help="Seed of the training.")] = 0,
     work: Annotated[Path | None, Option(metavar="DIR", help="Where a stopped training is kept.")] = None,
     out: Annotated[Path | None, Option(metavar="DIR", help="Where to write it, if not among the heads.")] = None,

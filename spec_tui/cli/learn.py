@@ -4,8 +4,9 @@ no torch; or live."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -14,7 +15,7 @@ from engines.folders import typed_path
 from engines.report.answer import Answer
 from engines.report.run_state import RunState, fold_all
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.option_groups import Presenter, Theme
+from spec_tui.cli.option_groups import Only, Presenter, Theme
 from spec_tui.learn.lesson import Lesson, along, find, names, paths, recorded
 from spec_tui.present.text import sanitise
 from spec_tui.session.client import LoadRequest
@@ -25,6 +26,19 @@ if TYPE_CHECKING:
     from spec_tui.tui.app import SpecTui
 
 EXPORT = "export"
+
+
+def _exporting(given: Mapping[str, Any]) -> bool:
+    return (given["lessons"] or ())[:1] == [EXPORT]
+
+
+def _on_screen(given: Mapping[str, Any]) -> bool:
+    return given["format"] == "screen" and not _exporting(given)
+
+
+_OF_EXPORT, _OF_SCREEN = Only(_exporting, f"learn {EXPORT}"), Only(_on_screen, "lessons on the screen")
+_OF_TEXT = Only(lambda given: not _on_screen(given), f"--format text and learn {EXPORT}; on the screen T shows them")
+_OF_LESSONS = Only(lambda given: bool(given["lessons"] or given["path"]), "a lesson that is named, or a path")
 
 
 def complete_lesson(incomplete: str) -> list[str]:
@@ -43,14 +57,15 @@ _LIVE = "Run the examples on this machine first; the lesson then shows these run
 
 def learn(
     lessons: Annotated[list[str] | None, Argument(metavar="NAME", help=_LESSON, autocompletion=complete_lesson)] = None,
-    format: Annotated[Literal["screen", "text"], Option("--format", help=_FORMAT)] = "screen",
+    format: Annotated[Literal["screen", "text"], Option("--format", help=_FORMAT), Only(
+        lambda given: not _exporting(given), "lessons that are shown or told")] = "screen",
     path: Annotated[int | None, Option("--path", metavar="MINUTES", help=_PATH)] = None,
-    notes: Annotated[bool, Option("--notes", help=_NOTES)] = False,
-    output: Annotated[str, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT)] = "lessons.html",
-    force: Annotated[bool, Option("--force", help="Overwrite the file if it exists.")] = False,
-    live: Annotated[bool, Option("--live", help=_LIVE)] = False,
-    theme: Theme = None,
-    presenter: Presenter = False,
+    notes: Annotated[bool, Option("--notes", help=_NOTES), _OF_TEXT] = False,
+    output: Annotated[str, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT), _OF_EXPORT] = "lessons.html",
+    force: Annotated[bool, Option("--force", help="Overwrite the file if it exists."), _OF_EXPORT] = False,
+    live: Annotated[bool, Option("--live", help=_LIVE), _OF_LESSONS] = False,
+    theme: Annotated[Theme, _OF_SCREEN] = None,
+    presenter: Annotated[Presenter, _OF_SCREEN] = False,
 ) -> int:
     """Speculative decoding in short lessons, for readers new to the subject.
 

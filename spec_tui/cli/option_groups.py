@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from typer import Argument, Option
+from typer.models import ArgumentInfo, OptionInfo
 
 from engines.errors import UsageProblem
 from engines.laws import LAWS
@@ -87,6 +88,27 @@ class Without:
 
     def __init__(self, *names: str) -> None:
         self.names = names
+
+
+@dataclass(frozen=True)
+class Only:
+    """Beside a flag, as in ``Annotated[int, Option(...), Only(exporting, "learn export")]``: a flag that would change
+    nothing is refused, not ignored.
+
+    Attributes:
+        when: whether the flag means something, given the values of all flags by parameter.
+        where: with what it does: goes after "it is for".
+    """
+
+    when: Callable[[Mapping[str, Any]], bool]
+    where: str
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Beside a flag: with it, no other flag means something, except those of these parameters."""
+
+    besides: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,12 +195,14 @@ class ModelOrServerOptions(ModelOptions):
         if self.backend and self.server is not None:
             raise UsageProblem("--server and --backend are two programs", "give one of them")
         if self.server is not None or self.backend:
-            kept = ("server", "api_key_env", "served_model", "offline", "model", "quantize", "revision", "threads",
+            audited = ("quantize", "revision", "threads") if self.model is not None or self.backend else ()
+            kept = ("server", "api_key_env", "served_model", "offline", "model", *audited,
                     *(("backend", "draft_model") if self.backend else ()))
             own = type(self)(**{name: getattr(self, name) for name in kept})
             if own != self:
                 raise UsageProblem("another program loads the model in its own way",
-                                   "of the options of a model it takes --model, --threads and --quantize")
+                                   "--model loads one here too, to audit its answers: with it --threads, --quantize "
+                                   "and --revision apply")
         return super().load
 
 
@@ -292,6 +316,7 @@ def command(function: Callable[..., Any], call: Callable[..., Any] = partial) ->
             parameters.append(_flag(name, parameter.default, hint))
 
     def parsed(**values: Any) -> Any:
+        _refuse_unused(parameters, values)
         for name, (group, offered) in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in offered})
         return call(function, **values)
@@ -303,3 +328,25 @@ def command(function: Callable[..., Any], call: Callable[..., Any] = partial) ->
 
 def _flag(name: str, default: Any, hint: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _refuse_unused(parameters: list[inspect.Parameter], values: Mapping[str, Any]) -> None:
+    """Raises UsageProblem for a flag with another value than its default that would change nothing."""
+    given = {p.name: p for p in parameters if values[p.name] not in (None, []) and values[p.name] != p.default}
+    for name, parameter in given.items():
+        for note in get_args(parameter.annotation)[1:]:
+            if isinstance(note, Only) and not note.when(values):
+                raise UsageProblem(f"{_named(parameter)} would change nothing here", f"it is for {note.where}")
+            if isinstance(note, Alone) and (others := given.keys() - {name} - note.besides):
+                other = next(p for p in given.values() if p.name in others)
+                raise UsageProblem(f"{_named(other)} would change nothing with {_named(parameter)}", "give one of them")
+
+
+def _named(parameter: inspect.Parameter) -> str:
+    """A parameter as it is typed."""
+    option = next(note for note in get_args(parameter.annotation)[1:] if isinstance(note, OptionInfo | ArgumentInfo))
+    if isinstance(option, ArgumentInfo):
+        return str(option.metavar or parameter.name.upper())
+    written = (option.default, *(option.param_decls or ()))  # typer takes the first name for a default
+    return next((name for name in written if isinstance(name, str) and name.startswith("--")),
+                f"--{parameter.name.replace('_', '-')}")

@@ -15,13 +15,15 @@ from engines.report.run_state import RunState, fold, fold_all
 from engines.report.traces import Trace
 from engines.wire import read_trace
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.option_groups import Presenter, Theme, complete_trace
+from spec_tui.cli.option_groups import Only, Presenter, Theme, complete_trace
 from spec_tui.cli.output import JsonOutput, NarratedOutput, remark
 from spec_tui.present.narration import question
 from spec_tui.present.text import one_line
 from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.sample_traces import names, trace_path
 
+_OF_SCREEN = Only(lambda given: given["format"] == "screen", "--format screen")
+_OF_PLAYED = Only(lambda given: given["format"] != "json", "what is played: --format screen or text")
 _SLOWEST, _FASTEST = 0.001, 1000
 _SPEED = "Speed: 1 is the speed of the run, 0.1 is ten times slower, inf shows everything at once."
 _TRACE = "A trace (spec-tui run --trace writes one), or the name of one that ships. With --screen race: up to six, or \
@@ -34,11 +36,12 @@ def replay(
     traces: Annotated[
         list[str] | None, Argument(metavar="FILE|NAME", help=_TRACE, autocompletion=complete_trace)
     ] = None,
-    speed: Annotated[float | None, Option(metavar="X", help=_SPEED)] = None,
-    screen: Annotated[Literal["chat", "step", "race"], Option(help=_SCREEN)] = "chat",
+    speed: Annotated[float | None, Option(metavar="X", help=_SPEED), _OF_PLAYED] = None,
+    screen: Annotated[Literal["chat", "step", "race"], Option(help=_SCREEN), Only(
+        lambda given: given["format"] == "screen" or given["screen"] == "race", "--format screen")] = "chat",
     format: Annotated[Literal["screen", "text", "json"], Option("--format", help=_FORMAT)] = "screen",
-    theme: Theme = None,
-    presenter: Presenter = False,
+    theme: Annotated[Theme, _OF_SCREEN] = None,
+    presenter: Annotated[Presenter, _OF_SCREEN] = False,
 ) -> int:
     """Play a recorded run, or with --screen race several side by side. No model is loaded.
 

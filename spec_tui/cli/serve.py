@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,14 @@ from typer import Argument, Option
 
 from engines.errors import UsageProblem
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.option_groups import EngineSettings, ModelOrServerOptions, Presenter, Theme, engine_settings
+from spec_tui.cli.option_groups import (
+    EngineSettings,
+    ModelOrServerOptions,
+    Only,
+    Presenter,
+    Theme,
+    engine_settings,
+)
 
 if TYPE_CHECKING:
     from spec_tui.serve.gate import Gate
@@ -26,6 +32,7 @@ _HOST = "Address to bind to. Another one than this machine's own (0.0.0.0 is all
 _URL = "Where others reach the server, for example by a proxy: https://class.example.org. Implies a token."
 _MEMORY = "Memory of a session, in GiB; one that needs more is ended. Weights that sessions share do not count."
 _GRACE = "How long a session goes on without its browser, in seconds."
+_OF_CHAT = Only(lambda given: not given["what"], "sessions with a model")
 
 
 def serve(
@@ -36,8 +43,8 @@ def serve(
     sessions: Annotated[int, Option(metavar="N", min=1, max=1000, help="Most sessions at the same time.")] = 8,
     memory: Annotated[float, Option(metavar="GIB", min=0.01, help=_MEMORY)] = 4.0,
     grace: Annotated[float, Option(metavar="SECONDS", min=0, max=86400, help=_GRACE)] = 60.0,
-    engine: Annotated[str, Option(metavar="ID", help="The engine that sessions begin with.")] = "",
-    set_: EngineSettings = None,
+    engine: Annotated[str, Option(metavar="ID", help="The engine that sessions begin with."), _OF_CHAT] = "",
+    set_: Annotated[EngineSettings, _OF_CHAT] = None,
     theme: Theme = None,
     presenter: Presenter = False,
     *,
@@ -69,8 +76,8 @@ def _offer(
 
     check_theme(theme)
     kind, *names = what or [""]
-    if kind and (models != ModelOrServerOptions() or engine or options):
-        raise UsageProblem(f"serve {kind} loads no model", "leave out the options of models and engines")
+    if kind and models != ModelOrServerOptions():
+        raise UsageProblem(f"serve {kind} loads no model", "leave out the options of models")
     if kind == LESSONS:
         from spec_tui.learn.lesson import find
 
@@ -110,6 +117,8 @@ def _recorded(names: list[str]) -> tuple[str, ...]:
 
 
 def _serve(offer: Offer, gate: Gate, limits: Limits, port: int) -> int:
+    import asyncio
+
     from spec_tui.serve import confinement
     from spec_tui.serve.web_server import run_server
 

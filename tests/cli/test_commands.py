@@ -38,6 +38,28 @@ def test_options_before_the_command_are_not_ignored(cli, arguments):
     assert done.code == 2 and "after the command" in done.err
 
 
+@pytest.mark.parametrize("line, flag, meant", [
+    ("learn forward -o x.html", "--output", "learn export"), ("learn forward --notes", "--notes", "--format text"),
+    ("learn export --presenter", "--presenter", "on the screen"), ("learn --live", "--live", "a lesson that is named"),
+    ("replay rest --format text --theme nord", "--theme", "--format screen"),
+    ("replay rest --format json --speed 2", "--speed", "what is played"),
+    ("export rest --to md --size 80x24", "--size", "svg and cast"),
+    ("head train x --prompts a --family medusa --layers 1,2", "--layers", "--family eagle-3"),
+    ("head train x --prompts a --heads 2", "--heads", "--family medusa"),
+    ("advise --undo --minutes 2", "--minutes", "one of them"), ("advise --undo --seed 1", "--seed", "one of them"),
+    ("serve learn --engine pld", "--engine", "sessions with a model"),
+])  # fmt: skip
+def test_a_flag_that_would_change_nothing_is_refused(cli, line, flag, meant):
+    done = cli(*line.split())
+    assert done.code == 2 and f"{flag} would change nothing" in done.err and meant in done.err
+
+
+@pytest.mark.parametrize("flag", [("--threads", "2"), ("--quantize", "int8"), ("--revision", "a")])
+def test_options_of_a_model_need_one_beside_a_server(cli, flag):
+    done = cli("run", "hello", "--server", "http://127.0.0.1:1", *flag)
+    assert done.code == 2 and "in its own way" in done.err and "--model" in done.err
+
+
 def test_unknown_command(cli):
     done = cli("race")
     assert done.code == 2 and "race" in done.err and "--help" in done.err
