@@ -94,11 +94,12 @@ class SearchNeed(_Plain):
     Attributes:
         name: ``layers=@NAME`` in a lane stands for what it found.
         tasks: of the questions that it is calibrated on, which are not those that measure.
-        trials, tokens: see ``layer_search.SearchSpec``.
+        prompts: how many of them. ``trials``, ``tokens``: see ``layer_search.SearchSpec``.
     """
 
     name: str
     tasks: tuple[str, ...] = ()
+    prompts: int = 4
     trials: int = 60
     tokens: int = 32
 
@@ -144,9 +145,9 @@ class Claim(_Plain):
 
 class QuickForm(_Plain):
     """What ``--quick`` makes smaller: the questions of each task, the tokens of an answer and of a datastore, the
-    trials of a search; and how many settings are run, the first ones."""
+    trials of a search, of one answer each; and how many settings are run, the first ones."""
 
-    most: int = 2
+    most: int = 1
     max_new_tokens: int = 32
     store_tokens: int = 6000
     trials: int = 4
@@ -197,6 +198,14 @@ class PaperEntry(_Plain):
     def columns(self) -> tuple[Measure, ...]:
         return tuple(MEASURES[name] for name in self.measures)
 
+    def with_sizes(self, repeats: int | None, most: int | None, max_new_tokens: int | None) -> PaperEntry:
+        """The same with other sizes; None keeps the entry's."""
+        asked = msgspec.structs.replace(self.prompts, most=most) if most is not None else self.prompts
+        return msgspec.structs.replace(
+            self, prompts=asked, repeats=self.repeats if repeats is None else repeats,
+            max_new_tokens=self.max_new_tokens if max_new_tokens is None else max_new_tokens,
+        )
+
     def made_quick(self) -> PaperEntry:
         """The same, asked once, of fewer questions, for shorter answers. Datastores are cut where they are built."""
         quick = self.quick
@@ -204,7 +213,9 @@ class PaperEntry(_Plain):
             self, repeats=1, settings=self.settings[: quick.settings],
             max_new_tokens=min(self.max_new_tokens, quick.max_new_tokens),
             prompts=msgspec.structs.replace(self.prompts, most=min(self.prompts.most, quick.most)),
-            searches=tuple(msgspec.structs.replace(s, trials=min(s.trials, quick.trials)) for s in self.searches),
+            searches=tuple(
+                msgspec.structs.replace(s, prompts=1, trials=min(s.trials, quick.trials), tokens=min(s.tokens, 8))
+                for s in self.searches),
         )
 
 
@@ -288,6 +299,10 @@ def _numbers(entry: PaperEntry) -> Iterator[tuple[str, float | None, float, floa
     for asked in (entry.prompts.most, entry.quick.most):
         yield "most", asked, 1, 10_000
     yield "quick.max_new_tokens", entry.quick.max_new_tokens, 2, 4096
+    for search in entry.searches:
+        yield f"prompts of {search.name}", search.prompts, 1, 100
+        yield f"trials of {search.name}", search.trials, 1, 10_000
+        yield f"tokens of {search.name}", search.tokens, 2, 4096
     yield "quick.settings", entry.quick.settings, 1, 64
     yield "quick.store_tokens", entry.quick.store_tokens, 200, 1 << 31
     for store in entry.stores:
@@ -349,6 +364,16 @@ def lane_of(row: RowOf, stores: Mapping[str, tuple[str, ...]], searches: Mapping
     lane = parse_lane(text)
     found = tuple(built for name in row.stores for built in stores[name])
     return dataclasses.replace(lane, datastores=found or lane.datastores)
+
+
+def plain_lanes(entry: PaperEntry) -> tuple[Lane, ...]:
+    """The lanes of its rows as they are without datastores and searches of their own, each once."""
+    found: dict[str, Lane] = {}
+    for row in entry.rows:
+        if row.lane and "=@" not in row.lane:
+            lane = parse_lane(row.lane)
+            found.setdefault(lane.label, lane)
+    return tuple(found.values())
 
 
 def request_of(entry: PaperEntry, setting: Setting) -> Request:

@@ -30,8 +30,6 @@ from engines.reproduce.questions import not_asked
 if TYPE_CHECKING:
     from engines.runtime import Runtime
 
-_CALIBRATED_ON = 4  # questions; more of them make each trial longer
-
 
 def found_layers(
     need: SearchNeed, asked: Asked, runtime: Runtime, progress: Callable[[SearchProgress], None] = lambda _: None
@@ -43,7 +41,7 @@ def found_layers(
         UsageProblem: there is nothing to calibrate on, or no sublayer can be left out.
         RunFailed: the model broke, or the disk is full.
     """
-    spec = SearchSpec(not_asked(asked, need.tasks)[:_CALIBRATED_ON], need.trials, need.tokens)
+    spec = SearchSpec(not_asked(asked, need.tasks)[: need.prompts], need.trials, need.tokens)
     spec.check()
     identity, removable = search_store.identify(runtime.target), removable_of(runtime.target)
     search = Search(Path(runtime.target.name).name, identity, spec.settings)

@@ -14,7 +14,7 @@ from typer import Argument, Option
 from engines.bench.bench_results import BenchResults
 from engines.bench.bench_runner import BenchRunner, able, facts, fitting
 from engines.errors import RunFailed, UsageProblem
-from engines.race.lanes import Race
+from engines.race.lanes import Lane, Race
 from spec_tui.cli.bench import PAUSE
 from spec_tui.cli.compare import RaceFormat, RaceProgress, ended, follow
 from spec_tui.cli.failures import INTERRUPTED, narrate
@@ -34,10 +34,13 @@ if TYPE_CHECKING:
 RESULTS, CELLS, TABLES, PLOT = "results.json", "cells.csv", "tables.md", "table.svg"
 
 _QUICK_WARM_UP = 4  # tokens
+_TRIAL = (("user", "Hello"),)
 
 _NAMES = "Entries, or files of yours that end in .toml."
 _QUICK = "Few prompts, short answers, small datastores: at most two minutes each."
 _REPEATS = "How often each row answers everything. Default: the entry's. Counts need one, speeds more."
+_LIMIT = "Maximum number of questions of each task. Default: the entry's."
+_TOKENS = "Maximum length of the answers, in tokens. Default: the entry's."
 _OUT = "Folder to write to: for each entry a folder with results.json, cells.csv, tables.md and table.svg."
 
 
@@ -47,6 +50,8 @@ def reproduce(
     all_: Annotated[bool, Option("--all", help="Run all entries that can be run.")] = False,
     quick: Annotated[bool, Option("--quick", help=_QUICK)] = False,
     repeats: Annotated[int | None, Option(metavar="N", help=_REPEATS, min=1, max=100)] = None,
+    limit: Annotated[int | None, Option(metavar="N", help=_LIMIT, min=1)] = None,
+    max_new_tokens: Annotated[int | None, Option(metavar="N", help=_TOKENS, min=2, max=4096)] = None,
     out: Annotated[Path | None, Option(metavar="DIR", help=_OUT)] = None,
     format: RaceFormat = RaceFormat.table,
     *,
@@ -76,7 +81,7 @@ def reproduce(
         if len(runnable) > 1:
             narrate(f"{name}: {entry.title}")
         small = entry.made_quick() if quick else entry
-        run = EntryRun(runtime, name, small if repeats is None else _repeated(small, repeats), quick)
+        run = EntryRun(runtime, name, small.with_sizes(repeats, limit, max_new_tokens), quick)
         codes.append(run.run())
         if any(setting.results.complete for setting in run.done.runs) or codes[-1] != INTERRUPTED:
             run.done.measure()
@@ -107,12 +112,6 @@ def _shipped() -> list[tuple[str, PaperEntry]]:
     return list(shipped().items())
 
 
-def _repeated(entry: PaperEntry, repeats: int) -> PaperEntry:
-    import msgspec
-
-    return msgspec.structs.replace(entry, repeats=repeats)
-
-
 def _listing() -> str:
     return json.dumps([
         {"name": name, "paper": entry.paper, "tables": list(entry.tables), "title": entry.title,
@@ -132,6 +131,7 @@ class EntryRun:
         from engines.reproduce.reproduction import Reproduction
 
         self._runtime = runtime
+        self._able: tuple[Lane, ...] | None = None  # those that can run, tried once
         self._suites: dict[str, Suite] = {s.name: asked_of(entry.asked_in(s)) for s in entry.settings}
         self.done: Reproduction = Reproduction(name, entry, quick)
 
@@ -191,14 +191,16 @@ class EntryRun:
         request, by_row = request_of(entry, setting), self.done.lanes()
         with runner.peers:
             suite, left_out = fitting(runner, self._suites[setting.name], request)
-            trial = replace(request, conversation=(("user", suite.cases[0].turns[0]),))
-            lanes, missing = able(runner, tuple(by_row.values()), trial)
-            for sentence in (*left_out, *missing):
+            if self._able is None:
+                self._able, missing = able(runner, tuple(by_row.values()), replace(request, conversation=_TRIAL))
+                left_out += missing
+            for sentence in left_out:
                 if sentence not in done.left_out:
                     narrate(f"note: {sentence}")
                     done.left_out.append(sentence)
-            if not lanes:
-                raise UsageProblem("no row of it can run here", missing[0])
+            if not self._able:
+                raise UsageProblem("no row of it can run here", done.left_out[-1])
+            lanes = self._able
             asked = Race(lanes, request, suite.prompts, entry.repeats, warm_up=_QUICK_WARM_UP if done.quick else None)
             asked.check()
             results = BenchResults(suite, lambda: runner.token_times)

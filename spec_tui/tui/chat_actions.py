@@ -52,6 +52,8 @@ CHAT = (
            help="Forget the past answers that drafts are copied from; conversations stay", when=can("ask")),
     Action(id="chat.race", run="race", opens=True, keys="r", label="Race", palette="Race", command="race",
            help="Engines side by side on one prompt", when=can("race")),
+    Action(id="chat.papers", run="papers", opens=True, label="Papers", palette="Papers' tables", command="papers",
+           help="Tables of papers: what they show, and their rows as lanes of a race", when=can("race")),
     Action(id="chat.evaluate", run="evaluate", opens=True, keys="E", label="Evaluate", palette="Evaluate",
            command="evaluate", help="Find the engine and settings that are fastest with this model and your prompts",
            when=can("race")),

@@ -194,6 +194,24 @@ class RaceController:
                 self.race = self.replay = self.differing = None
         self.setup = setup
 
+    def take_paper(self, name: str) -> str:
+        """Take the rows of a paper's table as lanes, those that can run here, and its first question. Returns what is
+        to be said of it."""
+        from engines.reproduce.entry import plain_lanes, shipped
+        from engines.reproduce.questions import asked_of
+
+        entry, session = shipped()[name], self.session
+        if entry.cannot:
+            return f"{name} cannot be run here: {' '.join(entry.cannot.split())}"
+        whole = f"spec-tui reproduce {name} runs the whole table, with its datastores"
+        lanes = [lane for lane in plain_lanes(entry) if not missing(lane, session.ready, session.settings)]
+        if len(lanes) < FEWEST:
+            return f"its rows are no lanes of a race: {whole}"
+        question = asked_of(entry.asked_in(entry.settings[0])).cases[0].turns[0]
+        self.change(lanes=tuple(lanes[:MOST]), prompt=question)
+        some = f"{MOST} of {len(lanes)} rows" if len(lanes) > MOST else "its rows"
+        return f"{name}: {some}, on the datastores that are chosen; {whole}"
+
     def keep(self) -> str:
         """Save the race among the former ones, with every complete run. Returns "" or why it could not be saved. Live
         races are not kept: their numbers say nothing."""

@@ -225,3 +225,18 @@ async def test_no_letter_overtakes_a_key_typed_before_it(session):
             s.app.post_message(Key(key, character))
         await s.pilot.pause(0.3)
         assert s.chat.prompt.text == "ayx"
+
+
+async def test_papers_are_reached_from_a_lesson(session):
+    from spec_tui.tui.screens.papers import PapersScreen
+    from spec_tui.tui.screens.race import RaceScreen
+
+    async with session() as s:
+        await s.pilot.press("escape")
+        s.chat.action_learn()
+        await s.pilot.pause()
+        offered = {command.title: command for command in s.app.get_system_commands(s.app.screen)}
+        await offered["Papers' tables"].callback()
+        await s.pilot.pause()
+        await s.pilot.pause()
+        assert [type(screen) for screen in s.app.screen_stack[1:]] == [RaceScreen, PapersScreen]

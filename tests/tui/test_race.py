@@ -13,6 +13,7 @@ from engines.race.lanes import Lane
 from engines.race.race_events import LaneFinished, LaneStarted, RaceFinished
 from engines.report.events import Failed, Prefilling
 from engines.report.run_state import fold_all
+from engines.reproduce.entry import shipped
 from engines.request import Request
 from engines.wire import read_trace
 from spec_tui.present.race_text import NOT_COMPARABLE
@@ -21,6 +22,7 @@ from spec_tui.session.client import LoadRequest
 from spec_tui.tui import race_controller
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.chat import ChatScreen
+from spec_tui.tui.screens.papers import PapersScreen
 from spec_tui.tui.screens.race import RaceScreen
 from spec_tui.tui.widgets.race_lanes import RaceLanes
 from tests.session.inprocess import InProcessClient
@@ -580,3 +582,22 @@ async def test_a_live_race_and_one_without_an_end_are_not_kept(tmp_path):
         r.client.race_on()
         await r.settle()
         assert not store.entries("races")
+
+
+@pytest.mark.parametrize("name, words, lanes", [
+    ("rest-trie", "rest-trie: its rows, on the datastores", 2), ("rest-draft-size", "6 of 7 rows", 6),
+    ("admg-xsum", "cannot be run here", 0), ("dresd-explained", "no lanes of a race", 0),
+])
+async def test_rows_of_a_papers_table_become_lanes(name, words, lanes):
+    async with racing(repeats=1) as r:
+        before = r.controller.setup
+        await r.press("L")
+        screen = r.app.screen
+        assert isinstance(screen, PapersScreen) and screen.options.option_count == len(shipped())
+        screen.options.highlighted = list(shipped()).index(name)
+        await r.press("enter")
+        setup = r.controller.setup
+        assert words in r.said and name in r.said
+        assert setup == before if not lanes else len(setup.lanes) == lanes and setup.prompt != before.prompt
+        await r.press("L", "escape")
+        assert r.app.screen is r.screen and r.controller.setup == setup

@@ -618,6 +618,17 @@ class ChatScreen(HasActions, Screen):
         self._race = screen.controller  # its result outlives the screen
         self.app.push_screen(screen, self._raced)
 
+    def action_papers(self) -> None:
+        self.action_race()
+        if not self.session.busy:
+            self.app.call_after_refresh(self._papers)
+
+    def _papers(self) -> None:
+        from spec_tui.tui.screens.race import RaceScreen
+
+        if isinstance(self.app.screen, RaceScreen):
+            self.app.screen.action_papers()
+
     def action_evaluate(self) -> None:
         if self.session.busy:
             self.say(self.session.still)

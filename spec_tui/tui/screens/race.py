@@ -89,6 +89,8 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
                help="Go to the prompt; /lanes a,b,c there sets all lanes"),
         Action(id="race.showcase", run="showcase", keys="ctrl+o,f3", label="Examples", when=_IDLE,
                help="Example prompts, each with what it shows"),
+        Action(id="race.papers", run="papers", keys="L", label="Papers", when=_IDLE, palette="Papers' tables",
+               help="Tables of papers: what they show, and their rows as lanes"),
         Action(id="race.history", run="history", keys="h", label="History", when=_IDLE,
                help="Races of this and earlier sessions: show, rename, delete"),
         Action(id="race.export", run="export", keys="e", label="Export", when=_AGAIN,
@@ -349,6 +351,19 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         self.query_one(PromptBox).put(choice[0])
         if choice[1]:
             self.action_go()
+
+    def action_papers(self) -> None:
+        from spec_tui.tui.screens.papers import PapersScreen
+
+        self.app.push_screen(PapersScreen(), self._paper_chosen)
+
+    def _paper_chosen(self, name: str | None) -> None:
+        if name is None:
+            return
+        refused = self.controller.take_paper(name)
+        self.query_one(PromptBox).put(self.controller.setup.prompt)
+        self.lane = 0
+        self.changed(refused)
 
     # -- the result -------------------------------------------------------------------------------
     def action_open(self) -> None:

@@ -1,0 +1,40 @@
+"""Papers' tables: what each shows, and its rows as lanes of a race."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from engines.reproduce.entry import PaperEntry, shipped
+from spec_tui.present.text import one_line
+from spec_tui.tui.screens.modal import ListScreen
+
+
+class PapersScreen(ListScreen[str]):
+    """Gives back the name of an entry, None if closed."""
+
+    def __init__(self) -> None:
+        self._names = list(shipped())
+        super().__init__(
+            "papers' tables", "enter takes its rows as lanes · esc closes",
+            [Content.assemble((f"{one_line(entry.tables[0], 11):<12}", "$tok-prompt"), name)
+             for name, entry in shipped().items()],
+            [_about(name, entry) for name, entry in shipped().items()])
+
+    def chosen(self, number: int) -> None:
+        self.dismiss(self._names[number])
+
+
+def _about(name: str, entry: PaperEntry) -> Content:
+    claims = "\n".join(f"· {claim.says}" for claim in entry.claims)
+    limits = f"It cannot be run here. {entry.cannot}" if entry.cannot else "Not as in the paper: " + "; ".join(
+        entry.differs or ("the model, the machine and the prompts",))
+    command = f"spec-tui reproduce {name}" + ("" if entry.cannot else " --quick")
+    where = f"{entry.paper}, {', '.join(entry.tables)}"
+    parts = [(f"{entry.title}.", "bold"), (where, "$tok-prompt"), _flowing(entry.shows), claims, _flowing(limits),
+             (command, "$tok-prompt")]
+    return Content.assemble(*(piece for part in parts if part for piece in (part, "\n\n")))
+
+
+def _flowing(text: str) -> str:
+    """Without the line ends of the file."""
+    return " ".join(text.split())
