@@ -6,7 +6,7 @@ FILES  := pyproject.toml constraints.txt
 # Every process that the tests start reads what one has compiled.
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-all test-vllm test-browser lint bench bench-cuda samples docs clean
+.PHONY: run test test-all test-vllm test-browser lint bench bench-cuda reproduce samples docs clean
 
 run: $(VENV)/.model
 	$(BIN)/spec-tui
@@ -34,6 +34,10 @@ lint: $(VENV)/.test
 bench: $(VENV)/.run
 	$(BIN)/spec-tui bench
 	$(BIN)/python tools/bench.py
+
+# All tables of the papers, small: each takes two minutes at most.
+reproduce: $(VENV)/.run
+	$(BIN)/spec-tui reproduce --all --quick --out results/papers
 
 # What the GPU path promises; without a CUDA device it says so.
 bench-cuda: $(VENV)/.run

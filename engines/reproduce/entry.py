@@ -72,19 +72,22 @@ class StoreNeed(_Plain):
             standard library of this Python (out of distribution).
         kind: sparse, dense or both.
         tokens: most tokens, None for all. A smaller one of the same source is a part of the larger.
+        document_limit: most tokens of each document, the first ones; None for all.
         dims, z_norm, unit_norm: of a dense part (``datastores.search.reduction.Recipe``).
-        answers, temperature, max_new_tokens: of answers.
+        answers, temperature, top_p, max_new_tokens: of answers.
     """
 
     name: str
     source: str = "answers"
     kind: str = "sparse"
     tokens: int | None = None
+    document_limit: int | None = None
     dims: int = 64
     z_norm: bool = True
     unit_norm: bool = True
     answers: int = 1
     temperature: float = 0.0
+    top_p: float = 1.0
     max_new_tokens: int = 128
 
 
@@ -307,6 +310,9 @@ def _numbers(entry: PaperEntry) -> Iterator[tuple[str, float | None, float, floa
     yield "quick.store_tokens", entry.quick.store_tokens, 200, 1 << 31
     for store in entry.stores:
         yield f"tokens of {store.name}", store.tokens, 200, 1 << 31
+        yield f"document_limit of {store.name}", store.document_limit, 16, 1 << 31
+        yield f"top_p of {store.name}", store.top_p, 0.01, 1
+        yield f"temperature of {store.name}", store.temperature, 0, 100
         yield f"dims of {store.name}", store.dims, 0, 1 << 16
         yield f"answers of {store.name}", store.answers, 1, 100
         yield f"max_new_tokens of {store.name}", store.max_new_tokens, 1, 4096

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from engines.runtime import Runtime
 
 _PREFIX = "paper-"
-_PARTS = ("tokens", "dims", "z_norm", "unit_norm", "answers", "temperature", "max_new_tokens")
+_OF_ANSWERS = ("answers", "temperature", "top_p", "max_new_tokens")
+_PARTS = ("tokens", "document_limit", "dims", "z_norm", "unit_norm", *_OF_ANSWERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,13 @@ class DatastoreBuilder:
         need, tokenizer = wanted.need, self._runtime.tokenizer
         corpus, limit = self._corpus(need, progress), self._tokens(need)
         if need.kind == "sparse":
-            build_sparse(wanted.name, corpus, tokenizer, limit=limit, progress=progress)
+            build_sparse(
+                wanted.name, corpus, tokenizer, limit=limit, document_limit=need.document_limit, progress=progress)
         else:
             recipe = Recipe(need.dims, need.z_norm, need.unit_norm)
             build_dense(
                 wanted.name, corpus, tokenizer, self._states(), kind=need.kind, recipe=recipe, limit=limit,
-                before=tokens_before(corpus, tokenizer), progress=progress,
+                document_limit=need.document_limit, before=tokens_before(corpus, tokenizer), progress=progress,
             )
         self._runtime.open_datastores.refresh()
         return self._runtime.open_datastores.open(wanted.name)
@@ -128,7 +130,7 @@ class DatastoreBuilder:
         if need.kind == "sparse":
             parts |= dict.fromkeys(("dims", "z_norm", "unit_norm"))
         if need.source == "python":
-            parts |= dict.fromkeys(("answers", "temperature", "max_new_tokens")) | {"python": sys.version_info[:2]}
+            parts |= dict.fromkeys(_OF_ANSWERS) | {"python": sys.version_info[:2]}
         made = [need.source, need.kind, parts, self._runtime.open_datastores.tokenizer]
         if need.kind != "sparse" or need.source == "answers":
             made.append(self._runtime.identity.fingerprint)
@@ -142,7 +144,7 @@ class DatastoreBuilder:
             return KeptTexts(self._runtime, store)
         spec = BuildSpec(
             "answers", (ANSWERS,), prompts=str(STORE_PROMPTS), answers=need.answers, temperature=need.temperature,
-            max_new_tokens=need.max_new_tokens,
+            top_p=need.top_p, max_new_tokens=need.max_new_tokens,
         )
         return open_corpus(spec, self._runtime)
 
@@ -231,11 +233,3 @@ class KeptStates:
             for key, states in zip(new, self._reader(list(new.values())), strict=True):
                 self._kept[key] = np.clip(states, -65504, 65504).astype(np.float16)
         return [self._kept[key].astype(np.float32) for key in keys]
-
-
-def by_need(prepared: Sequence[PreparedStore]) -> Mapping[str, tuple[str, ...]]:
-    """Names of datastores by the names that rows have for them."""
-    return {each.need.name: (each.name,) for each in prepared}
-
-
-Told = Callable[[str], None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from engines.bench import published
@@ -114,3 +116,10 @@ def test_sizes_of_datastores_keep_their_proportions(sample):
     assert [estimate.tokens for estimate in estimates] == [200, 2000]
     shipped_one, = DatastoreBuilder(sample, [StoreNeed(name="x")]).prepared()
     assert shipped_one.name == "sample" and not shipped_one.missing
+
+
+def test_the_example_of_the_document_is_an_entry():
+    page = (Path(__file__).parents[2] / "docs" / "papers.md").read_text("utf-8")
+    entry = parse(page.partition("```toml\n")[2].partition("```")[0].encode(), "papers.md")
+    cells = Reproduction("mine", entry).cells()
+    assert [bool(cell.theirs) for cell in cells if cell.measure == "M"] == [False, True]

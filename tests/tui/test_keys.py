@@ -39,7 +39,7 @@ README = {  # the keys that the README names, as it says what they do: the scree
     "/": "DataScreen Probe", "<": "RaceScreen Slower", ">": "RaceScreen Faster", "A": "StepScreen All_rows",
     "B": "StepScreen Branch", "D": "RaceScreen Diff", "G": "StepScreen Guess",
     "E": "ChatScreen Evaluate", "P": "StepScreen Present, LessonScreen Present", "R": "DataScreen Go_on",
-    "S": "RaceScreen Sort",
+    "L": "RaceScreen Papers", "S": "RaceScreen Sort",
     "[": "Transcript Round", "]": "Transcript Round", "a": "ChatScreen Audit", "b": "ChatScreen Baseline",
     "c": "RaceScreen Copy", "d": "ChatScreen Data", "e": "RaceScreen Export, ChatScreen Export",
     "f": "RaceScreen Fair_or_live", "h": "RaceScreen History, ChatScreen History",
