@@ -12,6 +12,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +22,8 @@ DEPTH = 64
 
 _END = -1  # what stands between texts, before the first and after the last
 _FEW = 96  # occurrences whose matches are measured all together
+_FEW_TOKENS = 24  # places that are followed together from their first token on
+_SHORT = 12  # tokens of a match that are compared at first
 _COUNTED = 256  # occurrences of a suffix that are counted, the latest
 
 
@@ -73,6 +77,7 @@ class CountedText:
     def begin(self) -> None:
         """End the last text, and begin another."""
         if self.last:
+            self._after[int(self._tokens[self._size - 1])].pop()  # nothing will follow it
             self._size += 1
             self.begins.append(self._size)
 
@@ -101,7 +106,8 @@ class CountedText:
         each with the places after its occurrences, int32, ascending. Shorter suffixes that occur in the same places
         are left out."""
         places = np.array(self._after.get(context[-1], ()), np.int32)
-        places = places[self._tokens[places] != _END]
+        if len(places) and places[-1] == self._size:  # the end of the last text
+            places = places[:-1]
         depth = min(depth, len(context))
         wider: list[np.ndarray] = []
         while len(places) > _FEW and len(wider) + 1 < depth:
@@ -127,40 +133,63 @@ class CountedText:
             yield least, places
             return
         tail = np.array(context[: -depth - 1 : -1], np.int32)
-        before = self._tokens[places[:, None] - np.arange(1, depth + 1, dtype=np.int32)]
-        unequal = before != tail
-        lengths = np.where(unequal.any(1), unequal.argmax(1), depth)
+        lengths = self._lengths(places, tail[:_SHORT])
+        if depth > _SHORT and (longer := lengths == _SHORT).any():
+            lengths[longer] = self._lengths(places[longer], tail)
         for length in sorted(set(lengths.tolist()), reverse=True):
             yield length, places[lengths >= length]
 
-    def after(self, match: int, places: np.ndarray, nodes: int, min_reach: float, chain: bool) -> Continued:
+    def _lengths(self, places: np.ndarray, tail: np.ndarray) -> np.ndarray:
+        """How many tokens before each of the places are those of a tail, the last first."""
+        before = self._tokens[places[:, None] - np.arange(1, len(tail) + 1, dtype=np.int32)]
+        unequal = before != tail
+        first = unequal.argmax(1)
+        return np.where(unequal[np.arange(len(places)), first], first, len(tail))
+
+    def after(
+        self, match: int, places: np.ndarray, nodes: int, min_reach: float, chain: bool, beat: float = 0.0
+    ) -> Continued:
         """What followed these places, as at most ``nodes`` nodes of the trie, the most probable first; none deeper than
         ``DEPTH``, nor with a ``reach`` below ``min_reach``. ``chain``: always on to the most frequent token. Of equally
-        frequent tokens the one that occurred last comes first."""
+        frequent tokens the one that occurred last comes first. Where the ``reach`` of all cannot sum to more than
+        ``beat``, some of the nodes are left out."""
         if len(places) == 1:
             return self._only(match, int(places[0]), nodes)
         places = places[-_COUNTED:][::-1]
-        found = Continued(match, len(places))
-        rows = self._tokens[places[:, None] + np.arange(min(nodes, DEPTH), dtype=np.int32)]
-        open_: list[tuple[float, int, int, int, float, np.ndarray]] = [(-1.0, 0, -1, 0, 1.0, np.arange(len(places)))]
-        number = 0  # breaks ties: what came first
-        while open_ and len(found.tokens) < nodes:
-            lost, _, parent, column, share, which = heapq.heappop(open_)
-            below, agreed = _agreed(rows[which, column:])
-            agreed = agreed[: nodes - len(found.tokens)]
+        found, width = Continued(match, len(places)), min(nodes, DEPTH)
+        open_: list[tuple[float, int, _Branch]] = [(-1.0, 0, _Branch(-1, 0, 1.0, places))]
+        number, score = 0, 0.0  # the number breaks ties: what came first
+        while open_ and (room := nodes - len(found.tokens)) > 0:
+            lost, _, branch = heapq.heappop(open_)
+            if score - lost * room <= beat:  # no other node is reached more often
+                break
+            here, column, parent = branch.where(), branch.column, branch.parent
+            below, agreed = self._on(here, column, width)
+            agreed = agreed[:room]
             if agreed:
-                found.add(agreed, parent, share, -lost, int(places[which[0]]) + column)
+                found.add(agreed, parent, branch.share, -lost, int(here[0]) + column)
                 parent = len(found.tokens) - 1
+                score -= lost * len(agreed)
+            if not len(below):
+                continue
             column += len(agreed)
-            counts = Counter(below.tolist())
+            counts = _counts(below.tolist())
             going = len(below) - counts.pop(_END, 0)
-            for token, count in counts.most_common(1 if chain else None):
+            for token, count in sorted(counts.items(), key=itemgetter(1), reverse=True)[: 1 if chain else None]:
                 share = count / going
                 if -lost * share < min_reach:
                     break
                 number += 1
-                heapq.heappush(open_, (lost * share, number, parent, column, share, which[below == token]))
+                heapq.heappush(open_, (lost * share, number, _Branch(parent, column, share, here, below, token)))
         return found
+
+    def _on(self, here: np.ndarray, column: int, width: int) -> tuple[np.ndarray, list[int]]:
+        """How texts go on from so many tokens after these places: see ``_agreed``."""
+        if not column and len(here) > _FEW_TOKENS:  # they mostly part at once
+            heads = self._tokens[here]
+            if (heads != heads[0]).any():
+                return heads, []
+        return _agreed(self._tokens[here[:, None] + np.arange(column, width, dtype=np.int32)])
 
     def _only(self, match: int, place: int, nodes: int) -> Continued:
         """The same for a single place."""
@@ -172,14 +201,38 @@ class CountedText:
         return found
 
 
+class _Branch(NamedTuple):
+    """Nodes to come below a parent, so many tokens after some places: those where ``heads`` has the token."""
+
+    parent: int
+    column: int
+    share: float
+    places: np.ndarray
+    heads: np.ndarray | None = None
+    token: int = _END
+
+    def where(self) -> np.ndarray:
+        return self.places if self.heads is None else self.places[self.heads == self.token]
+
+
+def _counts(tokens: list[int]) -> dict[int, int]:
+    """How often each occurs, in the order in which they first do; a Counter is slow to make for a few."""
+    if len(tokens) > _FEW_TOKENS:
+        return Counter(tokens)
+    counts: dict[int, int] = {}
+    for token in tokens:
+        counts[token] = counts.get(token, 0) + 1
+    return counts
+
+
 def _agreed(rows: np.ndarray) -> tuple[np.ndarray, list[int]]:
     """Of rows of tokens the column in which they part (empty: there is none), and the tokens before it."""
     first = rows[0].tolist()
-    if len(rows) > 1:
+    part = len(first)
+    if len(rows) > 1 and first:
         unequal = (rows != rows[0]).any(0)
-        part = int(unequal.argmax()) if unequal.any() else len(first)
-    else:
-        part = len(first)
+        at = int(unequal.argmax())
+        part = at if unequal[at] else part
     if _END in first[:part]:
         return rows[:0, 0], first[: first.index(_END)]
     return rows[:, part] if part < len(first) else rows[:0, :0].ravel(), first[:part]

@@ -10,6 +10,7 @@ those after such matches came true, and the price decides how much is verified.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nextafter
 
 from engines import folders
 from engines.core.outcome import DraftLimits, Outcome
@@ -78,7 +79,8 @@ class Suffix(Drafter):
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         self.text.extend(context[len(self.text) :])
         most = min(self.num_tokens, limits.depth, limits.nodes)
-        drafts = [(self._best(text, context, most), text) for text in self._texts()]
+        past = self._best(self.history.text, context, most) if self.history is not None else None
+        drafts = (self._best(self.text, context, most, past), self.text), (past, self.history and self.history.text)
         found = [(draft, text) for draft, text in drafts if draft is not None and draft.tokens]
         answers = len(self.history.text.begins) - 1 if self.history is not None else None
         if not found:
@@ -90,17 +92,19 @@ class Suffix(Drafter):
             trees, key=self.budget.score if self.budget else lambda tree: tree.note.score)
         return self.budget.prune(tree) if self.budget else tree
 
-    def _texts(self) -> list[CountedText]:
-        return [self.text] if self.history is None else [self.text, self.history.text]
-
-    def _best(self, text: CountedText, context: Sequence[int], most: int) -> Continued | None:
-        """The draft with the best score of all suffixes of the context that occur in a text."""
+    def _best(
+        self, text: CountedText, context: Sequence[int], most: int, rival: Continued | None = None
+    ) -> Continued | None:
+        """The draft with the best score of all suffixes of the context that occur in a text; None where ``rival``, of
+        another text, follows as long a match at least and scores better than all of them."""
         best, score = None, 0.0
         for match, places in text.falling(context, self.depth):
+            if rival is not None and best is None and match <= rival.match:
+                score, rival = nextafter(sum(rival.reach), 0.0), None
             nodes = min(most, int(self.factor * match + self.offset))
             if nodes <= score:  # what shorter matches could still reach
                 break
-            found = text.after(match, places, nodes, self.min_prob, self.chain)
+            found = text.after(match, places, nodes, self.min_prob, self.chain, score)
             if (reached := sum(found.reach)) > score:
                 best, score = found, reached
         return best
