@@ -40,12 +40,13 @@ def main() -> int:
 
 
 def prepare(environment: Path) -> None:
-    """Install vLLM where it is not."""
-    python = environment / "bin" / "python"
-    if not python.exists():
+    """Install vLLM where it is not, or where that was interrupted."""
+    python, whole = environment / "bin" / "python", environment / "installed"
+    if not whole.exists():
         venv.create(environment, with_pip=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", PACKAGE], check=True)
         subprocess.run([python, "-m", "pip", "uninstall", "--quiet", "--yes", *WITHOUT], check=True)
+        whole.touch()
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: 
 
 def write(file: HeadFile, target: str, dtype: str = "bfloat16") -> None:
     """Write a head in the layout that vLLM reads. Rows of the language modelling head that are the target's are left
-    out, which is said under ``OWN``. Raises OSError."""
+    out, which is said under ``OWN``. Raises OSError; ValueError: the layout has no place for it."""
     medusa = isinstance(file.shape, MedusaShape)
     tensors = medusa_tensors(file) if medusa else eagle_tensors(file)
     config = medusa_config(file, target) if medusa else eagle_config(file.shape, target)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from engines.heads.fit import check_fit, over_vocabulary, reads_of, rows_for
+from engines.heads.fit import check_fit, linear_of, over_vocabulary, reads_of, rows_for
 from engines.heads.head_file import HeadFile
 from engines.heads.network import HeadNetwork, Rotation
 from engines.heads.shape import EAGLE3
@@ -65,9 +65,8 @@ class DraftHead:
             self._embed = nn.Embedding.from_pretrained(file.embeddings.to(self.device, self.dtype))
         self._head = target.model.get_output_embeddings()
         if shape.family == EAGLE3:
-            self._head = nn.Linear(shape.width, shape.draft_vocabulary, bias=False, device="meta")
             rows = rows_for(file, target)
-            self._head.weight = nn.Parameter(rows.to(self.device, self.dtype).contiguous(), requires_grad=False)
+            self._head = linear_of(rows.to(self.device, self.dtype))
             self.parameters += rows.numel() if file.rows is not None else 0
         self._laid = nn.ModuleDict({"network": self._network, "head": self._head} if shape.family == EAGLE3 else {
             "network": self._network})

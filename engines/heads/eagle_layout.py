@@ -48,11 +48,17 @@ def eagle_head(
 
 
 def eagle_tensors(file: HeadFile) -> dict[str, torch.Tensor]:
-    """A head in the layout of vLLM's speculators."""
+    """A head in the layout of vLLM's speculators. Raises ValueError: that layout has no place for it."""
+    if file.shape.family != EAGLE3:
+        raise ValueError("it is of EAGLE-1 or EAGLE-2, and the layout is EAGLE-3's")
     inner = {name: "self_attn." for name in ("q_proj", "k_proj", "v_proj", "o_proj")}
     inner |= {name: "mlp." for name in ("gate_proj", "up_proj", "down_proj")}
     tensors = {}
     for name, tensor in file.weights.items():
+        if name == "tap_norm":
+            parts = tensor.chunk(len(file.shape.layers)) if file.shape.tap_norm == "each" else ()
+            tensors |= {f"fc_norm.{i}.weight": part for i, part in enumerate(parts)} or {"input_norm.weight": tensor}
+            continue
         own, dot, _ = name.partition(".")
         outside = own in ("fc", "norm")
         stored = name if dot else f"{name}.weight"
@@ -61,7 +67,8 @@ def eagle_tensors(file: HeadFile) -> dict[str, torch.Tensor]:
         known = torch.zeros(file.shape.vocabulary, dtype=torch.bool)
         known[file.ids] = True
         tensors |= {"d2t": file.ids - torch.arange(len(file.ids)), "t2d": known}
-    return tensors if file.rows is None else tensors | {"lm_head.weight": file.rows}
+    more = {"lm_head.weight": file.rows, "embed_tokens.weight": file.embeddings}
+    return tensors | {name: tensor for name, tensor in more.items() if tensor is not None}
 
 
 def eagle_config(shape: HeadShape, target: str) -> dict[str, Any]:
@@ -69,7 +76,9 @@ def eagle_config(shape: HeadShape, target: str) -> dict[str, Any]:
     return {
         "architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3",
         "draft_vocab_size": shape.draft_vocabulary, "target_hidden_size": shape.target_width,
-        "norm_before_residual": shape.norm_before_residual, "norm_before_fc": False, "norm_output": shape.norm_output,
+        "norm_before_residual": shape.norm_before_residual,
+        "norm_before_fc": shape.tap_norm == "whole", "fc_norm": shape.tap_norm == "each",
+        "norm_output": shape.norm_output,
         "eagle_aux_hidden_state_layer_ids": list(shape.layers),
         "speculators_config": {
             "algorithm": "eagle3", "default_proposal_method": "greedy",
@@ -79,7 +88,7 @@ def eagle_config(shape: HeadShape, target: str) -> dict[str, Any]:
         "transformer_layer_config": {
             "model_type": "llama", "hidden_size": shape.width, "intermediate_size": shape.mlp,
             "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_dim,
-            "num_hidden_layers": 1, "vocab_size": shape.vocabulary, "rms_norm_eps": shape.eps,
+            "num_hidden_layers": 1, "hidden_act": "silu", "vocab_size": shape.vocabulary, "rms_norm_eps": shape.eps,
             "rope_theta": shape.rope_theta, "attention_bias": shape.attention_bias,
         },
     }
@@ -149,15 +158,16 @@ def _shape(
 
 
 def _layers(config: Mapping[str, Any], layers: int, taps: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Layers as the file names them and as they are counted here, by the layer that they come after. Files that begin
-    with 1 count by the layer whose output is meant, from 0, which is one less. Raises ValueError."""
+    """Layers as the file names them and as they are counted here, by the layer that they come after. Files of other
+    programs that begin with 1 count by the layer whose output is meant, from 0, which is one less. Raises
+    ValueError."""
     key = "eagle_aux_hidden_state_layer_ids"
     found = config.get(key) or object_in(config, "eagle_config").get(key)
     if found is None or found == []:
         said, counted = (), usual_layers(layers)
     elif isinstance(found, list) and all(map(is_count, found)):
         said = tuple(found)
-        counted = tuple(layer + 1 for layer in said) if said[0] == 1 else said
+        counted = tuple(layer + 1 for layer in said) if said[0] == 1 and OWN not in config else said
     else:
         raise ValueError(f"{key} is no list of layers")
     if len(counted) != taps:

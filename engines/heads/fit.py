@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
+from torch import nn
 
 from engines.errors import UsageProblem
 from engines.heads.head_file import HeadFile
-from engines.heads.shape import EAGLE
+from engines.heads.shape import EAGLE, MEDUSA
 from engines.model.causal_model import CausalModel
 from engines.report.events import HeadReads
 
@@ -39,6 +42,29 @@ def rows_for(file: HeadFile, target: CausalModel) -> torch.Tensor:
         return file.rows
     rows = target.model.get_output_embeddings().weight.detach()
     return rows if file.ids is None else rows[file.ids.to(rows.device)]
+
+
+def standing_alone(file: HeadFile, target: CausalModel) -> HeadFile:
+    """The head with what it shares with the target: the rows of the language modelling head, of EAGLE the embeddings
+    too. Medusa heads get a row for every token, zero for those that they don't draft: vLLM (0.32) loads no
+    ``token_map``."""
+    rows, embeddings = rows_for(file, target), file.embeddings
+    if file.shape.family == MEDUSA:
+        if file.ids is None:
+            return replace(file, rows=rows)
+        whole = rows.new_zeros(*rows.shape[:-2], file.shape.vocabulary, rows.shape[-1])
+        whole[..., file.ids, :] = rows
+        return replace(file, rows=whole, ids=None, shape=replace(file.shape, draft_vocabulary=file.shape.vocabulary))
+    if embeddings is None:
+        embeddings = target.model.get_input_embeddings().weight.detach()
+    return replace(file, rows=rows, embeddings=embeddings)
+
+
+def linear_of(rows: torch.Tensor) -> nn.Linear:
+    """A language modelling head of rows [draft vocabulary, width]."""
+    linear = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
+    linear.weight = nn.Parameter(rows.contiguous(), requires_grad=False)
+    return linear
 
 
 def over_vocabulary(logits: torch.Tensor, ids: torch.Tensor | None, vocabulary: int) -> torch.Tensor:

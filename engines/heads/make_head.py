@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,12 +19,22 @@ from engines.heads.medusa_student import MedusaStudent
 from engines.heads.network import HeadNetwork
 from engines.heads.shape import EAGLE3, MEDUSA, HeadShape, MedusaShape, usual_layers
 from engines.heads.tap_cache import TapCache, Text, size_on_disk
-from engines.heads.training import HeadRecipe, HeadTrainer, TargetParts, TrainingProgress, frequent, split
+from engines.heads.training import (
+    HELD_OUT,
+    HeadRecipe,
+    HeadTrainer,
+    TargetParts,
+    TrainingProgress,
+    frequent,
+    split,
+)
 from engines.heads.unrolled import EagleStudent
 
 if TYPE_CHECKING:
     from engines.model.causal_model import CausalModel
 
+_MEASURED = 8  # answers that an estimate reads
+_UPDATES = 3  # that it measures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadSpec:
@@ -59,11 +71,15 @@ class TrainingEstimate:
     tokens: of all texts.
     bytes: that the target's states take on disk until the folder is removed.
     parameters: of the head, those shared with the target left out.
+    reading: seconds that the target takes to read all texts.
+    each_pass: seconds of training on all of them once, every step unrolled.
     """
 
     tokens: int
     bytes: int
     parameters: int
+    reading: float
+    each_pass: float
 
 
 def shape_for(target: CausalModel, spec: HeadSpec, draft_vocabulary: int) -> HeadShape | MedusaShape:
@@ -87,14 +103,37 @@ def shape_for(target: CausalModel, spec: HeadSpec, draft_vocabulary: int) -> Hea
     )
 
 
-def estimate(target: CausalModel, spec: HeadSpec, texts: Sequence[Text]) -> TrainingEstimate:
-    """What training on these texts takes."""
+def estimate(target: CausalModel, spec: HeadSpec, texts: Sequence[Text], answers: int) -> TrainingEstimate:
+    """What training on so many answers takes, by some of them: the target reads a few, and the head is trained on these
+    for a few updates, which are then forgotten. Raises UsageProblem: as ``make_head``."""
     shape = shape_for(target, spec, min(spec.vocabulary, target.vocab_size))
     with torch.device("meta"):
         network = MedusaNetwork(shape) if isinstance(shape, MedusaShape) else HeadNetwork(shape)
-    tokens = sum(len(text.tokens) for text in texts)
+    tokens = round(sum(len(text.tokens) for text in texts) / len(texts) * answers)
+    reading, each_pass = _measured(target, spec, shape, list(texts[:_MEASURED]))
     return TrainingEstimate(tokens, size_on_disk(tokens, len(shape.layers), shape.target_width),
-                            sum(p.numel() for p in network.parameters()))
+                            sum(p.numel() for p in network.parameters()), reading * tokens, each_pass * tokens)
+
+
+def _measured(
+    target: CausalModel, spec: HeadSpec, shape: HeadShape | MedusaShape, texts: list[Text]
+) -> tuple[float, float]:
+    """Seconds a token of reading, and of an update with every step unrolled."""
+    times: list[tuple[int, float]] = []
+    recipe = replace(spec.recipe, minutes=60.0, single=0.0, judge_seconds=3600.0)
+    with TemporaryDirectory() as folder:
+        cache = TapCache(Path(folder), target, shape.layers, texts)
+        began = perf_counter()
+        cache.fill(lambda done, total: None)
+        reading = (perf_counter() - began) / sum(len(text.tokens) for text in texts)
+        read = (cache.read() * HELD_OUT)[:max(HELD_OUT, len(texts))]  # only the time counts
+        parts = parts_of(target)
+        student = MedusaStudent(shape) if isinstance(shape, MedusaShape) else EagleStudent(shape, parts.embeddings)
+        ids = torch.arange(shape.draft_vocabulary)
+        HeadTrainer(student, parts, read, ids, recipe, Path(folder)).train(
+            lambda progress: times.append((progress.tokens, perf_counter())), lambda: len(times) > _UPDATES)
+    (before, began), (after, ended) = times[0], times[-1]  # the first one warms up
+    return reading, (ended - began) / (after - before)
 
 
 def make_head(

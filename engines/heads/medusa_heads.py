@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from engines.heads.fit import check_fit, over_vocabulary, reads_of, rows_for
+from engines.heads.fit import check_fit, linear_of, over_vocabulary, reads_of, rows_for
 from engines.heads.head_file import HeadFile
 from engines.heads.medusa_network import MedusaNetwork
 from engines.model.causal_model import CausalModel
@@ -49,7 +49,7 @@ class MedusaHeads:
         own = nn.ModuleList()
         if file.rows is not None or file.ids is not None:
             rows = rows_for(file, target).to(self.device, self.dtype)
-            own.extend(_linear(each) for each in (rows if rows.dim() == 3 else [rows]))
+            own.extend(linear_of(each) for each in (rows if rows.dim() == 3 else [rows]))
             if self.device.type == "cpu" and target.layout != "plain":
                 lay_out(own, target.layout)
         self._own = own
@@ -95,9 +95,3 @@ class MedusaHeads:
         """Wait for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-
-
-def _linear(rows: torch.Tensor) -> nn.Linear:
-    linear = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
-    linear.weight = nn.Parameter(rows.contiguous(), requires_grad=False)
-    return linear

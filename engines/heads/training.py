@@ -29,7 +29,7 @@ from engines.hub.untrusted_json import read_object
 _DECAY = 0.8  # of the loss, a step
 _WARM_UP = 20  # updates
 _CLIP = 1.0
-_HELD_OUT = 16  # one text of so many is not trained on
+HELD_OUT = 16  # one text of so many is not trained on
 _JUDGED = 24  # of those at most so many, the greedy ones first, say which checkpoint is the best
 
 
@@ -96,8 +96,8 @@ def frequent(texts: Sequence[TappedText], count: int, vocabulary: int) -> torch.
 
 def split(texts: Sequence[TappedText]) -> tuple[list[TappedText], list[TappedText]]:
     """Texts to train on, and texts held out."""
-    held = [text for i, text in enumerate(texts) if i % _HELD_OUT == _HELD_OUT - 1]
-    return [text for i, text in enumerate(texts) if i % _HELD_OUT != _HELD_OUT - 1], held
+    held = [text for i, text in enumerate(texts) if i % HELD_OUT == HELD_OUT - 1]
+    return [text for i, text in enumerate(texts) if i % HELD_OUT != HELD_OUT - 1], held
 
 
 class Student(nn.Module):
@@ -140,7 +140,7 @@ class HeadTrainer:
         self.student, self.recipe, self.folder, self.ids = student, recipe, folder, ids
         self.texts, held = split(texts)
         if not self.texts or not held:
-            raise UsageProblem(f"{len(texts)} answers are too few to train on", f"give at least {_HELD_OUT}")
+            raise UsageProblem(f"{len(texts)} answers are too few to train on", f"give at least {HELD_OUT}")
         self.held_out = sorted(held, key=lambda text: not text.greedy)[:_JUDGED]
         self.rows = parts.rows[ids]
         self.known = torch.zeros(len(parts.rows))

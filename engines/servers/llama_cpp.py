@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from engines.errors import ModelUnavailable, RunFailed, UsageProblem
+from engines.errors import ModelUnavailable, UsageProblem
 from engines.methods.spec import MethodSpec
 from engines.report.events import (
     UNDISCLOSED,
-    Draft,
     Emitted,
     Finished,
     Kind,
-    Origin,
     Prefilled,
     Prefilling,
     Ready,
@@ -30,7 +28,18 @@ from engines.report.events import (
 )
 from engines.request import Request
 from engines.servers.connection import Connection
-from engines.servers.served_model import CAPABILITIES, Prompt, ServedModel, count, label, mapping, number, said
+from engines.servers.served_model import (
+    CAPABILITIES,
+    Prompt,
+    ServedModel,
+    chain,
+    count,
+    label,
+    mapping,
+    number,
+    raw_text,
+    turns,
+)
 
 _UNKNOWN = "undisclosed"
 _REASONS = {"eos": "stop", "word": "stop", "limit": "length"}
@@ -87,10 +96,10 @@ class LlamaCppModel(ServedModel):
 
     def _prompt(self, request: Request) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Token ids of the prompt and their labels, as the server's template and tokenizer make them."""
-        text = "\n".join(content for _, content in request.conversation)
+        text = raw_text(request)
         if not request.raw and self._template:
-            messages = [{"role": role, "content": content} for role, content in request.conversation]
-            text = str(mapping(self.connection.post("/apply-template", {"messages": messages})).get("prompt", ""))
+            rendered = self.connection.post("/apply-template", {"messages": turns(request)})
+            text = str(mapping(rendered).get("prompt", ""))
         found = self._tokens(text)
         if not found:
             raise UsageProblem("the prompt has no tokens", "type a prompt")
@@ -116,10 +125,7 @@ class LlamaCppModel(ServedModel):
     def _answer(self, request: Request, prompt: tuple[int, ...], cancelled: Callable[[], bool]) -> Iterator[RunEvent]:
         """The rest of a run, from the server's messages."""
         rounds, written, reason = _Rounds(len(prompt)), [], ""
-        for message in self.connection.stream("/completion", self._body(request, prompt), cancelled):
-            message = mapping(message)
-            if "error" in message:
-                raise RunFailed(f"the server failed: {said(message['error'])}", "ask again; its log says more")
+        for message in self._messages("/completion", self._body(request, prompt), cancelled):
             tokens = [token for token in message.get("tokens") or () if count(token) is not None]
             texts = [str(message.get("content") or ""), *[""] * (len(tokens) - 1)]
             ended = message.get("stop") is True
@@ -130,7 +136,7 @@ class LlamaCppModel(ServedModel):
                 written += [(token.token, token.text) for token in emitted]
                 yield event
         if not reason and not cancelled():
-            raise RunFailed(f"{self.connection.address} broke off in the middle of the answer", "ask again")
+            raise self._broken_off()
         tokens = tuple(token for token, _ in written)
         yield Finished(reason or "cancelled", tokens, "".join(text for _, text in written))
 
@@ -193,10 +199,7 @@ class _Rounds:
         known = [token for token, _ in step.tokens[:kept]]
         labels = [label(text) for _, text in step.tokens[:kept]]
         hidden = step.drafted - kept
-        draft = Draft(
-            (*known, *[UNDISCLOSED] * hidden), tuple(range(-1, step.drafted - 1)), (*labels, *[_UNKNOWN] * hidden),
-            (None,) * step.drafted, (0,) * step.drafted, (Origin("server"),) if step.drafted else (),
-        )
+        draft = chain([*known, *[UNDISCLOSED] * hidden], [*labels, *[_UNKNOWN] * hidden])
         self._index += 1
         position, self._position = self._position, self._position + len(emitted)
         return Round(self._index, position, draft, tuple(range(kept)), emitted, None, step.seconds, None, None)

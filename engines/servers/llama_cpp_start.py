@@ -161,6 +161,7 @@ class OwnLlamaCpp(ServedModel):
         request.check()
         options = methods.find(request.engine or SPEC.id).parse(request.options)
         self._model = self._open(options, unless(cancelled, progress))
+        self.ready = replace(self.ready, context_limit=self._model.ready.context_limit)
         yield from self._model.run(request, cancelled, prompt=prompt)
 
     def forget(self) -> None:

@@ -20,10 +20,8 @@ from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
 from engines.methods.spec import MethodSpec
 from engines.report.events import (
     UNDISCLOSED,
-    Draft,
     Emitted,
     Finished,
-    Origin,
     Prefilled,
     Prefilling,
     Ready,
@@ -33,7 +31,17 @@ from engines.report.events import (
 )
 from engines.request import Request
 from engines.servers.connection import Connection
-from engines.servers.served_model import CAPABILITIES, Prompt, ServedModel, count, label, mapping, said
+from engines.servers.served_model import (
+    CAPABILITIES,
+    Prompt,
+    ServedModel,
+    chain,
+    count,
+    label,
+    mapping,
+    raw_text,
+    turns,
+)
 
 _OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "library": "Ollama", "organization_owner": "LM Studio"}
 """By who owns a model in the server's list: which program it is."""
@@ -85,6 +93,7 @@ class OpenAIFormModel(ServedModel):
         self._name, owner = str(found["id"]), str(found.get("owned_by"))
         program = _OWNERS.get(owner, "OpenAI's form")
         self._counts = self._speculative = None
+        self._counted_by_answer = False
         self._exact = self.token_ids = program == "vLLM"
         if self._exact:
             program += f" {mapping(connection.get('/version')).get('version', '')}".rstrip()
@@ -147,9 +156,9 @@ class OpenAIFormModel(ServedModel):
         """Token ids of the prompt and their labels, as vLLM's template and tokenizer make them."""
         body: dict[str, Any] = {"model": self._name, "return_token_strs": True}
         if request.raw:
-            body["prompt"] = "\n".join(content for _, content in request.conversation)
+            body["prompt"] = raw_text(request)
         else:
-            body |= {"messages": _messages(request), "add_generation_prompt": True}
+            body |= {"messages": turns(request), "add_generation_prompt": True}
         found = mapping(self.connection.post("/tokenize", body))
         ids, pieces = found.get("tokens"), found.get("token_strs")
         if not isinstance(ids, list) or not ids or any(count(token) is None for token in ids):
@@ -169,9 +178,8 @@ class OpenAIFormModel(ServedModel):
     def _body(self, request: Request) -> tuple[str, dict[str, Any]]:
         common = self._common(request) | {"max_tokens": request.max_new_tokens}
         if request.raw:
-            text = "\n".join(content for _, content in request.conversation)
-            return "/v1/completions", common | {"prompt": text}
-        return "/v1/chat/completions", common | {"messages": _messages(request)}
+            return "/v1/completions", common | {"prompt": raw_text(request)}
+        return "/v1/chat/completions", common | {"messages": turns(request)}
 
     def _common(self, request: Request) -> dict[str, Any]:
         return {
@@ -184,10 +192,10 @@ class OpenAIFormModel(ServedModel):
     ) -> Iterator[RunEvent]:
         """The rest of a run, from the server's messages."""
         so_far = _Written(prompt or 0, perf_counter(), self._speculative is not False)
-        for message in self.connection.stream(path, body, cancelled):
-            message = mapping(message)
-            if "error" in message:
-                raise RunFailed(f"the server failed: {said(message['error'])}", "ask again; its log says more")
+        if self._exact and self._speculative and not self._counted_by_answer:
+            self._counts = self._metrics()  # others may have been answered since
+            so_far.at = perf_counter()
+        for message in self._messages(path, body, cancelled):
             emitted = self._emitted(message, so_far, greedy)
             now = perf_counter()
             if emitted and so_far.first:
@@ -199,10 +207,12 @@ class OpenAIFormModel(ServedModel):
         if so_far.first and not cancelled() and so_far.reason:
             raise RunFailed("the server answered with nothing", "ask again, or otherwise")
         if not so_far.reason and not cancelled():
-            raise RunFailed(f"{self.connection.address} broke off in the middle of the answer", "ask again")
+            raise self._broken_off()
         totals = so_far.totals if self._exact else replace(so_far.totals, drafted=None, accepted=None)
         if self._exact and self._speculative and so_far.reason and totals.drafted is None:
             totals = self._from_metrics(totals, so_far)
+        elif totals.drafted is not None:
+            self._counted_by_answer = True
         text = "".join(so_far.texts)
         yield Finished(so_far.reason or "cancelled", tuple(so_far.tokens), text, None if totals == _NOTHING else totals)
 
@@ -237,10 +247,7 @@ class OpenAIFormModel(ServedModel):
         seconds, so_far.at = now - so_far.at, now
         kept = tokens[:-1] if self._exact else []
         emitted = [replace(token, kind="accepted", node=n) for n, token in enumerate(kept)] + tokens[len(kept):]
-        draft = Draft(
-            tuple(token.token for token in kept), tuple(range(-1, len(kept) - 1)), tuple(token.piece for token in kept),
-            (None,) * len(kept), (0,) * len(kept), (Origin("server"),) if kept else (),
-        )
+        draft = chain([token.token for token in kept], [token.piece for token in kept])
         return Round(
             index=so_far.rounds, position=position, draft=draft, path=tuple(range(len(kept))), emitted=tuple(emitted),
             draft_seconds=None, verify_seconds=seconds, other_seconds=None, cache_length=None,
@@ -286,7 +293,3 @@ def _counts(values: Any) -> list[int]:
 
 def _probability(logprob: Any) -> float | None:
     return math.exp(max(-700.0, min(0.0, logprob))) if isinstance(logprob, int | float) and logprob == logprob else None
-
-
-def _messages(request: Request) -> list[dict[str, str]]:
-    return [{"role": role, "content": content} for role, content in request.conversation]

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engines.errors import UsageProblem
+from engines.errors import RunFailed, UsageProblem
 from engines.laws import DEFAULT, LAWS
 from engines.methods.spec import MethodSpec
 from engines.report.answer import Answer
-from engines.report.events import SAMPLING_FIELDS, Audited, Capabilities, Prefilling, Ready, RunEvent, Started
+from engines.report.events import (
+    SAMPLING_FIELDS,
+    Audited,
+    Capabilities,
+    Draft,
+    Origin,
+    Prefilling,
+    Ready,
+    RunEvent,
+    Started,
+)
 from engines.request import Request
 
 if TYPE_CHECKING:
@@ -121,6 +131,18 @@ class ServedModel:
                 "shorten it, start a new conversation, or start the server with a larger context",
             )
 
+    def _messages(
+        self, path: str, body: dict[str, Any], cancelled: Callable[[], bool]
+    ) -> Iterator[dict[str, Any]]:
+        """What the server sends of an answer. Raises RunFailed where it says that it failed."""
+        for message in map(mapping, self.connection.stream(path, body, cancelled)):
+            if "error" in message:
+                raise RunFailed(f"the server failed: {said(message['error'])}", "ask again; its log says more")
+            yield message
+
+    def _broken_off(self) -> RunFailed:
+        return RunFailed(f"{self.connection.address} broke off in the middle of the answer", "ask again")
+
     def _started(self, request: Request, prompt: Prompt) -> Started:
         hot, ready = request.temperature > 0, self.ready
         turns = (("raw", request.conversation[-1][1]),) if request.raw else request.conversation
@@ -131,6 +153,23 @@ class ServedModel:
             prompt=prompt[0], prompt_pieces=prompt[1], conversation=turns, draft_model=ready.draft_model,
             lossless=None, versions={"server": ready.backend}, warnings=(_OWN_DRAWS,) if hot else (),
         )
+
+
+def turns(request: Request) -> list[dict[str, str]]:
+    """The conversation as servers take it."""
+    return [{"role": role, "content": content} for role, content in request.conversation]
+
+
+def raw_text(request: Request) -> str:
+    """The conversation without a template."""
+    return "\n".join(content for _, content in request.conversation)
+
+
+def chain(tokens: Sequence[int], pieces: Sequence[str]) -> Draft:
+    """A draft of a server: one path, without probabilities."""
+    count = len(tokens)
+    return Draft(tuple(tokens), tuple(range(-1, count - 1)), tuple(pieces), (None,) * count, (0,) * count,
+                 (Origin("server"),) if count else ())
 
 
 def mapping(value: Any) -> dict[str, Any]:

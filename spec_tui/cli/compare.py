@@ -24,7 +24,7 @@ from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
 from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import confirmed, read_prompts
-from spec_tui.cli.run import load_decoder
+from spec_tui.cli.run import load_decoder, tell_address
 from spec_tui.export.race_files import WRITERS, TraceFolder
 from spec_tui.present.progress_text import prefill_progress, race_left
 from spec_tui.present.text import one_line
@@ -153,7 +153,7 @@ def run_race(load: LoadRequest, asked: Race, traces: Path | None, show: Callable
 def tell_addresses(lanes: tuple[Lane, ...]) -> None:
     """Say where prompts will be sent, before the first is."""
     for address in addresses(lanes):
-        narrate(f"note: the prompts go to {one_line(address)}")
+        tell_address(address)
 
 
 def follow(racer: Racer, asked: Race, result: RaceResult, progress: RaceProgress) -> None:

@@ -25,7 +25,7 @@ def engines(format: OutputFormat = Format.text) -> int:
     for sentence in problems():
         narrate(f"note: {one_line(sentence)}")
     if format is Format.json:
-        print(json.dumps([describe(spec) for spec in specs()], indent=2))
+        print(json.dumps([describe(spec) for spec in (*specs(), *of_other_programs())], indent=2))
         return 0
     out = console()
     for spec in (*specs(), *of_other_programs()):
@@ -34,8 +34,8 @@ def engines(format: OutputFormat = Format.text) -> int:
 
 
 def describe(spec: MethodSpec) -> dict[str, Any]:
-    """An engine as plain data."""
-    facts = {name: getattr(spec, name) for name in ("id", "title", "summary", "source", "needs", "lossless")}
+    """An engine as plain data; ``host`` is the program that decodes with it, "" for this one."""
+    facts = {name: getattr(spec, name) for name in ("id", "title", "summary", "source", "needs", "lossless", "host")}
     return facts | {"options": [{name: getattr(option, name) for name in _OPTION} for option in spec.options]}
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from engines.errors import UsageProblem
+from engines.errors import RunFailed, UsageProblem
+from engines.heads.at_hand import NONE
 from engines.heads.shape import EAGLE3, MEDUSA
 from engines.progress import BuildProgress
 from spec_tui.cli.failures import INTERRUPTED, narrate
@@ -33,12 +36,15 @@ from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
     from engines.heads.check_head import HeadCheck
+    from engines.heads.make_head import HeadSpec
     from engines.heads.tap_cache import Text
     from engines.heads.training import TrainingProgress
 
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 _TRAINED = (EAGLE3, MEDUSA)
+_IN_VLLM = {EAGLE3: "eagle3", MEDUSA: "medusa"}
+Dtype = StrEnum("Dtype", ["bfloat16", "float16", "float32"])
 Family = StrEnum("Family", [family.lower() for family in _TRAINED])
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,63}")
@@ -47,6 +53,7 @@ _OF_MEDUSA = Only(lambda given: given["family"] == MEDUSA.lower(), f"--family {M
 _PROMPTS = "Prompts, one per line or lines of JSON; the model answers them greedily. Repeatable with --answers."
 _ANSWERS = "Answers of this model: lines of JSON with prompt and answer, zipped or not. Repeatable."
 _CHECKED = 8  # prompts of the showcase
+_MEASURED = 4  # prompts that are answered for an estimate
 
 HeadName = Annotated[str, Argument(metavar="NAME", autocompletion=complete_head, help="A folder, hub id or name.")]
 WithoutHead = Annotated[ModelOptions, Without("head", "draft_model", "draft_revision", "draft_quantize")]
@@ -160,6 +167,41 @@ def check_lines(found: HeadCheck) -> list[str]:
     return out
 
 
+@group.command(short_help="Write a head for vLLM, with what it shares with the target.")
+@command
+def export(
+    name: HeadName,
+    out: Annotated[Path, Argument(metavar="DIR", help="New folder.")],
+    weights: Annotated[Dtype, Option(help="How its weights are written.")] = Dtype.bfloat16,
+    target_name: Annotated[str | None, Option(metavar="NAME", help="The target as vLLM knows it.")] = None,
+    *,
+    models: WithoutHead,
+) -> int:
+    """Write a head in the layout that vLLM loads: vllm-project/speculators' for EAGLE-3, vLLM's own for Medusa heads.
+
+    Heads that ship, or were trained here, do not hold what they share with the target: the rows of its language
+    modelling head and its embeddings. They are added.
+    """
+    from engines.heads.checkpoint import write
+    from engines.heads.fit import standing_alone
+
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageProblem(f"{out} exists and is not empty", "name a new folder")
+    runtime = _with_head(name, models)
+    head = _named(runtime, name)
+    whole = replace(standing_alone(head.file, runtime.target), folder=out)
+    try:
+        write(whole, target_name or runtime.target.name, weights)
+    except ValueError as error:
+        raise UsageProblem(f"the head {name} cannot be exported: {error}", "choose another head") from None
+    except OSError as error:
+        raise RunFailed(f"{out} cannot be written: {error.strerror}", "name another folder") from None
+    setting = {"method": _IN_VLLM[head.shape.family], "model": str(out.resolve()), "num_speculative_tokens": 3}
+    print(f"written to {out}\nvllm serve {shlex.quote(one_line(target_name or runtime.target.name))} "
+          f"--speculative-config {shlex.quote(json.dumps(setting))}")
+    return 0
+
+
 @group.command(short_help="Train a head for a model on the model's own answers.")
 @command
 def train(
@@ -189,44 +231,101 @@ def train(
     """
     from engines.heads.at_hand import trained_heads
     from engines.heads.make_head import HeadSpec, make_head, recipe_for
-    from engines.heads.make_head import estimate as estimate_training
 
+    _check_training(name, prompts, answers)
+    trained = next(one for one in _TRAINED if one.lower() == family)
+    recipe = recipe_for(trained, heads, minutes=minutes, seed=seed)
+    spec = HeadSpec(name=name, family=trained, vocabulary=vocabulary, layers=_layers(layers), heads=heads,
+                    recipe=recipe)
+    runtime = load_once(replace(models.load, head=NONE))
+    place, folder = work or trained_heads() / f".{name}", out or trained_heads() / name
+    asked = _Answers(runtime, prompts or [], answers or [], place, max_new_tokens)
+    display = TrainingDisplay()
+    try:
+        with display:
+            narrate(_takes(spec, asked, display))
+            if estimate:
+                return 0
+            progress = make_head(runtime.target, runtime.target.name, asked.texts(display), spec, place, folder,
+                                 display.reading, display.training)
+    except KeyboardInterrupt:
+        narrate("\nspec-tui: interrupted; the same command goes on from what was kept")
+        return INTERRUPTED
+    if format is Format.json:
+        print(json.dumps({"head": name, "folder": str(folder), **asdict(progress)}, indent=2))
+    else:
+        shares = ", ".join(f"{share:.0%}" for share in progress.agreement)
+        print(f"{name}: agreement by depth on answers held out: {shares}; {progress.best:.2f} tokens a round expected\n"
+              f"written to {folder}")
+    return 0
+
+
+def _check_training(name: str, prompts: list[Path] | None, answers: list[Path] | None) -> None:
     if not _NAME.fullmatch(name):
         raise UsageProblem(
             f"{name!r} is not a valid name for a head", "use letters, digits, dots, dashes and underscores"
         )
     if not (prompts or answers):
         raise UsageProblem("there is nothing to train on", "give --prompts FILE, or --answers FILE")
-    trained = next(one for one in _TRAINED if one.lower() == family)
-    recipe = recipe_for(trained, heads, minutes=minutes, seed=seed)
-    spec = HeadSpec(name=name, family=trained, vocabulary=vocabulary, layers=_layers(layers), heads=heads,
-                    recipe=recipe)
-    runtime = load_once(replace(models.load, head="none"))
-    place = work or trained_heads() / f".{name}"
-    display = TrainingDisplay()
-    try:
-        with display:
-            texts = _texts(runtime, prompts or [], answers or [], place, max_new_tokens, display)
-            needs = estimate_training(runtime.target, spec, texts)
-            narrate(f"{len(texts):,} answers, {needs.tokens:,} tokens; the target's states take "
-                    f"{needs.bytes / 1e9:.2f} GB in {place}; the head has {needs.parameters:,} parameters")
-            if estimate:
-                return 0
-            progress = make_head(
-                runtime.target, runtime.target.name, texts, spec, place, out or trained_heads() / name, display.reading,
-                display.training,
-            )
-    except KeyboardInterrupt:
-        narrate("\nspec-tui: interrupted; the same command goes on from what was kept")
-        return INTERRUPTED
-    facts = {"head": name, "folder": str(out or trained_heads() / name), **asdict(progress)}
-    if format is Format.json:
-        print(json.dumps(facts, indent=2))
-    else:
-        shares = ", ".join(f"{share:.0%}" for share in progress.agreement)
-        print(f"{name}: agreement by depth on answers held out: {shares}; {progress.best:.2f} tokens a round expected\n"
-              f"written to {facts['folder']}")
-    return 0
+
+
+class _Answers:
+    """What a head is trained on: answers of files, and those that the model still has to make to prompts."""
+
+    def __init__(
+        self, runtime: Any, prompts: list[Path], answers: list[Path], place: Path, max_new_tokens: int
+    ) -> None:
+        from engines.datastores.building.model_answers import read_prompts
+        from engines.heads.own_answers import read_answers
+
+        self.runtime, self.place, self.length = runtime, place, max_new_tokens
+        self.file = place / "answers.jsonl"
+        self.given = [text for file in answers for text in read_answers(runtime, file)]
+        self.prompts = list(dict.fromkeys(prompt for file in prompts for prompt in read_prompts(file)))
+
+    def __len__(self) -> int:
+        return len(self.given) + len(self.prompts)
+
+    @property
+    def made(self) -> int:
+        """Answers that were made before, in the folder of the training."""
+        return sum(1 for _ in self.file.open("rb")) if self.file.exists() else 0
+
+    def texts(self, display: TrainingDisplay, most: int | None = None) -> list[Text]:
+        """All of them, or those that are given and the answers to the first prompts."""
+        from engines.heads.own_answers import own_answers
+        from engines.methods import baseline
+
+        if not (prompts := self.prompts[:most]):
+            return self.given
+        return self.given + own_answers(self.runtime, prompts, self.file, baseline().id, self.length,
+                                        display.answering)
+
+
+def _takes(spec: HeadSpec, asked: _Answers, display: TrainingDisplay) -> str:
+    """What a training takes in time and on disk, by a few answers that are made, read and trained on."""
+    from engines.heads.make_head import estimate
+
+    before, began = asked.made, perf_counter()
+    some = asked.texts(display, _MEASURED)
+    made, seconds = asked.made - before, perf_counter() - began
+    if not some:
+        raise UsageProblem("the answers are too short to train on", "give more prompts, or others")
+    needs = estimate(asked.runtime.target, spec, some, len(asked))
+    left = max(0, len(asked.prompts) - asked.made)
+    takes = f" takes about {_minutes(seconds / made * left)}" if made else " remains"
+    answering = [f"answering the other {left:,} prompts{takes}"] * bool(left)
+    return "; ".join([
+        f"{len(asked):,} answers, about {needs.tokens:,} tokens", *answering,
+        f"the target reads them in about {_minutes(needs.reading)}, and its states take {needs.bytes / 1e9:.2f} GB in "
+        f"{asked.place}",
+        f"the head has {needs.parameters:,} parameters; {spec.recipe.minutes:g} minutes of training see each answer "
+        f"{spec.recipe.minutes * 60 / needs.each_pass:.1f} times at least (measured on a few)",
+    ])
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
 class TrainingDisplay(StageProgress):
@@ -251,20 +350,6 @@ class TrainingDisplay(StageProgress):
             self._said = progress.minutes
             narrate(f"{progress.minutes:.0f} of {progress.of:g} minutes{words}")
         self.show(step, words)
-
-
-def _texts(
-    runtime: Any, prompts: list[Path], answers: list[Path], place: Path, max_new_tokens: int, display: TrainingDisplay
-) -> list[Text]:
-    from engines.datastores.building.model_answers import read_prompts
-    from engines.heads.own_answers import own_answers, read_answers
-    from engines.methods import baseline
-
-    texts = [text for file in answers for text in read_answers(runtime, file)]
-    asked = list(dict.fromkeys(prompt for file in prompts for prompt in read_prompts(file)))
-    if asked:
-        texts += own_answers(runtime, asked, place / "answers.jsonl", baseline().id, max_new_tokens, display.answering)
-    return texts
 
 
 def _layers(text: str) -> tuple[int, ...]:

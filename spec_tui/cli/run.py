@@ -103,12 +103,17 @@ def load_once(load: LoadRequest) -> Decoder:
 
         decoder = load_quickly(**asdict(load), progress=status.show)
     if load.server is not None:
-        narrate(f"note: the prompt goes to {decoder.ready.device}")
+        tell_address(decoder.ready.device)
     if load.model is None and load.server is None and sys.stderr.isatty():  # a script has read it once
         narrate(f"note: {known_models.default_notice()}")
     for warning in decoder.ready.warnings:
         narrate(f"note: {warning}")
     return decoder
+
+
+def tell_address(address: str) -> None:
+    """Say where prompts will be sent, before the first is."""
+    narrate(f"note: prompts go to {one_line(address)}")
 
 
 def _decode(decoder: Decoder, request: Request, trace: TraceWriter | None, output: Output, audit: bool, *,

@@ -15,11 +15,11 @@ from engines.race.result import RaceResult
 from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, ask, run_race, write
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
+from spec_tui.present.rows import bar
 from spec_tui.present.text import one_line
 
 _VARY = ("The option and its values: c=8,16,32,64. The name datastore varies what is searched, the name model which "
          "model drafts.")
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def sweep(
@@ -105,10 +105,9 @@ def _value(lane: Lane, option: str) -> str:
 
 def _bar(share: float, width: int) -> str:
     """A bar of a share of ``width`` columns, padded to it; whole columns where the output has no eighths."""
-    eighths = round(min(1.0, max(0.0, share)) * width * 8)
-    whole, rest = divmod(eighths, 8)
+    drawn = bar(share, width)
     try:
-        _EIGHTHS.encode(sys.stdout.encoding or "ascii")
+        drawn.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
-        return ("#" * round(eighths / 8)).ljust(width)
-    return ("█" * whole + (_EIGHTHS[rest] if rest else "")).ljust(width)
+        drawn = "#" * round(min(1.0, max(0.0, share)) * width)
+    return drawn.ljust(width)

@@ -16,7 +16,7 @@ from engines.core.sampling import Sampling
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.heads.at_hand import kind_of_head
 from engines.heads.checkpoint import read, write
-from engines.heads.make_head import HeadSpec, make_head
+from engines.heads.make_head import HeadSpec, estimate, make_head
 from engines.heads.medusa_heads import MedusaHeads
 from engines.heads.medusa_student import MedusaStudent
 from engines.heads.shape import MEDUSA, MEDUSA_HEADS
@@ -271,6 +271,9 @@ def test_heads_that_are_trained_are_written_and_learn(target, tmp_path):
     spec = HeadSpec(name="tiny", family=MEDUSA, heads=2, vocabulary=40, dtype="float32", recipe=HeadRecipe(
         minutes=0.03, steps=2, single=0.0, batch_tokens=256))
     losses = []
+    needs = estimate(target, spec, texts[:4], len(texts))
+    assert needs.tokens == 32 * 24 and needs.reading > 0 < needs.each_pass
+    assert needs.bytes == needs.tokens * 2 * 32 and not any(tmp_path.iterdir())
     ended = make_head(target, "tiny", texts, spec, tmp_path / "work", tmp_path / "heads", lambda *_: None,
                       lambda progress: losses.append(progress.losses[0]))
     assert ended.updates > 3 and losses[-1] < losses[0] and len(ended.agreement) == 2

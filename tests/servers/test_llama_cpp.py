@@ -119,7 +119,7 @@ def test_the_command_line_asks_it(address, key, capsys, monkeypatch):
     assert call([*asked, "--format", "json"]) == 0
     written = capsys.readouterr()
     found = json.loads(written.out)
-    assert f"the prompt goes to {address}" in written.err and key not in written.out + written.err
+    assert f"prompts go to {address}" in written.err and key not in written.out + written.err
     assert found["engine"] == "server" and found["stats"]["new_tokens"] == len(found["tokens"])
 
 

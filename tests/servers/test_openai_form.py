@@ -80,16 +80,27 @@ def test_a_message_of_vllm_is_a_step_and_the_end_says_what_was_drafted(server):
     assert asked["prompt"] == [2, 204, 2861] and asked["return_token_ids"] and asked["max_tokens"] == 256
 
 
-def test_without_the_flag_the_counters_tell_where_nobody_else_asked(server):
+def test_without_the_flag_the_counters_tell_where_nobody_else_asked(server, monkeypatch):
     server.wrong["/v1/completions"] = (200, {}, [*ANSWER, last(), END])
     model = connect(server.url)
     assert "--per-request-spec-decode-metrics detailed" in model.ready.warnings[0]
-    server.wrong["/metrics"] = (200, {}, (COUNTERS % (39.0, 34.0)).encode())
-    *_, finished = model.run(Request(TURN))
-    assert finished.totals == ServerTotals(8, 9, 4)
-    server.wrong["/metrics"] = (200, {}, (COUNTERS % (90.0, 80.0)).encode())
-    *_, finished = model.run(Request(TURN))
-    assert finished.totals == ServerTotals(8), "somebody else was answered meanwhile"
+    read = model._metrics
+
+    def counted(*rows: tuple[float, float]) -> ServerTotals:
+        """The totals of an answer; the counters are read before it and after it."""
+        told = iter(rows)
+
+        def next_metrics():
+            server.wrong["/metrics"] = (200, {}, (COUNTERS % next(told)).encode())
+            return read()
+
+        monkeypatch.setattr(model, "_metrics", next_metrics)
+        *_, finished = model.run(Request(TURN))
+        return finished.totals
+
+    assert counted((30.0, 30.0), (39.0, 34.0)) == ServerTotals(8, 9, 4)
+    assert counted((90.0, 80.0), (99.0, 84.0)) == ServerTotals(8, 9, 4), "others were answered before"
+    assert counted((100.0, 90.0), (190.0, 180.0)) == ServerTotals(8), "somebody else was answered meanwhile"
 
 
 def test_a_server_that_drafts_nothing_says_so_by_its_counters(server):

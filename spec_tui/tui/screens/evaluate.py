@@ -19,6 +19,7 @@ from engines.errors import SpecError, UsageProblem
 from engines.report.wording import counted
 from spec_tui.export.advice_report import AdviceReport, advised, as_text_of, pastes
 from spec_tui.present.progress_text import time_left
+from spec_tui.present.rows import bar
 from spec_tui.present.text import one_line
 from spec_tui.session import kept_settings
 from spec_tui.session.advice_state import AdviceState
@@ -194,8 +195,7 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         """The rounds so far, and the standings in the one under way."""
         state = self.state
         width = max(20, min(60, self.size.width - 12))
-        full = round(width * state.done)
-        lines = ["█" * full + "·" * (width - full) + f" {state.done:>4.0%}", ""]
+        lines = [f"{bar(state.done, width):·<{width}} {state.done:>4.0%}", ""]
         lines += [f"{'setting':<44}{'answers':>9}{'tokens/s':>10}"] if state.rounds else []
         for label, answers, rate in state.so_far():
             shown = "-" if rate is None else f"{rate:.1f}"
