@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 _TRAINED = (EAGLE3, MEDUSA)
-_IN_VLLM = {EAGLE3: "eagle3", MEDUSA: "medusa"}
 Dtype = StrEnum("Dtype", ["bfloat16", "float16", "float32"])
 Family = StrEnum("Family", [family.lower() for family in _TRAINED])
 
@@ -182,8 +181,10 @@ def export(
     Heads that ship, or were trained here, do not hold what they share with the target: the rows of its language
     modelling head and its embeddings. They are added.
     """
+    from engines.heads.at_hand import CONFIG
     from engines.heads.checkpoint import write
     from engines.heads.fit import standing_alone
+    from engines.hub.untrusted_json import read_object
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageProblem(f"{out} exists and is not empty", "name a new folder")
@@ -196,7 +197,9 @@ def export(
         raise UsageProblem(f"the head {name} cannot be exported: {error}", "choose another head") from None
     except OSError as error:
         raise RunFailed(f"{out} cannot be written: {error.strerror}", "name another folder") from None
-    setting = {"method": _IN_VLLM[head.shape.family], "model": str(out.resolve()), "num_speculative_tokens": 3}
+    config = read_object(out / CONFIG)
+    method = config.get("speculators_model_type") or config["model_type"]
+    setting = {"method": method, "model": str(out.resolve()), "num_speculative_tokens": 3}
     print(f"written to {out}\nvllm serve {shlex.quote(one_line(target_name or runtime.target.name))} "
           f"--speculative-config {shlex.quote(json.dumps(setting))}")
     return 0
