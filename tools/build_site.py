@@ -1,8 +1,8 @@
 """Builds the documentation as a site of static pages: `make docs`.
 
 Pages keep the folders that they have in the repository, so that links between them hold. A page for each method comes
-from what the method says of itself, and the library's reference from its docstrings. The site needs no server and no
-network: open site/index.html.
+from what the method says of itself, from a recorded run, from the benchmark's tables and from what papers report; the
+library's reference from its docstrings. The site needs no server and no network: open site/index.html.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from engines import MethodSpec, specs  # noqa: E402
+from engines.bench.published import Figure, figures  # noqa: E402
+from engines.report.run_state import fold_all  # noqa: E402
+from engines.wire import read_trace  # noqa: E402
+from spec_tui.export.page import page as page_of_runs  # noqa: E402
 
 STAGED = ROOT / "build" / "site"
 COPIED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.*", "docs/pictures/*", "sample_*/README.md",
@@ -34,8 +38,11 @@ def main() -> int:
     shutil.rmtree(STAGED, ignore_errors=True)
     for page in sorted(found for pattern in COPIED for found in ROOT.glob(pattern)):
         put(page.relative_to(ROOT), page.read_bytes())
+    runs = recorded_runs()
+    put(Path("runs", "index.md"), runs_page(runs).encode())
     for spec in specs():
-        put(Path("methods", f"{spec.id}.md"), method_page(spec).encode())
+        shown = next((name for name, engines in runs.items() if spec.id in engines), None)
+        put(Path("methods", f"{spec.id}.md"), method_page(spec, shown).encode())
     for name, objects in REFERENCE.items():
         put(Path("reference", f"{name}.md"), reference_page(name, objects).encode())
     built = subprocess.run([sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=ROOT)
@@ -51,14 +58,60 @@ def put(path: Path, content: bytes) -> None:
     target.write_bytes(content)
 
 
-def method_page(spec: MethodSpec) -> str:
-    """What a method says of itself, with its options."""
+def recorded_runs() -> dict[str, set[str]]:
+    """Put a page for each recorded run. Returns which engines each is of, those of smollm2 first."""
+    found = {}
+    for path in sorted((ROOT / "sample_traces").glob("*.jsonl"), key=lambda path: not path.name.startswith("smollm2")):
+        runs = [fold_all(run) for run in read_trace(path).runs]
+        put(Path("runs", f"{path.stem}.html"), page_of_runs(runs).encode())
+        found[path.stem] = {run.started.engine for run in runs}
+    return found
+
+
+def runs_page(runs: dict[str, set[str]]) -> str:
+    """All recorded runs, one below the other."""
+    about = ("Answers as they were recorded, no model needed. *as it was written* plays one by the engine's clock; "
+             "point at a token for its facts; *view* colours by outcome, source or confidence.")
+    return "\n\n".join([f"# Runs to play\n\n{about}", *(f"## {name}\n\n{frame(name)}" for name in runs)]) + "\n"
+
+
+def frame(run: str) -> str:
+    """The page of a recorded run, within another one in a folder beside it."""
+    return (f'<iframe src="../runs/{run}.html" title="the recorded run {run}" loading="lazy" '
+            'style="width:100%;height:32rem;border:1px solid #8888"></iframe>')
+
+
+def measured(engine: str) -> list[str]:
+    """What docs/benchmark.md has of an engine: each of its tables that has a row of it, with that row only."""
+    text = (ROOT / "docs" / "benchmark.md").read_text("utf-8")
+    tables = re.findall(r"(?:^\|.*\n)+", text[text.index("<!-- tables -->"):], re.MULTILINE)
+    lines = [table.splitlines() for table in tables]
+    return ["\n".join([*of[:2], row]) for of in lines for row in of[2:] if row.startswith(f"| {engine} |")]
+
+
+def published_table(known: list[Figure]) -> str:
+    """Published figures, those of one run in a row."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for f in known:
+        greedy = {None: "", 0.0: "greedy"}.get(f.temperature, f"temperature {f.temperature}")
+        options = ", ".join(f"{name}={value}" for name, value in f.options.items())
+        cells = (f.model, f.data, greedy, f.variant or options, f.where)
+        value = f"{100 * f.value:.1f} %" if f.measure in ("MAR", "MRR") else f"{f.value:,g}"
+        rows.setdefault(cells, []).append(f"{f.measure} {value}")
+    head = ["| figures | model | data | sampling | variant | source |", "|---|---|---|---|---|---|"]
+    return "\n".join([*head, *(f"| {', '.join(values)} | {' | '.join(cells)} |" for cells, values in rows.items())])
+
+
+def method_page(spec: MethodSpec, run: str | None) -> str:
+    """What a method says of itself, ``run``: a recorded run of it, its options, and its figures."""
     lossless = {True: "Lossless under the lossless laws.", False: "**Lossy.**", None: "Lossless where its program is."}
     parts = [f"# {spec.title}", f"`{spec.id}`: {spec.summary}", lossless[spec.lossless]]
     if spec.needs:
         parts.append(f"Needs: {', '.join(spec.needs)}.")
     if source := spec.reference or spec.source:
         parts.append(f"Source: {source}.")
+    if run is not None:
+        parts += ["## A recorded run", frame(run)]
     shown = [option for option in spec.options if not option.lane]
     if shown:
         rows = ["| option | meaning | values | default | published |", "|---|---|---|---|---|"]
@@ -67,6 +120,11 @@ def method_page(spec: MethodSpec) -> str:
             values = (option.name, option.help, option.range, option.default, published)
             rows.append("| " + " | ".join(str(value).replace("|", "\\|") for value in values) + " |")
         parts += ["## Options", "\n".join(rows)]
+    if tables := measured(spec.id):
+        parts += ["## Measured on smollm2", "From [the benchmark](../docs/benchmark.md).", *tables]
+    if known := [figure for figure in figures() if figure.engine == spec.id]:
+        about = "On other models, data and machines; `spec-tui reproduce --list` names what can be run here."
+        parts += ["## What papers report", about, published_table(known)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,5 +1,5 @@
 """Runs as a web page: one file, no script, nothing from outside. Colours and views are the application's; pointing at a
-token tells its facts."""
+token tells its facts; a run plays by the engine's clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ label{margin-right:.8rem;white-space:nowrap} .muted,legend,td:first-child,th{col
  max-width:100%;padding:.5rem .7rem;background:var(--panel);color:var(--foreground);white-space:pre-wrap;
  border:1px solid var(--border);border-radius:.3rem;font:400 13px/1.5 ui-monospace,monospace;text-decoration:none}
 .ghost{display:none} body:has(#ghosts:checked) .ghost{display:inline}
-.legend{display:none} .legend span{margin-right:1.2rem}
+.legend{display:none} .legend span{margin-right:1.2rem} .t{--at:0s}
+@keyframes written{from{opacity:0}} body:has(#play:checked) .t{animation:written 1ms var(--at) both}
 table{border-collapse:collapse;font-size:.85rem} td,th{padding:.15rem .8rem .15rem 0;text-align:left;vertical-align:top}
 td{overflow-wrap:anywhere;white-space:pre-wrap} td:first-child{white-space:nowrap} .wide{overflow-x:auto}
 @media print{fieldset{display:none}}
@@ -94,8 +95,9 @@ def declarations_of(name: str) -> str:
 def _choices() -> str:
     views = _radios("view", {f"view-{view}": view for view in _VIEWS})
     themes = _radios("theme", {name: name for name in ("auto", "light", "dark")})
-    ghosts = '<label><input type="checkbox" id="ghosts"> rejected drafts</label>'
-    return (f"<fieldset><legend>view</legend>{views}{ghosts}</fieldset>"
+    ghosts, play = (f'<label><input type="checkbox" id="{name}"> {words}</label>'
+                    for name, words in (("ghosts", "rejected drafts"), ("play", "as it was written")))
+    return (f"<fieldset><legend>view</legend>{views}{ghosts}{play}</fieldset>"
             f"<fieldset><legend>theme</legend>{themes}</fieldset>")
 
 
@@ -129,7 +131,9 @@ def _token(run: RunState, index: int) -> str:
     # The blanks before a word carry no line.
     inked = token.text.lstrip(" ") or token.text
     blanks = token.text[: len(token.text) - len(inked)]
-    span = f'<span class="{classes}" tabindex="-1" data-facts="{text_of(_facts(run, token), lines=True)}">'
+    at = run.clock[token.round] if token.round >= 0 else 0.0
+    span = (f'<span class="{classes}" style="--at:{at:.3f}s" tabindex="-1" '
+            f'data-facts="{text_of(_facts(run, token), lines=True)}">')
     return f"{_ghost(run, token)}{blanks}{span}{text_of(inked, lines=True)}</span>"
 
 

@@ -100,6 +100,7 @@ def test_a_page_holds_the_answer_and_each_tokens_facts(name):
     for token, span in zip(shown, found.tokens):
         assert span["class"].split()[:2] == ["t", token.kind] and f"by-{token.source}" in span["class"]
         number = run.rounds[token.round].index if token.round >= 0 else None
+        assert span["style"] == f"--at:{run.clock[token.round] if number else 0.0:.3f}s"
         told = span["data-facts"]
         assert f"id {token.emitted.token} " in told and (f"round {number} " if number else "prefill") in told
         assert f"target says: {token.prob:.3f}" in told and token.kind in told
@@ -114,6 +115,7 @@ def test_a_page_needs_nothing_from_outside_and_has_both_themes():
     for name in ("tok-accept", "tok-fixed", "tok-bonus", "tok-ghost", "src-retr", "src-prompt"):
         assert f"--{name}:{LIGHT_TOKENS[name]}" in style and f"--{name}:{DARK_TOKENS[name]}" in style
     assert "prefers-color-scheme:dark" in style
+    assert "body:has(#play:checked) .t{animation:" in style and 'id="play"' in text, "it plays when it is told to"
     used = set(re.findall(r"var\(--([\w-]+)\)", style))
     assert used <= set(re.findall(r"--([\w-]+):", style)), "every colour has a value"
 
