@@ -13,17 +13,20 @@ from typing import Any
 import msgspec
 
 from engines import methods
+from engines.bench.published import Figure
 from engines.errors import UsageProblem
 from engines.folders import open_input
 from engines.race.lanes import Lane, Race, parse_lane
 from engines.report.wording import listed
 from engines.reproduce.measures import MEASURES, Measure
+from engines.reproduce.sublayer_facts import PARTS
 from engines.request import Request
 
 FOLDER = Path(__file__).with_name("entries")
 SUFFIX = ".toml"
 _LARGEST = 1 << 20  # bytes of an entry
 _MOST = {"rows": 64, "settings": 8, "stores": 16, "searches": 4}
+_FIGURE_FIELDS = {field.name for field in dataclasses.fields(Figure)}
 _HINT = "docs/papers.md says how an entry is written"
 
 
@@ -271,6 +274,8 @@ def parse(data: bytes, where: str) -> PaperEntry:
 
 def _problems(entry: PaperEntry) -> Iterator[str]:
     """What is wrong with an entry beyond its shape."""
+    if odd := next((text for text in _texts(msgspec.to_builtins(entry)) if not _readable(text)), None):
+        yield f"a text in it has signs that are not for reading: {odd[:40]!r}"
     if not entry.tables or not all((entry.title.strip(), entry.paper.strip(), entry.shows.strip())):
         yield "title, paper, tables and shows have to say something"
     if entry.cannot:
@@ -294,6 +299,19 @@ def _problems(entry: PaperEntry) -> Iterator[str]:
     yield from _wrong_rows(entry)
     yield from _wrong_needs(entry)
     yield from _wrong_claims(entry)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in plain data."""
+    if isinstance(value, str):
+        yield value
+    for part in [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _texts(part)
+
+
+def _readable(text: str) -> bool:
+    """Whether it may be drawn as it is."""
+    return all(line.isprintable() for line in text.split("\n"))
 
 
 def _numbers(entry: PaperEntry) -> Iterator[tuple[str, float | None, float, float]]:
@@ -324,6 +342,10 @@ def _wrong_rows(entry: PaperEntry) -> Iterator[str]:
     for row in entry.rows:
         if missing := set(row.stores) - known:
             yield f"row {row.name!r} searches {missing.pop()!r}, which is none of its stores"
+        if row.part not in ("", *PARTS):
+            yield f"row {row.name!r}: a part of the model is {' or '.join(PARTS)}, not {row.part!r}"
+        if odd := set(row.published) - _FIGURE_FIELDS:
+            yield f"row {row.name!r}: published figures have no field {odd.pop()!r}"
         if not row.lane:
             continue
         try:

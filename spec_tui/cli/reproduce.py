@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from engines.bench.bench_results import BenchResults
 from engines.bench.bench_runner import BenchRunner, able, facts, fitting
-from engines.errors import RunFailed, UsageProblem
+from engines.errors import RunFailed, SpecError, UsageProblem
 from engines.race.lanes import Lane, Race
 from spec_tui.cli.bench import PAUSE
 from spec_tui.cli.compare import RaceFormat, RaceProgress, ended, follow
@@ -74,6 +74,8 @@ def reproduce(
             print(unable(name, entry), end="\n\n")
     if not runnable:
         return 0
+    for name, _ in runnable if out is not None else ():
+        _check_folder(out / name)
     runtime, codes = load_decoder(models.load), []
     gc.collect()
     gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
@@ -82,9 +84,16 @@ def reproduce(
             narrate(f"{name}: {entry.title}")
         small = entry.made_quick() if quick else entry
         run = EntryRun(runtime, name, small.with_sizes(repeats, limit, max_new_tokens), quick)
-        codes.append(run.run())
+        try:
+            codes.append(run.run())
+        except SpecError as error:
+            if len(runnable) == 1:
+                raise
+            narrate(f"spec-tui: {name}: {error.message}\n  {error.hint}")  # the others go on
+            codes.append(error.exit_code)
+            continue
         if any(setting.results.complete for setting in run.done.runs) or codes[-1] != INTERRUPTED:
-            run.done.measure()
+            codes[-1] = max(codes[-1], run.measure())
             if out is not None:
                 _write(run.done, out / name)
             print(WRITERS[format](run.done), end="\n" if len(runnable) == 1 else "\n\n", flush=True)
@@ -155,6 +164,15 @@ class EntryRun:
         done.facts = facts(self._runtime, starts)
         return code
 
+    def measure(self) -> int:
+        """Compute the cells. Returns the exit code: an interruption leaves those that are done."""
+        try:
+            self.done.measure()
+        except KeyboardInterrupt:
+            narrate("\nspec-tui: interrupted; numbers that were not computed yet are missing")
+            return INTERRUPTED
+        return 0
+
     def _stores(self) -> dict[str, list[Store]]:
         from engines.reproduce.needs import DatastoreBuilder
 
@@ -217,8 +235,22 @@ class EntryRun:
         return measure_sublayers(self._runtime, prompts, Request(()))
 
 
+def _check_folder(folder: Path) -> None:
+    """Raises UsageProblem where files of these names lie there that no entry wrote."""
+    taken = [name for name in (RESULTS, CELLS, TABLES, PLOT) if (folder / name).exists()]
+    if not taken:
+        return
+    try:
+        found = json.loads((folder / RESULTS).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not str(found.get("schema", "")).startswith("spec-tui reproduce "):
+        raise UsageProblem(f"{folder / taken[0]} exists and is of no reproduced table, so it is not overwritten",
+                           "name another folder")
+
+
 def _write(done: Reproduction, folder: Path) -> None:
-    """Write an entry's files. Raises UsageProblem where others lie there, RunFailed where the disk is full."""
+    """Write an entry's files. Raises RunFailed where the disk is full."""
     from spec_tui.export.reproduce_plots import draw
     from spec_tui.export.reproduce_report import WRITERS
 

@@ -34,6 +34,13 @@ def test_an_entry_that_cannot_be_run_says_why(cli, tmp_path):
     assert "2.65" in done.out and "CodeLlama 7B" in done.out
 
 
+def test_files_of_others_are_not_overwritten(cli, tmp_path):
+    (tmp_path / "rest-trie").mkdir()
+    (tmp_path / "rest-trie" / "results.json").write_text('{"schema": "a diary"}')
+    done = cli("reproduce", "rest-trie", "--out", str(tmp_path))
+    assert done.code == 2 and "it is not overwritten" in done.err and not done.out
+
+
 def test_a_file_with_control_characters_steers_no_terminal(cli, tmp_path):
     file = tmp_path / "bad.toml"
     file.write_text(r"""
@@ -44,4 +51,5 @@ shows = "s"
 cannot = "no\u0007"
 """)
     done = cli("reproduce", str(file))
-    assert done.code == 0 and not set("\x1b\x9b\x07") & set(done.out + done.err)
+    assert done.code == 2 and "signs that are not for reading" in done.err and not done.out
+    assert not set("\x1b\x9b\x07") & set(done.err)
