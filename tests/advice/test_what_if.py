@@ -27,6 +27,15 @@ def test_by_its_own_times_the_model_says_what_was_measured(found):
     assert said[1].speed_up == pytest.approx(found.rounds[-1].ratio(1).ratio, rel=0.02)
 
 
+def test_a_machine_that_was_measured_is_modelled_as_it_is(found):
+    """The same drafts on half as many threads: every pass takes longer, one over three rows by more."""
+    slower = tuple((rows, seconds * (1.6 if rows == 1 else 2.1)) for rows, seconds in PRICE)
+    there = ran(PacedRacer(slower, autoregressive=Costs(1, slower[0][1]), pld=Costs(3, slower[2][1])), "pld,rest")
+    said = modelled(found.rounds[-1], OtherMachine("there", table=table(str([list(p) for p in slower]), "x")), READY)
+    measured = there.rounds[-1].ratio(1).ratio
+    assert said[1].speed_up == pytest.approx(measured, rel=0.02) and measured < found.rounds[-1].ratio(1).ratio * 0.8
+
+
 def test_where_rows_are_free_tokens_per_step_decide_and_where_they_cost_nothing_is_gained(found):
     ready = replace(READY, parameters=10**9)
     free, dear = (parse(f"memory=1GB/s,flops={flops}", str) for flops in ("1PFLOPS", "0.000001TFLOPS"))

@@ -7,10 +7,11 @@ from itertools import product
 import pytest
 import torch
 
-from engines import Request, UsageProblem, methods
+from engines import Request, UsageProblem, methods, runtime
 from engines.core.lossless_laws import Exact, Rejection
 from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
+from engines.cost.curve import CostCurve
 from engines.methods.drafter import Resources
 from engines.model.loading import LoadedDraft
 from engines.race.lanes import Race, parse_lane
@@ -78,6 +79,16 @@ def test_what_is_drafted_follows_the_shared_tokens():
     assert tree.tokens == [best] and draft.tokens == [2, 2, 0, 0]
     shared = torch.stack([logits[2], logits[0]]).softmax(0)
     assert tree.probs[0] == pytest.approx(float(shared[best]), rel=1e-4)
+
+
+def test_the_price_of_a_model_of_a_lane_is_measured_anew_too(tiny, monkeypatch):
+    old, new = CostCurve(((1, 1.0),)), CostCurve(((1, 2.0),))
+    for name in ("prices", "fixed_prices", "ready"):
+        monkeypatch.setattr(tiny, name, getattr(tiny, name))  # given back at the end
+    monkeypatch.setattr(tiny, "_named", {"other": runtime.NamedDraft(tiny.draft, None, old, old, ("a remark",))})
+    monkeypatch.setattr(runtime, "_measured", lambda model, fresh=False: (new if fresh else old, new))
+    tiny.measure_price()
+    assert tiny._named["other"] == runtime.NamedDraft(tiny.draft, None, new, new, ("a remark",))
 
 
 def test_a_lane_drafts_with_a_model_of_its_own(tiny, monkeypatch):

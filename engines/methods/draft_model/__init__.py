@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engines.methods import counterparts as other
+from engines.methods.shared.stop_rules import STOPPED
 from engines.methods.shared.tree_options import TREE_OPTIONS, DraftNote, draft_options
 from engines.methods.spec import GenerateCall, MethodSpec
 
@@ -42,7 +43,7 @@ SPEC = MethodSpec(
     default_priority=2,
     race_place=3,
     variants=({"shape": "tree"},),
-    trials=({"budget": "paper", "num_tokens": 3}, {"budget": "paper"}),
+    trials=({"budget": "paper", "num_tokens": 3}, {"budget": "paper"}, *STOPPED),
     counterparts=_counterparts,
     generate=GenerateCall("generate+assistant", "generate(assistant_model=the draft model)", assisted=True),
 )

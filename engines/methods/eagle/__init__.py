@@ -8,6 +8,7 @@ from typing import Any
 from engines.heads.shape import EAGLE_HEAD
 from engines.methods import counterparts as other
 from engines.methods.options import Option
+from engines.methods.shared.stop_rules import STOPPED
 from engines.methods.shared.tree_options import LEVELS, NODES, DraftNote, draft_options
 from engines.methods.spec import MethodSpec
 
@@ -43,6 +44,6 @@ SPEC = MethodSpec(
     )),
     needs=(EAGLE_HEAD,),
     variants=({"shape": "tree"},),
-    trials=({"budget": "paper", "num_tokens": 3},),
+    trials=({"budget": "paper", "num_tokens": 3}, *STOPPED),
     counterparts=_counterparts,
 )

@@ -29,6 +29,14 @@ _WORDS = ("top: the probability of its token. entropy: 1 - sqrt(0.15 H) by the e
           "on the chance of acceptance. cumulative: the probability of the whole chain.")
 
 
+STOPPED = (
+    {"budget": "paper", "num_tokens": 8, "stop": TOP, "confidence": 0.6},
+    {"budget": "paper", "num_tokens": 8, "stop": ENTROPY, "confidence": 0.7},
+)
+"""Settings of a chain that a rule ends, to be tried: llama.cpp's rule at a threshold that its users found good, and
+SVIP's at its own."""
+
+
 def stop_option(default: str, threshold: str) -> Option:
     """The option ``stop``, of a method whose option ``threshold`` says below which value a chain ends."""
     rules = (TOP, ENTROPY, CUMULATIVE)
