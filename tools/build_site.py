@@ -22,7 +22,9 @@ from engines.report.run_state import fold_all  # noqa: E402
 from engines.wire import read_trace  # noqa: E402
 from spec_tui.export.page import page as page_of_runs  # noqa: E402
 
-STAGED = ROOT / "build" / "site"
+STAGED, BUILT = ROOT / "build" / "site", ROOT / "site"
+OWN_SEARCH = Path(__file__).with_name("search_from_file.js")
+FETCHED_SEARCH = "https://unpkg.com/iframe-worker/shim"  # what lets the search run in a page that is a file
 COPIED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.*", "docs/pictures/*", "sample_*/README.md",
           "sample_*/*/README.md")
 REFERENCE = {  # a page each, of these modules and classes
@@ -46,7 +48,17 @@ def main() -> int:
     for name, objects in REFERENCE.items():
         put(Path("reference", f"{name}.md"), reference_page(name, objects).encode())
     built = subprocess.run([sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=ROOT)
+    if built.returncode == 0:
+        search_without_network()
     return built.returncode
+
+
+def search_without_network() -> None:
+    """Let pages take the script that is here instead of the one from the network."""
+    (BUILT / OWN_SEARCH.name).write_bytes(OWN_SEARCH.read_bytes())
+    for page in BUILT.rglob("*.html"):
+        up = "../" * len(page.relative_to(BUILT).parent.parts)
+        page.write_text(page.read_text("utf-8").replace(FETCHED_SEARCH, up + OWN_SEARCH.name), "utf-8")
 
 
 def put(path: Path, content: bytes) -> None:
