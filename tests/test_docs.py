@@ -65,6 +65,15 @@ def test_the_readme_names_every_engine():
     assert all(f"| `{spec.id}` |" in table for spec in specs())
 
 
+def test_the_library_is_used_as_the_readme_shows(tiny, monkeypatch, capsys):
+    import engines
+
+    monkeypatch.setattr(engines, "load", lambda: tiny)
+    (block,) = code(ROOT / "README.md", "python")
+    exec(compile(block, "README.md", "exec"), {})
+    assert "'new_tokens':" in (said := capsys.readouterr().out) and "identical" in said
+
+
 def test_the_example_engine_runs_and_is_lossless(tiny, monkeypatch):
     """As a package that is installed beside this one."""
     module = types.ModuleType("repeat_method")
