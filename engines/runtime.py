@@ -248,7 +248,7 @@ class Runtime:
             open_datastores=self.open_datastores, datastores=request.datastores, words=self.words, cancelled=cancelled,
             progress=_prefilling(progress, draft=True),
             memory={} if request.text_depends_on_draft else self._memory,
-            keeps=request.keeps and not request.text_depends_on_draft,
+            keeps=request.keeps and not request.text_depends_on_draft, detail=request.detail,
         ), **options)
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
         remarks = (remark,) if (remark := drafter.remark()) else ()

@@ -46,6 +46,7 @@ class Resources:
         progress: told (tokens done, and all) while a model of the drafter's own reads the prompt.
         memory: what drafters keep from run to run, by keys of their own; empty in each run where the text may depend
             on what is drafted.
+        detail: drafts say on request what they left out (``Request.detail``), which takes time.
         keeps: answers may be kept on disk to draft from, and those that were kept may be read.
     """
 
@@ -67,6 +68,7 @@ class Resources:
     progress: Callable[[int, int], None] = lambda done, total: None
     memory: dict[Any, Any] = field(default_factory=dict)
     keeps: bool = False
+    detail: bool = False
 
 
 class Drafter:

@@ -154,6 +154,8 @@ class Retrieval:
         passages: some of the places, the most important first.
         pruned: of a fused draft, first tokens of retrieved branches that were cut off, and how many nodes hung there.
         fused: nodes that both drafters proposed.
+        dropped: of retrieval by meaning, on request (``Request.detail``): some near keys whose text went on with
+            another token than the one just emitted, the nearest first; ``before`` ends with that token.
     """
 
     seconds: float
@@ -164,6 +166,7 @@ class Retrieval:
     passages: tuple[Passage, ...] = ()
     pruned: tuple[tuple[str, int], ...] = ()
     fused: int = 0
+    dropped: tuple[Passage, ...] = ()
 
 
 Rule = Literal["", "cosine", "interval", "both", "search"]

@@ -321,7 +321,7 @@ class TrieFigure(LessonFigure):
 
 
 class NeighboursFigure(LessonFigure):
-    """What lay nearest to the present state."""
+    """What lay nearest to the present state: what passed the filter, and what was dropped."""
 
     title = "the nearest states, and how they went on"
     moves = "the neighbour"
@@ -331,26 +331,29 @@ class NeighboursFigure(LessonFigure):
         if event is None or event.retrieval is None or not event.retrieval.passages or not event.retrieval.scores:
             raise Missing("this round has no neighbours")
         self.found, self.at = event.retrieval, 0
+        near = [(passage, True) for passage in self.found.passages] + [(one, False) for one in self.found.dropped]
+        self.near = sorted(near, key=lambda one: -one[0].weight)
 
     def move(self, step: int) -> None:
-        self.at = max(0, min(len(self.found.passages) - 1, self.at - step))
+        self.at = max(0, min(len(self.near) - 1, self.at - step))
 
     def rows(self, width: int, height: int) -> list[Row]:
-        scores, passages = self.found.scores, self.found.passages
-        text, left = max(20, width - 26), max(10, (width - 26) // 3)
+        scores, text, left = self.found.scores, max(20, width - 28), max(10, (width - 28) // 3)
         out: list[Row] = []
         passed = f"{counted(self.found.hits, 'near state')} passed the filter, {self.found.used} are used."
-        said = told(width, passed,
+        dropped = f"{REJECTED} went on with another token, so it is dropped." if self.found.dropped else ""
+        said = told(width, f"{passed} {dropped}".rstrip(),
                     f"Similarity {min(scores):.3f} to {max(scores):.3f}. The draft begins after |; the key is the "
                     "state before the last token on its left.")
         room = max(1, height - len(said))
         first = max(0, self.at - room + 1)
-        for n, passage in list(enumerate(passages))[first : first + room]:
+        for n, (passage, kept) in list(enumerate(self.near))[first : first + room]:
             before, after = one_line(passage.before, 400)[-left:], one_line(passage.after, text - left)
             here = n == self.at
             out.append([(f"{HERE if here else ' '} {passage.weight:.3f} ", "strong" if here else "text"),
-                        (f"{bar(max(0.0, passage.weight), 12):<12} ", "bar"), (f"{before:>{left}}", "muted"),
-                        ("|", "accent"), (after, "strong" if here else "text")])
+                        (f"{bar(max(0.0, passage.weight), 12):<12} ", "bar" if kept else "muted"),
+                        (f"{' ' if kept else REJECTED} ", "rejected"), (f"{before:>{left}}", "muted"), ("|", "accent"),
+                        (after, "rejected" if not kept else "strong" if here else "text")])
         return [*out, *said]
 
 

@@ -281,6 +281,8 @@ PICKS: dict[str, Score] = {
     "longest copy": lambda run, event: max((o.match or 0 for o in event.draft.origins), default=None),
     "longest match": lambda run, event: event.retrieval.match if event.retrieval and event.draft.tokens else None,
     "pruned": lambda run, event: sum(n for _, n in event.retrieval.pruned) or None if event.retrieval else None,
+    "dropped": lambda run, event: min(len(event.retrieval.dropped), len(event.retrieval.passages)) or None
+    if event.retrieval else None,
     "fused": lambda run, event: _fused(event) or None,
     "most choice": lambda run, event: _choice(event),
     "several draws": _several,

@@ -139,3 +139,16 @@ def test_a_text_in_the_datastore_is_found_again(tiny):
     rounds = [e for e in events if isinstance(e, Round)]
     assert any(r.retrieval.scores and r.retrieval.scores[0] > 0.99 for r in rounds)
     assert measure(events).accepted > 0
+    assert not any(r.retrieval.dropped for r in rounds), "that takes time, and is said on request"
+
+
+def test_what_the_filter_dropped_is_said_on_request(tiny):
+    request = Request(TURN, "dresd", {"budget": "paper"}, max_new_tokens=30, detail=True)
+    rounds = [e for e in tiny.run(request) if isinstance(e, Round)]
+    pairs = [(kept.before[-1:], left.before[-1:]) for r in rounds for left in r.retrieval.dropped
+             for kept in r.retrieval.passages]
+    letters = [(kept, left) for kept, left in pairs if kept.isalnum() and left.isalnum()]  # tokens here are bytes
+    assert letters and all(kept != left for kept, left in letters)
+    for r in rounds:
+        weights = [passage.weight for passage in r.retrieval.dropped]
+        assert len(weights) <= 3 and weights == sorted(weights, reverse=True)

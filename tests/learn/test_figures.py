@@ -17,6 +17,7 @@ from spec_tui.learn.figures import (
     CosinesFigure,
     CostFigure,
     FusionFigure,
+    NeighboursFigure,
     NoiseFigure,
     RaceFigure,
     TrialFigure,
@@ -26,6 +27,7 @@ from spec_tui.learn.lesson import find, names, recorded
 from spec_tui.learn.lesson_facts import Missing, pick
 from spec_tui.learn.walk import Walk
 from spec_tui.present.rows import words_of
+from spec_tui.present.token_styles import REJECTED
 from spec_tui.session.sample_traces import trace_path
 
 
@@ -134,6 +136,17 @@ def test_two_trees_become_one():
         figure.move(1)
     both = sum(len(who) > 1 for who in figure.sources)
     assert both and counts[2] == counts[0] + counts[1] - both == len(figure.event.draft.tokens)
+
+
+def test_neighbours_that_were_dropped_are_drawn_among_the_others():
+    figure = made(NeighboursFigure, "smollm2-dresd", "dropped")
+    rows = [words_of(row) for row in figure.rows(76, 20)][: len(figure.near)]
+    weights = [passage.weight for passage, _ in figure.near]
+    assert weights == sorted(weights, reverse=True) and {kept for _, kept in figure.near} == {True, False}
+    assert [REJECTED in row for row in rows] == [not kept for _, kept in figure.near]
+    assert "another token, so it is dropped" in " ".join(shown(figure, height=20).split())
+    (ending,) = {passage.before[-1] for passage, kept in figure.near if kept}
+    assert all(not passage.before.endswith(ending) for passage, kept in figure.near if not kept)
 
 
 def test_a_race_ends_with_all_and_the_one_with_more_tokens_a_round_can_lose():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from engines.methods.drafter import Drafter, Resources, chosen_row
 from engines.methods.dresd import DresdNote
 from engines.methods.shared.passages import Passages
 from engines.model.feature_request import LAST, FeatureRequest
-from engines.report.events import Retrieval
+from engines.report.events import Passage, Retrieval
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from engines.datastores.search.dense import DenseStore, Neighbours
 
 
+_DROPPED = 3  # neighbours that are shown though they were left out
 _SHARPNESS = 20.0  # of the weights exp(sharpness * similarity), a kernel density as in kNN-LM: the nearest count most
 
 
@@ -59,6 +61,8 @@ class DReSD(Drafter):
         found = self._neighbours(context, min(self.length, limits.depth))
         seconds = perf_counter() - clock
         tree = self._tree(found, limits.nodes, seconds)
+        if self.resources.detail:
+            tree.retrieval = replace(tree.retrieval, dropped=self._dropped(context[-1]))
         return self.budget.prune(tree) if self.budget else tree
 
     def _neighbours(self, context: Sequence[int], length: int) -> list[tuple[float, DenseStore, Neighbours, int]]:
@@ -69,6 +73,18 @@ class DReSD(Drafter):
             found += [(float(near.scores[row]), store, near, row) for row in range(len(near))]
         found.sort(key=lambda one: -one[0])  # stable: of equals the first datastore's
         return found[: self.drafts]
+
+    def _dropped(self, emitted: int) -> tuple[Passage, ...]:
+        """Of the nearest keys of all datastores those whose text went on with another token than the one emitted."""
+        found = []
+        for store in self.stores:
+            near = store.query(self._hidden, None, self.drafts, 1, distinct=False)
+            found += [(float(near.scores[row]), store, int(near.positions[row]) + 1) for row in range(len(near))
+                      if near.tokens[row, 0] != emitted]
+        passages = Passages(self.resources.words, _DROPPED)
+        for score, store, position in sorted(found, key=lambda one: -one[0])[:_DROPPED]:
+            passages.origin(store, position, None, score)
+        return tuple(passages.passages)
 
     def _tree(self, found: list, nodes: int, seconds: float) -> DraftTree:
         from engines.methods.shared.weighted_trie import weighted_trie
