@@ -67,6 +67,8 @@ class LlamaCppModel(ServedModel):
         ModelUnavailable: nobody answers, or another program does.
     """
 
+    size_setting = "--spec-draft-n-max, or --spec-ngram-...-size-m"
+
     def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(connection, spec, options)
         facts, models = mapping(connection.get("/props")), mapping(connection.get("/v1/models"))

@@ -96,6 +96,7 @@ class OpenAIFormModel(ServedModel):
         self._counted_by_answer = False
         self._exact = self.token_ids = program == "vLLM"
         if self._exact:
+            self.size_setting = "num_speculative_tokens in --speculative-config"
             program += f" {mapping(connection.get('/version')).get('version', '')}".rstrip()
             self._counts = self._metrics()
             self._speculative = self._counts is None or _DRAFTED in self._counts

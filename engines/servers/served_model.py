@@ -55,10 +55,12 @@ class ServedModel:
     Attributes:
         ready: what it says of its model.
         token_ids: whether it takes and tells token ids; else its texts are compared with nobody's token by token.
+        size_setting: what says at its start how many tokens are drafted; "" where that is not known.
     """
 
     ready: Ready
     token_ids = True
+    size_setting = ""
 
     def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:
         self.connection, self.spec, self.options = connection, spec, dict(options or {})

@@ -23,8 +23,9 @@ from engines.race.race_events import LaneFinished, LaneStarted
 from engines.report.events import Auditing, Loading, Prefilling
 from engines.report.wording import counted
 from engines.wire import Event
+from spec_tui.cli.advise_server import advise_server
 from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
-from spec_tui.cli.option_groups import Alone, Format, GenerationOptions, ModelOptions, OutputFormat
+from spec_tui.cli.option_groups import Alone, Format, GenerationOptions, ModelOrServerOptions, OutputFormat
 from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import read_text
 from spec_tui.cli.run import load_decoder
@@ -58,15 +59,17 @@ def advise(
     also: Annotated[list[str] | None, Option("--also-draft-model", metavar="DIR|HUB_ID", help=_ALSO)] = None,
     format: OutputFormat = Format.text,
     *,
-    models: ModelOptions,
+    models: ModelOrServerOptions,
     generation: GenerationOptions,
 ) -> int:
     """Find the engine and the settings that are fastest with your model on prompts like yours.
 
     Every engine that can run here takes part, on the same prompts, in rounds: first with its defaults, the faster half
     with a few settings, then the three fastest. The last round gets half of the time, and the verdict is made of its
-    numbers alone. ctrl+c ends it with what is known so far.
+    numbers alone. ctrl+c ends it with what is known so far. Of a server its acceptance is read, and how many tokens
+    it should be started to draft with is said.
     """
+    _check_server(models, save, what_if, also, html)
     if undo:
         forgotten = kept_settings.forget(models.load)
         narrate("forgotten: the default engine answers again" if forgotten else "nothing is kept for this model")
@@ -83,6 +86,8 @@ def advise(
     if asked.system and generation.system is None:
         request = replace(request, conversation=(("system", asked.system),))
     decoder = load_decoder(models.load)
+    if models.server is not None:
+        return advise_server(decoder, asked.suite, request, minutes * 60, format)
     adviser, left_out, notes = prepare(decoder, asked.suite, request, minutes * 60, also or ())
     gc.collect()
     gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
@@ -96,6 +101,16 @@ def advise(
     if interrupted:
         return INTERRUPTED
     return FAILED if report.bugs else 0
+
+
+def _check_server(models: ModelOrServerOptions, *others: object) -> None:
+    """Raises UsageProblem for what is not done with a model in another program."""
+    if models.backend:
+        raise UsageProblem("the settings of a program that is started here are compared as lanes",
+                           "spec-tui compare --engines llama.cpp,llama.cpp:spec=ngram-simple")
+    if models.server is not None and any(others):
+        raise UsageProblem("of a server only its acceptance is read",
+                           "leave out --save, --what-if, --also-draft-model and --html")
 
 
 def _save(report: AdviceReport) -> None:

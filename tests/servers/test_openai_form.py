@@ -158,3 +158,18 @@ def test_what_a_refusal_means(server):
     server.wrong["/v1/models"] = (200, {}, {"data": []})
     with pytest.raises(ModelUnavailable, match="names no model"):
         connect(server.url)
+
+
+def test_advise_reads_what_the_server_accepts(server, capsys, tmp_path):
+    from spec_tui.cli import call
+
+    (tmp_path / "prompts").write_text("one\ntwo\n")
+    asked = ["advise", "--server", server.url, "--prompts", str(tmp_path / "prompts")]
+    assert call(asked) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("2 answers, 2.33 tokens a step") and "was not seen" in said
+    assert "(num_speculative_tokens in --speculative-config)" in said
+    assert call([*asked, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["accepted"] == [2 / 3, 1 / 2, 1, 0] and found["best"] is None and found["answers"] == 2
+    assert call([*asked, "--save"]) == 2 and "only its acceptance" in capsys.readouterr().err

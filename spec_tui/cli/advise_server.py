@@ -1,0 +1,71 @@
+"""``spec-tui advise --server``: how many tokens a server should draft, by what it accepts on prompts like yours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from engines.advice.halving import spread
+from engines.advice.served_drafts import ServedDrafts
+from engines.bench.suite import Suite
+from engines.report.wording import counted
+from spec_tui.cli.failures import INTERRUPTED, Interrupt, narrate
+from spec_tui.cli.option_groups import Format
+
+if TYPE_CHECKING:
+    from engines.report.events import RunEvent
+    from engines.request import Request
+    from engines.servers.served_model import ServedModel
+
+
+def advise_server(server: ServedModel, suite: Suite, request: Request, seconds: float, format: Format) -> int:
+    """Ask the prompts until the time is over, or ctrl+c, and say what follows; the exit code."""
+    runs: list[list[RunEvent]] = []
+    with Interrupt() as interrupted:
+        for events in interrupted.over(_answers(server, suite, request, seconds, interrupted)):
+            runs.append(events)
+    found = ServedDrafts.of(runs)
+    if format is Format.json:
+        rows = {"expected": found.expected, "best": found.best,
+                "pays_below": [found.pays_below(size) for size in range(1, len(found.expected))]}
+        print(json.dumps({"server": server.ready.backend} | asdict(found) | rows))
+    else:
+        print("\n".join(lines(found, server.size_setting)))
+    return INTERRUPTED if interrupted() else 0
+
+
+def _answers(
+    server: ServedModel, suite: Suite, request: Request, seconds: float, cancelled: Callable[[], bool]
+) -> Iterator[list[RunEvent]]:
+    end, cases = perf_counter() + seconds, spread(suite)
+    for number, case in enumerate(cases, 1):
+        asked = replace(request, conversation=(*request.conversation, ("user", case.turns[0])))
+        yield list(server.run(asked, cancelled))
+        narrate(f"answer {number} of at most {len(cases)}")
+        if perf_counter() >= end or cancelled():
+            return
+
+
+def lines(found: ServedDrafts, setting: str) -> list[str]:
+    """What is known and what follows, for people."""
+    made = "" if found.tokens_per_step is None else f", {found.tokens_per_step:.2f} tokens a step"
+    out = [f"{counted(found.answers, 'answer')}{made}"]
+    if not found.accepted:
+        return [*out, "The server drafted nothing, or does not say what it accepts by depth: vLLM does with "
+                      "--per-request-spec-decode-metrics detailed."]
+    out += ["", "drafted  accepted  tokens a step  pays below"]
+    for size, share in enumerate(found.accepted, 1):
+        out.append(f"{size:>7}{share:>10.0%}{found.expected[size]:>15.2f}{found.pays_below(size):>12.0%}")
+    most, where = len(found.accepted), f" ({setting})" * bool(setting)
+    if found.best is None:
+        return [*out, "", "What one more drafted token costs was not seen: drafts were all of one size, or steps have "
+                          "no times. A token pays where it adds less to a step than its line says, as a share of a "
+                          f"step without a draft: measure that, and start the server with so many tokens{where}."]
+    cost = f"One more drafted token adds {found.row:.0%} of a step without a draft."
+    if not found.best:
+        return [*out, "", f"{cost} No draft pays on these prompts: start the server without drafts."]
+    more = " or more: deeper drafts were not tried" if found.best == most else ""
+    return [*out, "", f"{cost} Start the server with drafts of {counted(found.best, 'token')}{more}{where}."]
