@@ -7,7 +7,7 @@ import asyncio
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -27,6 +27,19 @@ _READY = b"__GANGLION__\n"
 _DATA, _META = b"D", b"M"
 _LARGEST = 1 << 26  # bytes of a packet: a screen has thousands
 _PATIENCE = 3.0  # seconds that a session gets to end by itself
+
+
+Started = Mapping[int, Sequence[psutil.Process]]
+"""The processes of this machine, by the id of the one that started them."""
+
+
+def started_by() -> Started:
+    """As things are."""
+    found: dict[int, list[psutil.Process]] = {}
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            found.setdefault(process.ppid(), []).append(process)
+    return found
 
 
 class Browser(Protocol):
@@ -116,9 +129,9 @@ class BrowserSession:
         """Whether the browser's terminal has the keyboard."""
         await self._tell({"type": "focus" if has else "blur"})
 
-    def memory(self) -> int:
+    def memory(self, started: Started) -> int:
         """Bytes of its processes, without the files that they share with others, such as weights that are mapped."""
-        used, self._known = 0, self._processes()
+        used, self._known = 0, self._processes(started)
         for process in self._known:
             with suppress(psutil.Error):
                 info = process.memory_info()
@@ -133,13 +146,15 @@ class BrowserSession:
         await asyncio.shield(self._ending)
 
     # -- the process ------------------------------------------------------------------------------
-    def _processes(self) -> list[psutil.Process]:
+    def _processes(self, started: Started) -> list[psutil.Process]:
         """The process and those that it started, those first."""
         if self._process is None:  # not started yet
             return []
         with suppress(psutil.Error):
-            own = psutil.Process(self._process.pid)
-            return [*own.children(recursive=True), own]
+            found = [psutil.Process(self._process.pid)]
+            for process in found:
+                found += started.get(process.pid, ())
+            return found[::-1]
         return []
 
     async def _read(self) -> None:
@@ -170,7 +185,7 @@ class BrowserSession:
         await self._begun.wait()
         if self._process is None:
             return
-        self._known = self._processes() or self._known
+        self._known = self._processes(started_by()) or self._known
         if not at_once:
             await self._tell({"type": "quit"})
             self._process.stdin.close()

@@ -8,6 +8,7 @@ import ipaddress
 import secrets
 import socket
 from dataclasses import dataclass, field
+from functools import cache
 from urllib.parse import urlsplit
 
 from engines.errors import UsageProblem
@@ -47,7 +48,7 @@ class Gate:
             return False
         own = {"localhost", self.host.lower(), _name(self.public_url or "")}
         if not is_local(self.host):
-            own |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+            own |= _names_here()
         return name in own or _is_number(name)
 
     def takes_from(self, origin: str | None, host: str | None) -> bool:
@@ -67,6 +68,12 @@ class Gate:
 def is_local(host: str) -> bool:
     """Whether only this machine reaches a server that is bound to ``host``."""
     return host == "localhost" or (_is_number(host) and ipaddress.ip_address(host).is_loopback)
+
+
+@cache
+def _names_here() -> frozenset[str]:
+    """What this machine is called; asking takes its time."""
+    return frozenset({socket.gethostname().lower(), socket.getfqdn().lower()})
 
 
 def _name(url: str) -> str | None:

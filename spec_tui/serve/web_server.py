@@ -16,7 +16,7 @@ from typing import Any
 
 from engines.errors import UsageProblem
 from spec_tui.serve import gate as gates
-from spec_tui.serve.browser_session import AWAY, STOPPED, BrowserSession
+from spec_tui.serve.browser_session import AWAY, STOPPED, BrowserSession, started_by
 from spec_tui.serve.gate import Gate
 from spec_tui.serve.offer import Offer
 
@@ -120,8 +120,9 @@ class SessionServer:
         """End sessions that take too much memory, until this is cancelled."""
         while True:
             await asyncio.sleep(_LOOK)
+            started = await asyncio.to_thread(started_by) if self.sessions else {}
             for session in [*self.sessions.values()]:
-                if session.memory() > self.limits.memory:
+                if session.memory(started) > self.limits.memory:
                     await session.end(self.limits.too_large, at_once=True)
 
     async def close(self) -> None:
