@@ -37,7 +37,7 @@ bench: $(VENV)/.run
 
 # All tables of the papers, small: each takes two minutes at most.
 reproduce: $(VENV)/.run
-	$(BIN)/spec-tui reproduce --all --quick --out results/papers
+	$(BIN)/spec-tui reproduce --all --quick --out build/papers
 
 # What the GPU path promises; without a CUDA device it says so.
 bench-cuda: $(VENV)/.run
