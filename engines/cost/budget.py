@@ -24,6 +24,7 @@ _CERTAIN = 0.995  # no estimate is surer
 _COLUMNS = 24  # depths, or lengths of a match, told apart
 _DRAFT_MODEL = 0.7  # acceptance expected of a draft model before any is seen
 _SMOOTH = 0.2  # weight of the last round's time
+_MEANING = "meaning"
 _SLOWEST = 8.0  # times what the curve says: more is an accident
 
 Kind = tuple[str, int]
@@ -83,7 +84,8 @@ class Acceptance:
 
     def calibration(self, kind: Kind, copied: bool = False) -> list[float]:
         """For each column the factor by which the drafter's own probabilities come true: expected to be 1, and of
-        copies, whose probabilities are shares of what followed elsewhere, to come to 1 with the length of the match."""
+        copies, whose probabilities are shares of what followed elsewhere, to come to 1 with the length of the match (of
+        what was found by meaning, with each accepted token: one near state is worth no more than one equal token)."""
         counts = self._counts.get(kind, _NOTHING)
         return _posterior(counts.kept, counts.predicted, 1 / 3 if copied else 1.0, copied)
 
@@ -242,7 +244,7 @@ class Budget:
 
     def _table(self, tree: DraftTree, rank: int, unsaid: bool) -> list[float]:
         """What is known of nodes of an origin of a tree, with probabilities or without, by column."""
-        kind, copied = kind_of(tree.origins[rank], rank if unsaid else 0), tree.origins[rank].match is not None
+        kind, copied = kind_of(tree.origins[rank], rank if unsaid else 0), _copied(tree.origins[rank])
         key = kind, copied, unsaid
         if key not in self._tables:
             known = self.acceptance.chances if unsaid else self.acceptance.calibration
@@ -295,6 +297,11 @@ def _blend(scale: float, took: float, foreseen: float) -> float:
     return scale + _SMOOTH * (min(took / foreseen, _SLOWEST) - scale) if foreseen > 0 and took > 0 else scale
 
 
+def _copied(origin: Any) -> bool:
+    """Whether an origin's tokens stood after others somewhere, and its probabilities are shares of such places."""
+    return origin.match is not None or kind_of(origin)[0] == _MEANING
+
+
 def _column(match: int | None, depth: int) -> int:
     """The column of a node: its depth, or the length of the match before it."""
     return min((match or 1) + depth - 1, _COLUMNS) - 1
@@ -305,7 +312,7 @@ def kind_of(origin: Any, rank: int = 0) -> Kind:
     deserves more trust than the fourth. Retrieval by meaning is another source than that by exact match: it knows no
     length of a match."""
     meaning = origin.source == "retrieval" and origin.match is None
-    return "meaning" if meaning else origin.source, min(rank, 3)
+    return _MEANING if meaning else origin.source, min(rank, 3)
 
 
 _NOTHING = AcceptanceCounts()

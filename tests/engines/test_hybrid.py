@@ -121,6 +121,18 @@ def test_a_source_whose_promises_do_not_come_true_is_believed_less():
     assert seen[-1][2] > seen[-1][1]
 
 
+def test_what_was_found_by_meaning_is_believed_as_a_match_of_one_token_until_it_came_true():
+    budget = Budget(CostCurve(((1, 1.0), (64, 1.0))))
+    meaning = DraftTree.chain([5] * 4, Origin("retrieval"), [1.0] * 4)
+    copied = DraftTree.chain([6] * 4, Origin("retrieval", match=1), [1.0] * 4)
+    before = budget.score(meaning)
+    assert before == pytest.approx(budget.score(copied)) and before < 1
+    for _ in range(4):
+        budget.score(meaning)
+        budget.learn(meaning, (0, 1, 2, 3), 0.0, 0.0)
+    assert budget.score(meaning) > 2 > 1 > budget.score(copied)
+
+
 def test_named_datastores_are_searched_by_what_they_hold(tiny):
     started, *events = tiny.run(Request(TURN, "hybrid", datastores=("tiny-texts",), max_new_tokens=30))
     assert started.datastores == ("tiny-texts",)
