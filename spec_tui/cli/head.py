@@ -18,6 +18,7 @@ from engines.errors import RunFailed, UsageProblem
 from engines.heads.at_hand import NONE
 from engines.heads.shape import EAGLE3, MEDUSA
 from engines.progress import BuildProgress
+from engines.report.wording import counted
 from spec_tui.cli.failures import INTERRUPTED, narrate
 from spec_tui.cli.option_groups import (
     Format,
@@ -308,6 +309,7 @@ class _Answers:
 def _takes(spec: HeadSpec, asked: _Answers, display: TrainingDisplay) -> str:
     """What a training takes in time and on disk, by a few answers that are made, read and trained on."""
     from engines.heads.make_head import estimate
+    from engines.hub.download_progress import in_bytes
 
     before, began = asked.made, perf_counter()
     some = asked.texts(display, _MEASURED)
@@ -316,14 +318,14 @@ def _takes(spec: HeadSpec, asked: _Answers, display: TrainingDisplay) -> str:
         raise UsageProblem("the answers are too short to train on", "give more prompts, or others")
     needs = estimate(asked.runtime.target, spec, some, len(asked))
     left = max(0, len(asked.prompts) - asked.made)
-    takes = f" takes about {_minutes(seconds / made * left)}" if made else " remains"
-    answering = [f"answering the other {left:,} prompts{takes}"] * bool(left)
+    takes = f", which takes about {_minutes(seconds / made * left)}" if made else ""
+    answering = [f"{counted(left, 'prompt')} still to be answered{takes}"] * bool(left)
     return "; ".join([
         f"{len(asked):,} answers, about {needs.tokens:,} tokens", *answering,
-        f"the target reads them in about {_minutes(needs.reading)}, and its states take {needs.bytes / 1e9:.2f} GB in "
+        f"the target reads them in about {_minutes(needs.reading)}, and its states take {in_bytes(needs.bytes)} in "
         f"{asked.place}",
         f"the head has {needs.parameters:,} parameters; {spec.recipe.minutes:g} minutes of training see each answer "
-        f"{spec.recipe.minutes * 60 / needs.each_pass:.1f} times at least (measured on a few)",
+        f"{spec.recipe.minutes * 60 / needs.each_pass:,.1f} times or more (measured on a few)",
     ])
 
 
