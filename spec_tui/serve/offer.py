@@ -36,6 +36,8 @@ _SYSTEM = (
     "/etc/hosts", "/etc/resolv.conf", "/etc/host.conf", "/etc/gai.conf",
 )
 _MEASURED = ("costs", "tunings")  # in the cache folder
+FOLDERS = "spec-tui-serve-"
+"""How the name of a server's folder begins, in which its sessions have theirs."""
 _FETCH = "fetch it first: spec-tui run Hello --model {}"
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/dri", "/dev/kfd", "/dev/dxg")
 

@@ -4,13 +4,16 @@ confined before anything else is imported that could be told what to open."""
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import traceback
+from pathlib import Path
 
 import msgspec
 
 from engines.report.encoding import decode
 from spec_tui.serve.confinement import confine
-from spec_tui.serve.offer import Confinement, Offer
+from spec_tui.serve.offer import FOLDERS, Confinement, Offer
 
 _LARGEST_FILE = 1 << 30  # bytes
 
@@ -20,9 +23,16 @@ def main() -> None:
     offer, limits = decode(Offer, sys.argv[1].encode()), msgspec.json.decode(sys.argv[2], type=Confinement)
     _limit()
     confine(limits.read, limits.listed, limits.write, limits.port)
-    code = show(offer)
-    sys.stdout.flush()
-    os._exit(code)
+    code = 1
+    try:
+        code = show(offer)
+    except Exception:
+        traceback.print_exc()  # into the server's log
+    finally:
+        home = Path(os.environ["HOME"])
+        if home.parent.name.startswith(FOLDERS):  # the server does it too, unless it was killed
+            shutil.rmtree(home, ignore_errors=True)
+        os._exit(code)
 
 
 def _limit() -> None:
@@ -51,8 +61,6 @@ def show(offer: Offer) -> int:
 
         shown = recorded.race(read_recorded(offer.names), theme=offer.theme, presenter=offer.presenter)
     else:
-        from pathlib import Path
-
         from engines.wire import read_trace
         from spec_tui.session.replay_client import ReplayClient
 

@@ -18,7 +18,7 @@ from engines.errors import UsageProblem
 from spec_tui.serve import gate as gates
 from spec_tui.serve.browser_session import AWAY, STOPPED, BrowserSession, started_by
 from spec_tui.serve.gate import Gate
-from spec_tui.serve.offer import Offer
+from spec_tui.serve.offer import FOLDERS, Offer
 
 try:
     from aiohttp import web
@@ -100,7 +100,7 @@ class SessionServer:
         self.offer, self.gate, self.limits = offer, gate, limits
         self.sessions: dict[str, BrowserSession] = {}
         self._command = command
-        self._folder = Path(tempfile.mkdtemp(prefix="spec-tui-serve-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=FOLDERS))
         self._away: dict[str, asyncio.TimerHandle] = {}
         self._made = 0
 
