@@ -139,7 +139,7 @@ def test_started_says_everything_needed_to_repeat_the_run(tiny):
     assert isinstance(started, Started)
     assert started.conversation == (("user", "x"),) and started.max_new_tokens == 30
     assert started.options == {
-        "budget": "auto", "max_ngram": 3, "min_ngram": 1, "num_tokens": 4, "num_candidates": 1,
+        "budget": "auto", "max_ngram": 3, "min_ngram": 1, "num_tokens": 4, "num_candidates": 1, "match": "latest",
     }
     assert (started.engine, started.law, started.seed, started.lossless) == ("pld", "exact", 9, True)
     assert started.prompt_pieces[0] == "<|user|>" and started.versions["torch"] == torch.__version__
