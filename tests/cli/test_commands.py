@@ -15,7 +15,7 @@ from typer.main import get_command
 from engines.datastores.building.build_spec import BuildSpec
 from engines.folders import sample_model
 from engines.hub import local_models as at_hand
-from engines.methods import specs
+from engines.methods import of_other_programs, specs
 from engines.model.quantize_choices import CHOICES
 from spec_tui.cli import library_probe as probe
 from spec_tui.cli.commands import app
@@ -73,7 +73,7 @@ def test_help(cli, command):
 
 def test_engines_as_json(cli):
     listed = json.loads(cli("engines", "--format", "json").out)
-    assert [engine["id"] for engine in listed] == [spec.id for spec in specs()]
+    assert [engine["id"] for engine in listed] == [spec.id for spec in (*specs(), *of_other_programs())]
     for engine in listed:
         assert {"id", "title", "source", "needs", "lossless", "options"} <= set(engine)
         for option in engine["options"]:
