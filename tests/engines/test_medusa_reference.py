@@ -15,6 +15,8 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from engines import Request
+from engines.cost.budget import Budget
+from engines.cost.curve import CostCurve
 from engines.folders import sample_heads
 from engines.report.events import Prefilled, Round, Started
 
@@ -105,7 +107,9 @@ def answered(runtime, options: dict) -> Iterator[tuple[list[int], Round]]:
 @pytest.mark.parametrize("options", [
     {"budget": "paper"}, {"top_k": 3}, pytest.param({"budget": "paper", "nodes": 9}, marks=pytest.mark.thorough),
 ], ids=str)
-def test_every_round_is_what_the_plain_reference_says(sample, options):
+def test_every_round_is_what_the_plain_reference_says(sample, monkeypatch, options):
+    prices = sample.prices._replace(heads={})  # no clock decides how much is drafted
+    monkeypatch.setattr(sample, "_budget", lambda request, engine: (Budget(CostCurve(((1, 1.0), (64, 1.5)))), prices))
     plain, drafted, accepted = PlainMedusa(sample), 0, 0
     for text, event in answered(sample, options):
         guesses, paths = plain.guesses(text), paths_of(event.draft)
