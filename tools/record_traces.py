@@ -59,6 +59,7 @@ TRACES = {
     "smollm2-dresd": ask("Sum of a list", "dresd", 48),
     "smollm2-admg": ask("Sum of a list", "admg", 48),
     "smollm2-eagle": ask("Sum of a list", "eagle", 48),
+    "smollm2-recycling": ask("Copy a notice", "recycling", 40),
     "smollm2-medusa": ask("Sum of a list", "medusa", 32, budget="paper", nodes=24),
 }
 
