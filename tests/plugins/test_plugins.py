@@ -44,9 +44,10 @@ def test_the_list_of_engines_has_it_with_its_options(site):
         (listed, said), (found, _) = text.communicate(), data.communicate()
     assert "repeat  Repeat" in listed and "Most copies drafted." in listed and "1..8" in listed
     assert said.splitlines() == [f"note: {sentence}" for sentence in SENTENCES]
-    *ours, last = json.loads(found)
-    assert last["id"] == "repeat" and [option["name"] for option in last["options"]] == ["budget", "num_tokens"]
-    assert [spec["title"] for spec in ours if spec["id"] == "pld"] == ["Prompt lookup"]
+    titles = {spec["id"]: spec["title"] for spec in json.loads(found)}
+    (repeat,) = (spec for spec in json.loads(found) if spec["id"] == "repeat")
+    assert [option["name"] for option in repeat["options"]] == ["budget", "num_tokens"]
+    assert titles["pld"] == "Prompt lookup"
 
 
 @pytest.mark.thorough
