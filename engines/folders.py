@@ -56,6 +56,29 @@ def open_input(path: Path) -> IO[bytes]:
         raise
 
 
+def read_input(path: Path, most: int, what: str) -> tuple[bytes, str]:
+    """The content of a text file that somebody named, and its text, without a byte order mark.
+
+    Args:
+        most: bytes at most.
+        what: the kind of file to name instead, in words.
+
+    Raises:
+        UsageProblem: it cannot be read, is too large, or is not UTF-8.
+    """
+    try:
+        with open_input(path) as stream:
+            content = stream.read(most + 1)
+    except OSError as error:
+        raise UsageProblem(f"{path} cannot be read ({error.strerror})", f"name {what}") from None
+    if len(content) > most:
+        raise UsageProblem(f"{path} is larger than {most >> 20} MB", "split it, and build from less")
+    try:
+        return content, content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageProblem(f"{path} is not UTF-8 text", f"name {what}") from None
+
+
 def open_output(path: Path, mode: str) -> IO[bytes]:
     """Open a file, a device, or a pipe that somebody reads. Raises OSError, also where nobody does."""
     def begin(name: str, flags: int) -> int:

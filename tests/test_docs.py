@@ -60,6 +60,17 @@ def test_the_site_leads_to_every_page_and_method():
     assert re.findall(r'"methods/(.+)\.md"', site) == [spec.id for spec in specs()]
 
 
+def test_a_methods_page_has_a_run_what_was_measured_and_what_was_published(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import build_site
+
+    page = build_site.method_page(methods.find("pld"), "smollm2-pld")
+    assert 'src="../runs/smollm2-pld.html"' in page and "| num_tokens |" in page
+    own = page.partition("## Measured on smollm2")[2].partition("## What papers report")
+    assert own[0].count("\n| pld |") >= 3 and "| x generate" in own[0]
+    assert "speed-up 1.49" in own[2] and "Qwen2.5 14B | HumanEval | greedy" in own[2]
+
+
 def test_the_readme_names_every_engine():
     table = (ROOT / "README.md").read_text()
     assert all(f"| `{spec.id}` |" in table for spec in specs())

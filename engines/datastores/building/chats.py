@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from engines.datastores.building.corpus import Document
 from engines.datastores.building.hub_dataset import as_text
 from engines.errors import UsageProblem
-from engines.folders import open_input
+from engines.folders import read_input
 
 _LARGEST = 256 << 20  # bytes of a file of rows
 
@@ -38,18 +38,10 @@ class JsonRows:
     unit = "rows"
 
     def __init__(self, path: Path) -> None:
-        try:
-            with open_input(path) as stream:
-                content = stream.read(_LARGEST + 1)
-            lines = content.decode("utf-8-sig").split("\n")
-        except OSError as error:
-            raise UsageProblem(f"{path} cannot be read ({error.strerror})", "name a file of JSON lines") from None
-        except UnicodeDecodeError:
-            raise UsageProblem(f"{path} is not UTF-8 text", "name a file of JSON lines") from None
-        if len(content) > _LARGEST:
-            raise UsageProblem(f"{path} is larger than {_LARGEST >> 20} MB", "split it, and build from less")
+        content, text = read_input(path, _LARGEST, "a file of JSON lines")
         self._name = path.name
-        self._rows = [_row(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+        self._rows = [_row(path, number, line) for number, line in enumerate(text.split("\n"), start=1)
+                      if line.strip()]
         self.total = len(self._rows)
         self.identity = {"kind": "rows", "rows": self.total, "digest": hashlib.sha256(content).hexdigest()}
 

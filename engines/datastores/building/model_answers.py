@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from engines.datastores.building.corpus import BuildModel, Document
 from engines.errors import UsageProblem
-from engines.folders import open_input
+from engines.folders import read_input
 from engines.request import Request
 
 _LARGEST = 64 << 20  # bytes of a file of prompts
@@ -95,17 +95,8 @@ def read_prompts(path: Path) -> list[str]:
         UsageProblem: the file is unreadable, not UTF-8, or has no prompts; a line of JSON has no prompt (the message
             names the line).
     """
-    try:
-        with open_input(path) as stream:
-            content = stream.read(_LARGEST + 1)
-        lines = content.decode("utf-8-sig").splitlines()
-    except OSError as error:
-        raise UsageProblem(f"{path} cannot be read ({error.strerror})", "name a file of prompts, one a line") from None
-    except UnicodeDecodeError:
-        raise UsageProblem(f"{path} is not UTF-8 text", "name a file of prompts, one a line") from None
-    if len(content) > _LARGEST:
-        raise UsageProblem(f"{path} is larger than {_LARGEST >> 20} MB", "split it, and build from less")
-    prompts = [_prompt(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    _, text = read_input(path, _LARGEST, "a file of prompts, one a line")
+    prompts = [_prompt(path, number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if not prompts:
         raise UsageProblem(f"there are no prompts in {path}", "write one a line, or lines of JSON with a \"prompt\"")
     return list(dict.fromkeys(prompts))

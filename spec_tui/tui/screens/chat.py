@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from spec_tui.tui.race_controller import RaceController
 
 FRAMES = 20  # text, a second: a frame costs what it draws around the text, and the engine may need the core
-SHARED = 2  # as seldom where the model computes on all cores: drawing stops all of its threads, as each waits for all
+SHARED = 2  # where the model computes on all cores, every second frame is drawn: its threads wait for the one it delays
 TREE_EVERY, NUMBERS_EVERY = 2, 5  # frames: the tree 10 times a second, numbers 4 times
 NOTHING_TO_ASK = "A replay takes no prompts. space pauses, < and > change its speed"
 PANELS = ("tree", "layers", "speed")
