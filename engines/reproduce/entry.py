@@ -74,7 +74,7 @@ class StoreNeed(_Plain):
         source: "answers" of the model itself to prompts that measure nothing (in distribution), or "python": the
             standard library of this Python (out of distribution).
         kind: sparse, dense or both.
-        tokens: most tokens, None for all. A smaller one of the same source is a part of the larger.
+        tokens: most tokens, None for all. Rows search parts of one by their option ``fraction``.
         document_limit: most tokens of each document, the first ones; None for all.
         dims, z_norm, unit_norm: of a dense part (``datastores.search.reduction.Recipe``).
         answers, temperature, top_p, max_new_tokens: of answers.

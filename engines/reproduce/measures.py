@@ -9,6 +9,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from engines.datastores.storage.datastore import Documents
+from engines.race.interval import MedianInterval
 from engines.race.result import LaneRun, mean_over_prompts
 from engines.report.metrics import Metrics, together
 
@@ -27,7 +29,7 @@ class RowFacts:
 
     Attributes:
         results, lane: of the benchmark in which its lane ran; None where it did not.
-        stores: datastores that it searches, open.
+        stores: datastores that it searches, open; ``fraction`` is the share of each.
         part: which part of the model it is about, "" for none.
         sublayers: measures the model's sublayers when it is first asked.
     """
@@ -35,6 +37,7 @@ class RowFacts:
     results: BenchResults | None = None
     lane: int | None = None
     stores: Sequence[Store] = ()
+    fraction: float = 1.0
     part: str = ""
     sublayers: Callable[[], SublayerFacts] | None = None
     _dense: dict[int, DenseStore] = field(default_factory=dict)
@@ -72,7 +75,7 @@ class Measure:
 
     Attributes:
         means: what it is, in a few words.
-        of: its number of a row; None where there is none.
+        of: its number of a row, of repeats their median with its interval; None where there is none.
         digits: after the point.
         percent: it is a share, written as a percentage.
         timed: it depends on the machine and on what else it does.
@@ -81,7 +84,7 @@ class Measure:
     """
 
     means: str
-    of: Callable[[RowFacts], float | None]
+    of: Callable[[RowFacts], float | MedianInterval | None]
     digits: int = 2
     percent: bool = False
     timed: bool = False
@@ -95,22 +98,23 @@ class Measure:
         return f"{100 * value:.{max(0, self.digits - 1)}f} %" if self.percent else f"{value:,.{self.digits}f}"
 
 
-def _rate(row: RowFacts) -> float | None:
+def _rate(row: RowFacts) -> MedianInterval | None:
+    return MedianInterval.of(_rates(row))
+
+
+def _per_token(row: RowFacts) -> MedianInterval | None:
+    return MedianInterval.of([1e3 / rate for rate in _rates(row)])
+
+
+def _rates(row: RowFacts) -> Sequence[float]:
+    """Tokens/s of each repeat."""
+    return row.results.by_task()[row.lane].rates if row.results is not None and row.lane is not None else ()
+
+
+def _speed_up(row: RowFacts) -> MedianInterval | None:
     if row.results is None or row.lane is None:
         return None
-    found = row.results.by_task()[row.lane].rate
-    return found.median if found else None
-
-
-def _speed_up(row: RowFacts) -> float | None:
-    if row.results is None or row.lane is None:
-        return None
-    found = row.results.ratio(row.lane, row.results.started.baseline)
-    return found.median if found else None
-
-
-def _inverse(value: float | None) -> float | None:
-    return 1e3 / value if value else None
+    return row.results.ratio(row.lane, row.results.started.baseline)
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:
@@ -150,8 +154,20 @@ def _left_out(part: str) -> Callable[[RowFacts], float | None]:
     return mean
 
 
-def _of_stores(of: Callable[[Store], float]) -> Callable[[RowFacts], float | None]:
-    return lambda row: sum(map(of, row.stores)) if row.stores else None
+def _searched(of: Callable[[Store], float]) -> Callable[[RowFacts], float | None]:
+    """A size of the datastores, of as much of them as is searched."""
+
+    def size(row: RowFacts) -> float | None:
+        found = [of(store) * _share(store, row.fraction) for store in row.stores]
+        return sum(found) if found else None
+
+    return size
+
+
+def _share(store: Store, fraction: float) -> float:
+    """The share that whole documents make (``Documents.first``)."""
+    facts, documents = store.manifest, Documents(store)
+    return documents.first(fraction) / (facts.tokens + facts.documents)
 
 
 def _reciprocal_rank(row: RowFacts) -> float | None:
@@ -196,10 +212,10 @@ def _depths() -> Iterator[tuple[str, Measure]]:
 
 
 MEASURES = MappingProxyType({
-    "speed-up": Measure("tokens/s over those of the autoregressive row, the median of the repeats", _speed_up,
-                        timed=True, over_baseline=True),
+    "speed-up": Measure("tokens/s over those of the autoregressive row in the same repeat", _speed_up, timed=True,
+                        over_baseline=True),
     "tokens/s": Measure("tokens after the first, by the second", _rate, digits=1, timed=True),
-    "ms/token": Measure("milliseconds for a token after the first", lambda row: _inverse(_rate(row)), timed=True),
+    "ms/token": Measure("milliseconds for a token after the first", _per_token, timed=True),
     "M": Measure("tokens for each forward pass of the target (REST's mean generated length)",
                  lambda row: row.metrics.mean_generated_length),
     "tau": Measure("accepted tokens for each forward pass of the target (RASD's average acceptance length)",
@@ -232,9 +248,9 @@ MEASURES = MappingProxyType({
     "MLP out": Measure("MLP sublayers that drafting leaves out, over the answers", _left_out("mlp"), digits=1),
     "lookup ms": Measure("milliseconds of a lookup in the datastores",
                          lambda row: _thousand(row.metrics.seconds_per_lookup), timed=True),
-    "store MB": Measure("size of its datastores on the disk, in 10^6 bytes",
-                        _of_stores(lambda store: store.manifest.size / 1e6), of_runs=False),
-    "store tokens": Measure("tokens of its datastores", _of_stores(lambda store: float(store.manifest.tokens)),
+    "store MB": Measure("size on the disk of what it searches, in 10^6 bytes",
+                        _searched(lambda store: store.manifest.size / 1e6), of_runs=False),
+    "store tokens": Measure("tokens that it searches", _searched(lambda store: float(store.manifest.tokens)),
                             digits=0, of_runs=False),
     "MRR": Measure(f"mean reciprocal rank of {_KEYS:,} stored keys at most, asked of the index", _reciprocal_rank,
                    percent=True, of_runs=False),

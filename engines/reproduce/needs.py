@@ -57,15 +57,13 @@ class DatastoreBuilder:
     read anew for the next.
 
     Args:
-        most: tokens of a datastore at most, None for no limit; sizes of several keep their proportions.
+        most: tokens of a datastore at most, None for no limit.
     """
 
     def __init__(self, runtime: Runtime, needs: Sequence[StoreNeed], most: int | None = None) -> None:
         self._runtime = runtime
         self._reader = None
-        sizes = [need.tokens for need in needs if need.tokens is not None]
-        self._largest, self._most = max(sizes, default=0), most
-        self.needs = tuple(needs)
+        self._most, self.needs = most, tuple(needs)
 
     def prepared(self) -> list[PreparedStore]:
         """What there is, and what has to be built."""
@@ -105,9 +103,7 @@ class DatastoreBuilder:
 
     def _tokens(self, need: StoreNeed) -> int | None:
         """Most tokens of its datastore."""
-        if self._most is None or need.tokens is None:
-            return need.tokens if self._most is None else self._most
-        return min(need.tokens, max(1, round(self._most * need.tokens / self._largest)))
+        return min((most for most in (need.tokens, self._most) if most is not None), default=None)
 
     def _shipped(self, need: StoreNeed) -> str:
         """The datastore that ships and is what is needed: greedy answers of this model, all of them; "" for none."""

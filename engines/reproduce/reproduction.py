@@ -11,6 +11,8 @@ from engines.bench import published
 from engines.bench.bench_results import BenchResults
 from engines.bench.published import Figure
 from engines.datastores.storage.datastore import Store
+from engines.methods.options import FRACTION
+from engines.race.interval import MedianInterval
 from engines.race.lanes import Lane, Race
 from engines.reproduce.entry import Claim, PaperEntry, RowOf, Setting, lane_of
 from engines.reproduce.measures import RowFacts
@@ -37,7 +39,7 @@ class Cell:
     """A number of a table.
 
     Attributes:
-        here: ours; None where it could not be measured.
+        here: ours; None where it could not be measured. ``interval`` of it, where it is the median of repeats.
         theirs: what papers have in this place, on several models and data.
     """
 
@@ -46,6 +48,7 @@ class Cell:
     measure: str
     here: float | None
     theirs: tuple[Figure, ...]
+    interval: MedianInterval | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class Reproduction:
     sublayers: Callable[[], SublayerFacts] | None = None
 
     def __post_init__(self) -> None:
-        self._here: dict[tuple[str, str, str], float | None] = {}
+        self._here: dict[tuple[str, str, str], float | MedianInterval | None] = {}
 
     def lanes(self) -> dict[str, Lane]:
         """The lanes by row. Raises UsageProblem."""
@@ -107,7 +110,7 @@ class Reproduction:
         Raises:
             SpecError: the model or a datastore broke.
         """
-        shared: dict[tuple[str, str], float | None] = {}
+        shared: dict[tuple[str, str], float | MedianInterval | None] = {}
         for run in self.runs or [None]:
             setting = run.setting.name if run else ""
             for row in self.entry.rows:
@@ -122,8 +125,10 @@ class Reproduction:
 
     def _facts(self, row: RowOf, run: SettingRun | None) -> RowFacts:
         stores = [store for name in row.stores for store in self.stores.get(name, ())]
+        lane = self._lane(row)
         return RowFacts(
             results=run.results if run else None, lane=run.lanes.get(row.name) if run else None, stores=stores,
+            fraction=lane.options.get(FRACTION.name, FRACTION.default) if lane else FRACTION.default,
             part=row.part, sublayers=self.sublayers,
         )
 
@@ -135,7 +140,9 @@ class Reproduction:
                 for name in self.entry.measures:
                     here = self._here.get((setting.name if self.runs else "", row.name, name))
                     theirs = tuple(f for f in published.figures() if f.measure == name and self._is_of(f, row, setting))
-                    found.append(Cell(setting.name, row.name, name, here, theirs))
+                    interval = here if isinstance(here, MedianInterval) else None
+                    found.append(Cell(setting.name, row.name, name, interval.median if interval else here, theirs,
+                                      interval))
         return found
 
     def _settings(self) -> list[Setting]:

@@ -84,8 +84,8 @@ def _beside_generate(report: Report) -> Figure | None:
     for row, (lane, other) in enumerate(pairs):
         ratio = s.ratio(lane, other)
         words = "" if ratio is None else f"{ratio.median:.2f} x"
-        _bar(axes, row - 0.19, figures[lane].rate, OURS, 0.36, words)
-        _bar(axes, row + 0.19, figures[other].rate, THEIRS, 0.36, "", hatch="///")
+        bar(axes, row - 0.19, figures[lane].rate, OURS, 0.36, words)
+        bar(axes, row + 0.19, figures[other].rate, THEIRS, 0.36, "", hatch="///")
     label_rows(axes, [report.labels[lane] for lane, _ in pairs])
     from matplotlib.patches import Patch
 
@@ -111,12 +111,12 @@ def _bars(axes: Axes, found: Sequence[tuple[str, MedianInterval | None]], small:
         slower = estimate is not None and estimate.median < 1
         words = "" if estimate is None else f"{estimate.median:.2f}"
         colour, hatch = (_SLOWER, "///") if slower else (OURS, "")
-        _bar(axes, row, estimate, colour, 0.66, words, hatch, small)
+        bar(axes, row, estimate, colour, 0.66, words, hatch, small)
     label_rows(axes, [label for label, _ in found])
     axes.axvline(1.0, color=LINE, linewidth=1)
 
 
-def _bar(
+def bar(
     axes: Axes, row: float, estimate: MedianInterval | None, colour: str, height: float, words: str, hatch: str = "",
     small: bool = False,
 ) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
+from engines.race.interval import MedianInterval
 from engines.reproduce.measures import MEASURES
 from engines.reproduce.reproduction import Cell, Reproduction
-from spec_tui.export.bench_plots import LINE, OURS, SETTINGS, THEIRS, label_axis, label_rows, panels
+from spec_tui.export.bench_plots import LINE, OURS, SETTINGS, THEIRS, bar, label_axis, label_rows, panels
 from spec_tui.present.text import one_line
 
 _TITLE = 60
@@ -39,9 +40,7 @@ def _panel(axes, measure: str, cells: list[Cell]) -> None:
     for row, cell in enumerate(cells):
         values = [figure.value for figure in cell.theirs]
         if cell.here is not None:
-            axes.barh(row, cell.here, 0.6, color=OURS, edgecolor="white")
-            axes.annotate(write(cell.here), (cell.here, row), (5, 0), textcoords="offset points", va="center",
-                          fontsize=8, color=LINE)
+            bar(axes, row, cell.interval or MedianInterval.of([cell.here]), OURS, 0.6, write(cell.here), small=True)
         axes.plot(values, [row] * len(values), linestyle="none", marker="D", markersize=5, color=THEIRS,
                   markeredgecolor=LINE, markeredgewidth=0.6)
         most = max(most, cell.here or 0.0, *values, 0.0)

@@ -18,11 +18,13 @@ from engines.reproduce.measures import MEASURES, described
 from engines.reproduce.reproduction import Cell, ClaimVerdict, Reproduction, SettingRun, theirs
 from spec_tui.export.bench_report import Report, portable, setting_words
 from spec_tui.export.bench_report import rows as run_rows
-from spec_tui.present.race_text import disturbance_sentence
-from spec_tui.present.tables import WIDTH, Rows, as_csv, as_markdown, as_text
+from spec_tui.present.race_text import disturbance_sentence, interval_meaning
+from spec_tui.present.tables import WIDTH, Rows, as_csv, as_markdown, as_text, interval
 
 SCHEMA = "spec-tui reproduce 1"
-NO_CELLS = ("entry", "setting", "row", "measure", "here", "theirs", "model", "data", "hardware", "source")
+NO_CELLS = (
+    "entry", "setting", "row", "measure", "here", "low", "high", "theirs", "model", "data", "hardware", "source",
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ def markdown(done: Reproduction) -> str:
 
 
 def _tables(done: Reproduction) -> list[Rows]:
-    """A table for each setting: by measure ours, then theirs; columns where nobody has a number are left out."""
+    """A table for each setting: by measure ours with its interval, then theirs; columns where nobody has a number are
+    left out."""
     cells, papers = done.cells(), _papers(done.cells())
     found = []
     for setting in dict.fromkeys(cell.setting for cell in cells):
@@ -69,10 +72,12 @@ def _tables(done: Reproduction) -> list[Rows]:
             shown = [paper for paper in papers if any(paper in map(TablePaper.of, c.theirs) for c in column)]
             if not shown and all(cell.here is None for cell in column):
                 continue
-            write = MEASURES[measure].write
-            rows[0] += [measure, *(f"[{papers.index(paper) + 1}]" for paper in shown)]
+            write, digits = MEASURES[measure].write, MEASURES[measure].digits
+            known = any(cell.interval is not None and cell.interval.samples > 1 for cell in column)
+            rows[0] += [measure, *["interval"] * known, *(f"[{papers.index(paper) + 1}]" for paper in shown)]
             for row, cell in zip(rows[1:], column):
-                row += [write(cell.here), *(write(_of(cell, paper)) for paper in shown)]
+                row += [write(cell.here), *[interval(cell.interval, digits)] * known,
+                        *(write(_of(cell, paper)) for paper in shown)]
         found.append(rows)
     return found
 
@@ -96,6 +101,8 @@ def notes(done: Reproduction) -> list[str]:
     said += [*_setting(done), *done.left_out, *_stores(done)]
     said += [f"layers left out, found by {need}: {layers}" for need, layers in done.searches.items()]
     said += described(entry.measures)
+    if estimates := [cell.interval for cell in done.cells() if cell.interval is not None]:
+        said.append(interval_meaning(estimates))
     if any(column.timed for column in entry.columns):
         said += dict.fromkeys(disturbance_sentence(run.results.disturbance()) for run in done.runs)
     return [sentence for sentence in said if sentence]
@@ -185,8 +192,13 @@ def _store(store: Any) -> dict[str, Any]:
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
-    return {"setting": cell.setting, "row": cell.row, "measure": cell.measure, "here": cell.here,
+    return {"setting": cell.setting, "row": cell.row, "measure": cell.measure, **_numbers(cell),
             "theirs": [encoding.plain(figure) for figure in cell.theirs]}
+
+
+def _numbers(cell: Cell) -> dict[str, float | None]:
+    """Ours, and between what it lies."""
+    return {"here": cell.here, "low": getattr(cell.interval, "low", None), "high": getattr(cell.interval, "high", None)}
 
 
 def _runs(done: Reproduction, run: SettingRun) -> list[dict[str, Any]]:
@@ -200,8 +212,7 @@ def cell_rows(done: Reproduction) -> list[dict[str, Any]]:
     """A row for each number of theirs beside ours, one without for a cell of ours alone."""
     found = []
     for cell in done.cells():
-        ours = {"entry": done.name, "setting": cell.setting, "row": cell.row, "measure": cell.measure,
-                "here": cell.here}
+        ours = {"entry": done.name, "setting": cell.setting, "row": cell.row, "measure": cell.measure, **_numbers(cell)}
         for figure in cell.theirs or (None,):
             of = {name: getattr(figure, name, None) for name in ("model", "data", "hardware", "source")}
             found.append(ours | {"theirs": figure.value if figure else None} | of)

@@ -61,6 +61,8 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes:
         traces: names of the shipped traces that it shows.
+        tables: names of papers' tables that are about the same (``engines.reproduce.entry``), the first one to begin
+            with.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     about: str
     traces: tuple[str, ...]
     pages: tuple[Page, ...]
+    tables: tuple[str, ...] = ()
 
 
 class PathStop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

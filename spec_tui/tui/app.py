@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import ClassVar
@@ -129,6 +129,20 @@ class SpecTui(HasActions, App[int]):
         while len(self.screen_stack) > 1:
             await self.screen.dismiss(getattr(self.screen, "leaves_with", None))
         await self.screen.run_action(action)
+
+    def show_papers(self, first: Sequence[str] = ()) -> None:
+        """The list of papers' tables, at the first of these; the rows of a chosen one are raced, where there is an
+        engine."""
+        from spec_tui.tui.screens.papers import PapersScreen
+
+        chat = self.screen_stack[0]
+        races = isinstance(chat, ChatScreen) and bool(chat.check_action("papers", ()))
+
+        async def chosen(name: str | None) -> None:
+            if name is not None and races:
+                await self._open_from_chat(f"papers({name!r})")
+
+        self.push_screen(PapersScreen(next(iter(first), ""), races), chosen)
 
     def on_unmount(self) -> None:
         self.client.close()

@@ -12,6 +12,7 @@ import pytest
 from engines.errors import UsageProblem
 from engines.report.events import Audited, Round
 from engines.report.run_state import RunState, fold_all
+from engines.reproduce.entry import shipped
 from engines.wire import read_trace
 from spec_tui.learn import lesson_facts as picks
 from spec_tui.learn.glossary_entries import entries
@@ -45,6 +46,7 @@ def test_there_is_a_lesson_on_every_subject_and_each_is_short():
     assert names() == ("forward", "draft", "greedy", "chance", "exact", "trees", "lookup", "rest", "dresd", "admg",
                        "heads", "rasd", "payoff", "choosing")
     for name in names():
+        assert set(find(name).tables) <= set(shipped())
         pages = find(name).pages
         assert 4 <= len(pages) <= 8
         assert sum(bool(page.choices) for page in pages) in (1, 2, 3)

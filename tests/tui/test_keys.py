@@ -240,3 +240,19 @@ async def test_papers_are_reached_from_a_lesson(session):
         await s.pilot.pause()
         await s.pilot.pause()
         assert [type(screen) for screen in s.app.screen_stack[1:]] == [RaceScreen, PapersScreen]
+
+
+async def test_the_tables_of_a_lesson_are_raced(session):
+    from spec_tui.learn.lesson import names
+    from spec_tui.tui.screens.race import RaceScreen
+
+    async with session() as s:
+        await s.pilot.press("escape")
+        s.chat.action_learn()
+        await s.pilot.pause()
+        s.app.screen.options.highlighted = names().index("rest")
+        await s.pilot.press("L", "enter")
+        await s.pilot.pause()
+        await s.pilot.pause()
+        assert [type(screen) for screen in s.app.screen_stack[1:]] == [RaceScreen]
+        assert "rest-trie" in " ".join(s.app.screen.query_one("#race-said").text_rows())

@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from engines.reproduce.entry import shipped
 from spec_tui.learn.lesson import along, find, names, recorded
 from spec_tui.learn.walk import Walk
 from spec_tui.tui.recorded import lessons
 from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen, LessonsScreen, LessonText
+from spec_tui.tui.screens.papers import PapersScreen
 from tests.tiers import SIZES
 
 
@@ -123,6 +125,17 @@ async def test_every_page_of_every_lesson_is_drawn_whole_at_80x24():
                 assert ("End of the lesson" in shown(screen)) == (at + 1 == screen.walk.length and not view.asks)
             await pilot.press("escape")
             await pilot.pause()
+
+
+async def test_the_papers_tables_of_a_lesson_without_an_engine():
+    async with learning("rasd") as (app, pilot):
+        lesson = app.screen
+        await pilot.press("L")
+        listed = app.screen
+        assert isinstance(listed, PapersScreen) and list(shipped())[listed.options.highlighted] == "rasd-rest"
+        assert "lanes" not in str(listed.query_one(".box").border_subtitle)
+        await pilot.press("enter")
+        assert app.screen is lesson
 
 
 async def test_words_presenter_phases_and_the_way_out():

@@ -618,16 +618,16 @@ class ChatScreen(HasActions, Screen):
         self._race = screen.controller  # its result outlives the screen
         self.app.push_screen(screen, self._raced)
 
-    def action_papers(self) -> None:
+    def action_papers(self, name: str = "") -> None:
         self.action_race()
         if not self.session.busy:
-            self.app.call_after_refresh(self._papers)
+            self.app.call_after_refresh(self._papers, name)
 
-    def _papers(self) -> None:
+    def _papers(self, name: str) -> None:
         from spec_tui.tui.screens.race import RaceScreen
 
         if isinstance(self.app.screen, RaceScreen):
-            self.app.screen.action_papers()
+            self.app.screen.take_paper(name) if name else self.app.screen.action_papers()
 
     def action_evaluate(self) -> None:
         if self.session.busy:

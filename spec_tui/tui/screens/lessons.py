@@ -22,6 +22,7 @@ from spec_tui.tui.widgets.step_panels import BLANK, Explaining, StepPanel, Timel
 from spec_tui.tui.widgets.strip_panel import SplitLine, StripPanel, clip, title_row
 
 _END = "End of the lesson: → leads to the next one."
+_TABLES = "The papers' tables about it, to run again"
 
 
 class LessonsScreen(ListScreen[None]):
@@ -32,14 +33,16 @@ class LessonsScreen(ListScreen[None]):
     """
 
     CSS_PATH: ClassVar = ["modal.tcss", "lessons.tcss"]
+    ACTIONS = (Action(id="lessons.papers", run="papers", keys="L", label="Papers", help=_TABLES),)
 
     def __init__(self, walk: Walk | None = None) -> None:
         self.lessons = [find(name) for name in names()]
         self._walk = walk
         lines = [Content.assemble((f"{n:>2}  ", "$tok-prompt"), one.title) for n, one in enumerate(self.lessons, 1)]
         begun = walk is not None and walk.lesson.name in names()
-        super().__init__("lessons", "enter begins · esc closes", lines, list(map(_about, self.lessons)),
-                         names().index(walk.lesson.name) if begun else 0)
+        super().__init__(
+            "lessons", "enter begins · L papers' tables · esc closes", lines, list(map(_about, self.lessons)),
+            names().index(walk.lesson.name) if begun else 0)
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -49,6 +52,9 @@ class LessonsScreen(ListScreen[None]):
     def chosen(self, number: int) -> None:
         lesson = self.lessons[number]
         self._open(Walk(lesson, recorded(lesson)))
+
+    def action_papers(self) -> None:
+        self.app.show_papers(self.lessons[self.options.highlighted or 0].tables[:1])
 
     def _open(self, walk: Walk) -> None:
         self.app.push_screen(LessonScreen(walk, presenter=self.app.presenter), self._done)
@@ -62,8 +68,10 @@ def _about(lesson: Lesson) -> Content:
     asks, figures = sum(bool(page.choices) for page in lesson.pages), sum(bool(page.figure) for page in lesson.pages)
     pages = f"{len(lesson.pages)} pages: {counted(asks, 'question')}, {counted(figures, 'figure')} to change."
     runs = f"Recorded runs: {', '.join(lesson.traces)}."
-    return Content.assemble((lesson.about, "bold"), "\n\n", (pages, "$tok-prompt"), "\n", (runs, "$tok-prompt"), "\n\n",
-                            (f"spec-tui learn {lesson.name}", "$tok-prompt"))
+    tables = f"\nPapers' tables: {', '.join(lesson.tables)}." if lesson.tables else ""
+    return Content.assemble(
+        (lesson.about, "bold"), "\n\n", (pages, "$tok-prompt"), "\n", (runs + tables, "$tok-prompt"), "\n\n",
+        (f"spec-tui learn {lesson.name}", "$tok-prompt"))
 
 
 class LessonText(StepPanel):
@@ -215,6 +223,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
                help="The presenter's notes on this page"),
         Action(id="lesson.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the text"),
         Action(id="lesson.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
+        Action(id="lesson.papers", run="papers", keys="L", label="Papers", help=_TABLES),
         Action(id="lesson.present", run="present", keys="P", label="Present", footer=True,
                help="Large, light, without frames"),
         Action(id="lesson.leave", run="leave", keys="escape", label="Leave", footer=True, help="Leave the lesson"),
@@ -318,6 +327,9 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         panel.shows, panel.scrolled = "text" if panel.shows == what else what, 0
         self.say(f"{'w' if what == 'words' else 'T'} goes back to the text" if panel.shows == what else "")
         panel.update_rows()
+
+    def action_papers(self) -> None:
+        self.app.show_papers(self.walk.lesson.tables[:1])
 
     def action_leave(self) -> None:
         """Undo one thing: what covers the text, presenter mode; else leave."""

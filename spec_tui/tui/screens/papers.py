@@ -10,15 +10,21 @@ from spec_tui.tui.screens.modal import ListScreen
 
 
 class PapersScreen(ListScreen[str]):
-    """Gives back the name of an entry, None if closed."""
+    """Gives back the name of an entry, None if closed.
 
-    def __init__(self) -> None:
+    Args:
+        first: name of the entry to begin on; "" is the first one.
+        races: there is an engine that could race its rows.
+    """
+
+    def __init__(self, first: str = "", races: bool = True) -> None:
         self._names = list(shipped())
+        keys = "enter takes its rows as lanes · esc closes" if races else "esc closes"
         super().__init__(
-            "papers' tables", "enter takes its rows as lanes · esc closes",
+            "papers' tables", keys,
             [Content.assemble((f"{one_line(entry.tables[0], 11):<12}", "$tok-prompt"), name)
              for name, entry in shipped().items()],
-            [_about(name, entry) for name, entry in shipped().items()])
+            [_about(name, entry) for name, entry in shipped().items()], self._names.index(first) if first else 0)
 
     def chosen(self, number: int) -> None:
         self.dismiss(self._names[number])

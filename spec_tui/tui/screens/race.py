@@ -355,11 +355,10 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
     def action_papers(self) -> None:
         from spec_tui.tui.screens.papers import PapersScreen
 
-        self.app.push_screen(PapersScreen(), self._paper_chosen)
+        self.app.push_screen(PapersScreen(), lambda name: self.take_paper(name) if name else None)
 
-    def _paper_chosen(self, name: str | None) -> None:
-        if name is None:
-            return
+    def take_paper(self, name: str) -> None:
+        """Take the rows of a paper's table as lanes."""
         refused = self.controller.take_paper(name)
         self.query_one(PromptBox).put(self.controller.setup.prompt)
         self.lane = 0
