@@ -72,7 +72,7 @@ def read_input(path: Path, most: int, what: str) -> tuple[bytes, str]:
     except OSError as error:
         raise UsageProblem(f"{path} cannot be read ({error.strerror})", f"name {what}") from None
     if len(content) > most:
-        raise UsageProblem(f"{path} is larger than {most >> 20} MB", "split it, and build from less")
+        raise UsageProblem(f"{path} is larger than {most >> 20} MB", "give a part of it")
     try:
         return content, content.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -34,6 +34,7 @@ class Adviser:
         rate: tokens a second of the baseline as far as they are known, to plan the first round with.
         known: whether an answer lies in a datastore: then its prompt is held out.
         clock: seconds.
+        temperature: another one, at which the settings of the final are tried too; None for none.
 
     Attributes:
         rounds: those that began; each is complete at any moment.
@@ -45,20 +46,22 @@ class Adviser:
     def __init__(
         self, racer: Racer, lanes: tuple[Lane, ...], suite: Suite, request: Request, seconds: float, *,
         rate: float | None = None, known: Callable[[Sequence[int]], bool] = lambda tokens: False,
-        clock: Callable[[], float] = perf_counter,
+        clock: Callable[[], float] = perf_counter, temperature: float | None = None,
     ) -> None:
         self.racer, self.lanes, self.suite, self.request = racer, lanes, suite, request
         self.seconds, self.rate, self.clock = seconds, rate, clock
         self.rounds: list[Screening] = []
+        self.temperature = temperature
         self.stages = halving.stages([lane.method for lane in lanes])
+        self.stages += [Stage.TEMPERATURE] * (temperature is not None)
         self.known, self.copied = known, 0
         self.held_out: list[Case] = []
         self._cases = halving.spread(suite)
 
     @property
     def finished(self) -> bool:
-        """Whether the last round came to its end."""
-        return len(self.rounds) == len(self.stages) and self.rounds[-1].over
+        """Whether the final came to its end."""
+        return any(screening.final and screening.over for screening in self.rounds)
 
     def run(
         self, cancelled: Callable[[], bool] = lambda: False,
@@ -71,16 +74,19 @@ class Adviser:
             SpecError: every lane fails in its warm-up.
         """
         end = self.clock() + self.seconds
+        selecting = [stage for stage in self.stages if stage is not Stage.TEMPERATURE]
         for number, stage in enumerate(self.stages):
-            left, field = end - self.clock(), self._field(stage)
+            check = stage is Stage.TEMPERATURE
+            kept = 0.0 if check or self.temperature is None else halving.CHECK * self.seconds
+            left, field = end - self.clock() - kept, self._field(stage)
             if self.rounds and (left <= 0 or cancelled() or not field):
                 return
-            seconds = halving.share(left, number, len(self.stages))
-            screening = self._round(field, seconds, stage is Stage.FINAL)
+            seconds = left if check else halving.share(left, number, len(selecting))
+            screening = self._round(field, seconds, stage)
             self.rounds.append(screening)
             yield ScreeningStarted(number=number + 1, rounds=len(self.stages), seconds=seconds, asked=screening.asked,
                                    suite=screening.suite, final=screening.final)
-            watch = _Stopwatch(self.clock, self.clock() + seconds)
+            watch = Stopwatch(self.clock, self.clock() + seconds)
             for event in race(self.racer, screening.asked, cancelled, progress, watch.enough):
                 screening.result.add(event)
                 watch.see(event)
@@ -97,7 +103,7 @@ class Adviser:
         if not self.rounds:
             return self.lanes
         last = self.rounds[-1]
-        if stage is Stage.FINAL:
+        if stage in (Stage.FINAL, Stage.TEMPERATURE):
             return best(last, halving.FINALISTS)
         going_on = {lane.method for lane in best(last, halving.kept(len(last.lanes) - 1))}
         return tuple(lane for lane in self.lanes if lane.method in going_on)
@@ -117,14 +123,17 @@ class Adviser:
             self._cases = tuple(rest)
         self._cases = tuple(sorted(self._cases, key=lambda case: case in asked))
 
-    def _round(self, field: tuple[Lane, ...], seconds: float, final: bool) -> Screening:
+    def _round(self, field: tuple[Lane, ...], seconds: float, stage: Stage) -> Screening:
         """A round's race. Screening goes on with prompts that were not asked yet; the final begins with the first."""
+        final, request = stage is Stage.FINAL, self.request
+        if stage is Stage.TEMPERATURE:
+            request = replace(request, temperature=self.temperature)
         lanes = (Lane(methods.baseline().id), *field)
         cases = [case for case in halving.spread(self.suite) if case in self._cases] if final else self._cases
         suite = replace(self.suite, cases=tuple(cases))
         length = halving.answer_length(
-            seconds, self.rate, len(lanes), len(suite.places), self.request.max_new_tokens)
-        asked = Race(lanes, replace(self.request, max_new_tokens=length), suite.prompts, REPEATS if final else 1,
+            seconds, self.rate, len(lanes), len(suite.places), request.max_new_tokens)
+        asked = Race(lanes, replace(request, max_new_tokens=length), suite.prompts, REPEATS if final else 1,
                      warm_up=halving.WARM)
         return Screening(asked, suite, final, RaceResult(keep_runs=False))
 
@@ -136,7 +145,7 @@ def best(screening: Screening, keep: int) -> tuple[Lane, ...]:
     return tuple(screening.lanes[1 + place] for place in halving.survivors(scores, groups, keep))
 
 
-class _Stopwatch:
+class Stopwatch:
     """Says when a round has no time for another prompt: one takes as long as those before did on average."""
 
     def __init__(self, clock: Callable[[], float], end: float) -> None:

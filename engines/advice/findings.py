@@ -10,6 +10,8 @@ from statistics import median
 
 from engines.advice.paired_ratio import Pace, PairedRatio
 from engines.bench.suite import Suite
+from engines.cost.curve import CostCurve, Points
+from engines.cost.speedup_model import SpeedupModel, chances
 from engines.race.lanes import Lane, Race
 from engines.race.result import RaceResult
 from engines.report.events import Failed
@@ -167,6 +169,26 @@ class RoundCosts:
     def free_drafts(self) -> float:
         """Tokens a second if drafting took no time."""
         return self.tokens / (self.verify + self.other)
+
+
+def size_model(metrics: Metrics, price: Points, alone: Metrics) -> SpeedupModel | None:
+    """What drafts of other depths would bring, by a lane's acceptance and times and t(n); None where too little is
+    known. None deeper than was tried. Passes that draft are taken to be one a level where there were as many.
+
+    Args:
+        alone: the baseline.
+    """
+    base, verify, m = RoundCosts.of(alone), metrics.verify_seconds, metrics
+    if base is None or not price or not m.drafted or not verify or None in (m.draft_seconds, m.other_seconds):
+        return None
+    curve = CostCurve(price)
+    scale = verify / sum(count * curve.at(rows) for rows, count in m.rows.items())
+    stepwise = m.draft_forwards >= m.levels
+    each = m.draft_seconds / m.levels if stepwise else 0.0
+    return SpeedupModel(
+        curve, first=each if stepwise else m.draft_seconds / m.target_forwards, each=each, rows=m.drafted / m.levels,
+        most=len(m.depth_tried), scale=scale, other=m.other_seconds / m.target_forwards, alone=base.seconds,
+        chances=chances(m.depth_tried, m.depth_accepted))
 
 
 def reach(metrics: Metrics, share: float = 0.9) -> int:

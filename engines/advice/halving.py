@@ -1,7 +1,8 @@
 """Successive halving: many settings on a few short answers, few settings on many long ones.
 
 The first round compares the methods with their defaults, the second all settings of the better half of them, and the
-last one, the final, the three best settings: it gets half of the time. Source of the idea: Jamieson and Talwalkar 2016;
+last one, the final, the three best settings: it gets half of the time. A little is left for these at another
+temperature. Source of the idea: Jamieson and Talwalkar 2016;
 Karnin et al. 2013.
 """
 
@@ -14,6 +15,7 @@ from enum import StrEnum
 from engines.bench.suite import Case, Suite
 
 FINALISTS = 3
+CHECK = 0.15  # of the time, for another temperature
 WARM = 8  # tokens of a warm-up: there are many, and after the first few the machine is awake
 _SHORTEST = 32  # tokens of an answer: less tells little of a drafter
 _PROMPTS = 8  # that a round should have time for: what one prompt says of a drafter is not true of another
@@ -25,6 +27,7 @@ class Stage(StrEnum):
     METHODS = "methods"
     SETTINGS = "settings"
     FINAL = "final"
+    TEMPERATURE = "temperature"
 
 
 def stages(groups: Sequence[Hashable]) -> list[Stage]:

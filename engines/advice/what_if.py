@@ -23,9 +23,9 @@ class Modelled:
 def modelled(screening: Screening, machine: OtherMachine, ready: Ready) -> dict[int, Modelled]:
     """The lanes by number, as far as enough is known of them; nothing where the target's t(n) there is not.
 
-    Verifying takes t(n) there for the rows of every round. A forward pass of a draft model takes t(1) there of a model
-    of its size; of what else drafts with passes, the part of the target's that it takes here. Lookups, and what is
-    outside of both, take as long as here.
+    Verifying takes t(n) there for the rows of every round. A forward pass of a draft model takes its t(1) there, where
+    only numbers of the machine are known that of a model of its size; of what else drafts with passes, the part of the
+    target's that it takes here. Lookups, and what is outside of both, take as long as here.
     """
     price = machine.table or machine.pass_cost(ready.parameters)
     if price is None:
@@ -53,7 +53,7 @@ def _drafting(
     setting = screening.lanes[lane]
     used = methods.find(setting.engine).used(setting.options, methods.at_hand(ready.draft_model, ready.heads))
     if methods.DRAFT_MODEL in used and not setting.draft_model:
-        own = machine.pass_cost(ready.draft_parameters)
+        own = machine.draft_table or machine.pass_cost(ready.draft_parameters)
         if own is not None:
             return m.draft_forwards * own.at(1)
     if not ready.price or not m.verify_seconds:

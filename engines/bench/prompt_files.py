@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from engines.bench.suite import Suite, case_of, messages, parse, said, with_turns
+from engines.bench.suite import Suite, case_of, messages, parse, said, shipped, with_turns
 from engines.errors import UsageProblem
+from engines.folders import read_input
+
+_LARGEST = 8 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,14 @@ class PromptFile:
     suite: Suite
     system: str = ""
     notes: tuple[str, ...] = ()
+
+
+def open_prompts(path: Path | None) -> PromptFile:
+    """The prompts of a file that somebody named, or without one those that ship. Raises UsageProblem."""
+    if path is None:
+        return PromptFile(shipped())
+    _, text = read_input(path, _LARGEST, "a file of prompts")
+    return read(text, str(path), path.name)
 
 
 def read(text: str, where: str, name: str = "") -> PromptFile:

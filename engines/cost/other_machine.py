@@ -21,7 +21,8 @@ _UNITS = {
     "memory": {"": 1e9, "gb/s": 1e9, "tb/s": 1e12, "mb/s": 1e6}, "flops": {"": 1e12, "tflops": 1e12, "gflops": 1e9,
     "pflops": 1e15}, "weights": {"": 1.0, "bytes": 1.0}, "overhead": {"": 1e-3, "ms": 1e-3, "us": 1e-6, "s": 1.0},
 }
-_FORM = "memory=1000GB/s,flops=100TFLOPS[,weights=2][,overhead=0.1ms], or a file with lines of rows,seconds"
+_FORM = ("memory=1000GB/s,flops=100TFLOPS[,weights=2][,overhead=0.1ms], or a file: lines of rows,seconds, or what "
+         "spec-tui price --format json printed there")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class OtherMachine:
         memory: bytes a second; ``flops`` operations a second; both None where there is a ``table``.
         weights: bytes of a weight.
         overhead: seconds of a pass that nothing shortens.
-        table: t(n) of the target, as it was given.
+        table, draft_table: t(n) of the target and of the draft model, as they were given.
         words: as it was asked for.
     """
 
@@ -42,6 +43,7 @@ class OtherMachine:
     weights: float = 2.0
     overhead: float = 0.0
     table: CostCurve | None = None
+    draft_table: CostCurve | None = None
 
     def pass_cost(self, parameters: int | None) -> CostCurve | None:
         """t(n) of a model of so many parameters; None where that is not known, or only the target's table is."""
@@ -58,7 +60,8 @@ def parse(text: str, read: Callable[[str], str]) -> OtherMachine:
         UsageProblem: neither; the message says what is wrong.
     """
     if not re.match(r"\s*(memory|flops|weights|overhead)\s*=", text):
-        return OtherMachine(text, table=table(read(text), text))
+        target, draft = tables(read(text), text)
+        return OtherMachine(text, table=target, draft_table=draft)
     found: dict[str, float] = {}
     for part in text.split(","):
         name, equals, value = (word.strip() for word in part.partition("="))
@@ -72,11 +75,19 @@ def parse(text: str, read: Callable[[str], str]) -> OtherMachine:
     return replace(OtherMachine(text), **found)
 
 
-def table(text: str, name: str) -> CostCurve:
-    """t(n) of lines with rows and seconds, or of a JSON list of such pairs. Raises UsageProblem."""
+def tables(text: str, name: str) -> tuple[CostCurve, CostCurve | None]:
+    """t(n) of the target, and where it is there of the draft model: of lines with rows and seconds, of a JSON list of
+    such pairs, or of what ``spec-tui price --format json`` prints. Raises UsageProblem."""
     try:
-        pairs = json.loads(text) if text.lstrip().startswith("[") else [
-            line.replace(",", " ").split() for line in text.splitlines() if line.strip() and line.strip()[0] != "#"]
-        return CostCurve.fit([(int(rows), float(seconds)) for rows, seconds in pairs])
-    except (ValueError, TypeError, OverflowError):
+        if not text.lstrip().startswith(("[", "{")):
+            lines = [line.replace(",", " ").split() for line in text.splitlines()]
+            return _curve([line for line in lines if line and not line[0].startswith("#")]), None
+        found = json.loads(text)
+        pairs, draft = (found["price"], found.get("draft_price")) if isinstance(found, dict) else (found, None)
+        return _curve(pairs), _curve(draft) if draft else None
+    except (ValueError, TypeError, OverflowError, KeyError, RecursionError):
         raise UsageProblem(f"{name} holds no t(n)", f"--what-if takes {_FORM}") from None
+
+
+def _curve(pairs) -> CostCurve:
+    return CostCurve.fit([(int(rows), float(seconds)) for rows, seconds in pairs])

@@ -24,7 +24,8 @@ class Metrics:
         target_forwards: verification passes, the prefill excluded.
         drafted, accepted: nodes sent to verification; those kept. None where a server does not say.
         messages: rounds that need not be verification passes, being what a server sent at once.
-        path_acceptances: sum over drafting rounds of accepted / depth of the draft; ``drafting_rounds`` counts them.
+        path_acceptances: sum over drafting rounds of accepted / depth of the draft; ``drafting_rounds`` counts them,
+            and ``levels`` sums these depths.
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
             that something drafted at this depth was judged; rounds that accepted there.
         rows: rounds by how many tokens they verified, the root counted; ``draft_forwards``: passes that drafted.
@@ -45,6 +46,7 @@ class Metrics:
     messages: int = 0
     path_acceptances: float = 0.0
     drafting_rounds: int = 0
+    levels: int = 0
     prefill_seconds: float = 0.0
     draft_seconds: float | None = 0.0
     verify_seconds: float | None = 0.0
@@ -104,6 +106,7 @@ class Metrics:
             messages=self.messages + (not step),
             path_acceptances=self.path_acceptances + (len(r.path) / depth if depth else 0.0),
             drafting_rounds=self.drafting_rounds + (depth > 0),
+            levels=self.levels + depth,
             draft_seconds=_both(self.draft_seconds, r.draft_seconds),
             verify_seconds=_both(self.verify_seconds, r.verify_seconds),
             other_seconds=_both(self.other_seconds, r.other_seconds),

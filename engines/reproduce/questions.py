@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from engines.bench import suite
-from engines.bench.prompt_files import read
+from engines.bench.prompt_files import open_prompts
 from engines.bench.suite import Suite, parse
 from engines.errors import UsageProblem
 from engines.reproduce.entry import Asked
@@ -14,7 +14,6 @@ from engines.reproduce.entry import Asked
 MORE = Path(__file__).with_name("questions.jsonl")
 STORE_PROMPTS = Path(__file__).with_name("store_prompts.txt")
 """Prompts whose answers datastores hold; none of them measures."""
-_LARGEST = 8 << 20  # bytes of a file of prompts
 
 
 @cache
@@ -42,21 +41,8 @@ def not_asked(asked: Asked, tasks: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _of_tasks(asked: Asked) -> Suite:
-    whole = _file(Path(asked.file)) if asked.file else known()
+    whole = open_prompts(Path(asked.file)).suite if asked.file else known()
     if missing := set(asked.tasks) - set(whole.tasks):
         raise UsageProblem(f"there is no question of the task {sorted(missing)[0]!r} in {whole.name}",
                            f"its tasks are {', '.join(whole.tasks)}")
     return whole.where(lambda case: not asked.tasks or case.task in asked.tasks)
-
-
-def _file(path: Path) -> Suite:
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(_LARGEST + 1)
-        if len(data) > _LARGEST:
-            raise UsageProblem(f"{path} is larger than {_LARGEST >> 20} MB", "ask fewer prompts")
-        return read(data.decode("utf-8"), str(path), path.name).suite
-    except OSError as error:
-        raise UsageProblem(f"{path} cannot be read: {error.strerror}", "it is searched beside the entry") from None
-    except UnicodeDecodeError:
-        raise UsageProblem(f"{path} is not text in UTF-8", "convert it, e.g. with iconv -t UTF-8") from None

@@ -14,8 +14,7 @@ from typer import Option
 from engines.advice.advice_events import ScreeningStarted
 from engines.advice.adviser import Adviser
 from engines.advice.halving import sampled
-from engines.bench.prompt_files import PromptFile, read
-from engines.bench.suite import shipped
+from engines.bench.prompt_files import open_prompts
 from engines.cost import other_machine
 from engines.errors import RunFailed, UsageProblem
 from engines.folders import write_whole
@@ -42,7 +41,7 @@ _MINUTES = "Time for the measurements."
 _SAVE = "Use what is advised from now on with this model, where no engine is named."
 _UNDO = "Measure nothing: forget what --save kept for this model."
 _WHAT_IF = ("Also model the speeds of another machine: memory=1000GB/s,flops=100TFLOPS[,weights=BYTES][,overhead=MS], "
-            "or a file with its t(n), lines of rows,seconds.")
+            "or a file with its t(n): lines of rows,seconds, or what spec-tui price --format json printed there.")
 _ALSO = "Try the engines that need a draft model with this one too. Repeatable."
 _HTML = "Write the report as a web page too, in one file."
 _LONGEST = 24 * 60.0
@@ -76,7 +75,9 @@ def advise(
         return 0
     if not 0 < minutes <= _LONGEST:
         raise UsageProblem(f"minutes {minutes:g} is out of range", f"--minutes takes more than 0, up to {_LONGEST:g}")
-    asked = _prompts(prompts, sample)
+    asked = open_prompts(prompts)
+    if sample is not None:
+        asked = replace(asked, suite=sampled(asked.suite, sample))
     if html is not None:
         _check_page(html)
     machine = None
@@ -122,12 +123,6 @@ def _save(report: AdviceReport) -> None:
     lane = replace(lane, datastores=lane.datastores or report.adviser.request.datastores)
     kept = kept_settings.keep(report.load, lane, "found by spec-tui advise")
     narrate(f"from now on: {one_line(kept.words)}")
-
-
-def _prompts(path: Path | None, sample: int | None) -> PromptFile:
-    """What is asked. Raises UsageProblem."""
-    found = PromptFile(shipped()) if path is None else read(read_text(path, "--prompts"), str(path), path.name)
-    return found if sample is None else replace(found, suite=sampled(found.suite, sample))
 
 
 def _follow(adviser: Adviser) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from engines import methods
 from engines.advice.adviser import Adviser
-from engines.advice.findings import BASELINE, RoundCosts, Screening, reach
+from engines.advice.findings import BASELINE, RoundCosts, Screening, reach, size_model
 from engines.advice.what_if import modelled
 from engines.cost.other_machine import OtherMachine
 from engines.folders import model_label
@@ -22,7 +22,7 @@ from engines.report.events import SAMPLING_FIELDS, Ready
 from engines.report.wording import counted
 from spec_tui.export.page import document, preformatted, rows_as_table, text_of
 from spec_tui.export.race_files import depth_rows
-from spec_tui.present.advice_words import chosen, judge, last_measured, ranked, sentences, ties, verdict_of
+from spec_tui.present.advice_words import chosen, elsewhere, judge, last_measured, ranked, sentences, ties, verdict_of
 from spec_tui.present.race_text import disturbance_sentence, pairs_summary
 from spec_tui.present.tables import WIDTH, Rows, as_text, length, milliseconds, share
 from spec_tui.present.text import one_line, sanitise
@@ -31,9 +31,12 @@ from spec_tui.session.shell_lines import engine_line
 
 SCHEMA = "spec-tui advice 1"
 TITLE = "Which engine for"
+_SIZES = (0, 1, 2, 3, 4, 6, 8, 12, 16)  # depths of drafts in the curve
 _KIND = 16  # columns for the name of a kind
 _SERVERS = ("settings for other programs are a beginning, not a measurement: those verify chains, in batches, with "
             "other kernels and maybe on another machine")
+_CURVE = ("tokens/s by draft depth: a forecast from the acceptance by depth and t(n), if every draft were as deep; a "
+          "method that drafts only where it expects much stays above it")
 _NOISE = ("±: 95 %, from how the prompts differ (jackknife); a kind of prompt with fewer than three answers has none, "
           "and is not judged")
 
@@ -137,13 +140,14 @@ def counterparts(report: AdviceReport, lane: int) -> tuple[Counterpart, ...]:
 
 # -- tables ---------------------------------------------------------------------------------------------------
 def tables(report: AdviceReport) -> list[Rows]:
-    """Of the round that the verdict is made of: speed, kinds of prompt, depth, where time goes; then what was
-    dropped."""
+    """Of the round that the verdict is made of: speed, kinds and lengths of prompts, temperature, depth, sizes,
+    where time goes; then what was dropped."""
     screening = report.screening
     if screening is None:
         return []
-    found = [_speed(screening), _kinds(screening), _lengths(screening), depth_rows(_figures(screening)),
-             _times(screening), _modelled(report, screening), _dropped(report.adviser, screening)]
+    found = [_speed(screening), _kinds(screening), _lengths(screening), _temperatures(report.adviser, screening),
+             depth_rows(_figures(screening)), _sizes(report, screening), _times(screening),
+             _modelled(report, screening), _dropped(report.adviser, screening)]
     return [rows for rows in found if len(rows) > 1]
 
 
@@ -183,13 +187,38 @@ def _lengths(screening: Screening) -> Rows:
     if len(lengths) < 2:
         return []
 
-    def cell(lane: int, prompts: frozenset[int]) -> str:
-        accepted = share(screening.metrics(lane, prompts).acceptance_rate)
-        return f"{judge(screening.ratio(lane, prompts=prompts)).brief}, {accepted}"
-
     rows = [["x and accepted by prompt tokens", *lengths]]
-    return rows + [[screening.asked.labels[lane], *(cell(lane, prompts) for prompts in lengths.values())]
+    return rows + [[screening.asked.labels[lane], *(_cell(screening, lane, prompts) for prompts in lengths.values())]
                    for lane in ranked(screening)]
+
+
+def _cell(screening: Screening, lane: int, prompts: frozenset[int] | None = None) -> str:
+    """Speed-up and acceptance of a lane on these prompts, or on all."""
+    accepted = share(screening.metrics(lane, prompts).acceptance_rate)
+    return f"{judge(screening.ratio(lane, prompts=prompts)).brief}, {accepted}"
+
+
+def _temperatures(adviser: Adviser, screening: Screening) -> Rows:
+    """The same by temperature: that of the verdict, and another one; nothing where no other was tried."""
+    other = next((each for each in adviser.rounds if elsewhere(adviser, each) and ranked(each)), None)
+    if other is None:
+        return []
+    places = {lane.label: number for number, lane in enumerate(other.lanes) if number in ranked(other)}
+    header = [f"{each.asked.request.temperature:g}" for each in (screening, other)]
+    rows = [["x and accepted by temperature", header[0], f"{header[1]} ({counted(other.prompts(), 'prompt')})"]]
+    return rows + [[label, _cell(screening, lane), _cell(other, places[label])] for lane in ranked(screening)
+                   if (label := screening.lanes[lane].label) in places]
+
+
+def _sizes(report: AdviceReport, screening: Screening) -> Rows:
+    """The curve of tokens a second over the depth of a draft, as deep as was tried, with its best point."""
+    rows = [["tokens/s by draft depth", *map(str, _SIZES), "best"]]
+    for lane in ranked(screening):
+        model = size_model(screening.metrics(lane), report.ready.price, screening.metrics(BASELINE))
+        if model is not None:
+            rates = [f"{model.expected(size) / model.seconds(size):.1f}" for size in _SIZES if size <= model.most]
+            rows.append([screening.asked.labels[lane], *rates, *[""] * (len(_SIZES) - len(rates)), str(model.best)])
+    return rows
 
 
 def _times(screening: Screening) -> Rows:
@@ -237,10 +266,12 @@ def notes(report: AdviceReport) -> list[str]:
     if screening is not None:
         said += [_setting(adviser, screening), *pairs_summary(screening.result.pairs, screening.asked.labels),
                  _NOISE]
+        said += [_CURVE] * (len(_sizes(report, screening)) > 1)
         said += [_SERVERS] * (len(pastes(report)) > 1)
         said.append(disturbance_sentence(screening.result.disturbance()))
     said += _of_the_model(report)
-    busy = [str(number) for number, each in enumerate(adviser.rounds, 1) if not each.final and each.computed]
+    busy = [str(number) for number, each in enumerate(adviser.rounds, 1)
+            if each.computed and not each.final and not elsewhere(adviser, each)]
     if busy:
         said.append(f"other programs disturbed round {' and '.join(busy)}: who goes on was decided by t(n) of the "
                     "tokens verified, with drafting as measured")
@@ -322,6 +353,7 @@ def _modelled_object(report: AdviceReport) -> dict[str, Any] | None:
 def _round(number: int, screening: Screening) -> dict[str, Any]:
     return {
         "round": number, "final": screening.final, "over": screening.over, "prompts": screening.prompts(),
+        "temperature": screening.asked.request.temperature,
         "answers": len(screening.counted()), "max_new_tokens": screening.asked.request.max_new_tokens,
         "lanes": [_lane(screening, lane) for lane in range(len(screening.lanes))],
         "pairs": [encoding.plain(pair) for pair in screening.result.pairs],

@@ -36,8 +36,13 @@ def ranked(screening: Screening) -> list[int]:
 
 
 def last_measured(adviser: Adviser) -> Screening | None:
-    """The round that a verdict is made of: the last one in which something was measured."""
-    return next((screening for screening in reversed(adviser.rounds) if ranked(screening)), None)
+    """The round that a verdict is made of: the last one in which something was measured as it was asked."""
+    return next((each for each in reversed(adviser.rounds) if ranked(each) and not elsewhere(adviser, each)), None)
+
+
+def elsewhere(adviser: Adviser, screening: Screening) -> bool:
+    """Whether a round was at another temperature than asked."""
+    return screening.asked.request.temperature != adviser.request.temperature
 
 
 def chosen(screening: Screening) -> int | None:

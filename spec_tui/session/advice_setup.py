@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engines.runtime import Runtime
     from engines.wire import Event
 
+_WARM = 0.8  # the other temperature, where answers are greedy
 _PACE = 0.5  # of the tokens a second that t(n) promises: prompts are read too, and other programs run
 
 
@@ -48,7 +49,9 @@ def prepare(
         except SpecError:  # its lane says so
             stores = []
     rate = _PACE / ready.price[0][1] if ready.price else None
-    return Adviser(decoder, lanes, suite, request, seconds, rate=rate, known=known_to(stores)), left_out, notes
+    adviser = Adviser(decoder, lanes, suite, request, seconds, rate=rate, known=known_to(stores),
+                      temperature=0.0 if request.temperature else _WARM)
+    return adviser, left_out, notes
 
 
 def advice(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from engines.advice.findings import RoundCosts
 from engines.methods.counterparts import DraftSetup, assisted, llama_cpp, vllm
 from engines.race.result import Disturbance, RaceResult
 from engines.report.events import Ready
-from spec_tui.export.advice_report import AdviceReport, as_object, as_page, as_terminal
+from spec_tui.export.advice_report import AdviceReport, as_object, as_page, as_terminal, tables
 from spec_tui.present.advice_words import sentences
 from spec_tui.session.client import LoadRequest
 from tests.advice.made import Costs, PacedRacer, adviser, ran
@@ -54,6 +55,22 @@ def test_numbers_by_the_length_of_the_prompt():
     assert {label: len(prompts) for label, prompts in screening.by_length().items()} == {"< 128": 4, "128..511": 4}
     text = as_terminal(report(found))
     assert "x and accepted by prompt tokens" in text and "2.01x, 100%" in text and "0.79x, 100%" in text
+
+
+def test_numbers_by_temperature_and_by_size_of_draft():
+    found = ran(PacedRacer(pld=FAST, draft=Costs(3, 0.015, 0.006)), LANES, temperature=0.8)
+    *_, final, warm = found.rounds
+    assert found.finished and final.final and not warm.final
+    assert warm.asked.request.temperature == 0.8 and {lane.label for lane in warm.lanes} == {
+        lane.label for lane in final.lanes}
+    assert sentences(found)[0].startswith("Use pld: 2.00x faster"), "the verdict is made of the final"
+    price = ((1, 0.010), (3, 0.015), (64, 0.040))
+    rows = {rows[0][0]: rows[:2] for rows in tables(replace(report(found), ready=replace(READY, price=price)))}
+    assert rows["x and accepted by temperature"][0][1:] == ["0", "0.8 (8 prompts)"]
+    assert rows["x and accepted by temperature"][1] == ["pld", "2.00x, 100%", "2.00x, 100%"]
+    label, *rates, best = rows["tokens/s by draft depth"][1]
+    assert label == "pld" and best == "2" and not any(rates[3:])
+    assert [float(rate) for rate in rates[:3]] == pytest.approx([100, 160, 200], rel=0.03), "1, 2 and 3 tokens a round"
 
 
 def test_where_nothing_is_faster_no_drafts_are_advised():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from engines import UsageProblem
 from engines.advice.what_if import modelled
-from engines.cost.other_machine import OtherMachine, parse, table
+from engines.cost.other_machine import parse
 from spec_tui.export.advice_report import as_object, as_terminal
 from tests.advice.made import ALONE, Costs, PacedRacer, ran
 from tests.advice.test_verdict import READY, report
@@ -22,7 +23,7 @@ def found():
 
 
 def test_by_its_own_times_the_model_says_what_was_measured(found):
-    own = OtherMachine("here", table=table("\n".join(f"{rows},{seconds}" for rows, seconds in PRICE), "x"))
+    own = parse("here", lambda name: "\n".join(f"{rows},{seconds}" for rows, seconds in PRICE))
     said = modelled(found.rounds[-1], own, READY)
     assert said[1].speed_up == pytest.approx(found.rounds[-1].ratio(1).ratio, rel=0.02)
 
@@ -31,7 +32,8 @@ def test_a_machine_that_was_measured_is_modelled_as_it_is(found):
     """The same drafts on half as many threads: every pass takes longer, one over three rows by more."""
     slower = tuple((rows, seconds * (1.6 if rows == 1 else 2.1)) for rows, seconds in PRICE)
     there = ran(PacedRacer(slower, autoregressive=Costs(1, slower[0][1]), pld=Costs(3, slower[2][1])), "pld,rest")
-    said = modelled(found.rounds[-1], OtherMachine("there", table=table(str([list(p) for p in slower]), "x")), READY)
+    printed = json.dumps({"price": slower, "draft_price": []})
+    said = modelled(found.rounds[-1], parse("there", lambda name: printed), READY)
     measured = there.rounds[-1].ratio(1).ratio
     assert said[1].speed_up == pytest.approx(measured, rel=0.02) and measured < found.rounds[-1].ratio(1).ratio * 0.8
 
@@ -53,9 +55,12 @@ def test_a_machine_by_its_numbers():
     assert (found.memory, found.flops, found.weights, found.overhead) == (2e12, 1e14, 1, pytest.approx(5e-5))
     curve = found.pass_cost(10**9)
     assert curve.at(1) == pytest.approx(5e-4 + 5e-5) and curve.at(512) == pytest.approx(2e9 * 512 / 1e14 + 5e-5)
-    assert table("[[1, 0.1], [4, 0.2]]", "x").at(4) == 0.2
+    assert parse("file", lambda name: "[[1, 0.1], [4, 0.2]]").table.at(4) == 0.2
+    printed = '{"model": "m", "price": [[1, 0.1]], "draft_price": [[1, 0.01]]}'
+    assert parse("file", lambda name: printed).draft_table.at(1) == 0.01
     for wrong in ("memory=1", "memory=1,flops=0", "memory=1,flops=x", "memory=1,flops=1,speed=3", "flops=1,memory=-1"):
         with pytest.raises(UsageProblem, match="what-if"):
             parse(wrong, str)
-    with pytest.raises(UsageProblem, match="holds no t"):
-        parse("file", lambda name: "1 2 3")
+    for wrong in ("1 2 3", '{"prices": []}', '{"price": 3}'):
+        with pytest.raises(UsageProblem, match="holds no t"):
+            parse(wrong, str)

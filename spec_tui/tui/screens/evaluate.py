@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import attrgetter
-from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -13,9 +12,9 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Input, Static
 
-from engines.bench.prompt_files import PromptFile, read
-from engines.bench.suite import shipped
-from engines.errors import SpecError, UsageProblem
+from engines.bench.prompt_files import PromptFile, open_prompts
+from engines.errors import SpecError
+from engines.folders import typed_path
 from engines.report.wording import counted
 from spec_tui.export.advice_report import AdviceReport, advised, as_text_of, pastes
 from spec_tui.present.progress_text import time_left
@@ -229,14 +228,9 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         """What is asked. Raises UsageProblem."""
         name = self.query_one(Input).value.strip()
         if not name:
-            return PromptFile(shipped())
+            return open_prompts(None)
         HostAccess.here().need("reading a file")
-        path = Path(name).expanduser()
-        try:
-            return read(path.read_text("utf-8"), str(path), path.name)
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text in UTF-8"
-            raise UsageProblem(f"{name} cannot be read", why) from None
+        return open_prompts(typed_path(name))
 
     def action_stop(self) -> None:
         if self.running and not self.state.stopping:
