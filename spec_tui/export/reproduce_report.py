@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from engines.bench.published import Figure
+from engines.race.result import LaneRun
 from engines.report import encoding
 from engines.reproduce.entry import PaperEntry
 from engines.reproduce.measures import MEASURES, described
@@ -25,6 +26,7 @@ SCHEMA = "spec-tui reproduce 1"
 NO_CELLS = (
     "entry", "setting", "row", "measure", "here", "low", "high", "theirs", "model", "data", "hardware", "source",
 )
+_TOTALS = ("drafting_rounds", "lookups", "lookup_seconds", "depth_tried", "depth_accepted")
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,16 @@ def _runs(done: Reproduction, run: SettingRun) -> list[dict[str, Any]]:
     """The complete runs of a setting, each with its row."""
     names = {run.asked.labels[lane]: row for row, lane in run.lanes.items()}
     report = Report(run.results, run.asked, dict(done.facts), [])
-    return [{"setting": run.setting.name, "row": names.get(row["lane"])} | row for row in run_rows(report)]
+    return [{"setting": run.setting.name, "row": names.get(row["lane"])} | row | _totals(each)
+            for row, each in zip(run_rows(report), run.results.complete)]
+
+
+def _totals(run: LaneRun) -> dict[str, Any]:
+    """What cells are computed of, beyond the numbers of a benchmark's run."""
+    totals, layers = run.state.metrics, run.state.prefilled and run.state.prefilled.layers
+    left_out = {"attention": sum(map(bool, layers.attention)), "MLP": sum(map(bool, layers.mlp))} if layers else None
+    return {name: getattr(totals, name) for name in _TOTALS} | {
+        "match_lengths": totals.stats()["match_lengths"], "left_out": left_out}
 
 
 def cell_rows(done: Reproduction) -> list[dict[str, Any]]:

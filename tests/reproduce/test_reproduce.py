@@ -85,6 +85,8 @@ def expected(measure, runs, base):
         return mean_by_prompt(runs, lambda r: r["path_acceptance"])
     if measure == "calls":
         return mean_by_prompt(runs, lambda r: r["target_forwards"])
+    if measure == "drafted":
+        return sum(r["drafted"] for r in runs) / rounds if (rounds := sum(r["drafting_rounds"] for r in runs)) else None
     rate = sum(r["later_tokens"] for r in runs) / sum(r["later_seconds"] for r in runs)
     if measure == "speed-up":
         return rate / (sum(r["later_tokens"] for r in base) / sum(r["later_seconds"] for r in base))
@@ -93,7 +95,7 @@ def expected(measure, runs, base):
 
 @pytest.mark.parametrize("name, measures", [
     ("rest-store-size-chat", {"M", "ms/token", "speed-up"}),
-    ("dresd-speed", {"M", "MAR", "speed-up", "tokens/s"}), ("rasd-ablation", {"tau", "speed-up"}),
+    ("dresd-speed", {"M", "MAR", "speed-up", "tokens/s"}), ("rasd-ablation", {"tau", "speed-up", "drafted"}),
 ])
 def test_its_arithmetic_by_hand(reproduced, name, measures):
     found = json.loads(WRITERS["json"](reproduced(name)))
