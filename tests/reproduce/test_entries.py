@@ -44,6 +44,15 @@ def test_an_entry_that_ships_stands_beside_what_was_published(name):
     assert entry.claims and all(claim.says.endswith(".") for claim in entry.claims)
 
 
+def test_every_published_figure_is_beside_a_row_or_said_to_be_out_of_reach():
+    beside = {id(figure) for name, entry in shipped().items() if not entry.cannot
+              for cell in Reproduction(name, entry).cells() for figure in cell.theirs}
+    cannot = [entry for entry in shipped().values() if entry.cannot]
+    for figure in published.figures():
+        assert id(figure) in beside or any(
+            figure.source in entry.sources and figure.data in entry.shows for entry in cannot), figure
+
+
 def test_every_measure_of_a_published_figure_is_a_column():
     from engines.reproduce.measures import MEASURES
 
