@@ -65,6 +65,10 @@ class LessonFigure(ABC):
     def draw(self) -> None:  # noqa: B027
         """Do what ``draws`` says."""
 
+    def still(self, width: int, height: int) -> list[Row]:
+        """The picture on paper and line by line, where no key can be pressed: with all that the keys would lead to."""
+        return self.rows(width, height)
+
 
 def told(width: int, strong: str, plain: str = "") -> list[Row]:
     """Sentences under a picture, wrapped: what matters first."""
@@ -163,6 +167,11 @@ class TrialFigure(LessonFigure):
             _, kept = self.rng.accept(bound(float(self.p[token]), float(q[token])))
             self.drawn[token if kept else self.rng.draw(left)] += 1
             self.kept += kept
+
+    def still(self, width: int, height: int) -> list[Row]:
+        if not self.drawn.any():
+            self.draw()
+        return self.rows(width, height)
 
     def rows(self, width: int, height: int) -> list[Row]:
         q, left, total = self.q, residual(self.p, self.q), int(self.drawn.sum())
@@ -418,7 +427,13 @@ class FusionFigure(LessonFigure):
             for node in range(len(draft.tokens))]
 
     def move(self, step: int) -> None:
-        self.at = max(0, min(2, self.at + step))
+        self.at = max(0, min(len(self._SAYS) - 1, self.at + step))
+
+    def still(self, width: int, height: int) -> list[Row]:
+        out: list[Row] = []
+        for self.at in range(len(self._SAYS)):  # noqa: B020
+            out += self.rows(width, height)
+        return out
 
     def rows(self, width: int, height: int) -> list[Row]:
         draft, shown = self.event.draft, []
@@ -511,6 +526,10 @@ class RaceFigure(LessonFigure):
     def draw(self) -> None:
         self.time = self.longest
 
+    def still(self, width: int, height: int) -> list[Row]:
+        self.draw()
+        return self.rows(width, height)
+
     def rows(self, width: int, height: int) -> list[Row]:
         room = max(8, width - 60)
         most = max(len(lane.tokens) for lane in self.lanes)
@@ -548,6 +567,9 @@ class ReadingFigure(LessonFigure):
 
     def move(self, step: int) -> None:
         self.at = max(0, min(len(self.entries) - 1, self.at - step))
+
+    def still(self, width: int, height: int) -> list[Row]:
+        return self.rows(width, len(self.entries))
 
     def rows(self, width: int, height: int) -> list[Row]:
         shown = self.entries[self.at : self.at + height]

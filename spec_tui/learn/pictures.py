@@ -16,9 +16,9 @@ _MARKS = {"accepted": (ACCEPTED, "accepted"), "rejected": (REJECTED, "ghost"), "
 
 
 def picture(view: View, width: int, height: int) -> list[Row]:
-    """What stands beside the text of a page. What a question asks for is left out."""
+    """What stands beside the text of a page on paper. What a question asks for is left out."""
     if view.figure is not None:
-        return view.figure.rows(width, height)
+        return view.figure.still(width, height)
     event = event_of(view.run, view.place.round)
     if event is None:
         return [[("prompt ", "muted"), (one_line("".join(view.run.started.prompt_pieces)[-width:], width - 8), "text")]]

@@ -215,7 +215,7 @@ def _shown(view: View) -> Iterator[str]:
     """What stands beside the text: the figure, or the run and its round in words; of a question what is drafted."""
     if view.figure is not None:
         yield f"Figure: {view.figure.title}"
-        yield from (words_of(row) for row in view.figure.rows(WIDE, HIGH))
+        yield from (words_of(row) for row in view.figure.still(WIDE, HIGH))
         return
     event = event_of(view.run, view.place.round)
     if event is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,7 +51,8 @@ def test_there_is_a_lesson_on_every_subject_and_each_is_short():
         pages = find(name).pages
         assert 4 <= len(pages) <= 8
         assert sum(bool(page.choices) for page in pages) in (1, 2, 3)
-        assert sum(bool(page.do or page.choices) for page in pages) >= len(pages) // 2, f"{name}: too little to do"
+        idle = [not (page.do or page.choices) for page in pages]
+        assert not any(map(all, zip(idle, idle[1:]))), f"{name}: nothing to do on two pages in a row"
     with pytest.raises(UsageProblem, match="no lesson 'trie'") as caught:
         find("trie")
     assert "trees" in caught.value.hint
@@ -101,6 +103,13 @@ def test_every_question_has_one_right_answer_and_explains_all(name):
             assert all(len(words.split()) > 4 for words in view.paragraphs)
         w.answers = {}
         assert not any(w.answer(wrong) for wrong in (-1, 0, len(page.choices) + 1)) and w.view().asks
+
+
+def test_no_place_among_the_choices_is_right_more_often_than_others():
+    walks = map(walk, names())
+    rights = [(w.right(page), len(page.choices)) for w in walks for page in w.pages if page.choices]
+    three = Counter(right for right, count in rights if count == 3)
+    assert len(rights) > 20 and len(three) == 3 and max(three.values()) - min(three.values()) <= 2
 
 
 @pytest.mark.parametrize("slower, right", [(None, 2), (10.0, 1), ("even", 3)])
@@ -197,6 +206,6 @@ def test_a_path_is_a_lesson_of_pages_that_are_there(minutes):
     lesson = along(minutes)
     w = Walk(lesson, recorded(lesson))
     assert w.length == len(lesson.pages) == sum(len(stop.pages) for stop in path.stops)
-    assert sum(bool(page.note) for page in lesson.pages) > w.length // 3
+    assert all(page.note for page in lesson.pages), "each page of a lecture has a note for whoever gives it"
     with pytest.raises(UsageProblem, match="no path of 30 minutes"):
         along(30)
