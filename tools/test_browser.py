@@ -73,7 +73,7 @@ class Chromium:
         context = (await self.call("Target.createBrowserContext"))["browserContextId"]
         target = (await self.call("Target.createTarget", url="about:blank", browserContextId=context))["targetId"]
         session = (await self.call("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
-        tab = self.tabs[session] = Tab(self, session, target)
+        tab = self.tabs[session] = Tab(self, session, target, context)
         for domain in ("Page", "Runtime", "Network"):
             await tab.call(f"{domain}.enable")
         await tab.call("Emulation.setFocusEmulationEnabled", enabled=True)  # each tab is as if in front
@@ -85,8 +85,8 @@ class Chromium:
 class Tab:
     """A tab, and the terminal in it as text."""
 
-    def __init__(self, browser: Chromium, session: str, target: str) -> None:
-        self._browser, self._session, self._target = browser, session, target
+    def __init__(self, browser: Chromium, session: str, target: str, context: str) -> None:
+        self._browser, self._session, self._target, self._context = browser, session, target, context
         self.screen = pyte.Screen(80, 24)
         self._stream = pyte.ByteStream(self.screen)
         self.problems: list[str] = []
@@ -109,10 +109,26 @@ class Tab:
         """The terminal."""
         return "\n".join(line.rstrip() for line in self.screen.display)
 
+    async def asked(self, expression: str) -> Any:
+        """What the page answers to an expression of its language."""
+        found = await self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
     async def said(self) -> str:
         """The page around it."""
-        found = await self.call("Runtime.evaluate", expression="document.body?.innerText ?? ''", returnByValue=True)
-        return found["result"]["value"]
+        return await self.asked("document.body?.innerText ?? ''")
+
+    async def may_copy(self) -> None:
+        """Let the page write to the clipboard, and the test read it."""
+        await self._browser.call("Browser.grantPermissions", browserContextId=self._context,
+                                 permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+
+    async def clipboard(self) -> str:
+        """What the browser's clipboard has; the page itself may not ask."""
+        assert not await self.asked("navigator.clipboard.readText()"), "a session reads what was copied elsewhere"
+        return await self.asked("Object.getOwnPropertyDescriptor(Navigator.prototype, 'clipboard')"
+                                ".get.call(navigator).readText()")
 
     async def sees(self, *words: str, gone: str = "", within: float = PATIENCE) -> None:
         """Wait until all these words are on the terminal or the page. Raises AssertionError."""
@@ -273,8 +289,7 @@ async def doors(browser: Chromium, picture: Path | None) -> None:
             assert (await http.get(f"{plain}session/{'0' * 32}", headers=door)).status == 403
         tab = await browser.open(f"{plain}?token={token}")
         await tab.sees("outcome")
-        where = await tab.call("Runtime.evaluate", expression="location.href", returnByValue=True)
-        assert token not in where["result"]["value"], "the token does not stay in the address"
+        assert token not in await tab.asked("location.href"), "the token does not stay in the address"
         await tab.close()
         await server.has(lambda count: count == 0)
     async with served("learn", "--memory", "0.02") as server:
@@ -284,9 +299,10 @@ async def doors(browser: Chromium, picture: Path | None) -> None:
 
 
 async def chat(browser: Chromium, picture: Path | None) -> None:
-    """A model, and what a visitor cannot reach."""
+    """A model, copying, and what a visitor cannot reach."""
     async with served("--model", "sample", "--engine", "rest") as server:
         tab = await browser.open(server.address)
+        await tab.may_copy()
         await tab.sees("Type a prompt")
         await tab.type("Write a Python function that adds two numbers.")
         await tab.press("Enter")
@@ -299,9 +315,20 @@ async def chat(browser: Chromium, picture: Path | None) -> None:
             picture.write_bytes(smaller(await tab.picture()))
         await tab.press("Escape")
         await tab.type("e")
-        await tab.sees("enter saves")
+        await tab.sees("no file is saved in a browser")
         await tab.press("Enter")
-        await tab.sees("saving a file is " + REFUSED)
+        await tab.sees("copied the answer: paste it")
+        assert json.loads((await tab.clipboard()).splitlines()[0]), "a trace"
+        await tab.type("y")
+        await tab.sees("copied the answer", gone="paste it")
+        answer = await tab.clipboard()
+        assert "def " in answer and answer.split()[0] in tab.text, answer
+        await tab.asked("Clipboard.prototype.writeText = () => Promise.reject(new Error('refused')), 0")
+        await tab.type("y")
+        await tab.sees("This browser does not let the page copy.")
+        shown = "document.getElementById('text').value"
+        assert await tab.asked(shown) == answer, "where the browser refuses, the page shows the text"
+        await tab.asked("document.getElementById('close').click()")
         await tab.type("o")
         await tab.sees("target model")
         assert str(Path.home()) not in tab.text

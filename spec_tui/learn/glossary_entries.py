@@ -69,6 +69,11 @@ def explained(name: str) -> str:
     return meaning(entries()[name])
 
 
+def word_of(kind: str) -> str:
+    """What the glossary calls a token of this kind."""
+    return "target token" if kind == "target" else kind
+
+
 def markdown() -> str:
     """docs/glossary.md."""
     return "\n".join(["# Glossary", *_lines(), ""])

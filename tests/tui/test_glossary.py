@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from textual.screen import Screen
+
+from engines.methods import specs
 from spec_tui.learn.glossary_entries import entries, markdown, meaning, parts
 from spec_tui.present import token_styles
 from spec_tui.present.token_styles import GLYPHS
 from spec_tui.session.settings import SAMPLING
+from spec_tui.tui.actions import HasActions
 from spec_tui.tui.screens.glossary import GlossaryScreen, found
+from spec_tui.tui.screens.models import TITLES
+from tests.tui.test_keys import everyone
 
 
 def shown(screen: GlossaryScreen) -> str:
@@ -47,13 +53,24 @@ async def test_a_question_mark_opens_the_entry_of_what_the_cursor_is_on(session)
             await s.pilot.press("escape")
 
 
+def test_every_screen_has_a_word_for_what_the_cursor_is_on():
+    """Help and glossary are what the key leads to; a form is edited on the screen of a base class."""
+    without = {host.__name__ for host in everyone() if issubclass(host, Screen) and host.word_here is HasActions.word_here}
+    assert without == {"SpecModal", "ListScreen", "HelpScreen", "GlossaryScreen"}
+
+
+def test_engines_and_their_options_are_found_too():
+    assert all(next(iter(found(spec.id))).startswith(spec.id) for spec in specs())
+    assert {f"{option.name} of {spec.id}" for spec in specs() for option in spec.options} <= set(found(""))
+
+
 def test_every_word_that_a_place_names_is_an_entry():
     from spec_tui.tui.screens import step
-    from tests.tui.test_keys import everyone
 
     named = {host.word_here for host in everyone() if isinstance(getattr(host, "word_here", None), str)}
     assert {"t(n)", "lane", "sublayer", "draft tree"} <= named
-    assert named | set(step._WORDS.values()) | {"accepted", "corrected", "bonus", "target token"} <= set(entries())
+    assert named | set(step._WORDS.values()) | {*TITLES.values(), "race", "conversation", "accepted", "corrected", "bonus",
+                                                 "target token"} <= set(entries())
 
 
 async def test_the_command_opens_it_and_what_is_not_there_is_said(session):

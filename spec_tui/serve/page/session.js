@@ -13,6 +13,10 @@ function sessionName() {
   return name;
 }
 
+function type() {
+  document.querySelector(".xterm-helper-textarea").focus();
+}
+
 function ended(event) {
   const over = event.code === OURS;
   if (over) sessionStorage.removeItem(KEY);
@@ -22,10 +26,25 @@ function ended(event) {
   document.getElementById("again").focus();
 }
 
+// What a session copies goes to the browser's clipboard. Where the browser refuses (without https, or by its settings)
+// the page shows it, to be copied there. What was copied elsewhere is not for sessions.
+const clipboard = navigator.clipboard;
+
+function copy(text) {
+  const refused = () => {
+    document.getElementById("text").value = text;
+    document.getElementById("copied").showModal();
+    document.getElementById("text").select();
+  };
+  return clipboard ? clipboard.writeText(text).catch(refused) : Promise.resolve(refused());
+}
+
+Object.defineProperty(navigator, "clipboard", { value: { writeText: copy, readText: () => Promise.resolve("") } });
+
 window.WebSocket = class extends WebSocket {
   constructor(address) {
     super(address);
-    this.addEventListener("open", () => document.querySelector(".xterm-helper-textarea").focus());
+    this.addEventListener("open", type);
     this.addEventListener("close", ended);
   }
 };
@@ -34,5 +53,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const page = new URL(".", window.location.href);
   page.protocol = page.protocol === "https:" ? "wss:" : "ws:";
   document.getElementById("terminal").dataset.sessionWebsocketUrl = new URL("session/" + sessionName(), page).href;
+  document.getElementById("close").addEventListener("click", () => document.getElementById("copied").close());
+  document.getElementById("copied").addEventListener("close", type);
   document.getElementById("again").addEventListener("click", () => window.location.reload());
 });

@@ -77,6 +77,7 @@ class BranchScreen(HasActions, Backdrop):
     """
 
     CSS_PATH: ClassVar = ["branch.tcss"]
+    word_here = "branch"
     AUTO_FOCUS = ""
     ACTIONS = (
         Action(id="branch.leave", run="leave", keys="escape", label="Close", footer=True,

@@ -52,6 +52,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
     """
 
     CSS_PATH: ClassVar = ["modal.tcss", "build.tcss"]
+    word_here = "datastore"
     PALETTE = "Build: "
     ACTIONS = (
         Action(id="build.close", run="close", keys="escape", label="Close", palette="",

@@ -17,6 +17,7 @@ from engines.errors import SpecError, UsageProblem
 from engines.methods import drafts_itself, find
 from engines.report.run_state import RunState
 from engines.report.wording import counted
+from spec_tui.learn.glossary_entries import word_of
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import price_words as price
 from spec_tui.present import token_styles as marks
@@ -24,6 +25,7 @@ from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening, Turn
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.history import Entry
+from spec_tui.session.host_access import HostAccess
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import layers_view as layers
@@ -524,8 +526,7 @@ class ChatScreen(HasActions, Screen):
         cursor = self.transcript.cursor
         if cursor is None or self.focused is not self.transcript:
             return ""
-        kind = self.session.turns[cursor[0]].run.tokens[cursor[1]].kind
-        return "target token" if kind == "target" else kind
+        return word_of(self.session.turns[cursor[0]].run.tokens[cursor[1]].kind)
 
     @property
     def turn(self) -> Turn | None:
@@ -563,7 +564,11 @@ class ChatScreen(HasActions, Screen):
                 what, data, ending = "screen", picture.encode(), form
             else:
                 what, (data, ending) = "answer", export.document(self.turn.run, form)
-            self.say(f"saved the {what} as {export.save(data, ending)}")
+            if HostAccess.here().whole:
+                self.say(f"saved the {what} as {export.save(data, ending)}")
+            else:
+                self.app.copy_to_clipboard(data.decode())
+                self.say(f"copied the {what}: paste it into a file that ends in .{ending}")
         except OSError as error:
             self.say(f"could not save it: {error.strerror or error}")
         except SpecError as error:

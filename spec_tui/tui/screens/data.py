@@ -226,6 +226,7 @@ class DataScreen(SpecModal[ChatSettings]):
     """Gives back the settings with the datastores chosen, None if closed."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "data.tcss"]
+    word_here = "datastore"
     PALETTE = "Datastore: "
     ACTIONS = (
         Action(id="data.leave", run="leave", keys="escape", label="Close",

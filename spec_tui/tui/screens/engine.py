@@ -85,6 +85,10 @@ class EngineScreen(SpecModal[ChatSettings]):
         engines.focus()
 
     @property
+    def word_here(self) -> str:
+        return self.chosen
+
+    @property
     def _offered(self) -> tuple[MethodSpec, ...]:
         return specs(self.ready.host if self.ready is not None else "")
 

@@ -49,6 +49,7 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
     """
 
     CSS_PATH: ClassVar = ["evaluate.tcss"]
+    word_here = "lane"
     AUTO_FOCUS = ""
     PALETTE: ClassVar = "Evaluate: "
     ACTIONS = (

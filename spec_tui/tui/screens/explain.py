@@ -20,6 +20,7 @@ class ExplainScreen(SpecModal[None]):
     """What ``spec-tui run --explain`` says, of an answer of the conversation."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "explain.tcss"]
+    word_here = "speed-up"
     ACTIONS = (Action(id="explain.close", run="close", keys="w,q", label="Close", help="Close"),)
 
     def __init__(self, run: RunState) -> None:

@@ -1,4 +1,5 @@
-"""Save the answer as trace, document or recording, or the screen as a picture: the dialog, and the files."""
+"""Save the answer as trace, document or recording, or the screen as a picture: the dialog, and the files. In a browser,
+where no file can be written, what would be saved is copied."""
 
 from __future__ import annotations
 
@@ -32,10 +33,13 @@ class ExportScreen(ListScreen[str]):
         answer: there is an answer to be saved.
     """
 
+    word_here = "trace"
+
     def __init__(self, answer: bool) -> None:
         self._names = list(CHOICES) if answer else [PICTURE]
         lines = [Content.assemble((f"{n:<7}", "bold"), (CHOICES[n], "$tok-prompt")) for n in self._names]
-        super().__init__("export", "enter saves in a file of its own · esc closes", lines)
+        enter = "saves in a file of its own" if HostAccess.here().whole else "copies it: no file is saved in a browser"
+        super().__init__("export", f"enter {enter} · esc closes", lines)
 
     def chosen(self, number: int) -> None:
         self.dismiss(self._names[number])

@@ -1,4 +1,4 @@
-"""The words and symbols that the screens use, each in a sentence."""
+"""The words and symbols that the screens use, engines and options among them, each in a sentence."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from engines.methods import specs
 from spec_tui.learn.glossary_entries import entries, meaning
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import GLYPHS
@@ -62,10 +63,12 @@ class GlossaryScreen(SpecModal[None]):
 
 
 def found(wanted: str) -> Mapping[str, str]:
-    """The words and marks of the glossary in which this occurs: first the one that is called so, then those whose name
-    begins with it."""
+    """The words and marks of the glossary, the engines and their options in which this occurs: first the one that is
+    called so, then those whose name begins with it."""
     wanted = wanted.strip().lower()
     known = {", ".join(entry.names): meaning(entry) for entry in dict.fromkeys(entries().values())}
+    known |= {f"{spec.id}, {spec.title}": spec.summary for spec in specs()}
+    known |= {f"{option.name} of {spec.id}": option.help for spec in specs() for option in spec.options}
     known |= {sign: f"On the screen: {words}." for sign, words in GLYPHS.items()}
     named = [name for name, words in known.items() if wanted in f"{name} {words}".lower()]
 

@@ -64,6 +64,10 @@ class HistoryScreen(SpecModal[Entry]):
         self.query_one(OptionList).focus()
 
     @property
+    def word_here(self) -> str:
+        return self.kind.removesuffix("s")
+
+    @property
     def chosen(self) -> Entry | None:
         """The entry under the cursor."""
         at = self.query_one(OptionList).highlighted

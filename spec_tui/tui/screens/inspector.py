@@ -11,6 +11,7 @@ from textual.widgets import Static
 from engines.laws import LawSpec, trying
 from engines.report.events import Choice, Round, Trial
 from engines.report.run_state import RunState, TokenState
+from spec_tui.learn.glossary_entries import word_of
 from spec_tui.present import audit_words as verdict
 from spec_tui.present.step.nodes import origins_of
 from spec_tui.present.text import sanitise, visible
@@ -46,6 +47,11 @@ class Inspector(SpecModal[tuple[int, int]]):
 
     def on_mount(self) -> None:
         self._draw()
+
+    @property
+    def word_here(self) -> str:
+        turn, index = self.cursor
+        return word_of(self.session.turns[turn].run.tokens[index].kind)
 
     def action_step(self, step: int) -> None:
         turn, index = self.cursor

@@ -34,6 +34,7 @@ class LessonsScreen(ListScreen[None]):
 
     CSS_PATH: ClassVar = ["modal.tcss", "lessons.tcss"]
     ACTIONS = (Action(id="lessons.papers", run="papers", keys="L", label="Papers", help=_TABLES),)
+    word_here = "lesson"
 
     def __init__(self, walk: Walk | None = None) -> None:
         self.lessons = [find(name) for name in names()]

@@ -78,6 +78,10 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         self._say("the conversation is kept; the next answer uses the models loaded then")
         self._in_thread(self._look)
 
+    @property
+    def word_here(self) -> str:
+        return "datastore" if self._here() == DATASTORES else TITLES[self._role]
+
     def _in_thread(self, work: Callable[[], None]) -> None:
         self.run_worker(work, thread=True, exclusive=True, exit_on_error=True)
 

@@ -17,6 +17,8 @@ class PapersScreen(ListScreen[str]):
         races: there is an engine that could race its rows.
     """
 
+    word_here = "paper's table"
+
     def __init__(self, first: str = "", races: bool = True) -> None:
         self._names = list(shipped())
         keys = "enter takes its rows as lanes · esc closes" if races else "esc closes"

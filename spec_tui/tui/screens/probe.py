@@ -85,6 +85,7 @@ class ProbeScreen(SpecModal[None]):
     """Probes one datastore."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "probe.tcss"]
+    word_here = "retrieval"
     PALETTE = "Probe: "
     ACTIONS = (
         Action(id="probe.copy", run="copy", anywhere="ctrl+y", label="Copy", help="Copy the command line of this"),

@@ -12,6 +12,8 @@ from spec_tui.tui.screens.modal import ListScreen
 class ShowcaseScreen(ListScreen[tuple[str, bool]]):
     """Gives back (prompt, whether to send it at once), None if closed."""
 
+    word_here = "example prompts"
+
     ACTIONS = (
         Action(id="showcase.fill", run="fill", keys="space", label="Fill in", footer=True,
                help="Put it in the prompt without sending it"),

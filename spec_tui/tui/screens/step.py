@@ -14,6 +14,7 @@ from textual.widgets import Digits, Static
 from engines.report.run_state import RunState, fold_all
 from engines.request import Request
 from engines.wire import Event
+from spec_tui.learn.glossary_entries import word_of
 from spec_tui.present.playback import speed_words
 from spec_tui.present.step.branching import going_on
 from spec_tui.present.step.phases import StepPosition, emits, event_of
@@ -166,7 +167,7 @@ class StepScreen(HasActions, Backdrop):
     def word_here(self) -> str:
         place = self.player.place
         own = emits(self.player.run, place)
-        return own[-1].kind if place.phase == "correct" and own else _WORDS.get(place.phase, "")
+        return word_of(own[-1].kind) if place.phase == "correct" and own else _WORDS.get(place.phase, "")
 
     # -- time -------------------------------------------------------------------------------------
     def _tick(self) -> None:
