@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_there_is_a_lesson_on_every_subject_and_each_is_short():
         assert 4 <= len(pages) <= 8
         assert sum(bool(page.choices) for page in pages) in (1, 2, 3)
         idle = [not (page.do or page.choices) for page in pages]
-        assert not any(map(all, zip(idle, idle[1:]))), f"{name}: nothing to do on two pages in a row"
+        assert not any(map(all, pairwise(idle))), f"{name}: nothing to do on two pages in a row"
     with pytest.raises(UsageProblem, match="no lesson 'trie'") as caught:
         find("trie")
     assert "trees" in caught.value.hint

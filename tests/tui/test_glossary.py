@@ -55,7 +55,8 @@ async def test_a_question_mark_opens_the_entry_of_what_the_cursor_is_on(session)
 
 def test_every_screen_has_a_word_for_what_the_cursor_is_on():
     """Help and glossary are what the key leads to; a form is edited on the screen of a base class."""
-    without = {host.__name__ for host in everyone() if issubclass(host, Screen) and host.word_here is HasActions.word_here}
+    screens = {host for host in everyone() if issubclass(host, Screen)}
+    without = {screen.__name__ for screen in screens if screen.word_here is HasActions.word_here}
     assert without == {"SpecModal", "ListScreen", "HelpScreen", "GlossaryScreen"}
 
 
@@ -69,8 +70,8 @@ def test_every_word_that_a_place_names_is_an_entry():
 
     named = {host.word_here for host in everyone() if isinstance(getattr(host, "word_here", None), str)}
     assert {"t(n)", "lane", "sublayer", "draft tree"} <= named
-    assert named | set(step._WORDS.values()) | {*TITLES.values(), "race", "conversation", "accepted", "corrected", "bonus",
-                                                 "target token"} <= set(entries())
+    named |= {*step._WORDS.values(), *TITLES.values(), "race", "conversation"}
+    assert named | {"accepted", "corrected", "bonus", "target token"} <= set(entries())
 
 
 async def test_the_command_opens_it_and_what_is_not_there_is_said(session):
