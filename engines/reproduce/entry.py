@@ -269,7 +269,12 @@ def parse(data: bytes, where: str) -> PaperEntry:
         raise UsageProblem(f"{where} is no entry: {error}", _HINT) from None
     for problem in _problems(entry):
         raise UsageProblem(f"{where}: {problem}", _HINT)
-    return entry
+    return msgspec.structs.replace(entry, shows=_flowing(entry.shows), cannot=_flowing(entry.cannot))
+
+
+def _flowing(text: str) -> str:
+    """Without the line ends of the file."""
+    return " ".join(text.split())
 
 
 def _problems(entry: PaperEntry) -> Iterator[str]:

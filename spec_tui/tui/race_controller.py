@@ -202,7 +202,7 @@ class RaceController:
 
         entry, session = shipped()[name], self.session
         if entry.cannot:
-            return f"{name} cannot be run here: {' '.join(entry.cannot.split())}"
+            return f"{name} cannot be run here: {entry.cannot}"
         whole = f"spec-tui reproduce {name} runs the whole table, with its datastores"
         lanes = [lane for lane in plain_lanes(entry) if not missing(lane, session.ready, session.settings)]
         if len(lanes) < FEWEST:
