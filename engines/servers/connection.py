@@ -8,7 +8,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
 
@@ -85,9 +85,15 @@ class Connection:
         """What a POST of JSON answers, as JSON. Raises ModelUnavailable."""
         return self._json("POST", path, body)
 
-    def stream(self, path: str, body: dict[str, Any], cancelled: Callable[[], bool]) -> Iterator[Any]:
+    def stream(
+        self, path: str, body: dict[str, Any], cancelled: Callable[[], bool], gather: float = 0.0
+    ) -> Iterator[Any]:
         """The events of a POST that are sent as they come, each JSON. Once cancelled, or closed, the request is gone:
         the server notices and stops.
+
+        Args:
+            gather: seconds that further events may gather before they are read. Who waits for each is woken for each,
+                and takes that time from a server that computes on all cores of this machine.
 
         Raises:
             RunFailed: refused, broken off, silent for long, or no such events.
@@ -96,24 +102,27 @@ class Connection:
         stop = threading.Event()
         request = self._client.build_request("POST", path, json=body, timeout=httpx.Timeout(_SILENCE, connect=_CONNECT))
         opened: list[httpx.Response] = []
-        thread = threading.Thread(target=self._receive, args=(request, opened, arrived, stop), daemon=True)
+        thread = threading.Thread(target=self._receive, args=(request, opened, arrived, stop, gather), daemon=True)
         thread.start()
         since = monotonic()
         try:
             while not cancelled():
                 try:
-                    event = arrived.get(timeout=_LOOK)
+                    events = arrived.get(timeout=max(_LOOK, gather))
                 except queue.Empty:
                     if monotonic() - since > _SILENCE:
                         silent = f"{self.address} has been silent for {_SILENCE:.0f} seconds"
                         raise RunFailed(silent, "ask again") from None
                     continue
                 since = monotonic()
-                if event is _END:
+                if events is _END:
                     return
-                if isinstance(event, SpecError):
-                    raise event
-                yield event
+                if isinstance(events, SpecError):
+                    raise events
+                for event in events:
+                    if cancelled():
+                        return
+                    yield event
         finally:
             stop.set()
             for response in opened:
@@ -122,9 +131,19 @@ class Connection:
 
     def _receive(
         self, request: httpx.Request, opened: list[httpx.Response], arrived: queue.SimpleQueue[Any],
-        stop: threading.Event,
+        stop: threading.Event, gather: float,
     ) -> None:
-        """Put the events of an answer into a queue, and at last an error or the end."""
+        """Put the events of an answer into a queue, those together that came together, and at last an error or the
+        end."""
+        events: list[Any] = []
+
+        def deliver() -> None:
+            if events:
+                arrived.put(events.copy())
+                events.clear()
+                stop.wait(gather)
+
+        end: Any = _END
         try:
             response = self._client.send(request, stream=True)
             opened.append(response)
@@ -132,20 +151,22 @@ class Connection:
                 return
             if response.status_code != 200:
                 raise RunFailed(*self._refusal(response, _bounded(response)))
-            for line in _lines(response):
-                if stop.is_set():
-                    return
-                if line.startswith(b"data:") and (data := line[5:].strip()) not in (b"", b"[DONE]"):
-                    arrived.put(_parsed(data, RunFailed, self.address))
-                if line.startswith(b"error:"):
-                    raise RunFailed(f"{self.address} broke off: {_message(line[6:])}", "ask again")
-            arrived.put(_END)
+            with _before_reading(response, deliver):
+                for line in _lines(response):
+                    if stop.is_set():
+                        return
+                    if line.startswith(b"data:") and (data := line[5:].strip()) not in (b"", b"[DONE]"):
+                        events.append(_parsed(data, RunFailed, self.address))
+                    if line.startswith(b"error:"):
+                        raise RunFailed(f"{self.address} broke off: {_message(line[6:])}", "ask again")
         except SpecError as error:
-            arrived.put(error)
+            end = error
         except Exception as error:  # whatever the library raises for a connection that is closed under it
-            if not stop.is_set():
-                arrived.put(RunFailed(f"the connection to {self.address} broke: {first_line(error)}", "ask again"))
+            end = RunFailed(f"the connection to {self.address} broke: {first_line(error)}", "ask again")
         finally:
+            if not stop.is_set():
+                arrived.put(events)
+                arrived.put(end)
             for response in opened:
                 with suppress(Exception):
                     response.close()
@@ -200,6 +221,23 @@ def _bounded(response: httpx.Response) -> bytes:
         if len(data) > _LARGEST:
             raise ValueError("the answer is too large")
     return bytes(data)
+
+
+@contextmanager
+def _before_reading(response: httpx.Response, do: Callable[[], None]) -> Iterator[None]:
+    """Do this each time when all that has come is read, and before more is waited for."""
+    stream = response.extensions["network_stream"]
+    read = stream.read
+
+    def read_then(*args: Any, **how: Any) -> bytes:
+        do()
+        return read(*args, **how)
+
+    stream.read = read_then
+    try:
+        yield
+    finally:
+        del stream.read  # its connection serves the next request, too
 
 
 def _lines(response: httpx.Response) -> Iterator[bytes]:

@@ -127,7 +127,7 @@ class LlamaCppModel(ServedModel):
     def _answer(self, request: Request, prompt: tuple[int, ...], cancelled: Callable[[], bool]) -> Iterator[RunEvent]:
         """The rest of a run, from the server's messages."""
         rounds, written, reason = _Rounds(len(prompt)), [], ""
-        for message in self._messages("/completion", self._body(request, prompt), cancelled):
+        for message in self._messages("/completion", self._body(request, prompt), cancelled, self.gather):
             tokens = [token for token in message.get("tokens") or () if count(token) is not None]
             texts = [str(message.get("content") or ""), *[""] * (len(tokens) - 1)]
             ended = message.get("stop") is True

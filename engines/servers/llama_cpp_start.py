@@ -162,6 +162,7 @@ class OwnLlamaCpp(ServedModel):
         options = methods.find(request.engine or SPEC.id).parse(request.options)
         self._model = self._open(options, unless(cancelled, progress))
         self.ready = replace(self.ready, context_limit=self._model.ready.context_limit)
+        self._model.gather = self.gather
         yield from self._model.run(request, cancelled, prompt=prompt)
 
     def forget(self) -> None:

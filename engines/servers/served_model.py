@@ -55,11 +55,14 @@ class ServedModel:
     Attributes:
         ready: what it says of its model.
         token_ids: whether it takes and tells token ids; else its texts are compared with nobody's token by token.
+        gather: seconds that messages may gather before they are read, where their times are the server's own: so that
+            reading them takes less of the processors that it computes on.
         size_setting: what says at its start how many tokens are drafted; "" where that is not known.
     """
 
     ready: Ready
     token_ids = True
+    gather = 0.0
     size_setting = ""
 
     def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:
@@ -134,10 +137,10 @@ class ServedModel:
             )
 
     def _messages(
-        self, path: str, body: dict[str, Any], cancelled: Callable[[], bool]
+        self, path: str, body: dict[str, Any], cancelled: Callable[[], bool], gather: float = 0.0
     ) -> Iterator[dict[str, Any]]:
         """What the server sends of an answer. Raises RunFailed where it says that it failed."""
-        for message in map(mapping, self.connection.stream(path, body, cancelled)):
+        for message in map(mapping, self.connection.stream(path, body, cancelled, gather)):
             if "error" in message:
                 raise RunFailed(f"the server failed: {said(message['error'])}", "ask again; its log says more")
             yield message

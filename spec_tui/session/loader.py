@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from spec_tui.session.engine_service import Decoder
 
 LOADER = f"{__name__}:load_quickly"
+_GATHER = 0.1  # seconds
 
 
 def load(server: str | None = None, api_key_env: str | None = None, backend: str = "",
@@ -45,7 +46,11 @@ def _started(backend: str, kwargs: dict[str, Any]) -> Decoder:
 
 
 def load_quickly(**kwargs) -> Decoder:
-    """The same, for a process that neither compiles nor distributes."""
+    """The same, for a process that neither compiles nor distributes, in front of which a screen draws some frames a
+    second."""
     if kwargs.get("server") is None and not kwargs.get("backend"):
         import_quickly()
-    return load(**kwargs)
+        return load(**kwargs)
+    served = load(**kwargs)
+    served.gather = _GATHER
+    return served

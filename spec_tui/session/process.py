@@ -14,7 +14,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 
 from engines.report.events import Failed
@@ -26,6 +28,8 @@ from spec_tui.session.loader import LOADER
 from spec_tui.session.log import log_path, open_log
 
 _LEAVE = -1  # cores, to the screen that draws meanwhile
+_GATHER = 0.04  # seconds that events gather in the pipe; the screen looks for them every 0.05
+_MUCH, _MOST = 1 << 14, 1 << 20  # bytes: with so many read, more is waiting; that are read at a time
 
 
 class ProcessClient(QueuedClient):
@@ -128,7 +132,7 @@ class _Child:
 
     def _read(self) -> None:
         with self.process.stdout as pipe:
-            for line in pipe:
+            for line in _lines(pipe.fileno()):
                 if not self._closing:  # what comes later belongs to a session that is over
                     self._take(line)
         code = self.process.wait()
@@ -143,6 +147,19 @@ class _Child:
         except ValueError:
             if line.endswith(b"\n"):  # else it is torn by the process's death
                 self._inbox.append(Failed("the engine sent something unreadable", "this is a bug", "bug"))
+
+
+def _lines(pipe: int) -> Iterator[bytes]:
+    """The lines that come out of a pipe, as many at a time as have gathered: who waits for each line is woken for each,
+    and takes that time from the engine where it computes on all cores."""
+    rest = b""
+    while data := os.read(pipe, _MOST):
+        *lines, rest = (rest + data).split(b"\n")
+        yield from (line + b"\n" for line in lines)
+        if len(data) < _MUCH:
+            time.sleep(_GATHER)
+    if rest:
+        yield rest
 
 
 def _crashed(code: int) -> Failed:

@@ -87,6 +87,15 @@ def test_an_answer_is_a_run_whose_counts_are_the_server_s(served, address, key):
     assert finished.reason in ("length", "stop") and len(finished.tokens) <= 60
 
 
+def test_messages_may_gather_before_they_are_read(served, monkeypatch):
+    asked = Request(TURN, max_new_tokens=30)
+    *_, at_once = served.run(asked)
+    monkeypatch.setattr(served, "gather", 0.01)
+    events = list(served.run(asked))
+    assert events[-1] == at_once and measure(events).new_tokens == len(at_once.tokens)
+    assert list(served.run(asked))[-1] == at_once, "the connection is as it was"
+
+
 def test_it_stops_where_it_is_asked_to(served):
     events: list = []
     asked = Request(TURN, max_new_tokens=400)

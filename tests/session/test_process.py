@@ -26,6 +26,7 @@ from engines.report.events import (
     Started,
 )
 from engines.request import Request
+from spec_tui.session import process
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.process import ProcessClient
 from tests.session import fake_runtime
@@ -46,6 +47,18 @@ def until(client, kind, timeout: float = 20.0) -> list:
         seen += client.events()
         time.sleep(0.002)
     return seen
+
+
+def test_lines_come_whole_however_they_were_written():
+    out, into = os.pipe()
+    lines, found = process._lines(out), []
+    for part, whole in ((b"ab\nc", [b"ab\n"]), (b"d\n\xc3", [b"cd\n"]), (b"\xa4\ntorn", [b"\xc3\xa4\n"])):
+        os.write(into, part)
+        found += [next(lines) for _ in whole]
+        assert found[-len(whole):] == whole
+    os.close(into)
+    assert list(lines) == [b"torn"]
+    os.close(out)
 
 
 def gone(pid: int, timeout: float = 10.0) -> bool:

@@ -55,20 +55,31 @@ async def test_enter_does_not_overtake_what_was_typed_before_it(session):
         assert s.chat.prompt.text == "xyz"
 
 
-@pytest.mark.parametrize("cores, frames", [(2, 3), (3, 6)])
-async def test_a_model_on_all_cores_is_drawn_half_as_often_while_it_answers(session, monkeypatch, cores, frames):
+@pytest.mark.parametrize("cores, frames", [(2, 2), (3, 10)])
+async def test_a_model_on_all_cores_is_drawn_seldom_while_it_answers(session, monkeypatch, cores, frames):
     async with session() as s:  # of two threads
         s.chat.ticking.stop()
         monkeypatch.setattr(chat_session, "processors", lambda: cores)
         drawn = []
         monkeypatch.setattr(s.chat, "pump", lambda: drawn.append(1))
-        for _ in range(6):
+        for _ in range(10):
             s.chat._tick()
-        assert len(drawn) == 6
+        assert len(drawn) == 10
         s.chat.session.send("hello")
-        for _ in range(6):
+        for _ in range(10):
             s.chat._tick()
-        assert len(drawn) - 6 == frames
+        assert len(drawn) - 10 == frames
+
+
+async def test_the_cursor_stands_still_while_the_model_computes_on_all_cores(session, monkeypatch):
+    async with session() as s:  # of two threads
+        monkeypatch.setattr(chat_session, "processors", lambda: 2)
+        s.chat.prompt.cursor_blink = True
+        await s.ask("hello", feed=4)
+        assert not s.chat.prompt.cursor_blink
+        s.client.feed()
+        await s.settle()
+        assert s.chat.prompt.cursor_blink
 
 
 async def test_esc_stops_keeps_the_text_and_the_next_turn_builds_on_it(session):

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from engines.report import encoding
 from engines.report.events import Failed, Finished, Prefilled, Ready, Round
-from engines.report.metrics import Metrics
+from engines.report.metrics import measure
 from engines.request import Request
 from engines.wire import Event
 from spec_tui.session.client import LoadRequest
@@ -32,33 +32,34 @@ class Witness(ProcessClient):
         super().__init__(factory)
 
     def run(self, request: Request) -> None:
-        self._request, self._metrics = request, Metrics()
+        self._request, self._run = request, []
         super().run(request)
 
     def events(self) -> list[Event]:
         arrived = super().events()
+        if any(isinstance(event, Prefilled | Round) for event in arrived):
+            self._last = self._clocks()
         for event in arrived:
             self._note(event)
         return arrived
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Prefilled):
-            self._first = self._clocks()
-        elif isinstance(event, Round):
-            self._last = self._clocks()
+            self._first = self._last
         elif isinstance(event, Ready):
             self._say({"threads": event.threads, "backend": event.backend})
         elif isinstance(event, Finished):
             names = ("seconds", "screen_cpu", "engine_cpu")
             spent = {name: b - a for name, a, b in zip(names, self._first, self._last)}
+            metrics = measure(self._run)
             self._say({
-                "request": encoding.plain(self._request), "tokens": self._metrics.new_tokens - 1,
-                "own_seconds": self._metrics.decode_seconds, **spent,
+                "request": encoding.plain(self._request), "tokens": metrics.new_tokens - 1,
+                "own_seconds": metrics.decode_seconds, **spent,
             })
         elif isinstance(event, Failed):
             self._say({"failed": f"{event.message}; {event.hint}"})
         if isinstance(event, Prefilled | Round):
-            self._metrics = self._metrics.add(event)
+            self._run.append(event)
 
     def _clocks(self) -> tuple[float, float, float]:
         return time.perf_counter(), time.process_time(), cpu_of(self.pid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -45,9 +45,21 @@ if TYPE_CHECKING:
     from spec_tui.session.advice_state import AdviceState
     from spec_tui.tui.race_controller import RaceController
 
-FRAMES = 20  # text, a second: a frame costs what it draws around the text, and the engine may need the core
-SHARED = 2  # where the model computes on all cores, every second frame is drawn: its threads wait for the one it delays
-TREE_EVERY, NUMBERS_EVERY = 2, 5  # frames: the tree 10 times a second, numbers 4 times
+TICKS = 20  # a second: what the engine says is looked at
+
+
+class Pace(NamedTuple):
+    """How often is drawn: text every so many ticks; the tree and the numbers every so many such frames."""
+
+    text: int
+    tree: int
+    numbers: int
+
+
+PACE = Pace(text=1, tree=2, numbers=5)
+SHARED = Pace(text=5, tree=4, numbers=4)
+"""Where the model computes on all cores: its threads wait for the one that a frame delays. The tree and the numbers are
+drawn together, once a second."""
 NOTHING_TO_ASK = "A replay takes no prompts. space pauses, < and > change its speed"
 PANELS = ("tree", "layers", "speed")
 
@@ -121,7 +133,7 @@ class ChatScreen(HasActions, Screen):
             self.transcript.focus()
         self.session.start()
         self.draw_all()
-        self.ticking = self.set_interval(1 / FRAMES, self._tick)
+        self.ticking = self.set_interval(1 / TICKS, self._tick)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The background, without the detour over a style cache: it lies under everything and is asked each frame."""
@@ -130,23 +142,28 @@ class ChatScreen(HasActions, Screen):
     # -- drawing --------------------------------------------------------------------------------
     def _tick(self) -> None:
         self._ticks += 1
-        if self._ticks % SHARED == 0 or not self.session.takes_all_cores:
+        if self._ticks % self.pace.text == 0:
             self.pump()
+
+    @property
+    def pace(self) -> Pace:
+        """How often is drawn now."""
+        return SHARED if self.session.takes_all_cores else PACE
 
     def pump(self) -> None:
         """Take what the engine said and draw it: text at once, the tree and the numbers less often."""
         happened = self.session.pump()
-        self._frame += 1
+        self._frame, pace = self._frame + 1, self.pace
         if happened:
             self._tree_due = self._numbers_due = True
             self._draw_text()
         final = bool(happened - {"text", "loading", "prefilling", "auditing", "building"})
         if final:
             self._settle(happened)
-        if self._tree_due and (final or self._frame % TREE_EVERY == 0):
+        if self._tree_due and (final or self._frame % pace.tree == 0):
             self._tree_due = False
             self._draw_tree()
-        if self._numbers_due and (final or self._frame % NUMBERS_EVERY == 0):
+        if self._numbers_due and (final or self._frame % pace.numbers == 0):
             self._numbers_due = False
             self._draw_numbers()
         if happened & {"loading", "prefilling", "auditing", "building"}:
@@ -155,7 +172,7 @@ class ChatScreen(HasActions, Screen):
             self._step_first = False
             self.action_rest()
             self.action_step()
-        if self.session.client.capabilities.clock and self.session.busy and self._frame % NUMBERS_EVERY == 0:
+        if self.session.client.capabilities.clock and self.session.busy and self._frame % PACE.numbers == 0:
             self._draw_status()
 
     def draw_all(self) -> None:
@@ -189,6 +206,7 @@ class ChatScreen(HasActions, Screen):
 
     def _settle(self, happened: set[Happening]) -> None:
         """Something began or ended: put everything right once."""
+        self.prompt.stand_still(self.session.takes_all_cores)  # each blink of its cursor is a frame
         if "began" in happened:
             self._message = ""  # what was said while the model loaded
         started = self.session.last.run.started if self.session.last else None

@@ -77,11 +77,19 @@ class PromptBox(HasActions, TextArea):
         self._draft = ""
         self._tabbed: Mapping[str, str] = {}  # the lines that tab goes round
         self._listed = ""  # the text that the list above is for
+        self._blinks: bool | None = None  # whether the cursor did, while it stands still
 
     @property
     def choices(self) -> Choices:
         """The list above this prompt."""
         return self.screen.query_one(Choices)
+
+    def stand_still(self, still: bool) -> None:
+        """Let the cursor not blink, and blink again if it did."""
+        if still and self._blinks is None:
+            self._blinks, self.cursor_blink = self.cursor_blink, False
+        elif not still and self._blinks is not None:
+            self.cursor_blink, self._blinks = self._blinks, None
 
     def put(self, text: str) -> None:
         """Show this text, cursor at its end."""
