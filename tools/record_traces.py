@@ -60,6 +60,15 @@ TRACES = {
     "smollm2-admg": ask("Sum of a list", "admg", 48),
     "smollm2-eagle": ask("Sum of a list", "eagle", 48),
     "smollm2-recycling": ask("Copy a notice", "recycling", 40),
+    "smollm2-draft": ask("Sum of a list", "draft", 48),
+    "smollm2-tree": ask("Sum of a list", "draft", 48, shape="tree"),
+    "smollm2-drawn": ask("The mouse and the cat", "draft", 40, 0.8, "rejection"),
+    "smollm2-drawn-tree": ask("The mouse and the cat", "draft", 32, 0.8, "rejection", shape="tree"),
+    "smollm2-sampled-plain": ask("The mouse and the cat", "autoregressive", 40, 0.8),
+    "smollm2-sampled-exact": ask("The mouse and the cat", "draft", 40, 0.8),
+    "smollm2-pld-in-vain": ask("The fox", "pld", 48),
+    "smollm2-suffix": ask("Copy a notice", "suffix", 40),
+    "smollm2-rasd": ask("Sum of a list", "rasd", 48),
     "smollm2-medusa": ask("Sum of a list", "medusa", 32, budget="paper", nodes=24),
 }
 

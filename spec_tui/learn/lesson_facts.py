@@ -276,6 +276,7 @@ PICKS: dict[str, Score] = {
     "most accepted": lambda run, event: len(event.path) if event.path and _judged(event) else None,
     "nothing drafted": lambda run, event: None if event.draft.tokens else 1,
     "corrected": lambda run, event: 1 if event.path and event.emitted[-1].kind == "corrected" else None,
+    "last corrected": lambda run, event: event.index if event.path and event.emitted[-1].kind == "corrected" else None,
     "all wrong": lambda run, event: len(event.draft.tokens) if _judged(event) and not event.path else None,
     "off the favourite": _off,
     "longest copy": lambda run, event: max((o.match or 0 for o in event.draft.origins), default=None),

@@ -176,9 +176,9 @@ def test_texts_are_filled_and_paragraphs_hold_or_not():
 def test_a_run_without_what_a_page_shows_leaves_the_page_out():
     lesson = find("lookup")
     runs = recorded(lesson)
-    w = Walk(lesson, {**runs, "smollm2-pld": recorded(find("exact"))["sampled-plain"]})
+    w = Walk(lesson, {**runs, "smollm2-pld": recorded(find("exact"))["smollm2-sampled-plain"]})
     assert 0 < len(w.pages) < len(lesson.pages)
-    left = Walk(find("rest"), {"smollm2-rest": recorded(find("exact"))["sampled-plain"]}).pages
+    left = Walk(find("rest"), {"smollm2-rest": recorded(find("exact"))["smollm2-sampled-plain"]}).pages
     assert not any(page.figure for page in left)
 
 
