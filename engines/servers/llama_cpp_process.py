@@ -13,7 +13,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from engines.methods.llama_cpp import DRAFT
+from engines.methods.llama_cpp import DRAFT, EAGLE3
 
 
 def main() -> None:
@@ -52,11 +52,14 @@ def _speculate(speculative: Any, asked: SimpleNamespace) -> None:
     import xllamacpp
 
     kinds, way = xllamacpp.common_speculative_type, asked.spec
-    name = "draft-simple" if way == DRAFT else way
+    name = {DRAFT: "draft-simple", EAGLE3: "draft-eagle3"}.get(way, way)
     if way != "none":
-        speculative.types = [getattr(kinds, f"COMMON_SPECULATIVE_TYPE_{name.replace('-', '_').upper()}")]
+        kind = getattr(kinds, f"COMMON_SPECULATIVE_TYPE_{name.replace('-', '_').upper()}", None)
+        if kind is None:
+            raise ValueError(f"this build of llama.cpp has no {name}")
+        speculative.types = [kind]
     most, ngram = asked.most, asked.ngram
-    if way == DRAFT:
+    if way in (DRAFT, EAGLE3):
         draft = speculative.draft
         draft.mparams.path, draft.p_min = asked.draft, asked.p_min
         draft.n_max = most or draft.n_max

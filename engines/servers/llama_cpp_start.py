@@ -21,7 +21,7 @@ from typing import Any
 from engines import methods
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.machine import processors
-from engines.methods.llama_cpp import DRAFT, SPEC
+from engines.methods.llama_cpp import DRAFT, EAGLE3, SPEC
 from engines.report.events import Loading, Prefilling, RunEvent
 from engines.request import Request
 from engines.servers.connection import Connection
@@ -31,6 +31,7 @@ from engines.servers.start_cancelled import unless
 
 _PATIENCE = 600.0  # seconds that a large file may take to load
 _LOOK = 0.1  # seconds between two looks at whether the loading was stopped
+_DRAFTERS = {DRAFT: "draft model", EAGLE3: "EAGLE-3 head"}  # ways of drafting that read a file of their own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,11 +189,14 @@ class OwnLlamaCpp(ServedModel):
         return found
 
     def _wanted(self, options: dict[str, Any]) -> Settings:
-        draft = options[DRAFT] or (str(self._draft) if self._draft is not None else "")
-        if options["spec"] == DRAFT and not draft:
-            raise UsageProblem("llama.cpp has no draft model to draft with", "give one as a GGUF file: draft=FILE.gguf")
+        way, draft = options["spec"], options[DRAFT]
+        if way == DRAFT and not draft and self._draft is not None:
+            draft = str(self._draft)
+        if way in _DRAFTERS and not draft:
+            raise UsageProblem(f"llama.cpp has no {_DRAFTERS[way]} to draft with",
+                               "give one as a GGUF file: draft=FILE.gguf")
         context = min(options["context"], self._context or options["context"])
-        unused = {} if options["spec"] == DRAFT else {DRAFT: "", "p_min": 0.0}
+        unused = {} if way in _DRAFTERS else {DRAFT: "", "p_min": 0.0}
         return Settings(file=str(self._file), threads=self._threads,
                         **{**options, DRAFT: draft, "context": context, **unused})
 

@@ -137,7 +137,7 @@ def test_it_is_nobody_else_s(address):
         connect(address)
 
 
-def test_another_setting_starts_it_anew_and_the_text_stays(file):
+def test_another_setting_starts_it_anew_and_the_text_stays(file, tmp_path):
     own = start(file, threads=1, options=NGRAM)
 
     def answer(**options) -> tuple[Started, Finished, list]:
@@ -151,8 +151,14 @@ def test_another_setting_starts_it_anew_and_the_text_stays(file):
     plain, text, told = answer(spec="none")
     assert plain.options["spec"] == "none" and plain.lossless is None and "tiny.gguf" in told[0].stage
     assert answer()[1] == text, "its drafts change nothing"
-    with pytest.raises(UsageProblem, match="no draft model"):
-        answer(spec="draft")
+    for way, missing in (("draft", "no draft model"), ("eagle3", "no EAGLE-3 head")):
+        with pytest.raises(UsageProblem, match=missing):
+            answer(spec=way)
+    head = Tiny("llama", "F32").write_head(tmp_path / "head.gguf")
+    counted = totals(own._server.connection.address, own._server.key)
+    assert answer(spec="eagle3", draft=str(head), most=3)[1] == text and counted == (0, 0)
+    drafted, accepted = totals(own._server.connection.address, own._server.key)
+    assert drafted > accepted >= 0, "a head drafts"
     process = own._server._process
     own.close()
     assert process.poll() is not None, "it ends with us"

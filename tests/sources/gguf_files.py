@@ -66,11 +66,32 @@ class Tiny:
         writer.close()
         return path
 
-    def _sizes(self, writer: gguf.GGUFWriter) -> None:
+    def write_head(self, path: Path) -> Path:
+        """An EAGLE-3 head for this model, as llama.cpp reads one."""
+        writer = gguf.GGUFWriter(path, "eagle3")
+        self._sizes(writer, blocks=1)
+        self._tokenizer(writer)
+        writer.add_array("eagle3.target_layers", [0, 1, 1])
+        writer.add_uint32("eagle3.target_hidden_size", HIDDEN)
+        rows = {"fc": (HIDDEN, 3 * HIDDEN), "output": (len(self.tokens), HIDDEN)}
+        heads = {"q": HEADS, "k": KV_HEADS, "v": KV_HEADS}
+        rows |= {f"blk.0.attn_{name}": (count * self.head, 2 * HIDDEN) for name, count in heads.items()}
+        rows |= {f"blk.0.{name}": (HIDDEN, HIDDEN) for name in ("attn_output", "ffn_gate", "ffn_up", "ffn_down")}
+        for name, size in rows.items():
+            self._add(writer, f"{name}.weight", *size)
+        for name in ("output_norm", "blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm"):
+            self._norm(writer, f"{name}.weight", HIDDEN)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return path
+
+    def _sizes(self, writer: gguf.GGUFWriter, blocks: int = LAYERS) -> None:
         writer.add_context_length(CONTEXT)
         writer.add_embedding_length(HIDDEN)
         writer.add_feed_forward_length(HIDDEN)
-        writer.add_block_count(LAYERS)
+        writer.add_block_count(blocks)
         writer.add_head_count(HEADS)
         writer.add_head_count_kv(KV_HEADS)
         writer.add_rope_freq_base(10_000.0)

@@ -9,6 +9,7 @@ from engines.methods.options import Option
 from engines.methods.spec import MethodSpec
 
 DRAFT = "draft"  # the way of drafting with a draft model, and the option with its file
+EAGLE3 = "eagle3"  # the way of drafting with an EAGLE-3 head, in a file of its own
 
 SPEC = MethodSpec(
     id="llama.cpp",
@@ -18,14 +19,16 @@ SPEC = MethodSpec(
     drafter="engines.methods.drafter:Drafter",
     explanation="engines.methods.server.explain",
     options=(
-        Option("spec", "none", "How it drafts: not at all, after an n-gram that occurred before, with a draft model.",
-               choices=("none", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache", DRAFT)),
-        Option("most", 0, "Tokens that it drafts at most; 0: as llama.cpp has it (3 with a draft model, 48 after an"
-               " n-gram, ngram-mod 64).", low=0, high=256),
+        Option("spec", "none", "How it drafts: not at all, after an n-gram that occurred before, with a draft model,"
+               " with an EAGLE-3 head.",
+               choices=("none", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache", DRAFT,
+                        EAGLE3)),
+        Option("most", 0, "Tokens that it drafts at most; 0: as llama.cpp has it (3 with a draft model or a head, 48"
+               " after an n-gram, ngram-mod 64).", low=0, high=256),
         Option("ngram", 0, "Tokens of the n-gram that it looks for; 0: as llama.cpp has it (12, ngram-mod 24).",
                low=0, high=256),
-        Option("p_min", 0.0, "A draft model stops where its token is less probable than this.", low=0, high=1),
-        Option(DRAFT, "", "GGUF file of the draft model; empty: the loaded one's."),
+        Option("p_min", 0.0, "A draft model or a head stops where its token is less probable.", low=0, high=1),
+        Option(DRAFT, "", "GGUF file of the draft model, or of the EAGLE-3 head; empty: the loaded draft model's."),
         Option("context", 4096, "Tokens that its context holds, where the model's own is not shorter.", low=64,
                high=1 << 20),
     ),
