@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import lt
 from typing import Any
 
@@ -149,10 +149,11 @@ class DraftTree:
 
     def _pick(self, keep: list[int], draws: dict[int, list[int]] | None) -> DraftTree:
         index = {-1: -1} | {old: new for new, old in enumerate(keep)}
-        columns = ("tokens", "probs", "origin", "also")
-        return replace(
-            self, **{name: [column[i] for i in keep] if (column := getattr(self, name)) else [] for name in columns},
-            parents=[index[self.parents[i]] for i in keep], _known={},
+        tokens, probs, origin, also = (
+            [column[i] for i in keep] if column else [] for column in (self.tokens, self.probs, self.origin, self.also))
+        return DraftTree(
+            tokens, [index[self.parents[i]] for i in keep], probs, origin, self.origins, also,
+            distinct=self.distinct, note=self.note, budget=self.budget, retrieval=self.retrieval,
             dists={index[p]: q for p, q in self.dists.items() if p in index} if self.dists is not None else None,
             draws={index[p]: [index[n] for n in nodes] for p, nodes in draws.items()} if draws is not None else None,
         )

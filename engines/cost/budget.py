@@ -144,6 +144,7 @@ class Budget:
 
     def __init__(self, price: CostCurve, acceptance: Acceptance | None = None, timed: bool = False) -> None:
         self.price, self._at = price, cache(price.at)
+        self._times: list[float] = []  # t(1), t(2), ...
         self.acceptance = acceptance or Acceptance()
         self.timed = timed
         self._seen: list[Kind] = []
@@ -192,13 +193,12 @@ class Budget:
         if not len(tree):
             return tree
         values = self.values(tree)
-        order = sorted(range(len(tree)), key=lambda node: -values[node])  # stable: a parent stays before its child
-        paid = self._draft(lambda _: draft_seconds, 1)
-        seconds = [self._verify(1 + n) + paid for n in range(len(tree) + 1)]
-        count = best_length([values[node] for node in order], seconds)
+        order = sorted(range(len(tree)), key=values.__getitem__, reverse=True)  # a parent stays before its child
+        falling = [values[node] for node in order]
+        count = best_length(falling, self._seconds(len(tree), self._draft(lambda _: draft_seconds, 1)))
         count = max(count, 1 if self._rounds < _TRIES else 0)
         kept = tree.select(sorted(order[:count])) if count < len(tree) else tree
-        expected = 1 + sum(values[node] for node in order[:count])
+        expected = 1 + sum(falling[:count])
         kept.budget = BudgetChoice(count, len(tree), round(expected, 2))
         return kept
 
@@ -213,7 +213,7 @@ class Budget:
     def rate(self, tree: DraftTree) -> float:
         """Tokens a second expected of a round that verifies the best part of a tree, its drafting paid already."""
         values = sorted(self.values(tree), reverse=True)
-        return best_rate(values, [self._verify(1 + n) for n in range(len(values) + 1)])
+        return best_rate(values, self._seconds(len(values)))
 
     def chain_rate(self, kind: Kind, most: int, draft_seconds: Callable[[int], float]) -> float:
         """The same of a chain that is not drafted yet; arguments as of ``more``."""
@@ -222,7 +222,11 @@ class Budget:
         return best_rate(expected, seconds)
 
     def _see(self, tree: DraftTree) -> None:
-        self._seen += {kind_of(origin, rank) for i, origin in enumerate(tree.origins) for rank in {0, min(i, 3)}}
+        for rank, origin in enumerate(tree.origins):
+            first = kind_of(origin)
+            self._seen.append(first)
+            if rank:
+                self._seen.append((first[0], min(rank, 3)))
 
     def values(self, tree: DraftTree) -> list[float]:
         """For each node the probability that it is accepted, by the drafter's own belief as far as that came true, or
@@ -231,24 +235,27 @@ class Budget:
             if valued is tree:
                 return values
         values = []
-        factors: dict[tuple[int, bool], tuple[list[float], int]] = {}  # by origin: its table, the column before depth 1
+        of, table, before = None, [], 0  # the origin of the node before, its table, the column before depth 1
         for parent, depth, rank, prob in zip(tree.parents, depths(tree.parents), tree.origin, tree.probs):
-            key = rank, prob is None
-            if key not in factors:
-                factors[key] = self._table(tree, *key), _column(tree.origins[rank].match, 0)
-            table, before = factors[key]
-            factor = table[min(before + depth, _COLUMNS - 1)]
-            chance = factor if prob is None else min(prob * factor, _CERTAIN)
-            values.append(chance * (values[parent] if parent >= 0 else 1.0))
+            if of != (rank, prob is None):
+                of = rank, prob is None
+                table, before = self._table(tree, *of), _column(tree.origins[rank].match, 0)
+            column = before + depth
+            chance = table[column if column < _COLUMNS else -1]
+            if prob is not None:
+                chance *= prob
+                if chance > _CERTAIN:
+                    chance = _CERTAIN
+            values.append(chance * values[parent] if parent >= 0 else chance)
         return values
 
     def _table(self, tree: DraftTree, rank: int, unsaid: bool) -> list[float]:
         """What is known of nodes of an origin of a tree, with probabilities or without, by column."""
-        kind, copied = kind_of(tree.origins[rank], rank if unsaid else 0), _copied(tree.origins[rank])
-        key = kind, copied, unsaid
+        kind = kind_of(tree.origins[rank], rank if unsaid else 0)
+        key = kind, tree.origins[rank].match is not None, unsaid
         if key not in self._tables:
             known = self.acceptance.chances if unsaid else self.acceptance.calibration
-            self._tables[key] = known(kind, copied)
+            self._tables[key] = known(kind, _copied(tree.origins[rank]))
         return self._tables[key]
 
     def learn(self, tree: DraftTree, path: Sequence[int], draft_seconds: float, verify_seconds: float) -> None:
@@ -261,6 +268,13 @@ class Budget:
         self._tables.clear()
         self._rounds += 1
 
+    def _seconds(self, most: int, drafting: float = 0.0) -> list[float]:
+        """Seconds of a round that verifies 0 to so many drafted nodes."""
+        while len(self._times) <= most:
+            self._times.append(self._at(1 + len(self._times)))
+        scale = self._verify_scale
+        return [seconds * scale + drafting for seconds in self._times[: most + 1]]
+
     def _verify(self, rows: int) -> float:
         return self._at(rows) * self._verify_scale
 
@@ -272,10 +286,11 @@ def _posterior(kept: list[float], total: list[float], prior: float, copied: bool
     """For each column kept / total, leaning on the column before, the first on ``prior``; of copies each is expected
     to be better than the one before."""
     value, out = prior, []
-    for column in range(_COLUMNS):
+    for column, (good, judged) in enumerate(zip(kept, total)):
         if copied and column and value < 1:
             value = 1 - (1 - value) * (column + 2) / (column + 3)
-        value = (kept[column] + _STRENGTH * value) / (total[column] + _STRENGTH)
+        if good or judged:
+            value = (good + _STRENGTH * value) / (judged + _STRENGTH)
         out.append(value)
     return out
 

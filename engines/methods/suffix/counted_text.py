@@ -163,33 +163,53 @@ class CountedText:
             lost, _, branch = heapq.heappop(open_)
             if score - lost * room <= beat:  # no other node is reached more often
                 break
-            here, column, parent = branch.where(), branch.column, branch.parent
-            below, agreed = self._on(here, column, width)
+            column, parent, here = branch.column, branch.parent, branch.rows or branch.where()
+            if len(here) <= _FEW_TOKENS:
+                rows = branch.rows or self._rows(here, width)
+                place, (below, agreed) = rows[0][-1], _agreed(rows, column, width)
+            else:
+                rows, place = None, int(here[0])
+                below, agreed = self._on(here, column, width)
             agreed = agreed[:room]
             if agreed:
-                found.add(agreed, parent, branch.share, -lost, int(here[0]) + column)
+                found.add(agreed, parent, branch.share, -lost, place + column)
                 parent = len(found.tokens) - 1
                 score -= lost * len(agreed)
             if not len(below):
                 continue
             column += len(agreed)
-            counts = _counts(below.tolist())
-            going = len(below) - counts.pop(_END, 0)
+            counts = Counter(below.tolist()) if rows is None else {token: len(same) for token, same in below.items()}
+            going = len(here) - counts.pop(_END, 0)
             for token, count in sorted(counts.items(), key=itemgetter(1), reverse=True)[: 1 if chain else None]:
                 share = count / going
                 if -lost * share < min_reach:
                     break
                 number += 1
-                heapq.heappush(open_, (lost * share, number, _Branch(parent, column, share, here, below, token)))
+                further = (here, below, token) if rows is None else (None, None, token, below[token])
+                heapq.heappush(open_, (lost * share, number, _Branch(parent, column, share, *further)))
         return found
 
+    def _rows(self, places: np.ndarray, width: int) -> list[list[int]]:
+        """So many tokens after each of these places, and the place itself."""
+        rows = self._tokens[places[:, None] + np.arange(width, dtype=np.int32)].tolist()
+        for row, place in zip(rows, places.tolist()):
+            row.append(place)
+        return rows
+
     def _on(self, here: np.ndarray, column: int, width: int) -> tuple[np.ndarray, list[int]]:
-        """How texts go on from so many tokens after these places: see ``_agreed``."""
-        if not column and len(here) > _FEW_TOKENS:  # they mostly part at once
+        """Of the texts from so many tokens after many places on: the column in which they part (empty: there is none),
+        and the tokens before it."""
+        if not column:  # they mostly part at once
             heads = self._tokens[here]
             if (heads != heads[0]).any():
                 return heads, []
-        return _agreed(self._tokens[here[:, None] + np.arange(column, width, dtype=np.int32)])
+        rows = self._tokens[here[:, None] + np.arange(column, width, dtype=np.int32)]
+        first = rows[0].tolist()
+        unequal = (rows != rows[0]).any(0)
+        part = int(unequal.argmax()) if unequal.any() else len(first)
+        if _END in first[:part]:
+            return rows[:0, 0], first[: first.index(_END)]
+        return rows[:, part] if part < len(first) else rows[:0, :0].ravel(), first[:part]
 
     def _only(self, match: int, place: int, nodes: int) -> Continued:
         """The same for a single place."""
@@ -202,37 +222,34 @@ class CountedText:
 
 
 class _Branch(NamedTuple):
-    """Nodes to come below a parent, so many tokens after some places: those where ``heads`` has the token."""
+    """Nodes to come below a parent, so many tokens after some places: those where ``heads`` has the token; of a few
+    places their ``rows``."""
 
     parent: int
     column: int
     share: float
-    places: np.ndarray
+    places: np.ndarray | None
     heads: np.ndarray | None = None
     token: int = _END
+    rows: list[list[int]] | None = None
 
     def where(self) -> np.ndarray:
         return self.places if self.heads is None else self.places[self.heads == self.token]
 
 
-def _counts(tokens: list[int]) -> dict[int, int]:
-    """How often each occurs, in the order in which they first do; a Counter is slow to make for a few."""
-    if len(tokens) > _FEW_TOKENS:
-        return Counter(tokens)
-    counts: dict[int, int] = {}
-    for token in tokens:
-        counts[token] = counts.get(token, 0) + 1
-    return counts
-
-
-def _agreed(rows: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Of rows of tokens the column in which they part (empty: there is none), and the tokens before it."""
-    first = rows[0].tolist()
-    part = len(first)
-    if len(rows) > 1 and first:
-        unequal = (rows != rows[0]).any(0)
-        at = int(unequal.argmax())
-        part = at if unequal[at] else part
-    if _END in first[:part]:
-        return rows[:0, 0], first[: first.index(_END)]
-    return rows[:, part] if part < len(first) else rows[:0, :0].ravel(), first[:part]
+def _agreed(rows: list[list[int]], column: int, width: int) -> tuple[dict[int, list[list[int]]], list[int]]:
+    """The rows from a column on: by token those of the column in which they part (empty: there is none), and the tokens
+    before it. Arrays would take longer for a few."""
+    first, part = rows[0], width
+    if len(rows) > 1:
+        low, high, part = min(rows), max(rows), column
+        while part < width and low[part] == high[part]:
+            part += 1
+    agreed = first[column:part]
+    if _END in agreed:
+        return {}, agreed[: agreed.index(_END)]
+    below: dict[int, list[list[int]]] = {}
+    if part < width:
+        for row in rows:
+            below.setdefault(row[part], []).append(row)
+    return below, agreed
