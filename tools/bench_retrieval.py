@@ -36,14 +36,16 @@ PAGE = ROOT / "docs" / "retrieval.md"
 COUNTED = ("lane", "rounds that draft", "accepted", "path", "M", "tau")
 TIMED = ("tokens/s / autoregressive", "lookup, ms", "drafting, ms")
 AUTO = (
-    "autoregressive", "pld", "draft", "draft:shape=tree", "rest", "rest:n_min=1", "dresd", "rasd", "hybrid",
-    f"rest:datastore={LIBRARY}", f"dresd:datastore={LIBRARY_DENSE}", f"rasd:datastore={LIBRARY}",
+    "autoregressive", "pld", "draft", "draft:shape=tree", "rest", "rest:n_min=1", "dresd", "rasd:drafter=draft",
+    "hybrid", f"rest:datastore={LIBRARY}", f"dresd:datastore={LIBRARY_DENSE}",
+    f"rasd:drafter=draft:datastore={LIBRARY}",
 )
 PAPER = (
     "autoregressive", "pld:budget=paper", "draft:shape=tree:budget=paper", "rest:budget=paper",
-    "rest:budget=paper:c=8", "dresd:budget=paper", "dresd:budget=paper:drafts=3:length=20", "rasd:budget=paper",
-    "rasd:budget=paper:prune=false", "rasd:budget=paper:fuse=false", f"rest:budget=paper:datastore={LIBRARY}",
-    f"dresd:budget=paper:datastore={LIBRARY_DENSE}", f"rasd:budget=paper:datastore={LIBRARY}",
+    "rest:budget=paper:c=8", "dresd:budget=paper", "dresd:budget=paper:drafts=3:length=20",
+    "rasd:drafter=draft:budget=paper", "rasd:drafter=draft:budget=paper:prune=false",
+    "rasd:drafter=draft:budget=paper:fuse=false", f"rest:budget=paper:datastore={LIBRARY}",
+    f"dresd:budget=paper:datastore={LIBRARY_DENSE}", f"rasd:drafter=draft:budget=paper:datastore={LIBRARY}",
 )
 
 

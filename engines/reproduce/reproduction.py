@@ -53,7 +53,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """Whether a claim ``holds`` here: None where a number is missing. ``values`` are those of its rows."""
+    """Whether a claim ``holds`` here: None where a number is missing or all are equal. ``values`` are those of its
+    rows."""
 
     claim: Claim
     setting: str
@@ -67,7 +68,7 @@ class ClaimVerdict:
     @property
     def holds(self) -> bool | None:
         known = [value for value in self.values if value is not None]
-        if len(known) < len(self.values):
+        if len(known) < len(self.values) or self.equal:
             return None
         bound = self.claim.above
         return all(low < high for low, high in pairwise(known)) and (bound is None or min(known) > bound)
