@@ -20,6 +20,7 @@ from engines import MethodSpec, specs  # noqa: E402
 from engines.bench.published import Figure, figures  # noqa: E402
 from engines.report.run_state import fold_all  # noqa: E402
 from engines.wire import read_trace  # noqa: E402
+from spec_tui.export.cast import cast  # noqa: E402
 from spec_tui.export.page import page as page_of_runs  # noqa: E402
 
 STAGED, BUILT = ROOT / "build" / "site", ROOT / "site"
@@ -38,9 +39,9 @@ REFERENCE = {  # a page each, of these modules and classes
 def main() -> int:
     """Stage the pages and build the site. Returns the exit status."""
     shutil.rmtree(STAGED, ignore_errors=True)
-    for page in sorted(found for pattern in COPIED for found in ROOT.glob(pattern)):
-        put(page.relative_to(ROOT), page.read_bytes())
     runs = recorded_runs()
+    for page in sorted(found for pattern in COPIED for found in ROOT.glob(pattern)):
+        put(page.relative_to(ROOT), playing(page.read_bytes()))
     put(Path("runs", "index.md"), runs_page(runs).encode())
     for spec in specs():
         shown = next((name for name, engines in runs.items() if spec.id in engines), None)
@@ -61,6 +62,11 @@ def search_without_network() -> None:
         page.write_text(page.read_text("utf-8").replace(FETCHED_SEARCH, up + OWN_SEARCH.name), "utf-8")
 
 
+def playing(content: bytes) -> bytes:
+    """A page with the recorded runs that it names: ``<!-- run NAME -->``."""
+    return re.sub(rb"<!-- run ([a-z0-9-]+) -->", lambda found: frame(found[1].decode()).encode(), content)
+
+
 def put(path: Path, content: bytes) -> None:
     """A page or picture of the site; the README is its first page."""
     if path.suffix == ".md":
@@ -71,11 +77,13 @@ def put(path: Path, content: bytes) -> None:
 
 
 def recorded_runs() -> dict[str, set[str]]:
-    """Put a page for each recorded run. Returns which engines each is of, those of smollm2 first."""
+    """Put a page and a recording for a terminal of each recorded run. Returns which engines each is of, those of smollm2
+    first."""
     found = {}
     for path in sorted((ROOT / "sample_traces").glob("*.jsonl"), key=lambda path: not path.name.startswith("smollm2")):
         runs = [fold_all(run) for run in read_trace(path).runs]
         put(Path("runs", f"{path.stem}.html"), page_of_runs(runs).encode())
+        put(Path("runs", f"{path.stem}.cast"), cast(runs).encode())
         found[path.stem] = {run.started.engine for run in runs}
     return found
 
@@ -84,13 +92,18 @@ def runs_page(runs: dict[str, set[str]]) -> str:
     """All recorded runs, one below the other."""
     about = ("Answers as they were recorded, no model needed. *as it was written* plays one by the engine's clock; "
              "point at a token for its facts; *view* colours by outcome, source or confidence.")
-    return "\n\n".join([f"# Runs to play\n\n{about}", *(f"## {name}\n\n{frame(name)}" for name in runs)]) + "\n"
+    return "\n\n".join([f"# Runs to play\n\n{about}", *(f"## {name}\n\n{frame(name)}\n\n{download(name)}" for name in runs)]) + "\n"
 
 
 def frame(run: str) -> str:
     """The page of a recorded run, within another one in a folder beside it."""
     return (f'<iframe src="../runs/{run}.html" title="the recorded run {run}" loading="lazy" '
             'style="width:100%;height:32rem;border:1px solid #8888"></iframe>')
+
+
+def download(run: str) -> str:
+    """Where the run is as a recording of a terminal."""
+    return f'<a href="../runs/{run}.cast" download>{run}.cast</a> for asciinema, `spec-tui replay {run}` in the program.'
 
 
 def measured(engine: str) -> list[str]:

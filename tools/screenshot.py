@@ -22,7 +22,7 @@ from spec_tui.session.process import ProcessClient
 from spec_tui.tui.app import SpecTui
 
 _PATIENCE = 900.0  # seconds for loading, for an answer, for a race on a busy machine
-_A_ROUND_IN_THE_MIDDLE = ("left_square_bracket",) * 7  # its tree says more than the last one's
+_A_ROUND_IN_THE_MIDDLE = ("home", *("right_square_bracket",) * 4)  # its tree says more than the last one's
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Scene:
     asks: bool = True
     engine: str = "draft"
     options: dict = field(default_factory=lambda: {"shape": "tree"})
-    model: str = "sample"
-    prompt: str = SHOWCASES[6].prompt
+    model: str = "smollm2"
+    prompt: str = SHOWCASES[3].prompt
 
 
 SCENES = {
@@ -46,7 +46,7 @@ SCENES = {
     "price": Scene(("p",)),
     "race": Scene(("r", "enter"), "photo finish", ("end",), asks=False),
     "talk": Scene(
-        _A_ROUND_IN_THE_MIDDLE, engine="hybrid", options={}, model="smollm2",
+        _A_ROUND_IN_THE_MIDDLE, engine="hybrid", options={},
         prompt="Write a Python function that adds two numbers, then one that multiplies two numbers.",
     ),
     "copies": Scene(_A_ROUND_IN_THE_MIDDLE, engine="pld", options={}),
