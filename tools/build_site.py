@@ -92,7 +92,8 @@ def runs_page(runs: dict[str, set[str]]) -> str:
     """All recorded runs, one below the other."""
     about = ("Answers as they were recorded, no model needed. *as it was written* plays one by the engine's clock; "
              "point at a token for its facts; *view* colours by outcome, source or confidence.")
-    return "\n\n".join([f"# Runs to play\n\n{about}", *(f"## {name}\n\n{frame(name)}\n\n{download(name)}" for name in runs)]) + "\n"
+    shown = (f"## {name}\n\n{frame(name)}\n\n{download(name)}" for name in runs)
+    return "\n\n".join([f"# Runs to play\n\n{about}", *shown]) + "\n"
 
 
 def frame(run: str) -> str:
@@ -103,7 +104,8 @@ def frame(run: str) -> str:
 
 def download(run: str) -> str:
     """Where the run is as a recording of a terminal."""
-    return f'<a href="../runs/{run}.cast" download>{run}.cast</a> for asciinema, `spec-tui replay {run}` in the program.'
+    link = f'<a href="../runs/{run}.cast" download>{run}.cast</a>'
+    return f"{link} for asciinema, `spec-tui replay {run}` in the program."
 
 
 def measured(engine: str) -> list[str]:

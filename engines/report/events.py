@@ -156,6 +156,8 @@ class Retrieval:
         fused: nodes that both drafters proposed.
         dropped: of retrieval by meaning, on request (``Request.detail``): some near keys whose text went on with
             another token than the one just emitted, the nearest first; ``before`` ends with that token.
+        map: of retrieval by meaning from one datastore, on request: where the keys of ``passages``, then of
+            ``dropped`` lie around that of the present state, in the two directions in which they differ most from it.
     """
 
     seconds: float
@@ -167,6 +169,7 @@ class Retrieval:
     pruned: tuple[tuple[str, int], ...] = ()
     fused: int = 0
     dropped: tuple[Passage, ...] = ()
+    map: tuple[tuple[float, float], ...] = ()
 
 
 Rule = Literal["", "cosine", "interval", "both", "search"]

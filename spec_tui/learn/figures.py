@@ -334,19 +334,47 @@ class NeighboursFigure(LessonFigure):
 
     title = "the nearest states, and how they went on"
     moves = "the neighbour"
+    draws = "the list, or the map"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
         if event is None or event.retrieval is None or not event.retrieval.passages or not event.retrieval.scores:
             raise Missing("this round has no neighbours")
-        self.found, self.at = event.retrieval, 0
-        near = [(passage, True) for passage in self.found.passages] + [(one, False) for one in self.found.dropped]
-        self.near = sorted(near, key=lambda one: -one[0].weight)
+        self.found, self.at, self.mapped = event.retrieval, 0, False
+        passages, dropped, places = self.found.passages, self.found.dropped, self.found.map
+        if len(places) != len(passages) + len(dropped):
+            raise Missing("this round has no map")
+        kept = [True] * len(passages) + [False] * len(dropped)
+        self.near = sorted(zip((*passages, *dropped), kept, places), key=lambda one: -one[0].weight)
 
     def move(self, step: int) -> None:
         self.at = max(0, min(len(self.near) - 1, self.at - step))
 
+    def draw(self) -> None:
+        self.mapped = not self.mapped
+
+    def still(self, width: int, height: int) -> list[Row]:
+        return [*self._list(width, height), *self._map(width, height)]
+
     def rows(self, width: int, height: int) -> list[Row]:
+        return self._map(width, height) if self.mapped else self._list(width, height)
+
+    def _map(self, width: int, height: int) -> list[Row]:
+        """The present state in the middle of its neighbours; a cell is twice as high as wide."""
+        said = told(width, f"{HERE} the present state, around it its neighbours: 1 is the nearest.",
+                    f"{REJECTED} was dropped. Shown are the two directions in which these keys differ most from it.")
+        rows, columns = max(3, height - len(said)), width - 1
+        left, right, low, high = (limit(0.0, *(place[axis] for *_, place in self.near))
+                                  for axis in (0, 1) for limit in (min, max))
+        scale = max((right - left) / (columns - 1), (high - low) / (2 * (rows - 1)), 1e-9)
+        cells = [[(" ", "text")] * columns for _ in range(rows)]
+        marks = [(str(n) if kept else REJECTED, "accent" if n == self.at + 1 else "text" if kept else "rejected", place)
+                 for n, (_, kept, place) in enumerate(self.near, 1)]
+        for mark, style, (x, y) in [*reversed(marks), (HERE, "strong", (0.0, 0.0))]:  # what is nearer lies above
+            cells[round((high - y) / (2 * scale))][round((x - left) / scale)] = (mark, style)
+        return [*cells, *said]
+
+    def _list(self, width: int, height: int) -> list[Row]:
         scores, text, left = self.found.scores, max(20, width - 28), max(10, (width - 28) // 3)
         out: list[Row] = []
         passed = f"{counted(self.found.hits, 'near state')} passed the filter, {self.found.used} are used."
@@ -356,7 +384,7 @@ class NeighboursFigure(LessonFigure):
                     "state before the last token on its left.")
         room = max(1, height - len(said))
         first = max(0, self.at - room + 1)
-        for n, (passage, kept) in list(enumerate(self.near))[first : first + room]:
+        for n, (passage, kept, _) in list(enumerate(self.near))[first : first + room]:
             before, after = one_line(passage.before, 400)[-left:], one_line(passage.after, text - left)
             here = n == self.at
             out.append([(f"{HERE if here else ' '} {passage.weight:.3f} ", "strong" if here else "text"),

@@ -152,3 +152,7 @@ def test_what_the_filter_dropped_is_said_on_request(tiny):
     for r in rounds:
         weights = [passage.weight for passage in r.retrieval.dropped]
         assert len(weights) <= 3 and weights == sorted(weights, reverse=True)
+        shown = (*r.retrieval.passages, *r.retrieval.dropped)
+        assert len(r.retrieval.map) == len(shown) * (len(shown) > 1)
+        for passage, (x, y) in zip(shown, r.retrieval.map):  # of keys of length 1; a map is flat
+            assert x * x + y * y <= 2 - 2 * passage.weight + 0.01

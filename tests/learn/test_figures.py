@@ -141,12 +141,25 @@ def test_two_trees_become_one():
 def test_neighbours_that_were_dropped_are_drawn_among_the_others():
     figure = made(NeighboursFigure, "smollm2-dresd", "dropped")
     rows = [words_of(row) for row in figure.rows(76, 20)][: len(figure.near)]
-    weights = [passage.weight for passage, _ in figure.near]
-    assert weights == sorted(weights, reverse=True) and {kept for _, kept in figure.near} == {True, False}
-    assert [REJECTED in row for row in rows] == [not kept for _, kept in figure.near]
+    weights = [passage.weight for passage, *_ in figure.near]
+    assert weights == sorted(weights, reverse=True) and {kept for _, kept, _ in figure.near} == {True, False}
+    assert [REJECTED in row for row in rows] == [not kept for _, kept, _ in figure.near]
     assert "another token, so it is dropped" in " ".join(shown(figure, height=20).split())
-    (ending,) = {passage.before[-1] for passage, kept in figure.near if kept}
-    assert all(not passage.before.endswith(ending) for passage, kept in figure.near if not kept)
+    (ending,) = {passage.before[-1] for passage, kept, _ in figure.near if kept}
+    assert all(not passage.before.endswith(ending) for passage, kept, _ in figure.near if not kept)
+
+
+def test_the_map_has_the_state_in_the_middle_of_its_neighbours():
+    figure = made(NeighboursFigure, "smollm2-dresd", "dropped")
+    figure.draw()
+    drawn, words, _ = shown(figure, height=24).partition(" ◆ the present state")
+    rows = drawn.splitlines()
+    where = {mark: (row, rows[row].index(mark)) for row in range(len(rows)) for mark in "◆123" if mark in rows[row]}
+    for n, mark in enumerate("123"):
+        if figure.near[n][1] and mark in where:
+            x, y = figure.near[n][2]
+            assert (where[mark][1] - where["◆"][1]) * x >= 0 >= (where[mark][0] - where["◆"][0]) * y
+    assert words and len(where) > 2 and all(max(map(abs, place)) > 0 for *_, place in figure.near)
 
 
 def test_a_race_ends_with_all_and_the_one_with_more_tokens_a_round_can_lose():

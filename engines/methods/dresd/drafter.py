@@ -62,7 +62,9 @@ class DReSD(Drafter):
         seconds = perf_counter() - clock
         tree = self._tree(found, limits.nodes, seconds)
         if self.resources.detail:
-            tree.retrieval = replace(tree.retrieval, dropped=self._dropped(context[-1]))
+            dropped, keys = self._dropped(context[-1])
+            keys = [near.keys[row] for _, _, near, row in found[: len(tree.retrieval.passages)]] + keys
+            tree.retrieval = replace(tree.retrieval, dropped=dropped, map=self._map(keys))
         return self.budget.prune(tree) if self.budget else tree
 
     def _neighbours(self, context: Sequence[int], length: int) -> list[tuple[float, DenseStore, Neighbours, int]]:
@@ -74,17 +76,30 @@ class DReSD(Drafter):
         found.sort(key=lambda one: -one[0])  # stable: of equals the first datastore's
         return found[: self.drafts]
 
-    def _dropped(self, emitted: int) -> tuple[Passage, ...]:
-        """Of the nearest keys of all datastores those whose text went on with another token than the one emitted."""
+    def _dropped(self, emitted: int) -> tuple[tuple[Passage, ...], list[int]]:
+        """Of the nearest keys of all datastores those whose text went on with another token than the one emitted; and
+        their numbers."""
         found = []
         for store in self.stores:
             near = store.query(self._hidden, None, self.drafts, 1, distinct=False)
-            found += [(float(near.scores[row]), store, int(near.positions[row]) + 1) for row in range(len(near))
-                      if near.tokens[row, 0] != emitted]
-        passages = Passages(self.resources.words, _DROPPED)
-        for score, store, position in sorted(found, key=lambda one: -one[0])[:_DROPPED]:
+            found += [(float(near.scores[row]), store, int(near.positions[row]) + 1, near.keys[row])
+                      for row in range(len(near)) if near.tokens[row, 0] != emitted]
+        passages, nearest = Passages(self.resources.words, _DROPPED), sorted(found, key=lambda one: -one[0])[:_DROPPED]
+        for score, store, position, _ in nearest:
             passages.origin(store, position, None, score)
-        return tuple(passages.passages)
+        return tuple(passages.passages), [key for *_, key in nearest]
+
+    def _map(self, numbers: Sequence[int]) -> tuple[tuple[float, float], ...]:
+        """Where these keys of the only datastore lie around that of the present state; () of several datastores, whose
+        keys cannot be compared."""
+        import numpy as np
+
+        if len(self.stores) != 1 or len(numbers) < 2:
+            return ()
+        store = self.stores[0]
+        around = store.keys[np.array(numbers)].astype(np.float32) - store.reduction.one(self._hidden)
+        directions = np.linalg.svd(around, full_matrices=False)[2][:2]
+        return tuple((round(float(x), 4), round(float(y), 4)) for x, y in around @ directions.T)
 
     def _tree(self, found: list, nodes: int, seconds: float) -> DraftTree:
         from engines.methods.shared.weighted_trie import weighted_trie
