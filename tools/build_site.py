@@ -77,8 +77,8 @@ def put(path: Path, content: bytes) -> None:
 
 
 def recorded_runs() -> dict[str, set[str]]:
-    """Put a page and a recording for a terminal of each recorded run. Returns which engines each is of, those of smollm2
-    first."""
+    """Put a page and a recording for a terminal of each recorded run. Returns which engines each is of, those of
+    smollm2 first."""
     found = {}
     for path in sorted((ROOT / "sample_traces").glob("*.jsonl"), key=lambda path: not path.name.startswith("smollm2")):
         runs = [fold_all(run) for run in read_trace(path).runs]
