@@ -90,7 +90,7 @@ def measured(runtime: Runtime, suite: Suite, given: argparse.Namespace, cases: l
     """Append a set's case, and fill it; pauses wherever there is more to write."""
     request = Request((("user", "x"),), max_new_tokens=given.tokens)
     adviser, _, _ = prepare(runtime, suite, request, given.minutes * 60)
-    case = Case(suite.name, adviser)
+    case = Case(Path(suite.name).stem, adviser)
     cases.append(case)
     clock = perf_counter()
     for event in adviser.run():
@@ -130,7 +130,7 @@ def _row(case: Case) -> str:
         return f"| {case.name} | {name} | not measured | | | {len(case.adviser.lanes)} | | {_minutes(case)} |"
     lane = None if choice is None else next(n for n, each in enumerate(case.sweep.lanes) if each.label == choice.label)
     found = judge(case.sweep.ratio(lane, best)) if lane not in (None, best) else None
-    ratio, tie = "", "not the same"
+    ratio, tie = "", "no verdict"
     if lane == best:
         ratio, tie = "1", "the same"
     elif found is not None and found.ratio is not None:
@@ -158,7 +158,7 @@ def _sweep(case: Case) -> str:
         noise = "" if found.noise is None else f"{found.noise:.2f}"
         tokens = case.sweep.metrics(lane).mean_generated_length
         rows.append(f"| `{label}` | {found.ratio:.2f} | {noise} | {tokens:.2f} | "
-                    f"{'-' if last is None else last} of {len(case.adviser.stages)} |")
+                    f"{'out with its method' if last is None else f'{last} of {len(case.adviser.stages)}'} |")
     return "\n".join(rows)
 
 
