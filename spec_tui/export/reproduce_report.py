@@ -204,11 +204,11 @@ def _numbers(cell: Cell) -> dict[str, float | None]:
 
 
 def _runs(done: Reproduction, run: SettingRun) -> list[dict[str, Any]]:
-    """The complete runs of a setting, each with its row."""
-    names = {run.asked.labels[lane]: row for row, lane in run.lanes.items()}
+    """The complete runs of a setting, each under every row that it is of: two may come to the same lane."""
     report = Report(run.results, run.asked, dict(done.facts), [])
-    return [{"setting": run.setting.name, "row": names.get(row["lane"])} | row | _totals(each)
-            for row, each in zip(run_rows(report), run.results.complete)]
+    return [{"setting": run.setting.name, "row": name} | row | _totals(each)
+            for row, each in zip(run_rows(report), run.results.complete)
+            for name, lane in run.lanes.items() if lane == each.lane]
 
 
 def _totals(run: LaneRun) -> dict[str, Any]:
