@@ -20,6 +20,7 @@ class ServedDrafts:
 
     Attributes:
         answers: that were read.
+        drafted: tokens in all; None where the server does not say.
         tokens_per_step: M; None where the server does not say what a step is.
         accepted: by depth, the share of the tokens tried there that were accepted; empty where it does not say.
         row: what one more drafted token adds to a step, as a share of a step without a draft, by rounds with drafts of
@@ -27,6 +28,7 @@ class ServedDrafts:
     """
 
     answers: int
+    drafted: int | None
     tokens_per_step: float | None
     accepted: tuple[float, ...]
     row: float | None
@@ -39,7 +41,7 @@ class ServedDrafts:
         shares = [kept / tried for kept, tried in zip(metrics.depth_accepted, metrics.depth_tried) if tried]
         timed = [(len(e.draft.tokens), e.verify_seconds) for events in runs for e in events
                  if isinstance(e, Round) and e.known == "all" and e.verify_seconds]
-        return cls(len(runs), metrics.mean_generated_length or None, tuple(shares), _row(timed))
+        return cls(len(runs), metrics.drafted, metrics.mean_generated_length or None, tuple(shares), _row(timed))
 
     @property
     def expected(self) -> tuple[float, ...]:

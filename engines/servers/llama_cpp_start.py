@@ -21,7 +21,7 @@ from typing import Any
 from engines import methods
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.machine import processors
-from engines.methods.llama_cpp import DRAFT, EAGLE3, SPEC
+from engines.methods.llama_cpp import DRAFT, EAGLE3, NGRAMS, SPEC
 from engines.report.events import Loading, Prefilling, RunEvent
 from engines.request import Request
 from engines.servers.connection import Connection
@@ -141,6 +141,8 @@ class OwnLlamaCpp(ServedModel):
         ModelUnavailable: see ``LlamaCppServer``.
     """
 
+    size_setting = "most"
+
     def __init__(
         self, file: Path, draft: Path | None = None, threads: int | None = None, context: int | None = None,
         options: Mapping[str, Any] | None = None, progress: Callable[[Loading], None] = lambda _: None,
@@ -152,6 +154,7 @@ class OwnLlamaCpp(ServedModel):
         self._model = self._open(SPEC.parse(options or {}), progress)
         super().__init__(self._model.connection, SPEC)
         self.ready = self._model.ready
+        self.ways = tuple({"spec": way} for way in (*NGRAMS, *([DRAFT] if draft is not None else [])))
 
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,

@@ -57,12 +57,14 @@ class ServedModel:
         token_ids: whether it takes and tells token ids; else its texts are compared with nobody's token by token.
         gather: seconds that messages may gather before they are read, where their times are the server's own: so that
             reading them takes less of the processors that it computes on.
+        ways: options with each of which it drafts in another way; of a server that runs already, none but its own.
         size_setting: what says at its start how many tokens are drafted; "" where that is not known.
     """
 
     ready: Ready
     token_ids = True
     gather = 0.0
+    ways: tuple[Mapping[str, Any], ...] = ({},)
     size_setting = ""
 
     def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:

@@ -66,7 +66,7 @@ def advise(
     Every engine that can run here takes part, on the same prompts, in rounds: first with its defaults, the faster half
     with a few settings, then the three fastest. The last round gets half of the time, and the verdict is made of its
     numbers alone. ctrl+c ends it with what is known so far. Of a server its acceptance is read, and how many tokens
-    it should be started to draft with is said.
+    it should be started to draft with is said; of llama.cpp that is started here, for each of its ways to draft.
     """
     _check_server(models, save, what_if, also, html)
     if undo:
@@ -87,7 +87,7 @@ def advise(
     if asked.system and generation.system is None:
         request = replace(request, conversation=(("system", asked.system),))
     decoder = load_decoder(models.load)
-    if models.server is not None:
+    if models.server is not None or models.backend:
         return advise_server(decoder, asked.suite, request, minutes * 60, format)
     adviser, left_out, notes = prepare(decoder, asked.suite, request, minutes * 60, also or ())
     gc.collect()
@@ -106,10 +106,7 @@ def advise(
 
 def _check_server(models: ModelOrServerOptions, *others: object) -> None:
     """Raises UsageProblem for what is not done with a model in another program."""
-    if models.backend:
-        raise UsageProblem("the settings of a program that is started here are compared as lanes",
-                           "spec-tui compare --engines llama.cpp,llama.cpp:spec=ngram-simple")
-    if models.server is not None and any(others):
+    if (models.server is not None or models.backend) and any(others):
         raise UsageProblem("of a server only its acceptance is read",
                            "leave out --save, --what-if, --also-draft-model and --html")
 

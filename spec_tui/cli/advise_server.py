@@ -1,4 +1,5 @@
-"""``spec-tui advise --server``: how many tokens a server should draft, by what it accepts on prompts like yours."""
+"""``spec-tui advise --server`` and ``--backend``: how many tokens another program should draft, by what it accepts on
+prompts like yours."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engines.advice.halving import spread
 from engines.advice.served_drafts import ServedDrafts
@@ -22,19 +23,28 @@ if TYPE_CHECKING:
 
 
 def advise_server(server: ServedModel, suite: Suite, request: Request, seconds: float, format: Format) -> int:
-    """Ask the prompts until the time is over, or ctrl+c, and say what follows; the exit code."""
-    runs: list[list[RunEvent]] = []
+    """Ask the prompts until the time is over, or ctrl+c, in each way in which the server drafts, and say what follows;
+    the exit code."""
+    told: list[dict[str, Any]] = []
     with Interrupt() as interrupted:
-        for events in interrupted.over(_answers(server, suite, request, seconds, interrupted)):
-            runs.append(events)
-    found = ServedDrafts.of(runs)
+        for way in server.ways:
+            asked = replace(request, engine=server.spec.id, options=dict(way))
+            share = seconds / len(server.ways)
+            found = ServedDrafts.of(interrupted.over(_answers(server, suite, asked, share, interrupted)))
+            told.append({"options": dict(way)} | _row(found))
+            if format is Format.text:
+                title = "".join(f"\n{name}={value}\n" for name, value in way.items())
+                print(title + "\n".join(lines(found, server.size_setting)), flush=True)
+            if interrupted():
+                break
     if format is Format.json:
-        rows = {"expected": found.expected, "best": found.best,
-                "pays_below": [found.pays_below(size) for size in range(1, len(found.expected))]}
-        print(json.dumps({"server": server.ready.backend} | asdict(found) | rows))
-    else:
-        print("\n".join(lines(found, server.size_setting)))
+        print(json.dumps({"server": server.ready.backend} | ({"ways": told} if len(server.ways) > 1 else told[0])))
     return INTERRUPTED if interrupted() else 0
+
+
+def _row(found: ServedDrafts) -> dict[str, Any]:
+    pays = [found.pays_below(size) for size in range(1, len(found.expected))]
+    return asdict(found) | {"expected": found.expected, "best": found.best, "pays_below": pays}
 
 
 def _answers(
@@ -53,8 +63,10 @@ def lines(found: ServedDrafts, setting: str) -> list[str]:
     """What is known and what follows, for people."""
     made = "" if found.tokens_per_step is None else f", {found.tokens_per_step:.2f} tokens a step"
     out = [f"{counted(found.answers, 'answer')}{made}"]
+    if found.drafted == 0:
+        return [*out, "The server drafted nothing on these prompts."]
     if not found.accepted:
-        return [*out, "The server drafted nothing, or does not say what it accepts by depth: vLLM does with "
+        return [*out, "The server does not say what it accepts by depth: vLLM does with "
                       "--per-request-spec-decode-metrics detailed."]
     out += ["", "drafted  accepted  tokens a step  pays below"]
     for size, share in enumerate(found.accepted, 1):

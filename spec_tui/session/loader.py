@@ -12,8 +12,8 @@ from engines.model.quick_import import import_quickly
 if TYPE_CHECKING:
     from spec_tui.session.engine_service import Decoder
 
-LOADER = f"{__name__}:load_quickly"
-_GATHER = 0.1  # seconds
+LOADER = f"{__name__}:load_for_a_screen"
+_GATHER = 0.15  # seconds
 
 
 def load(server: str | None = None, api_key_env: str | None = None, backend: str = "",
@@ -46,11 +46,15 @@ def _started(backend: str, kwargs: dict[str, Any]) -> Decoder:
 
 
 def load_quickly(**kwargs) -> Decoder:
-    """The same, for a process that neither compiles nor distributes, in front of which a screen draws some frames a
-    second."""
+    """The same, for a process that neither compiles nor distributes."""
     if kwargs.get("server") is None and not kwargs.get("backend"):
         import_quickly()
-        return load(**kwargs)
-    served = load(**kwargs)
-    served.gather = _GATHER
-    return served
+    return load(**kwargs)
+
+
+def load_for_a_screen(**kwargs) -> Decoder:
+    """The same, where some frames a second are drawn: of what a server sends in between, nobody is in a hurry."""
+    decoder = load_quickly(**kwargs)
+    if decoder.ready.served:
+        decoder.gather = _GATHER
+    return decoder

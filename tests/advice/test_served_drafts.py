@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
+
 import pytest
 
 from engines.advice.served_drafts import ServedDrafts
+from engines.bench.suite import Case, Suite
 from engines.report.events import UNDISCLOSED, Draft, Emitted, Finished, Origin, Prefilled, Round
-from spec_tui.cli.advise_server import lines
+from engines.request import Request
+from spec_tui.cli.advise_server import advise_server, lines
+from spec_tui.cli.option_groups import Format
 
 OUT = Emitted(5, "a", "a", "target")
 
@@ -44,3 +50,25 @@ def test_what_was_not_seen_is_not_made_up():
     assert one_size.row is one_size.best is None and "was not seen" in lines(one_size, "")[-1]
     nothing = answers(0.1, sizes=(0,))
     assert not nothing.accepted and nothing.best is None and "drafted nothing" in lines(nothing, "")[-1]
+
+
+def test_each_way_to_draft_is_asked_and_read(capsys):
+    asked: list[Request] = []
+
+    def run(request, cancelled):
+        asked.append(request)
+        drafted = 4 if request.options["spec"] == "often" else 0
+        yield from [Prefilled(3, 0, 0.1, OUT, 3), step(1, drafted, drafted, 0.01), Finished("stop", (), "")]
+
+    server = SimpleNamespace(ways=({"spec": "often"}, {"spec": "never"}), size_setting="most", run=run,
+                             spec=SimpleNamespace(id="llama.cpp"), ready=SimpleNamespace(backend="llama.cpp 1"))
+    suite = Suite("ours", (Case("chat", ("hello",), "1"), Case("chat", ("again",), "2")))
+    assert advise_server(server, suite, Request(()), 60.0, Format.text) == 0
+    often, never = capsys.readouterr().out.split("spec=never")
+    assert "spec=often" in often and "5.00" in often and "drafted nothing" in never
+    assert [a.options["spec"] for a in asked] == ["often", "often", "never", "never"]
+    assert {a.engine for a in asked} == {"llama.cpp"}
+    assert {a.conversation[-1][1] for a in asked} == {"hello", "again"}
+    advise_server(server, suite, Request(()), 60.0, Format.json)
+    found = json.loads(capsys.readouterr().out)
+    assert found["server"] == "llama.cpp 1" and [way["tokens_per_step"] for way in found["ways"]] == [5.0, 1.0]

@@ -55,20 +55,17 @@ async def test_enter_does_not_overtake_what_was_typed_before_it(session):
         assert s.chat.prompt.text == "xyz"
 
 
-@pytest.mark.parametrize("cores, frames", [(2, 2), (3, 10)])
-async def test_a_model_on_all_cores_is_drawn_seldom_while_it_answers(session, monkeypatch, cores, frames):
+@pytest.mark.parametrize("cores, seldom", [(2, True), (3, False)])
+async def test_a_model_on_all_cores_is_drawn_seldom_while_it_answers(session, monkeypatch, cores, seldom):
     async with session() as s:  # of two threads
-        s.chat.ticking.stop()
+        chat = s.chat
         monkeypatch.setattr(chat_session, "processors", lambda: cores)
-        drawn = []
-        monkeypatch.setattr(s.chat, "pump", lambda: drawn.append(1))
-        for _ in range(10):
-            s.chat._tick()
-        assert len(drawn) == 10
-        s.chat.session.send("hello")
-        for _ in range(10):
-            s.chat._tick()
-        assert len(drawn) - 10 == frames
+        chat.session.send("hello")
+        chat._tick()
+        assert (chat._seldom._active.is_set(), chat.ticking._active.is_set()) == (seldom, not seldom)
+        s.client.feed()
+        chat._tick()
+        assert not chat.session.busy and chat.ticking._active.is_set() and not chat._seldom._active.is_set()
 
 
 async def test_the_cursor_stands_still_while_the_model_computes_on_all_cores(session, monkeypatch):

@@ -10,6 +10,7 @@ from engines.methods.spec import MethodSpec
 
 DRAFT = "draft"  # the way of drafting with a draft model, and the option with its file
 EAGLE3 = "eagle3"  # the way of drafting with an EAGLE-3 head, in a file of its own
+NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")  # the ways that need no file
 
 SPEC = MethodSpec(
     id="llama.cpp",
@@ -21,8 +22,7 @@ SPEC = MethodSpec(
     options=(
         Option("spec", "none", "How it drafts: not at all, after an n-gram that occurred before, with a draft model,"
                " with an EAGLE-3 head.",
-               choices=("none", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache", DRAFT,
-                        EAGLE3)),
+               choices=("none", *NGRAMS, DRAFT, EAGLE3)),
         Option("most", 0, "Tokens that it drafts at most; 0: as llama.cpp has it (3 with a draft model or a head, 48"
                " after an n-gram, ngram-mod 64).", low=0, high=256),
         Option("ngram", 0, "Tokens of the n-gram that it looks for; 0: as llama.cpp has it (12, ngram-mod 24).",

@@ -45,21 +45,18 @@ if TYPE_CHECKING:
     from spec_tui.session.advice_state import AdviceState
     from spec_tui.tui.race_controller import RaceController
 
-TICKS = 20  # a second: what the engine says is looked at
-
-
 class Pace(NamedTuple):
-    """How often is drawn: text every so many ticks; the tree and the numbers every so many such frames."""
+    """How often is drawn: text so many times a second; the tree and the numbers with every so many of these frames."""
 
-    text: int
+    frames: float
     tree: int
     numbers: int
 
 
-PACE = Pace(text=1, tree=2, numbers=5)
-SHARED = Pace(text=5, tree=4, numbers=4)
+PACE = Pace(frames=20, tree=2, numbers=5)
+SHARED = Pace(frames=10 / 3, tree=5, numbers=5)
 """Where the model computes on all cores: its threads wait for the one that a frame delays. The tree and the numbers are
-drawn together, once a second."""
+drawn together, as what surrounds them costs as much again."""
 NOTHING_TO_ASK = "A replay takes no prompts. space pauses, < and > change its speed"
 PANELS = ("tree", "layers", "speed")
 
@@ -83,7 +80,8 @@ class ChatScreen(HasActions, Screen):
         self._message = ""
         self._long = False  # the message does not fit on the status line
         self._noticed: tuple = ()
-        self._ticks = self._frame = 0
+        self._frame = 0
+        self._shared = False  # the pace of the last frame
         self._keys_of: list[bool] = []  # which keys applied when they were last looked up
         self._tree_due = self._numbers_due = False
         self._race: RaceController | None = None  # of the race that was looked at last
@@ -133,7 +131,8 @@ class ChatScreen(HasActions, Screen):
             self.transcript.focus()
         self.session.start()
         self.draw_all()
-        self.ticking = self.set_interval(1 / TICKS, self._tick)
+        self._seldom = self.set_interval(1 / SHARED.frames, self._tick, pause=True)
+        self.ticking = self.set_interval(1 / PACE.frames, self._tick)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The background, without the detour over a style cache: it lies under everything and is asked each frame."""
@@ -141,9 +140,13 @@ class ChatScreen(HasActions, Screen):
 
     # -- drawing --------------------------------------------------------------------------------
     def _tick(self) -> None:
-        self._ticks += 1
-        if self._ticks % self.pace.text == 0:
-            self.pump()
+        """Take and draw what there is; from then on as often as the pace is now."""
+        self.pump()
+        if (self.pace is SHARED) != self._shared:
+            self._shared = not self._shared
+            before, after = (self.ticking, self._seldom) if self._shared else (self._seldom, self.ticking)
+            before.pause()
+            after.resume()
 
     @property
     def pace(self) -> Pace:
