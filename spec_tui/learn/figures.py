@@ -66,7 +66,7 @@ class LessonFigure(ABC):
         """Do what ``draws`` says."""
 
     def still(self, width: int, height: int) -> list[Row]:
-        """The picture on paper and line by line, where no key can be pressed: with all that the keys would lead to."""
+        """The picture on paper and line by line, where no key can be pressed: with what the keys would lead to."""
         return self.rows(width, height)
 
 
@@ -81,7 +81,7 @@ def told(width: int, strong: str, plain: str = "") -> list[Row]:
 
 
 class CostFigure(LessonFigure):
-    """t(n), and where it bends."""
+    """t(n): a part that all rows share, and a part for each row."""
 
     title = "t(n): the time of a forward pass over n rows"
     moves = "n"
@@ -298,6 +298,10 @@ class TrieFigure(LessonFigure):
     def move(self, step: int) -> None:
         self.kept = max(1, min(self.most, self.kept + step))
 
+    def still(self, width: int, height: int) -> list[Row]:
+        self.kept = (self.most + 1) // 2
+        return self.rows(width, height)
+
     def rows(self, width: int, height: int) -> list[Row]:
         draft, kept = self.event.draft, set(self.order[: self.kept])
         leaves = [node for node in range(len(draft.parents)) if node not in set(draft.parents)]
@@ -432,8 +436,8 @@ class CosinesFigure(LessonFigure):
             out.append([(f"{name:>10} ", "muted"), (marks, "text")])
         left = sum(rule != "" for rule in (*now.attention, *now.mlp))
         share = 1 - left / (2 * len(cosines))
-        words = (f"{left} of {2 * len(cosines)} sublayers are left out; a draft pass runs {share:.0%} of them. "
-                 f"Recorded with alpha = {layers.alpha:g}.")
+        words = (f"{left} of {2 * len(cosines)} sublayers are left out ({ABSENT}); a draft pass runs {share:.0%} "
+                 f"({PRESENT}). Recorded with alpha = {layers.alpha:g}.")
         return [*out, *told(width, f"alpha = {self.alpha:.3f}:", words)]
 
 
@@ -545,7 +549,8 @@ class RaceFigure(LessonFigure):
                       if other.started is not None and other.started.conversation == asked and other.rounds]
         if len(self.lanes) < 2:
             raise Missing("these runs are not of one prompt")
-        self.longest = max(sum(map(seconds_of, lane.rounds)) for lane in self.lanes)
+        whole = [sum(map(seconds_of, lane.rounds)) for lane in self.lanes]
+        self.longest, self.shortest = max(whole), min(whole)
         self.time = 0.0
 
     def move(self, step: int) -> None:
@@ -555,7 +560,7 @@ class RaceFigure(LessonFigure):
         self.time = self.longest
 
     def still(self, width: int, height: int) -> list[Row]:
-        self.draw()
+        self.time = self.shortest  # at the end all bars are full
         return self.rows(width, height)
 
     def rows(self, width: int, height: int) -> list[Row]:
