@@ -115,7 +115,7 @@ class _Seal:
             lines, checksum = said["lines"], said["sha256"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return "the checksum cannot be read"
-        if checksum == self._sum.hexdigest():
+        if (checksum, lines) == (self._sum.hexdigest(), self.lines):
             return ""
         many = "" if lines == self.lines else f": {self.lines} lines of {lines} are here"
         return f"the checksum does not match, so the file was damaged or changed{many}"

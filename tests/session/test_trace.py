@@ -230,6 +230,13 @@ def test_changed_bytes_are_noticed_and_break_nothing(tmp_path, recorded, data):
         whole(read)
 
 
+def test_a_changed_count_in_the_checksum_line_is_noticed(tmp_path, recorded):
+    body, _, seal = recorded[:-1].rpartition(b"\n")
+    changed = seal.replace(b'"lines":', b'"lines":9')
+    read = damaged(tmp_path, body + b"\n" + changed + b"\n")
+    assert changed != seal and read is not None and read.problems and not read.sealed
+
+
 NUMBERS = [-2, -1, 0, 1, 3, 10**6, 10**400, -1e300, 1e300, None, float("inf"), True, "x", [], {}]
 
 
