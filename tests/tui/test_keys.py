@@ -117,6 +117,7 @@ async def test_esc_goes_one_way_and_i_enter_or_a_click_lead_back(session):
         await s.ask("one", feed=5)
         s.chat.prompt.put("half a th")
         await s.pilot.press("slash", "escape")
+        await s.settle()
         assert s.chat.session.busy is False or s.chat.escape_does in ("", "text", "close")
         s.chat.transcript.focus()
         await s.pilot.press("escape", "escape", "escape")
