@@ -97,7 +97,9 @@ def test_what_heads_a_column_or_a_figure_is_there():
 
 
 def test_what_models_datastores_and_forecasts_are_described_with_is_there():
-    models = {"parameters", "architecture", "stored as", "fits", "vocabulary", "GGUF", "weights as stored", "taps", "head"}
+    models = {
+        "parameters", "architecture", "stored as", "fits", "vocabulary", "GGUF", "weights as stored", "taps", "head",
+    }
     datastores = {"sparse", "dense", "keys", "MRR", "recall", "document"}
     forecasts = {"break-even tokens", "break-even acceptance", "forecast tokens", "forecast speed-up", "ms per round",
                  "time per round", "accepted of judged", "draft pass", "agreement"}
