@@ -172,8 +172,9 @@ class RoundCosts:
 
 
 def size_model(metrics: Metrics, price: Points, alone: Metrics) -> SpeedupModel | None:
-    """What drafts of other depths would bring, by a lane's acceptance and times and t(n); None where too little is
-    known. None deeper than was tried. Passes that draft are taken to be one a level where there were as many.
+    """A forecast for drafts of other depths, up to the deepest that was tried, from a lane's acceptance and times and
+    from t(n); None where too little is known. A drafter with at least as many passes as levels is taken to need one
+    pass for each level.
 
     Args:
         alone: the baseline.

@@ -1,8 +1,8 @@
 """Successive halving: many settings on a few short answers, few settings on many long ones.
 
 The first round compares the methods with their defaults, the second all settings of the better half of them, and the
-last one, the final, the three best settings: it gets half of the time. A little is left for these at another
-temperature. Source of the idea: Jamieson and Talwalkar 2016;
+last one, the final, the three best settings: it gets half of the time. The last 15 % of the time try these three at
+another temperature, where there is one. Source of the idea: Jamieson and Talwalkar 2016;
 Karnin et al. 2013.
 """
 
