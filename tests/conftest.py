@@ -173,6 +173,15 @@ def sample():
 
 
 @pytest.fixture(scope="session")
+def sample_gguf(tmp_path_factory):
+    """The shipped pair as GGUF files of float32: the target's and the draft model's."""
+    from tests.sources.gguf_files import exported
+
+    folder = tmp_path_factory.mktemp("gguf")
+    return tuple(exported(name, folder / f"{name}.gguf") for name in ("sample", "sample-draft"))
+
+
+@pytest.fixture(scope="session")
 def smollm2():
     """A real model on two threads, where it is on this machine."""
     from engines import load

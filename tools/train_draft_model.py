@@ -17,7 +17,6 @@ import numpy as np
 import torch
 import transformers
 from training import answers, draft_card, evaluate, foreign
-from transformers import AutoModelForCausalLM
 
 from engines.datastores.storage.datastore import Documents, Store
 from engines.hub.known_models import KNOWN
@@ -98,9 +97,8 @@ def export(arguments: argparse.Namespace) -> bool:
     source = locate(arguments.target)
     if source.gguf is None:
         parser().error("export takes the tokenizer from the target's GGUF: give one as --target")
-    model = AutoModelForCausalLM.from_pretrained(arguments.work / "draft", dtype=torch.float32)
     out = arguments.out or arguments.work / "draft-Q8_0.gguf"
-    foreign.write_gguf(model, source.gguf, f"draft model for {arguments.target}", out)
+    foreign.write_gguf(arguments.work / "draft", source.gguf, f"draft model for {arguments.target}", out)
     print(f"{out}: {out.stat().st_size:,} bytes", file=sys.stderr)
     return True
 

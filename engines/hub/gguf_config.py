@@ -151,12 +151,13 @@ def config_of(file: GgufFile) -> Config:
         "rms_norm_eps": keys.need("attention.layer_norm_rms_epsilon"),
         "rope_parameters": _rope(keys),
         "tie_word_embeddings": "output.weight" not in keys.tensors,
-        **{f"{name}_token_id": token_id(file, ggml) for name, ggml in _IDS.items()},
+        **{f"{name}_token_id": token_id(file, ggml) for name, ggml in SPECIAL_TOKENS.items()},
     }
     return found | kind.more(keys)
 
 
-_IDS = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
+SPECIAL_TOKENS = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
+"""ggml's words by transformers'."""
 
 
 def token_id(file: GgufFile, name: str) -> int | None:

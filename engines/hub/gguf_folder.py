@@ -15,17 +15,20 @@ from typing import Any
 
 from engines import folders
 from engines.errors import first_line
-from engines.hub.gguf_config import Unsupported, config_of, token_id
+from engines.hub.gguf_config import SPECIAL_TOKENS, Unsupported, config_of, token_id
 from engines.hub.gguf_file import GgufFile
 
-_FORM = 1  # of what is written; a new number makes the folders again
-_END_OF_ANSWER = {
+_FORM = 2  # of what is written; a new number makes the folders again
+END_OF_ANSWER = {
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>",
     "[EOT]", "[EOS]", "</s>", "<eos>",
 }  # fmt: skip
 _CONTROL = 3  # ggml's type of a token that is no text
 # How text is cut before merges are applied, by llama.cpp's names (its src/llama-vocab.cpp).
 _EACH_DIGIT = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
+_WHOLE_WORDS = (  # a word that is a token is not merged
+    "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano", "tekken",
+)
 _GPT2 = ("gpt-2", "gpt2", "mpt", "olmo", "jais", "phi-2", "roberta-bpe")
 
 
@@ -71,7 +74,7 @@ def ends_of_answer(file: GgufFile) -> list[int]:
     llama.cpp takes them."""
     tokens, types = vocabulary(file)
     named = {token_id(file, name) for name in ("eos", "eot", "eom")} - {None}
-    by_name = {i for i, text in enumerate(tokens) if text in _END_OF_ANSWER and types[i] == _CONTROL}
+    by_name = {i for i, text in enumerate(tokens) if text in END_OF_ANSWER and types[i] == _CONTROL}
     return sorted(named | by_name)
 
 
@@ -101,9 +104,11 @@ def tokenizer(file: GgufFile, context: int) -> Any:
     if kind == "gpt2" and cut in _EACH_DIGIT:
         byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
         backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
+    if kind == "gpt2":
+        backend.model.ignore_merges = cut in _WHOLE_WORDS
     backend = _within(backend, len(parts["tokens"]))
-    tokens, names = parts["tokens"], {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-    special = {f"{ours}_token": token_id(file, theirs) for ours, theirs in names.items()}
+    tokens = parts["tokens"]
+    special = {f"{ours}_token": token_id(file, theirs) for ours, theirs in SPECIAL_TOKENS.items()}
     add_bos = file.metadata.get("tokenizer.ggml.add_bos_token", kind == "llama")
     made = PreTrainedTokenizerFast(
         tokenizer_object=backend,

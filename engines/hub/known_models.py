@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engines.errors import ModelUnavailable
-from engines.folders import PAIR, data, sample_model, sample_models, shipped
+from engines.folders import data, sample_model, sample_models, shipped
 
 SAMPLE = "sample"
 
@@ -73,8 +73,8 @@ KNOWN = {
 
 
 def resolve(name: str) -> str:
-    """What to look for under a name: the folder or file of a known model or of a draft model that ships, else the name
-    itself. A folder of that name wins.
+    """What to look for under a name: the folder or file of a known model or of one that ships, else the name itself. A
+    folder of that name wins.
 
     Raises:
         ModelUnavailable: a known model that is not here; the hint says how to get it.
@@ -83,8 +83,8 @@ def resolve(name: str) -> str:
         return name
     if name == SAMPLE:
         return shipped_target()
-    if name in _draft_models():
-        return str(sample_model(name))
+    if (ships := _draft_models().get(name)) is not None and (place := sample_model(ships)) is not None:
+        return str(place)
     if (model := KNOWN.get(name)) is not None:
         if not model.present:
             hint = f"spec-tui model get {name} fetches it ({model.size / 1e6:.0f} MB, {model.licence})"
@@ -99,13 +99,14 @@ def known_name(model: str) -> str:
     if model == SAMPLE or model in KNOWN or model in _draft_models():
         return model
     if found := shipped(model):
-        return SAMPLE if found == PAIR[0] else f"{SAMPLE}-{found}" if found in PAIR else found
+        return next((name for name, ships in _draft_models().items() if ships == found), SAMPLE)
     return next((known.name for known in KNOWN.values() if model.endswith(known.file)), "")
 
 
-def _draft_models() -> tuple[str, ...]:
-    """Names of the draft models that ship, without the sample pair's."""
-    return sample_models()[len(PAIR) :]
+def _draft_models() -> dict[str, str]:
+    """The draft models that ship, by the names that a user types: those of ``sample_models``."""
+    own, *others = sample_models()[1:]
+    return {f"{SAMPLE}-{own}": own} | {name: name for name in others}
 
 
 def _exists(name: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -58,14 +59,40 @@ def names(file: Path) -> list[str]:
         return list(_header(stream.read, file.name, file.stat().st_size)[0])
 
 
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """Where a tensor lies: ``begin`` in bytes from the start of ``file``, ``size`` in bytes; ``dtype`` in the file's
+    words."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    size: int
+
+
+def tensors(file: Path) -> dict[str, StoredTensor]:
+    """The tensors of a weight file by name. Raises OSError, ValueError: as ``stored``."""
+    with open(file, "rb") as stream:
+        size = file.stat().st_size
+        header, data = _header(stream.read, file.name, size)
+    found = {}
+    for name, tensor in header.items():
+        dtype, shape, begin, end = _tensor(tensor, file.name)
+        if data + end > size:
+            raise ValueError(f"{file.name} is cut off")
+        found[name] = StoredTensor(file, dtype, shape, data + begin, end - begin)
+    return found
+
+
 def _count(read: Callable[[int], bytes], name: str, size: int) -> dict[str, int]:
     """Numbers by dtype in a file of so many bytes, of which ``read`` gives the next. Raises ValueError."""
     tensors, begin = _header(read, name, size)
     counts: Counter[str] = Counter()
     last = 0
     for tensor in tensors.values():
-        dtype, count, end = _tensor(tensor, name)
-        counts[dtype] += count
+        dtype, shape, _, end = _tensor(tensor, name)
+        counts[dtype] += prod(shape)
         last = max(last, end)
     if size != begin + last:
         raise ValueError(f"{name} is cut off")
@@ -84,14 +111,14 @@ def _header(read: Callable[[int], bytes], name: str, size: int) -> tuple[dict[st
     return tensors, 8 + length
 
 
-def _tensor(tensor: Any, name: str) -> tuple[str, int, int]:
-    """Dtype, how many numbers, where the last one ends. Raises ValueError."""
+def _tensor(tensor: Any, name: str) -> tuple[str, tuple[int, ...], int, int]:
+    """Dtype, shape, where it begins and ends. Raises ValueError."""
     match tensor:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [begin, end]}:
             sizes = (*shape, begin, end)
             # no dtype has less than a bit; so no product is beyond what the file can hold
             if all(map(is_count, sizes)) and begin <= end and len(shape) <= 64 and prod(shape) <= 8 * (end - begin):
-                return dtype, prod(shape), end
+                return dtype, tuple(shape), begin, end
     raise ValueError(f"{name} is damaged: it does not say where its tensors are")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from engines import methods
 from engines.errors import ModelUnavailable, UsageProblem
+from engines.hub.known_models import known_name
 from engines.hub.model_source import locate
 from engines.methods.llama_cpp import DRAFT
 from engines.methods.llama_cpp import SPEC as LLAMA_CPP
@@ -120,11 +121,11 @@ class Peers:
         ready = self._host.ready
         file, draft = gguf_file(ready.model), None
         if file is None:
-            raise ModelUnavailable(
-                f"llama.cpp reads GGUF files, and {ready.model} is none", "load a GGUF file: --model FILE.gguf"
-            )
+            raise no_gguf(ready.model)
         if ready.draft_model is not None and not options[DRAFT]:
             draft = gguf_file(ready.draft_model)
+            if draft is None and options["spec"] == DRAFT:
+                raise no_gguf(ready.draft_model, "--draft-model")
         progress = unless(cancelled, lambda step: None)
         return start(file, draft, ready.threads, ready.context_limit, options, progress)
 
@@ -148,6 +149,13 @@ def gguf_file(model: str) -> Path | None:
     ModelUnavailable."""
     source = locate(model)
     return source.gguf.path if source.gguf is not None else None
+
+
+def no_gguf(model: str, flag: str = "--model") -> ModelUnavailable:
+    """What is said of a model that llama.cpp cannot read as it is, with the way to a file that it can."""
+    name = known_name(model) or model
+    hint = f"spec-tui model export {name} --gguf writes one; then {flag} FILE.gguf"
+    return ModelUnavailable(f"llama.cpp reads GGUF files, and {name} is none", hint)
 
 
 def addresses(lanes) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,15 @@ _NAME = "A folder or a hub id. Default: the one that ships."
 group = Typer(rich_markup_mode=None)
 
 
+class WeightType(StrEnum):
+    """How the weights of an exported file are stored."""
+
+    f32 = "f32"
+    bf16 = "bf16"
+    f16 = "f16"
+    q8_0 = "q8_0"
+
+
 def _complete_known(incomplete: str) -> list[str]:
     from engines.hub.known_models import KNOWN
 
@@ -35,7 +45,8 @@ def _complete_known(incomplete: str) -> list[str]:
 def model(context: Context) -> None:
     """Look at models without loading them."""
     if context.invoked_subcommand is None:
-        raise UsageProblem("spec-tui model takes get, info, list or remove", "for example spec-tui model get smollm2")
+        hint = "for example spec-tui model get smollm2"
+        raise UsageProblem("spec-tui model takes export, get, info, list or remove", hint)
 
 
 @group.command(short_help="Architecture, memory and download of a model, and the draft models that fit it.")
@@ -76,6 +87,32 @@ def get(
     from spec_tui.cli.model_fetch import get_model
 
     return get_model(name, given, offline, skippable)
+
+
+@group.command(short_help="Write a model as a GGUF file, which llama.cpp reads.")
+@command
+def export(
+    name: Annotated[str, Argument(metavar="ID", help="A folder, a hub id or a known name.",
+                                  autocompletion=complete_model)],
+    gguf: Annotated[bool, Option("--gguf", help="As a GGUF file.")] = False,
+    output: Annotated[str | None, Option(
+        "--output", "-o", metavar="FILE", help="The file to write. Default: the model's name and the type, here.",
+    )] = None,
+    type: Annotated[WeightType, Option(
+        help="How the weights are stored; f32 and, for a model that is stored so, bf16 lose nothing.",
+    )] = WeightType.f32,
+    revision: Annotated[str | None, Option(metavar="REV", help="Branch, tag or commit of a hub id.")] = None,
+    force: Annotated[bool, Option("--force", help="Overwrite the file if it exists.")] = False,
+) -> int:
+    """Write a model of the Llama, Mistral, Qwen2 or Qwen3 family, with its tokenizer and chat template, as a GGUF file.
+
+    llama.cpp reads it, and so does spec-tui. The weights are read from safetensors. ctrl+c leaves no half file.
+    """
+    from spec_tui.cli.model_export import export_model
+
+    if not gguf:
+        raise UsageProblem("say what to write the model as", "--gguf writes a GGUF file, which llama.cpp reads")
+    return export_model(name, revision, type.value, output, force)
 
 
 @group.command(short_help="Delete a model that was fetched by name.")

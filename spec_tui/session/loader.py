@@ -33,16 +33,18 @@ def load(server: str | None = None, api_key_env: str | None = None, backend: str
 
 def _started(backend: str, kwargs: dict[str, Any]) -> Decoder:
     """A program that is started for a GGUF file. Raises SpecError."""
-    from engines.race.peers import gguf_file
+    from engines.race.peers import gguf_file, no_gguf
     from engines.servers import start
 
     model, draft = kwargs["model"], kwargs["draft_model"]
-    file = gguf_file(model) if model is not None else None
-    if file is None:
+    if model is None:
         raise UsageProblem(f"{backend} reads GGUF files", f"name one: --backend {backend} --model FILE.gguf")
-    if draft is not None and (draft := gguf_file(draft)) is None:
-        raise UsageProblem(f"{backend} reads GGUF files", "give --draft-model one, too")
-    return start(file, draft, kwargs["threads"], progress=kwargs["progress"])
+    files = []
+    for name, flag in ((model, "--model"), (draft, "--draft-model")):
+        files.append(gguf_file(name) if name is not None else None)
+        if name is not None and files[-1] is None:
+            raise no_gguf(name, flag)
+    return start(*files, kwargs["threads"], progress=kwargs["progress"])
 
 
 def load_quickly(**kwargs) -> Decoder:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.request
 from dataclasses import replace
 
 import pytest
@@ -20,6 +19,7 @@ from engines.report.events import Finished, Prefilled, Round, Started
 from engines.report.metrics import measure
 from engines.servers import connect, llama_cpp_start, start
 from tests.race.fakes import VirtualRacer
+from tests.servers.totals import Totals, totals
 from tests.sources.gguf_files import Tiny
 
 pytest.importorskip("xllamacpp", reason="llama.cpp is not here to ask")
@@ -57,16 +57,6 @@ def served(address, key):
     return connect(address, key)
 
 
-def totals(address: str, key: str) -> tuple[int, int]:
-    """Drafted and accepted tokens of all requests, as the server counts them."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    asked = urllib.request.Request(address + "/metrics", headers={"Authorization": f"Bearer {key}"})
-    with opener.open(asked, timeout=10) as answer:
-        rows = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
-    names = ("num_draft_tokens_total", "num_accepted_tokens_total")
-    return tuple(int(rows[f"llamacpp:spec_decode_{name}"]) for name in names)
-
-
 def test_it_says_what_it_serves(served, address):
     ready = served.ready
     assert ready.served and ready.threads is None
@@ -79,8 +69,8 @@ def test_an_answer_is_a_run_whose_counts_are_the_server_s(served, address, key):
     started, prefilled, *rounds, finished = served.run(Request(TURN, max_new_tokens=60))
     assert isinstance(started, Started) and isinstance(prefilled, Prefilled) and isinstance(finished, Finished)
     assert all(isinstance(event, Round) for event in rounds) and prefilled.prompt_tokens == len(started.prompt)
-    metrics, after = measure([started, prefilled, *rounds]), totals(address, key)
-    assert (metrics.drafted, metrics.accepted) == (after[0] - before[0], after[1] - before[1]) and metrics.drafted > 0
+    metrics, told = measure([started, prefilled, *rounds]), totals(address, key).since(before)
+    assert Totals(metrics.drafting_rounds, metrics.drafted, metrics.accepted) == told and metrics.drafted > 0
     emitted = [prefilled.first, *(token for event in rounds for token in event.emitted)]
     assert tuple(token.token for token in emitted) == finished.tokens
     assert "".join(token.text for token in emitted) == finished.text
@@ -156,8 +146,8 @@ def test_another_setting_starts_it_anew_and_the_text_stays(file, tmp_path):
             answer(spec=way)
     head = Tiny("llama", "F32").write_head(tmp_path / "head.gguf")
     counted = totals(own._server.connection.address, own._server.key)
-    assert answer(spec="eagle3", draft=str(head), most=3)[1] == text and counted == (0, 0)
-    drafted, accepted = totals(own._server.connection.address, own._server.key)
+    assert answer(spec="eagle3", draft=str(head), most=3)[1] == text and counted == (0, 0, 0)
+    _, drafted, accepted = totals(own._server.connection.address, own._server.key)
     assert drafted > accepted >= 0, "a head drafts"
     process = own._server._process
     own.close()

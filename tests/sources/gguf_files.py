@@ -1,4 +1,4 @@
-"""Tiny GGUF files with random weights, of every family that is read."""
+"""Tiny GGUF files with random weights, of every family that is read; and models that the program writes as such."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 import gguf
 import numpy as np
+
+from engines.hub import gguf_export
+from engines.hub.model_source import locate
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, CONTEXT = 256, 2, 4, 2, 256
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -23,6 +26,12 @@ FAMILIES: dict[str, dict[str, Any]] = {
 # What makes random blocks numbers of the usual size, and the bytes where it stands.
 SCALES = {"Q2_K": (5e-3, 80, 82), "Q3_K": (2e-3, 108), "Q4_K": (2e-4, 0, 2), "Q5_K": (1e-4, 0, 2), "Q6_K": (5e-5, 208)}
 SPECIAL = ("<|end|>", "<|user|>", "<|im_end|>")
+
+
+def exported(model: str, file: Path, kind: str = "F32") -> Path:
+    """A model written as a GGUF file by the program."""
+    gguf_export.export(locate(model), file, lambda _: kind, lambda _: None, name="a model")
+    return file
 
 
 def alphabet() -> list[str]:

@@ -16,8 +16,11 @@ from benches.peers import measured, ratios, timed
 from benches.rows import Row
 
 MODEL, THREADS, NEW_TOKENS = "smollm2", 2, 120
-OURS = ("autoregressive", "pld", "suffix", "recycling")
-THEIRS = ("llama.cpp", "llama.cpp:spec=ngram-simple:ngram=3:most=8", "llama.cpp:spec=ngram-mod:ngram=8:most=16")
+OURS = ("autoregressive", "pld", "suffix", "recycling", "draft")
+THEIRS = (
+    "llama.cpp", "llama.cpp:spec=ngram-simple:ngram=3:most=8", "llama.cpp:spec=ngram-mod:ngram=8:most=16",
+    "llama.cpp:spec=draft",
+)
 
 
 def bench_llama_cpp(repeats: int, most: int | None = None) -> list[Row]:

@@ -4,16 +4,16 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import gguf
 import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from engines.hub import gguf_file
+from engines.hub import gguf_export, gguf_file
+from engines.hub.model_source import ModelSource, TrustPolicy, choose, names_in
 
 from . import loop
 
-MLP_KIND = gguf.GGMLQuantizationType.Q5_0  # in Q8_0 the file would be larger than the 14 MB it may have
+MLP_KIND = "Q5_0"  # in Q8_0 the file would be larger than the 14 MB it may have
 HALF = torch.cpu._is_avx512_bf16_supported()  # elsewhere bfloat16 takes twice the time of float32
 FREQUENT = 12_288  # tokens that the first stage's loss is over: a quarter of the time of the whole vocabulary
 
@@ -228,55 +228,12 @@ def distil(target, shards: Path, work: Path, size: Size, options: Options) -> bo
     return True
 
 
-def write_gguf(model: LlamaForCausalLM, tokenizer_of: gguf_file.GgufFile, name: str, out: Path) -> None:
-    """Write a model as a GGUF of Q8_0 (its MLPs of `MLP_KIND`) with the tokenizer of the target's file, Q and K in
-    llama.cpp's order of rows."""
-    config, temporary = model.config, out.with_suffix(".tmp")
-    writer = gguf.GGUFWriter(temporary, "llama")
-    writer.add_name(name)
-    writer.add_license("Apache-2.0")
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_rope_dimension_count(config.head_dim)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_vocab_size(config.vocab_size)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
-    for key, value in tokenizer_of.metadata.items():
-        if key.startswith("tokenizer."):
-            _add(writer, key, value)
-    kinds = gguf.GGMLQuantizationType
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
-    for key, weight in model.state_dict().items():
-        if key == "lm_head.weight":  # it is the embedding
-            continue
-        weight = weight.float()
-        if key.endswith(("q_proj.weight", "k_proj.weight")):
-            heads = weight.shape[0] // config.head_dim
-            weight = weight.view(heads, 2, config.head_dim // 2, -1).transpose(1, 2).reshape(weight.shape)
-        kind = kinds.F32 if weight.ndim == 1 else MLP_KIND if ".mlp." in key else kinds.Q8_0
-        stored = gguf.quants.quantize(weight.numpy(), kind)
-        writer.add_tensor(names.get_name(key.removesuffix(".weight")) + ".weight", stored, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    temporary.replace(out)
-
-
-def _add(writer: gguf.GGUFWriter, key: str, value) -> None:
-    """Write a value of another file's metadata under the same key."""
-    if isinstance(value, list):
-        writer.add_array(key, value)
-    elif isinstance(value, bool):
-        writer.add_bool(key, value)
-    elif isinstance(value, int):
-        writer.add_uint32(key, value)
-    elif isinstance(value, float):
-        writer.add_float32(key, value)
-    else:
-        writer.add_string(key, value)
+def write_gguf(draft: Path, tokenizer_of: gguf_file.GgufFile, name: str, out: Path) -> None:
+    """Write a folder's model as a GGUF of Q8_0 (its MLPs of `MLP_KIND`) with the tokenizer of the target's file."""
+    terms = TrustPolicy()
+    source = ModelSource(draft.name, draft, terms, choose(draft.name, names_in(draft), terms))  # it has no tokenizer
+    gguf_export.export(
+        source, out, lambda tensor: MLP_KIND if ".ffn_" in tensor else "Q8_0", lambda _: None, name=name,
+        tokenizer={key: value for key, value in tokenizer_of.metadata.items() if key.startswith("tokenizer.")},
+        licence="Apache-2.0", replace=True,
+    )
