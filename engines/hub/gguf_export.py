@@ -72,8 +72,11 @@ def export(
         RunFailed: it cannot be written, or the disk has no room.
     """
     try:
-        model, keys, remarks = _described(source, tokenizer)
+        config = _config(source)
+        model = gguf_model(config)
         planned = list(_planned(source, model, kind_of))
+        rows = model.keys[f"{model.architecture}.vocab_size"]
+        keys, remarks = (tokenizer, ()) if tokenizer is not None else tokenizer_keys(source.folder, rows, config)
     except Unsupported as error:
         raise ModelUnavailable(f"{source.name} cannot be written as GGUF: {error}", "choose another model") from None
     except (OSError, ValueError) as error:
@@ -93,19 +96,13 @@ def export(
     return (*remarks, *_cut_blocks(planned, kind_of))
 
 
-def _described(
-    source: ModelSource, tokenizer: Mapping[str, Any] | None
-) -> tuple[GgufModel, Mapping[str, Any], tuple[str, ...]]:
-    """The model, the tokenizer's metadata and remarks. Raises OSError, ValueError."""
+def _config(source: ModelSource) -> dict[str, Any]:
+    """The content of a folder's config.json. Raises OSError, ValueError."""
     if source.gguf is not None:
         raise Unsupported(f"it is a GGUF file already, {source.gguf.path}")
     if source.choice.pickled:
         raise Unsupported("its weights are pickled; only safetensors are read for this")
-    config = read_config(source.folder)
-    model = gguf_model(config)
-    if tokenizer is not None:
-        return model, tokenizer, ()
-    return model, *tokenizer_keys(source.folder, model.keys[f"{model.architecture}.vocab_size"], config)
+    return read_config(source.folder)
 
 
 def _planned(source: ModelSource, model: GgufModel, kind_of: Callable[[str], str]) -> Iterator[_Tensor]:

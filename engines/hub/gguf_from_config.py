@@ -50,7 +50,7 @@ class GgufModel:
 def gguf_model(config: dict[str, Any]) -> GgufModel:
     """A model from the content of its config.json. Raises Unsupported."""
     kind = config.get("model_type")
-    if kind not in _ARCHITECTURES:
+    if not isinstance(kind, str) or kind not in _ARCHITECTURES:
         raise Unsupported(f"its architecture is {str(kind)[:40]}; these are written: {', '.join(_ARCHITECTURES)}")
     _refuse(config)
     counts = {theirs: _count(config, ours) for theirs, ours in _COUNTS.items()}
@@ -60,7 +60,7 @@ def gguf_model(config: dict[str, Any]) -> GgufModel:
     if head % 2:
         raise Unsupported(f"its heads have an odd number of dimensions ({head})")
     epsilon = config.get("rms_norm_eps")
-    if type(epsilon) not in (int, float) or not epsilon > 0:
+    if type(epsilon) not in (int, float) or not 0 < epsilon < 1:
         raise Unsupported("its config.json does not state rms_norm_eps")
     rope, factors = _rope(config, head)
     counts |= {
@@ -133,7 +133,7 @@ def _rope(config: dict[str, Any], head: int) -> tuple[dict[str, Any], np.ndarray
     said = object_in(config, "rope_scaling") | object_in(config, "rope_parameters")
     theta = said.get("rope_theta", config.get("rope_theta", 10_000.0))
     kind, factor = said.get("rope_type", said.get("type", "default")), said.get("factor", 1.0)
-    if not all(type(number) in (int, float) and number > 0 for number in (theta, factor)):
+    if not all(type(number) in (int, float) and 0 < number < 1e30 for number in (theta, factor)):
         raise Unsupported("its positions are rotated by what are no numbers")
     keys: dict[str, Any] = {"rope.freq_base": float(theta)}
     if kind == "default":

@@ -65,6 +65,7 @@ def _keys(
     }  # fmt: skip
     keys = {f"tokenizer.ggml.{name}": value for name, value in keys.items()}
     if (template := _template(folder, settings)) is not None:
+        template.encode()  # half of a character cannot be written
         keys["tokenizer.chat_template"] = template
     return keys, _remarks(found.get("normalizer"))
 

@@ -80,9 +80,9 @@ def _objects(found: Any) -> Iterator[dict[str, Any]]:
 
 def _ids(name: str, found: dict[str, Any]) -> Iterator[int]:
     vocabulary = object_in(object_in(found, "model"), "vocab") if name == "tokenizer.json" else {}
-    added = found.get("added_tokens")
+    added = found["added_tokens"] if isinstance(found.get("added_tokens"), list) else ()
     yield from (value for value in vocabulary.values() if type(value) is int)
-    yield from (t["id"] for t in added or () if isinstance(t, dict) and type(t.get("id")) is int)
+    yield from (t["id"] for t in added if isinstance(t, dict) and type(t.get("id")) is int)
     yield from (int(key) for key in object_in(found, "added_tokens_decoder") if key.isdecimal())
     if name == "added_tokens.json":
         yield from (value for value in found.values() if type(value) is int)

@@ -69,7 +69,7 @@ def test_what_will_be_refused_says_so_first(cli, hub, crowded):
         (["info", "no/such"], 3, "the hub has no model no/such"),
         (["info", NAME, "--revision", "../x"], 2, "--revision takes"),
         (["info", NAME, "--draft-model", "/no/such"], 3, "there is no model folder"),
-        ([], 2, "spec-tui model takes get, info, list or remove"),
+        ([], 2, "spec-tui model takes export, get, info, list or remove"),
         (["inform"], 2, "--help"),
     ],
 )

@@ -8,6 +8,8 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.folders import sample_model
@@ -17,6 +19,7 @@ from engines.hub.model_source import locate
 from engines.model.loading import load_tokenizer, read_model
 from tests.sources.gguf_files import SPECIAL, exported, vocabulary
 from tests.sources.test_gguf import HARD, llama3_factors
+from tests.sources.test_hostile import VALUES
 
 PROMPT = [5, 80, 81, 90, 7, 100, 101, 33, 44, 60]
 SCALED = {"rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -236,6 +239,31 @@ def test_what_llama_cpp_would_compute_otherwise_is_refused(words, folder, tmp_pa
 @pytest.mark.parametrize("words", TOKENIZERS)
 def test_what_llama_cpp_would_cut_otherwise_is_refused(words, folder, tmp_path):
     assert words in refused(change(folder, "tokenizer.json", **TOKENIZERS[words]), tmp_path)
+
+
+PLACES = [("config.json", key) for key in (
+    "model_type", "num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "vocab_size", "rope_parameters", "rope_scaling", "layer_types", "sliding_window", "hidden_act", "eos_token_id",
+    "rms_norm_eps", "tie_word_embeddings", "attention_bias", "quantization_config",
+)] + [("tokenizer.json", key) for key in ("model", "added_tokens", "pre_tokenizer", "post_processor", "normalizer")] + [
+    ("tokenizer_config.json", key) for key in ("chat_template", "eos_token", "add_bos_token", "added_tokens_decoder")
+] + [("generation_config.json", "eos_token_id")]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.sampled_from(PLACES), value=st.sampled_from(VALUES))
+def test_any_nonsense_is_written_as_something_that_is_read_or_refused(untied, folder, tmp_path, place, value):
+    file, key = place
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    before = (folder / file).read_bytes()
+    (folder / file).write_text(json.dumps(json.loads(before) | {key: value}))
+    try:
+        gguf_file.read(exported(str(folder), tmp_path / "m.gguf"))
+    except ModelUnavailable as error:
+        assert error.message and error.hint and not (tmp_path / "m.gguf").exists()
+    finally:
+        (folder / file).write_bytes(before)
+        (tmp_path / "m.gguf").unlink(missing_ok=True)
 
 
 def test_other_damages_and_forms_are_sentences(folder, tmp_path, sample_gguf):
