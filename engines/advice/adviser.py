@@ -50,6 +50,7 @@ class Adviser:
     ) -> None:
         self.racer, self.lanes, self.suite, self.request = racer, lanes, suite, request
         self.seconds, self.rate, self.clock = seconds, rate, clock
+        self.overhead = 0.0  # seconds of an answer besides its rounds, as far as known
         self.rounds: list[Screening] = []
         self.temperature = temperature
         self.stages = halving.stages([lane.method for lane in lanes])
@@ -93,7 +94,7 @@ class Adviser:
                 yield event
             self._hold_out(screening)
             yield ScreeningFinished(tuple(sorted(screening.held_out)), tuple(self.held_out), self.copied)
-            self.rate = screening.metrics(BASELINE).tokens_per_second or self.rate
+            self._pace(screening)
 
     def _field(self, stage: Stage) -> tuple[Lane, ...]:
         """The settings of the next round."""
@@ -107,6 +108,13 @@ class Adviser:
             return best(last, halving.FINALISTS)
         going_on = {lane.method for lane in best(last, halving.kept(len(last.lanes) - 1))}
         return tuple(lane for lane in self.lanes if lane.method in going_on)
+
+    def _pace(self, screening: Screening) -> None:
+        """Note how fast the baseline was, and how long an answer takes before its rounds, to plan the next round."""
+        metrics = screening.metrics(BASELINE)
+        self.rate = metrics.tokens_per_second or self.rate
+        if metrics.answers:
+            self.overhead = metrics.prefill_seconds / metrics.answers
 
     def _hold_out(self, screening: Screening) -> None:
         """Put the questions that were asked after the others, and drop those that a datastore answers, as long as half
@@ -131,10 +139,11 @@ class Adviser:
         lanes = (Lane(methods.baseline().id), *field)
         cases = [case for case in halving.spread(self.suite) if case in self._cases] if final else self._cases
         suite = replace(self.suite, cases=tuple(cases))
+        warm = 0 if self.rounds else halving.WARM  # then all methods have just run
         length = halving.answer_length(
-            seconds, self.rate, len(lanes), len(suite.places), request.max_new_tokens)
+            seconds, self.rate, self.overhead, len(lanes), len(suite.places), request.max_new_tokens)
         asked = Race(lanes, replace(request, max_new_tokens=length), suite.prompts, REPEATS if final else 1,
-                     warm_up=halving.WARM)
+                     warm_up=warm)
         return Screening(asked, suite, final, RaceResult(keep_runs=False))
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from math import inf
 from statistics import median
 
 from engines.advice.paired_ratio import Pace, PairedRatio
+from engines.advice.pass_times import Key, PassTimes
 from engines.bench.suite import Suite
 from engines.cost.curve import CostCurve, Points
 from engines.cost.speedup_model import SpeedupModel, chances
+from engines.laws import spec_of
 from engines.race.lanes import Lane, Race
 from engines.race.result import RaceResult
 from engines.report.events import Failed
@@ -40,6 +42,7 @@ class Screening:
     final: bool
     result: RaceResult
     held_out: frozenset[int] = frozenset()
+    _passes: tuple[frozenset[Key], PassTimes] | None = field(default=None, init=False, repr=False)
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -89,20 +92,34 @@ class Screening:
     def ratio(
         self, lane: int, other: int = BASELINE, kind: str | None = None, prompts: frozenset[int] | None = None
     ) -> PairedRatio | None:
-        """Tokens a second of one lane over another's, on prompts of a kind, on these, or on all."""
+        """Tokens a second of one lane over another's, on prompts of a kind, on these, or on all. Its noise is what runs
+        are off by; where the texts depend on the drafts, also what prompts differ by."""
         on = self.of_kind(kind) if prompts is None else prompts
-        return PairedRatio.of(self._paces(lane, on), self._paces(other, on))
+        found = PairedRatio.of(self._paces(lane, on), self._paces(other, on), self.passes().noise)
+        request = self.asked.request
+        if found is not None and spec_of(request.law, request.temperature).text_depends_on_draft:
+            known = (found.noise, found.spread)
+            return replace(found, noise=None if None in known else max(known))
+        return found
 
-    @property
-    def computed(self) -> bool:
-        """Whether ``score`` is computed: other programs disturb what is measured, and t(n) is known."""
-        runs = [run for run in self.result.complete if run.state.metrics.target_forwards]
-        return self.result.disturbance().matters and all(run.state.metrics.priced_seconds for run in runs)
+    def passes(self) -> PassTimes:
+        """What the times of passes say, over the runs that count."""
+        counted = self.counted()
+        if self._passes is None or self._passes[0] != counted:
+            runs = {lane: {(run.repeat, run.prompt): run.state.metrics for run in self._runs(lane)}
+                    for lane in range(len(self.lanes)) if lane not in self.failed}
+            timed = [key for key in counted if all(lane[key].decode_seconds for lane in runs.values())]
+            self._passes = counted, PassTimes.of(
+                {lane: {key: _scale(found[key]) for key in timed} for lane, found in runs.items()})
+        return self._passes[1]
 
     def score(self, lane: int) -> float | None:
-        """By what lanes are ranked to go on: the ratio as measured, or on a busy machine with t(n) of the rows that
-        were verified in place of the time that it took. Drafting and all else count as measured."""
-        found = PairedRatio.of(*(self._paces(each, None, self.computed) for each in (lane, BASELINE)))
+        """By what lanes are ranked: tokens over computed seconds, beside the baseline's. A pass counts as long as t(n)
+        says, times what is the lane's own; drafting and all else as measured. Tokens and rows do not depend on the
+        clock, so this is steadier than ``ratio``, which stands in where t(n) is not known."""
+        mine, theirs = ({key: (tokens, self._computed(each, m)) for key, (tokens, m) in self._made(each).items()}
+                        for each in (lane, BASELINE))
+        found = PairedRatio.of(mine, theirs)
         return None if found is None else found.ratio
 
     def metrics(self, lane: int, prompts: frozenset[int] | None = None) -> Metrics:
@@ -114,12 +131,19 @@ class Screening:
         known = [run.ttft for run in self._runs(lane) if run.ttft is not None]
         return median(known) if known else None
 
-    def _paces(self, lane: int, prompts: frozenset[int] | None, computed: bool = False) -> dict[tuple[int, int], Pace]:
-        def seconds(m: Metrics) -> float:
-            return m.priced_seconds + (m.draft_seconds or 0) + (m.other_seconds or 0) if computed else m.decode_seconds
+    def _paces(self, lane: int, prompts: frozenset[int] | None) -> dict[Key, Pace]:
+        return {key: (tokens, m.decode_seconds) for key, (tokens, m) in self._made(lane, prompts).items()}
 
-        return {(run.repeat, run.prompt): (m.new_tokens - m.answers, seconds(m))
+    def _made(self, lane: int, prompts: frozenset[int] | None = None) -> dict[Key, tuple[int, Metrics]]:
+        """By run the tokens that its rounds made, and its numbers."""
+        return {(run.repeat, run.prompt): (m.new_tokens - m.answers, m)
                 for run in self._runs(lane, prompts) for m in (run.state.metrics,)}
+
+    def _computed(self, lane: int, m: Metrics) -> float:
+        """Seconds of a run by t(n)."""
+        if not m.priced_seconds:
+            return m.decode_seconds
+        return m.priced_seconds * self.passes().own.get(lane, 1.0) + (m.draft_seconds or 0) + (m.other_seconds or 0)
 
     def _runs(self, lane: int, wanted: frozenset[int] | None = None):
         counted = self.counted()
@@ -169,6 +193,11 @@ class RoundCosts:
     def free_drafts(self) -> float:
         """Tokens a second if drafting took no time."""
         return self.tokens / (self.verify + self.other)
+
+
+def _scale(m: Metrics) -> float:
+    """What a run's passes took over what t(n) says, or, where that is not known, what one took."""
+    return m.verify_scale or (m.verify_seconds or m.decode_seconds) / m.target_forwards
 
 
 def size_model(metrics: Metrics, price: Points, alone: Metrics) -> SpeedupModel | None:

@@ -65,19 +65,20 @@ def survivors(scores: Sequence[float | None], groups: Sequence[Hashable], keep: 
     return best
 
 
-def answer_length(seconds: float, rate: float | None, lanes: int, prompts: int, most: int) -> int:
+def answer_length(seconds: float, rate: float | None, overhead: float, lanes: int, prompts: int, most: int) -> int:
     """Tokens of an answer, so that a round has time for eight prompts, or for all where there are fewer.
 
     Args:
         seconds: of the round.
         rate: tokens a second of one lane; None where it is not known.
+        overhead: seconds of an answer before its first round.
         lanes: that run, the baseline among them.
         most: tokens that are asked for.
     """
     if not rate:
         return min(most, 2 * _SHORTEST)
-    affordable = int((seconds * rate / lanes - WARM) / max(1, min(prompts, _PROMPTS)))
-    return min(most, max(_SHORTEST, affordable))
+    each = seconds / lanes / max(1, min(prompts, _PROMPTS))
+    return min(most, max(_SHORTEST, int((each - overhead) * rate)))
 
 
 def sampled(suite: Suite, most: int) -> Suite:

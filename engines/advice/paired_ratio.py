@@ -1,4 +1,4 @@
-"""A speed-up over the same prompts, and how far it can be off."""
+"""A speed-up over the same prompts, and how far it can be off: on these prompts, and on others like them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from engines.advice.pass_times import Key, student
+
 Pace = tuple[float, float]
 """(tokens, seconds) of a run."""
 
 _FEWEST = 3
-_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)  # 97.5 % quantiles by degrees of freedom
-_NORMAL = 2.1  # beyond them
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,32 +20,46 @@ class PairedRatio:
 
     Attributes:
         ratio: of the totals.
-        noise: 95 % of such samples of prompts give a ratio within plus or minus this: the jackknife's standard error
-            times Student's quantile. How prompts differ is in it, and so is the machine. None for too few samples.
-        samples: prompts, or where there are fewer than six of them, runs.
+        noise: how far it is off on these prompts, 95 %: what single runs are off by. None where that is not known.
+        spread: how far off for other prompts like these, 95 %: the jackknife's standard error over the prompts times
+            Student's quantile. None for fewer than three of them.
+        each: the ratio on each prompt alone, ascending.
     """
 
     ratio: float
     noise: float | None
-    samples: int
+    spread: float | None
+    each: tuple[float, ...]
+
+    @property
+    def samples(self) -> int:
+        """Prompts."""
+        return len(self.each)
+
+    @property
+    def ahead(self) -> int:
+        """Prompts on which it is the faster one."""
+        return sum(ratio > 1 for ratio in self.each)
 
     @classmethod
-    def of(cls, mine: Mapping[tuple[int, int], Pace], theirs: Mapping[tuple[int, int], Pace]) -> PairedRatio | None:
+    def of(
+        cls, mine: Mapping[Key, Pace], theirs: Mapping[Key, Pace], noise: float | None = None
+    ) -> PairedRatio | None:
         """The ratio of two lanes over the runs that both have; None where there is none, or nothing was timed.
 
         Args:
-            mine, theirs: by (repeat, prompt).
+            noise: of a single run, as a share of its time: ``PassTimes.noise``.
         """
-        both = [key for key in mine if key in theirs]
+        both = [key for key in mine if key in theirs and all((*mine[key], *theirs[key]))]
+        if not both:
+            return None
         prompts = sorted({prompt for _, prompt in both})
         groups = [[key for key in both if key[1] == prompt] for prompt in prompts]
-        if len(prompts) < 6:
-            groups = [[key] for key in both]
         pairs = [(_sum(mine[key] for key in group), _sum(theirs[key] for key in group)) for group in groups]
-        pairs = [(a, b) for a, b in pairs if a[1] > 0 and b[1] > 0 and a[0] > 0 and b[0] > 0]
-        if not pairs:
-            return None
-        return cls(_ratio(pairs), _noise(pairs), len(pairs))
+        ratio = _ratio(pairs)
+        known = None if noise is None else ratio * noise * sum(
+            _share_squared(lane[key][1] for key in both) for lane in (mine, theirs)) ** 0.5
+        return cls(ratio, known, _spread(pairs), tuple(sorted(_ratio([pair]) for pair in pairs)))
 
 
 def _sum(runs) -> Pace:
@@ -58,11 +72,16 @@ def _ratio(pairs: Sequence[tuple[Pace, Pace]]) -> float:
     return tokens / seconds / (others / other_seconds)
 
 
-def _noise(pairs: Sequence[tuple[Pace, Pace]]) -> float | None:
+def _share_squared(seconds) -> float:
+    """The variance of a sum of times over the square of the sum, where each has a variance of its square."""
+    seconds = list(seconds)
+    return sum(value * value for value in seconds) / sum(seconds) ** 2
+
+
+def _spread(pairs: Sequence[tuple[Pace, Pace]]) -> float | None:
     n = len(pairs)
     if n < _FEWEST:
         return None
     without = [_ratio([*pairs[:i], *pairs[i + 1 :]]) for i in range(n)]
     mean = fmean(without)
-    error = ((n - 1) / n * sum((value - mean) ** 2 for value in without)) ** 0.5
-    return error * (_STUDENT[n - 2] if n - 2 < len(_STUDENT) else _NORMAL)
+    return ((n - 1) / n * sum((value - mean) ** 2 for value in without)) ** 0.5 * student(n - 1)

@@ -23,6 +23,7 @@ _TRIES = 4  # rounds of a run that draft in any case, so that what is said to no
 _CERTAIN = 0.995  # no estimate is surer
 _COLUMNS = 24  # depths, or lengths of a match, told apart
 _DRAFT_MODEL = 0.7  # acceptance expected of a draft model before any is seen
+_COPY = 1 / 3  # the same of a copy after a match of one token
 _SMOOTH = 0.2  # weight of the last round's time
 _MEANING = "meaning"
 _SLOWEST = 8.0  # times what the curve says: more is an accident
@@ -76,10 +77,11 @@ class Acceptance:
     def __init__(self) -> None:
         self._counts: dict[Kind, AcceptanceCounts] = {}
 
-    def chances(self, kind: Kind, copied: bool) -> list[float]:
-        """For each column the probability that a node is accepted once its parent is."""
+    def chances(self, kind: Kind, copied: bool, unseen: float = _DRAFT_MODEL) -> list[float]:
+        """For each column the probability that a node is accepted once its parent is; ``unseen``: what is expected of a
+        draft model before any is seen."""
         counts = self._counts.get(kind, _NOTHING)
-        prior = (1 / 3 if copied else _DRAFT_MODEL) / (1 + kind[1])
+        prior = (_COPY if copied else unseen) / (1 + kind[1])
         return [min(chance, _CERTAIN) for chance in _posterior(counts.kept, counts.tried, prior, copied)]
 
     def calibration(self, kind: Kind, copied: bool = False) -> list[float]:
@@ -87,20 +89,28 @@ class Acceptance:
         copies, whose probabilities are shares of what followed elsewhere, to come to 1 with the length of the match (of
         what was found by meaning, with each accepted token: one near state is worth no more than one equal token)."""
         counts = self._counts.get(kind, _NOTHING)
-        return _posterior(counts.kept, counts.predicted, 1 / 3 if copied else 1.0, copied)
+        return _posterior(counts.kept, counts.predicted, _COPY if copied else 1.0, copied)
 
     def learn(self, tree: DraftTree, path: Sequence[int], seen: Sequence[Kind]) -> None:
         """Count a verdict, and let fade what is known of ``seen``, the kinds of this round, drafted or not."""
         for kind in {LEVELS, *seen}:
             if kind in self._counts:
                 self._counts[kind].fade()
-        if not len(tree):
-            return
-        said = [tree.tokens[node] for node in path]
-        accepted, levels = {-1: 0}, {}  # depths of accepted nodes; whether any of a level was
+        levels = self._judge(tree, [tree.tokens[node] for node in path], len(tree))
+        for depth, kept in levels.items():
+            self._of(LEVELS).add(_column(0, depth), kept, None)
+
+    def overhear(self, tree: DraftTree, said: Sequence[int]) -> None:
+        """Count a draft that was not verified, as far down as the text that was written tells."""
+        self._judge(tree, said, len(said))
+
+    def _judge(self, tree: DraftTree, said: Sequence[int], deepest: int) -> dict[int, bool]:
+        """Count the nodes on and beside a text, down to a depth, beyond whose end nothing is accepted; by depth whether
+        any of its level was."""
+        accepted, levels = {-1: 0}, {}  # depths of accepted nodes
         own = _own(tree)
         for node, parent in enumerate(tree.parents):
-            if parent not in accepted:
+            if parent not in accepted or accepted[parent] == deepest:
                 continue
             depth = accepted[parent] + 1
             kept = depth <= len(said) and tree.tokens[node] == said[depth - 1]  # a duplicate of an accepted node too
@@ -111,8 +121,7 @@ class Acceptance:
             self._of(kind_of(origin, rank if prob is None else 0)).add(_column(origin.match, depth), kept, prob)
             if own is None or own[node]:
                 levels[depth] = levels.get(depth, False) or kept
-        for depth, kept in levels.items():
-            self._of(LEVELS).add(_column(0, depth), kept, None)
+        return levels
 
     def _of(self, kind: Kind) -> AcceptanceCounts:
         return self._counts.setdefault(kind, AcceptanceCounts())
@@ -140,6 +149,9 @@ class Budget:
         price: t(n) of the target.
         acceptance: what is known already; shared between runs where the text cannot depend on it.
         timed: whether the rounds' own times may be learned from.
+
+    Attributes:
+        unseen: acceptance expected of a draft model before any is seen.
     """
 
     def __init__(self, price: CostCurve, acceptance: Acceptance | None = None, timed: bool = False) -> None:
@@ -147,11 +159,13 @@ class Budget:
         self._times: list[float] = []  # t(1), t(2), ...
         self.acceptance = acceptance or Acceptance()
         self.timed = timed
+        self.unseen = _DRAFT_MODEL
         self._seen: list[Kind] = []
         self._rounds = 0
         self._expected_drafting = 0.0  # seconds of drafting expected for this round
         self._draft_scale = self._verify_scale = 1.0
         self._valued: list[tuple[DraftTree, list[float]]] = []  # this round's trees, with the values of their nodes
+        self._pruned: DraftTree | None = None  # the one that the round's draft was cut from
         self._tables: dict[object, list[float]] = {}
 
     def more(
@@ -171,7 +185,7 @@ class Budget:
         if not done:
             self._seen.append(kind)
         expected = list(values)
-        for chance in self.acceptance.chances(kind, copied=False)[done:most]:
+        for chance in self._chances(kind)[done:most]:
             expected.append((expected[-1] if expected else 1.0) * chance)
         seconds = [self._verify(1 + width * n) + self._draft(draft_seconds, n) for n in range(len(expected) + 1)]
         more = best_length(expected, seconds, least=done) > done or (self._rounds < _TRIES and not done)
@@ -190,6 +204,7 @@ class Budget:
         rejection law.
         """
         self._see(tree)
+        self._pruned = tree
         if not len(tree):
             return tree
         values = self.values(tree)
@@ -203,8 +218,8 @@ class Budget:
         return kept
 
     def score(self, tree: DraftTree) -> float:
-        """Accepted tokens expected of a draft: the sum of its nodes' probabilities. Its kinds are of this round, even
-        if another draft is taken."""
+        """Accepted tokens expected of a draft: the sum of its nodes' probabilities. If another draft is taken, it is
+        judged all the same, by the text that comes."""
         self._see(tree)
         values = self.values(tree)
         self._valued.append((tree, values))
@@ -217,9 +232,16 @@ class Budget:
 
     def chain_rate(self, kind: Kind, most: int, draft_seconds: Callable[[int], float]) -> float:
         """The same of a chain that is not drafted yet; arguments as of ``more``."""
-        expected = list(accumulate(self.acceptance.chances(kind, copied=False)[:most], mul))
+        expected = list(accumulate(self._chances(kind)[:most], mul))
         seconds = [self._verify(1 + n) + self._draft(draft_seconds, n) for n in range(len(expected) + 1)]
         return best_rate(expected, seconds)
+
+    def compete(self) -> None:
+        """Expect no more of a draft model than of a copy, before any is seen: there are both."""
+        self.unseen = _COPY
+
+    def _chances(self, kind: Kind) -> list[float]:
+        return self.acceptance.chances(kind, copied=False, unseen=self.unseen)
 
     def _see(self, tree: DraftTree) -> None:
         for rank, origin in enumerate(tree.origins):
@@ -258,13 +280,20 @@ class Budget:
             self._tables[key] = known(kind, _copied(tree.origins[rank]))
         return self._tables[key]
 
-    def learn(self, tree: DraftTree, path: Sequence[int], draft_seconds: float, verify_seconds: float) -> None:
-        """The verdict on the last draft, and what it took."""
+    def learn(
+        self, tree: DraftTree, path: Sequence[int], draft_seconds: float, verify_seconds: float,
+        said: Sequence[int] = (),
+    ) -> None:
+        """The verdict on the last draft, what it took, and the tokens that were written: they judge the drafts that
+        were scored and not taken."""
         self.acceptance.learn(tree, path, self._seen)
+        for other, _ in self._valued:
+            if other is not tree and other is not self._pruned:
+                self.acceptance.overhear(other, said)
         if self.timed:
             self._verify_scale = _blend(self._verify_scale, verify_seconds, self.price.at(1 + len(tree)))
             self._draft_scale = _blend(self._draft_scale, draft_seconds, self._expected_drafting)
-        self._seen, self._expected_drafting, self._valued = [], 0.0, []
+        self._seen, self._expected_drafting, self._valued, self._pruned = [], 0.0, [], None
         self._tables.clear()
         self._rounds += 1
 

@@ -119,8 +119,9 @@ class Drafter:
     def learn(self, outcome: Outcome) -> None:
         """The verdict on the last proposal."""
         if self.budget is not None:
-            path = tuple(outcome.verdict.path)
-            self.budget.learn(outcome.tree, path, outcome.draft_seconds, outcome.verify_seconds)
+            verdict = outcome.verdict
+            self.budget.learn(
+                outcome.tree, tuple(verdict.path), outcome.draft_seconds, outcome.verify_seconds, verdict.tokens)
         self.follow(outcome)
 
     def follow(self, outcome: Outcome) -> None:

@@ -76,7 +76,8 @@ class Race:
         live: send events while a lane runs. Whoever draws them then takes time from it, so that the numbers of a live
             race are not comparable.
         audit: check every answer, and not only those that differ from each other.
-        warm_up: tokens of the run of each lane that comes first and is not counted; None: as many as a race takes.
+        warm_up: tokens of the run of each lane that comes first and is not counted; None: as many as a race takes; 0:
+            there is none, where these lanes have just run.
     """
 
     lanes: tuple[Lane, ...]

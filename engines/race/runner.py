@@ -106,12 +106,14 @@ class _Runner:
         self.texts: dict[int, dict[int, str]] = {}  # by prompt and lane, of the first repeat
         self.out: set[int] = set()  # lanes that failed
         self.step = 0
-        self.steps = len(asked.lanes) * (1 + asked.repeats * len(self.turns))
+        self.warm = WARM_UP if asked.warm_up is None else asked.warm_up
+        self.steps = len(asked.lanes) * (bool(self.warm) + asked.repeats * len(self.turns))
 
     def events(self, enough: Callable[[], bool]) -> Iterator[RunEvent | RaceEvent]:
         asked = self.asked
         yield RaceStarted(asked.lanes, len(self.turns), asked.repeats, asked.baseline, asked.live)
-        yield from self._warm_up()
+        if self.warm:
+            yield from self._warm_up()
         for repeat, prompt in product(range(asked.repeats), range(len(self.turns))):
             if enough():
                 break
@@ -131,7 +133,7 @@ class _Runner:
             if self.cancelled():
                 return
             request = self._request(lane, 0)
-            request = replace(request, max_new_tokens=min(self.asked.warm_up or WARM_UP, request.max_new_tokens))
+            request = replace(request, max_new_tokens=min(self.warm, request.max_new_tokens))
             yield self._next(lane, 0, 0, warm_up=True)
             watch = LoadWatch()
             try:

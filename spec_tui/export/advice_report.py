@@ -37,8 +37,8 @@ _SERVERS = ("settings for other programs are a beginning, not a measurement: tho
             "other kernels and maybe on another machine")
 _CURVE = ("tokens/s by draft depth: a forecast from the acceptance by depth and t(n), if every draft were as deep; a "
           "method that drafts only where it expects much stays above it")
-_NOISE = ("±: 95 %, from how the prompts differ (jackknife); a kind of prompt with fewer than three answers has none, "
-          "and is not judged")
+_NOISE = ("±: 95 %, on these prompts, from how far runs are off t(n) beside each other; how prompts differ is no part "
+          "of it where all settings write the same text")
 
 
 @dataclass(frozen=True)
@@ -270,11 +270,6 @@ def notes(report: AdviceReport) -> list[str]:
         said += [_SERVERS] * (len(pastes(report)) > 1)
         said.append(disturbance_sentence(screening.result.disturbance()))
     said += _of_the_model(report)
-    busy = [str(number) for number, each in enumerate(adviser.rounds, 1)
-            if each.computed and not each.final and not elsewhere(adviser, each)]
-    if busy:
-        said.append(f"other programs disturbed round {' and '.join(busy)}: who goes on was decided by t(n) of the "
-                    "tokens verified, with drafting as measured")
     said += _held_out(adviser)
     failed = {s.asked.labels[lane]: why.message for s in adviser.rounds for lane, why in s.failed.items()}
     said += [f"{label} failed and was left out: {why}" for label, why in failed.items()]

@@ -30,9 +30,10 @@ def verdict_of(screening: Screening, lane: int) -> SpeedVerdict:
 
 
 def ranked(screening: Screening) -> list[int]:
-    """The lanes of a round that were measured beside the baseline, the fastest first."""
-    ratios = {lane: screening.ratio(lane) for lane in range(1, len(screening.lanes)) if lane not in screening.failed}
-    return sorted((lane for lane, ratio in ratios.items() if ratio), key=lambda lane: -ratios[lane].ratio)
+    """The lanes of a round that were measured beside the baseline, the fastest first: by their score, which the clock
+    disturbs less than the measured ratio, and which is no part of that."""
+    scores = {lane: screening.score(lane) for lane in range(1, len(screening.lanes)) if lane not in screening.failed}
+    return sorted((lane for lane, score in scores.items() if score), key=lambda lane: -scores[lane])
 
 
 def last_measured(adviser: Adviser) -> Screening | None:
@@ -70,7 +71,7 @@ def sentences(adviser: Adviser) -> list[str]:
         return said
     if found.speed is Speed.FASTER:
         said += _tied(screening)
-    return [*said, *_kinds(screening, first), *_next_best(screening, first, found)]
+    return [*said, *_prompts(screening, first, found), *_kinds(screening, first), *_next_best(screening, first, found)]
 
 
 def _unfinished(adviser: Adviser, screening: Screening) -> list[str]:
@@ -92,7 +93,7 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
     if found.speed is Speed.IMPOSSIBLE:
         return f"No verdict: the machine changed its pace meanwhile ({label}: {found.reason}). Run it again."
     if found.speed is Speed.SAME:
-        more = " More prompts would tell." if found.noise > _VAGUE else ""
+        more = " More time would tell." if found.noise > _VAGUE else ""
         return (f"A tie with no drafts at all: the fastest, {label}, cannot be told from {base} decoding on {prompts} "
                 f"({found.ratio:.2f}x ±{found.noise:.2f}).{more}")
     return (f"Use no drafts ({methods.baseline().id}): everything else is slower here on {prompts}, the least slow "
@@ -105,18 +106,24 @@ def _tied(screening: Screening) -> list[str]:
     return [f"A tie: {_list(tied)} cannot be told from it."] if tied else []
 
 
+def _prompts(screening: Screening, first: int, found: SpeedVerdict) -> list[str]:
+    """How much the prompts differ, where they differ by more than the noise."""
+    ratio = screening.ratio(first)
+    if ratio.spread is None or ratio.spread <= found.noise:
+        return []
+    return [f"Prompts differ: {ratio.each[0]:.2f}x to {ratio.each[-1]:.2f}x, faster on {ratio.ahead} of "
+            f"{ratio.samples}; on other prompts like these it is known to ±{ratio.spread:.2f}."]
+
+
 def _kinds(screening: Screening, first: int) -> list[str]:
     kinds = {kind: judge(screening.ratio(first, kind=kind)) for kind in screening.kinds()}
-    known = {kind: found for kind, found in kinds.items() if found.ratio is not None}
+    known = {kind: found for kind, found in kinds.items() if found.noise is not None}
     if len(known) < 2:
         return []
     gains, losses, vague = [], [], []
-    busy = screening.result.disturbance().matters
     for kind, found in sorted(known.items(), key=lambda item: -item[1].ratio):
-        few = found.speed is Speed.UNMEASURED  # a few answers tell something only on a quiet machine
-        clear = found.speed is Speed.FASTER or (few and found.ratio > 1 + LEAST_NOISE)
-        told = not busy if few else found.speed is not Speed.SAME or found.noise <= _VAGUE
-        (vague if not told else gains if clear else losses).append(f"{kind} ({found.brief})")
+        told = found.speed is not Speed.SAME or found.noise <= _VAGUE
+        (vague if not told else gains if found.speed is Speed.FASTER else losses).append(f"{kind} ({found.brief})")
     said = [f"gains on {_list(gains)}"] * bool(gains) + [f"does not gain on {_list(losses)}"] * bool(losses)
     said += [f"is not told from no drafts, with so few answers, on {_list(vague)}"] * bool(vague)
     return [f"By kind of prompt: {screening.asked.labels[first]} {'; '.join(said)}."]

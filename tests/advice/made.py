@@ -17,7 +17,8 @@ ALONE = 0.010  # seconds of a round of the baseline
 
 @dataclass
 class Costs:
-    """A round: tokens, seconds of verifying and of drafting; ``kinds`` scales its time on prompts that begin so."""
+    """A round: tokens, seconds of verifying and of drafting; ``kinds`` scales its time on prompts that begin so, by
+    more drafting."""
 
     tokens: int = 1
     verify: float = ALONE
@@ -27,12 +28,13 @@ class Costs:
 
 class PacedRacer:
     """Attributes: ``now`` seconds; ``costs`` by engine, one token a round where it has none; ``breaks``
-    engines; ``price`` t(n)."""
+    engines; ``price`` t(n); ``mood`` how much slower a run is."""
 
     def __init__(self, price=(), **costs: Costs) -> None:
         self.now, self.price, self.costs = 0.0, price, costs
         self.breaks: set[str] = set()
         self.asked: list[str] = []
+        self.mood = lambda: 1.0
 
     def run(self, request, cancelled=lambda: False, progress=lambda event: None):
         if request.engine in self.breaks:
@@ -41,7 +43,7 @@ class PacedRacer:
         self.asked.append(prompt)
         cost = self.costs.get(request.engine, Costs())
         slower = next((factor for kind, factor in cost.kinds if prompt.startswith(kind)), 1.0)
-        jitter = 1 + 0.01 * (hash_of(request.engine + prompt) % 5 - 2)
+        jitter = (1 + 0.01 * (hash_of(request.engine + prompt) % 5 - 2)) * self.mood()
         yield Started(request.engine, {}, request.law, 0.0, 1.0, 0, 0, request.max_new_tokens, "m", "float32", "cpu",
                       (1,) * (300 if prompt.startswith("story") else 9),
                       conversation=request.conversation, price=self.price)
@@ -54,7 +56,8 @@ class PacedRacer:
             draft = Draft(drafted, tuple(n - 1 for n in drafted), ("x",) * len(drafted), (None,) * len(drafted),
                           (0,) * len(drafted), (Origin("prompt"),))
             emitted = (*(Emitted(5, "a", "a", "accepted", n) for n in drafted), Emitted(5, "a", "a", "target"))
-            verify, drafting = cost.verify * slower * jitter, cost.draft * slower * jitter
+            drafting = cost.draft + (slower - 1) * (cost.verify + cost.draft)
+            verify, drafting = cost.verify * jitter, drafting * jitter
             self.now += verify + drafting
             yield Round(made, made, draft, drafted, emitted, drafting, verify, 0.0, made)
             made += count

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from math import exp, log
+from statistics import fmean
+
 import pytest
 
 from engines.advice import halving
 from engines.advice.paired_ratio import PairedRatio
+from engines.advice.pass_times import PassTimes
 from engines.bench.suite import parse
 
 
@@ -36,11 +41,14 @@ def test_the_best_go_on_and_another_method_with_them():
 
 
 def test_answers_are_as_long_as_the_time_allows():
-    long = halving.answer_length(600, 50.0, 4, 20, 256)
-    short = halving.answer_length(60, 50.0, 20, 20, 256)
+    long = halving.answer_length(600, 50.0, 0.0, 4, 20, 256)
+    short = halving.answer_length(60, 50.0, 0.0, 20, 20, 256)
     assert long == 256 and short == 32
-    assert 32 < halving.answer_length(120, 50.0, 8, 20, 256) < 256
-    assert halving.answer_length(1, 50.0, 8, 20, 16) == 16 and halving.answer_length(9, None, 8, 20, 256) == 64
+    fitting = halving.answer_length(120, 50.0, 0.0, 8, 20, 256)
+    assert 32 < fitting < 256
+    assert halving.answer_length(120, 50.0, 0.5, 8, 20, 256) == pytest.approx(fitting - 25, abs=1), "a prompt is read"
+    assert halving.answer_length(1, 50.0, 0.0, 8, 20, 16) == 16
+    assert halving.answer_length(9, None, 0.0, 8, 20, 256) == 64
 
 
 def test_a_sample_is_of_all_kinds():
@@ -54,9 +62,38 @@ def test_a_sample_is_of_all_kinds():
 def test_a_ratio_knows_how_far_it_can_be_off():
     mine = {(0, n): (10.0, 1.0) for n in range(8)}
     steady = PairedRatio.of(mine, {(0, n): (10.0, 2.0) for n in range(8)})
-    assert steady == PairedRatio(2.0, 0.0, 8)
+    assert steady == PairedRatio(2.0, None, 0.0, (2.0,) * 8) and steady.samples == steady.ahead == 8
     seconds = (1.0, 3.0, 1.5, 2.5, 2.0, 2.0, 1.0, 3.0)
-    varied = PairedRatio.of(mine, {(0, n): (10.0, s) for n, s in enumerate(seconds)})
-    assert varied.ratio == pytest.approx(2.0) and 0.5 < varied.noise < 1.0
-    assert PairedRatio.of({(0, 0): (10, 1.0), (1, 0): (10, 1.0)}, {(0, 0): (10, 1.0)}) == PairedRatio(1.0, None, 1)
+    varied = PairedRatio.of(mine, {(0, n): (10.0, s) for n, s in enumerate(seconds)}, noise=0.1)
+    assert varied.ratio == pytest.approx(2.0) and 0.5 < varied.spread < 1.0 and varied.ahead == 6
+    assert varied.each == tuple(sorted(seconds)) and 2 * 0.1 * (2 / 8) ** 0.5 <= varied.noise < 0.12
+    twice = {(r, n): pace for r in range(2) for (_, n), pace in mine.items()}
+    assert PairedRatio.of(twice, twice, noise=0.1).noise == pytest.approx(0.1 / 8**0.5), "more runs say more"
+    assert PairedRatio.of({(0, 0): (10, 1.0), (1, 0): (10, 1.0)}, {(0, 0): (10, 1.0)}) == PairedRatio(
+        1.0, None, None, (1.0,))
     assert PairedRatio.of({}, mine) is None and PairedRatio.of({(0, 0): (0, 0.0)}, mine) is None
+
+
+def test_the_noise_of_runs_is_told_from_what_lanes_and_turns_have_of_their_own():
+    dice, held = random.Random(1), 0
+    for _ in range(400):
+        turns = {(0, n): dice.gauss(0, 0.3) for n in range(5)}
+        scales = {lane: {key: exp(own + turn + dice.gauss(0, 0.05)) for key, turn in turns.items()}
+                  for lane, own in enumerate((0.0, 0.4, 0.0))}
+        found = PassTimes.of(scales)
+        held += abs(dice.gauss(0, 0.05)) <= found.noise
+        assert found.own[1] / found.own[0] == pytest.approx(exp(0.4), rel=0.2)
+    assert 0.92 < held / 400 < 0.98, "95 %"
+    still = PassTimes.of({lane: {(0, n): 1.0 for n in range(3)} for lane in range(2)})
+    assert still == PassTimes({0: 1.0, 1: 1.0}, 0.0)
+    alone = PassTimes.of({0: {(0, 0): 1.0}, 1: {(0, 0): 2.0}})
+    assert alone.noise is None and alone.own[1] / alone.own[0] == pytest.approx(2.0)
+    assert PassTimes.of({0: {}, 1: {}}) == PassTimes.of({}) == PassTimes()
+
+
+def test_what_cannot_be_told_from_noise_is_not_a_lanes_own():
+    dice = random.Random(2)
+    scales = {lane: {(0, n): exp(dice.gauss(0, 0.1)) for n in range(6)} for lane in range(20)}
+    own = PassTimes.of(scales).own.values()
+    raw = [fmean(log(scale) for scale in runs.values()) for runs in scales.values()]
+    assert sum(log(value) ** 2 for value in own) < 0.5 * sum(value**2 for value in raw)

@@ -3,8 +3,10 @@ promises more than that, the head drafts instead.
 
 What DReSD's authors leave as future work. Score and turn to a model are those of SuffixDecoding (Oliaro et al. 2024):
 the sum of the probabilities of a draft's paths is the number of tokens expected to be accepted; below a threshold a
-model drafts. With ``budget=auto`` each source's probabilities count as far as they came true, and expected
-tokens a second are compared. The turn to the head is decided before it draws anything, so that the rejection
+model drafts. With ``budget=auto`` each source's probabilities count as far as they came true, and expected tokens a
+second are compared. All sources draft in every round, so the text that is written judges each of them, verified or not:
+none has to be tried. A head costs a pass, and is judged only where it drafts, so before that no more is expected of it
+than of a copy. The turn to the head is decided before it draws anything, so that the rejection
 law stays exact.
 """
 
@@ -49,6 +51,8 @@ class Hybrid(Drafter):
                 self.sources[spec.id] = kind(replace(unpruned, datastores=stores), **given)
             elif head:
                 self.model = spec.id, kind(resources, **given)
+                if self.budget is not None:
+                    self.budget.compete()
         self._all = [*self.sources.values(), *([self.model[1]] if self.model else [])]
         self.datastores = tuple(dict.fromkeys(name for part in self._all for name in part.datastores))
         self.datastore_bytes = sum(part.datastore_bytes for part in self._all)

@@ -1,0 +1,53 @@
+"""How far the times of passes are off what t(n) says: what is a lane's own, and what is noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import exp, log
+from statistics import fmean
+
+Key = tuple[int, int]
+"""(repeat, prompt)"""
+
+_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)  # 97.5 % quantiles by degrees of freedom
+_NORMAL = 2.1  # beyond them
+
+
+def student(freedom: int) -> float:
+    """Student's quantile for 95 % to both sides."""
+    return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL
+
+
+@dataclass(frozen=True, slots=True)
+class PassTimes:
+    """What passes took over what t(n) says of them, of several lanes that ran in turns on the same prompts.
+
+    The logarithm is taken to be the sum of the lane's own (its passes over as many rows take longer than others'), the
+    turn's (a long prompt, a machine that was slower for a while), and noise: an analysis of variance in two ways.
+
+    Attributes:
+        own: by lane, the factor of its own, shrunk as James and Stein do: what is within the noise is left out.
+        noise: 95 % of such runs take their time within plus or minus this share of it; None for too few runs.
+    """
+
+    own: dict[int, float] = field(default_factory=dict)
+    noise: float | None = None
+
+    @classmethod
+    def of(cls, scales: Mapping[int, Mapping[Key, float]]) -> PassTimes:
+        """By lane and run, measured seconds over those by t(n), above 0; every lane has the same runs."""
+        logs = {lane: {key: log(scale) for key, scale in runs.items()} for lane, runs in scales.items()}
+        keys = list(next(iter(logs.values()), ()))
+        freedom = (len(logs) - 1) * (len(keys) - 1)
+        if not keys:
+            return cls()
+        turns = {key: fmean(runs[key] for runs in logs.values()) for key in keys}
+        own = {lane: fmean(runs[key] - turns[key] for key in keys) for lane, runs in logs.items()}
+        if freedom < 1:
+            return cls({lane: exp(value) for lane, value in own.items()})
+        left = sum((runs[key] - turns[key] - own[lane]) ** 2 for lane, runs in logs.items() for key in keys)
+        noise = student(freedom) * (left / freedom) ** 0.5
+        told = {lane: value * max(0.0, 1 - noise**2 / len(keys) / value**2) if value else 0.0
+                for lane, value in own.items()}
+        return cls({lane: exp(value) for lane, value in told.items()}, noise)
