@@ -11,7 +11,7 @@ import mmap
 import re
 import struct
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ _LONGEST_STRING = 1 << 24
 _NAME = re.compile(r"[A-Za-z0-9_.\-]+")
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_TOO_LONG = "a string in it is longer than the file or than any should be"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """A checked header. ``digest``: 32 hexadecimal digits over the header and the size of the file."""
+    """A checked header, shared by all who read the file: nobody changes it. ``digest``: 32 hexadecimal digits over the
+    header and the size of the file."""
 
     path: Path
     metadata: dict[str, Any]
@@ -78,6 +80,12 @@ def read(path: Path) -> GgufFile:
         ValueError: no GGUF file, damaged, cut off, or of a version or tensor type that is not known; the message names
             the file.
     """
+    about = path.stat()
+    return _read(path, about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)  # loading a model asks for its file three times
+def _read(path: Path, *identity: int) -> GgufFile:
     with open(path, "rb") as stream:
         if stream.read(len(MAGIC)) != MAGIC:
             raise ValueError(f"{path.name} is not a GGUF file")
@@ -171,12 +179,24 @@ class _Header:
             raise self._damaged(f"it has a value of type {kind}")
         kind, count = self._scalar("I"), self._count("items")
         if kind == _STRING:
-            return [self._string(_LONGEST_STRING) for _ in range(count)]
+            return self._strings(count)
         if kind not in _SCALARS:
             raise self._damaged(f"it has an array of type {kind}")
         values = struct.unpack_from(f"<{count}{_SCALARS[kind]}", self.content, self.at)
         self.at += struct.calcsize(f"<{count}{_SCALARS[kind]}")
         return list(values)
+
+    def _strings(self, count: int) -> list[str]:
+        """An array of strings: a vocabulary has a hundred thousand, so this is a plain loop."""
+        content, at, end, length_at, found = self.content, self.at, len(self.content), struct.Struct("<Q").unpack_from, []
+        for _ in range(count):
+            begin = at + 8
+            at = begin + length_at(content, at)[0]
+            if at - begin > _LONGEST_STRING or at > end:
+                raise self._damaged(_TOO_LONG)
+            found.append(content[begin:at].decode("utf-8", "replace"))
+        self.at = at
+        return found
 
     def _scalar(self, letter: str) -> Any:
         value = struct.unpack_from("<" + letter, self.content, self.at)[0]
@@ -192,7 +212,7 @@ class _Header:
     def _string(self, longest: int) -> str:
         length = self._scalar("Q")
         if length > longest or self.at + length > len(self.content):
-            raise self._damaged("a string in it is longer than the file or than any should be")
+            raise self._damaged(_TOO_LONG)
         self.at += length
         return self.content[self.at - length : self.at].decode("utf-8", "replace")
 
