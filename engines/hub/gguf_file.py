@@ -188,7 +188,8 @@ class _Header:
 
     def _strings(self, count: int) -> list[str]:
         """An array of strings: a vocabulary has a hundred thousand, so this is a plain loop."""
-        content, at, end, length_at, found = self.content, self.at, len(self.content), struct.Struct("<Q").unpack_from, []
+        content, at, end, found = self.content, self.at, len(self.content), []
+        length_at = struct.Struct("<Q").unpack_from
         for _ in range(count):
             begin = at + 8
             at = begin + length_at(content, at)[0]
