@@ -16,6 +16,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import tempfile
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from engines.hub.known_models import KNOWN
 
@@ -24,6 +25,10 @@ SMOLLM2 = Path(os.environ.setdefault("SPEC_TUI_TESTS_SMOLLM2", str(KNOWN["smollm
 # What is measured or built here is not put beside what the user's own runs measured and built.
 os.environ["SPEC_TUI_CACHE_DIR"] = tempfile.mkdtemp(prefix="spec-tui-tests-")
 os.environ["SPEC_TUI_DATA_DIR"] = tempfile.mkdtemp(prefix="spec-tui-tests-")
+
+# On a busy machine an example takes long, which is no failure: a test as a whole has a limit (pyproject.toml).
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 SPECIAL = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
 TEMPLATE = (

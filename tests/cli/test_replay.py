@@ -65,7 +65,7 @@ def test_damage_is_told_and_the_rest_is_played(cli, recorded):
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_damage_ends_in_words(cli, recorded, tmp_path, data):
     whole = recorded[1].read_bytes()
     at = data.draw(st.integers(0, len(whole) - 1))

@@ -59,7 +59,7 @@ def built(keys, tmp_path_factory):
     return {b: (root / b, *stored(keys, root / b, b)) for b in ("scann", "faiss") if ann.installed(b)}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0, -1.0, 2.0, -3.5]), min_size=1, max_size=600), st.integers(1, 30))
 def test_the_largest_are_the_largest_even_among_equals(numbers, k):
     scores = np.array(numbers, np.float32)
@@ -68,7 +68,7 @@ def test_the_largest_are_the_largest_even_among_equals(numbers, k):
     assert sorted(scores[found], reverse=True) == sorted(numbers, reverse=True)[:k]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 500), st.integers(1, 40), st.integers(0, 10**6), st.booleans())
 def test_exact_search_is_exact_in_memory_and_in_blocks(rows, k, seed, few_values):
     random = np.random.default_rng(seed)

@@ -60,7 +60,7 @@ def test_a_sound_one_is_sound(sound):
     use(store)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_damaged_bytes_never_crash_it(sound, tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("d") / "mine"

@@ -134,7 +134,7 @@ def test_neighbours_are_searched_more_widely_where_the_filter_leaves_too_few():
     assert store.query(key, 45, drafts=2).candidates == asked[-1] == 4 * asked[-2]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(4, 17))
 def test_each_token_that_another_follows_is_read_once_in_a_window_that_knows_enough(lengths, context):
     begins = np.cumsum([0, *[n + 1 for n in lengths]])
@@ -292,7 +292,7 @@ def test_parts_that_don_t_fit_together_are_refused(change):
         changed(store, change)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(["keys", "key_positions", "mean", "deviation", "components", "tokens", "documents", "held_out"]),
        st.integers(0, 10**6), st.integers(0, 255))  # fmt: skip
 def test_a_damaged_store_is_refused_or_answers_within_bounds(name, at, value):

@@ -29,7 +29,7 @@ def test_moments_are_those_of_numpy():
     np.testing.assert_allclose(covariance, np.cov(wide.T, bias=True), rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(npst.arrays(np.float32, st.tuples(st.integers(1, 40), st.integers(1, 5)),
                    elements=st.floats(-1e4, 1e4, width=32)), st.integers(1, 40))  # fmt: skip
 def test_moments_don_t_depend_on_the_blocks(sample, size):

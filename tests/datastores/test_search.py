@@ -15,7 +15,7 @@ from engines.datastores.search.dynamic import DynamicStore
 from tests.datastores.conftest import sparse
 
 few = st.lists(st.lists(st.integers(0, 2), max_size=20), min_size=1, max_size=4).filter(any)
-some = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+some = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def occurrences(documents, suffix):

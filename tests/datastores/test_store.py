@@ -119,7 +119,7 @@ def test_garbage_is_no_manifest(home, text):
         open_store("mine")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_every_change_of_the_manifest_is_noticed(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("m") / "mine"

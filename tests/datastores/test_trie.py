@@ -55,7 +55,7 @@ def check_shape(nodes, rows):
         assert counts == sorted(counts, reverse=True)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(paths, st.integers(0, 60))
 def test_the_heaviest_nodes_are_those_of_a_heap(lists, count):
     here = found(lists)
@@ -79,7 +79,7 @@ def test_the_heaviest_nodes_of_many_long_continuations(seed):
     assert dict(zip(nodes_of(nodes), nodes.counts)) == {p: weights[p] for p in best}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(1, 9)), max_size=12),
        st.integers(0, 30))
 def test_continuations_count_by_their_weights(weighed, count):
@@ -108,7 +108,7 @@ def test_a_heavy_path_comes_from_one_passage():
     assert nodes.rows == [2, 2, 2, 0]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(paths, st.integers(0, 30), st.integers(0, 5), st.one_of(st.none(), st.integers(1, 8)))
 def test_drawn_continuations(lists, count, seed, sequences):
     here = found(lists)

@@ -417,7 +417,7 @@ def test_progress_rises_to_the_end(tiny, monkeypatch):
 
 
 @pytest.mark.thorough
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(0, 10**6), st.sampled_from([
     (1.0, 0, 0), (1.0, 3, 0), (0.7, 0, 0), (0.9, 5, 0), (0.999, 0, 0), (1.0, 0, 0.2), (0.9, 6, 0.1), (1.0, 5, 0.05)]))
 def test_less_noise_than_the_gap_explains_nothing(seed, filters):
@@ -454,7 +454,7 @@ EVERY_NOISE = GRID * np.stack(np.meshgrid(*[np.arange(4, dtype=np.float32)] * 6)
 SPREAD = np.ptp(EVERY_NOISE, axis=1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 10**6), st.sampled_from([0, 2, 3, 4]), st.sampled_from([0.5, 0.7, 0.8, 0.9, 0.95, 1.0]),
     st.booleans(), st.sampled_from([0, 0, 0.1, 0.3]),

@@ -75,7 +75,7 @@ def simulated(chances: list[float], length: int) -> float:
 
 
 @pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(chances=st.lists(st.floats(0, 1), min_size=1, max_size=7), a_token=st.floats(0, 0.6))
 def test_the_length_of_a_chain_is_the_best_of_all(cost, chances, a_token):
     price = curve(cost)

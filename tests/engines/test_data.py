@@ -234,7 +234,7 @@ def test_streamed_text_is_the_decoded_text(tokenizer):
     assert words.stream().step(end) == "" and words.piece(end) == "<|end|>"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_streams_of_bytes_are_the_tokenizers_own(data, tokenizer):
     """Any tokens, in any order: broken characters, special and added tokens, ids that stand for nothing."""

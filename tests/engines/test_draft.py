@@ -54,7 +54,7 @@ def paths(tree):
     return above
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     seed=st.integers(0, 1000), depth=st.integers(1, 5), top_k=st.integers(1, 5), nodes=st.integers(1, 30),
     temperature=st.sampled_from([0.0, 0.8]),
@@ -91,7 +91,7 @@ def test_the_chain_is_the_draft_models_own_text_under_the_laws_noise(temperature
     assert len(tree) == 7 and tree.dists is None
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 1000), confidence=st.floats(0, 1), temperature=st.sampled_from([0.0, 0.7]))
 def test_the_chain_ends_with_the_first_token_below_the_confidence(seed, confidence, temperature):
     law = Rejection(Sampling(temperature), seed)

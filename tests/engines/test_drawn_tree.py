@@ -38,7 +38,7 @@ def path_to(tree: DraftTree, node: int) -> list[int]:
     return [*path_to(tree, tree.parents[node]), tree.tokens[node]] if node >= 0 else []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     draw=st.sampled_from(["independent", "distinct"]), seed=st.integers(0, 1000), depth=st.integers(1, 5),
     top_k=st.integers(1, 6), total_nodes=st.integers(1, 12),

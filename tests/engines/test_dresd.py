@@ -55,7 +55,7 @@ rows_and_weights = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(rows_and_weights, st.integers(1, 30))
 def test_a_weighted_trie_keeps_the_heaviest_prefixes(pairs, nodes):
     rows, weights = [row for row, _ in pairs], [weight for _, weight in pairs]

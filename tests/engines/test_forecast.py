@@ -45,7 +45,7 @@ def test_what_costs_a_forward_a_token_cannot_pay():
     assert all(dear.acceptance_needed(depth) is None for depth in range(1, 17))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(forecasts)
 def test_best_is_the_best_of_all(forecast):
     speeds = [forecast.speed_up(depth) for depth in range(forecast.most + 1)]
@@ -53,7 +53,7 @@ def test_best_is_the_best_of_all(forecast):
     assert speeds[forecast.best] == pytest.approx(max(speeds))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(forecasts, st.integers(1, 24))
 def test_the_acceptance_needed_breaks_even(forecast, depth):
     needed = forecast.acceptance_needed(depth)
@@ -65,7 +65,7 @@ def test_the_acceptance_needed_breaks_even(forecast, depth):
             assert forecast.assuming(needed - 1e-3).speed_up(depth) < 1
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(forecasts)
 def test_paying_at_all_is_paying_with_everything_accepted(forecast):
     assert (forecast.pays_from is None) == (forecast.at_best < 1)

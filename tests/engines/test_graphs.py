@@ -62,7 +62,7 @@ def test_logits_and_rows_are_those_of_the_lean_forward(name):
 _SHARED: dict[str, tuple] = {}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(["llama", "qwen2 with window"]), st.integers(0, 99999))
 def test_whatever_is_fed_however(name, seed):
     if name not in _SHARED:

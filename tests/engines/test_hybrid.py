@@ -72,7 +72,7 @@ def draft(drafter, context, hidden=None, prompt_length=1) -> DraftTree:
     return drafter.propose(context, ROOM)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(-1, 5), st.floats(0, 1)), max_size=8))
 def test_the_score_is_the_sum_of_path_probabilities(nodes):
     tree = DraftTree()

@@ -97,7 +97,7 @@ def test_rejection_gives_exactly_the_targets_distribution(name, sampling):
         assert outcomes.get(text, 0.0) == pytest.approx(expected.get(text, 0.0), abs=1e-9), text
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), nodes=st.integers(0, 6), dists=st.booleans(), duplicates=st.booleans())
 def test_rejection_is_exact_for_any_tree(seed, nodes, dists, duplicates):
     """One round over a random tree: point masses, or i.i.d. draws from given distributions with repeats."""
@@ -156,7 +156,7 @@ def test_drawn_siblings_must_be_tried_as_they_were_drawn(draw):
     assert max(drawn_error(draw, seed, wrong) for seed in (1, 2)) > 0.003
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), draw=st.sampled_from(["independent", "distinct"]))
 def test_drawn_trees_on_a_target_that_cannot_branch(seed, draw):
     """Cut to the first draw below each node, whatever the others are: still exact."""
@@ -196,7 +196,7 @@ def test_leaving_out_a_low_confidence_draft_would_be_biased():
     assert max(abs(outcomes.get(t, 0) - p) for t, p in expected.items()) > 0.01
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**63 - 1), temperature=st.sampled_from([0.0, 0.3, 0.8, 1.5]),
     top_p=st.sampled_from([0.5, 1.0]), top_k=st.sampled_from([0, 3]), model=st.integers(0, 1000),
@@ -294,7 +294,7 @@ def test_rows_that_are_no_numbers_are_refused(law, temperature, value):
         law(Sampling(temperature), 0).judge(DraftTree(), torch.full((1, 3), value), 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10_000), temperature=st.sampled_from([0.0, 0.8]), top_k=st.sampled_from([0, 2]),
        vocab=st.integers(1, 5), nodes=st.integers(0, 12), duplicates=st.booleans())
 def test_the_exact_verdict_is_the_plain_walk(seed, temperature, top_k, vocab, nodes, duplicates):

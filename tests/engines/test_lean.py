@@ -110,7 +110,7 @@ def test_what_is_left_out_writes_nothing_and_counts_nothing():
     assert ours.length == 9 and ours.features.mean_cosines(ours.length) == before
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_whatever_is_fed_however(data):
     ours, theirs = _shared_pair()

@@ -86,7 +86,7 @@ def _trials(tree: DraftTree):
     return Redraw(Sampling(1.0), 3).judge(tree, logits_of(*[[0.5, 0.3, 0.2]] * 5), 0).trials[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000), nodes=st.integers(0, 6), law=st.sampled_from(list(LOSSY)), duplicates=st.booleans(),
     sampling=st.sampled_from([Sampling(1.0), Sampling(0.6, top_p=0.8), Sampling(1.4, top_k=2), Sampling(0.0)]),
@@ -101,7 +101,7 @@ def test_the_bias_is_the_distance_that_enumeration_finds(seed, nodes, law, dupli
     assert bias == 0 if sampling.greedy or not nodes else True
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10_000), temperature=st.sampled_from([0.5, 1.0, 2.0]))
 def test_typical_acceptance_is_its_definition(seed, temperature):
     """Longest path whose every token passes the threshold of its own position, the likelier among equals."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engines.model.masks import additive, spans
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000), length=st.integers(0, 9), fed=st.integers(0, 5), rows=st.integers(1, 9),
     window=st.integers(1, 12), chunk=st.integers(1, 12),

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.methods.shared.payoff import Payoff, payoff
@@ -38,13 +38,11 @@ def test_a_run_by_hand():
     assert found.agreement == pytest.approx(6 / 7)
 
 
-@settings(deadline=None)
 @given(st.floats(0.02, 0.98))
 def test_where_rows_cost_nothing_agreement_must_exceed_the_fraction(fraction):
     assert of([a_round(3, 1, 0.01 * fraction)]).needed == pytest.approx(fraction, abs=1e-6)
 
 
-@settings(deadline=None)
 @given(st.floats(0.02, 0.9), st.floats(1.0, 1.5))
 def test_a_single_draft_must_earn_its_forward_and_its_row(fraction, second):
     """1 + a tokens for fraction + t(2)."""
@@ -57,7 +55,6 @@ def test_a_single_draft_must_earn_its_forward_and_its_row(fraction, second):
         assert found.needed == pytest.approx(needed, abs=1e-6)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 12), st.floats(0.05, 0.8), st.floats(0.0, 0.05))
 def test_at_the_needed_agreement_a_chain_is_as_fast_as_none_and_below_it_no_chain_is(drafted, fraction, slope):
     price = ((1, 0.01), (64, 0.01 * (1 + 63 * slope)))

@@ -58,7 +58,7 @@ def test_rejection_gives_exactly_the_penalised_targets_distribution(name, penalt
         assert outcomes.get(text, 0.0) == pytest.approx(expected.get(text, 0.0), abs=1e-9), text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**63 - 1), temperature=st.sampled_from([0.0, 0.9]), model=st.integers(0, 1000),
        penalties=st.sampled_from(ALL))
 def test_exact_gives_the_penalised_autoregressive_text_for_any_tree(seed, temperature, model, penalties):

@@ -59,7 +59,7 @@ def paths_of(tree):
     return above
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     context=st.lists(st.integers(0, 3), min_size=1, max_size=40), low=st.integers(1, 3), extra=st.integers(0, 2),
     num_tokens=st.integers(1, 6), num_candidates=st.integers(1, 4),
@@ -73,7 +73,7 @@ def test_drafts_what_brute_force_finds(context, low, extra, num_tokens, num_cand
     assert len(set(paths_of(tree))) == len(tree), "a path is drafted once"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(context=st.lists(st.integers(0, 3), min_size=3, max_size=40), cut=st.integers(1, 39))
 def test_an_index_that_grew_finds_what_a_fresh_one_finds(context, cut):
     drafter = PromptLookup(Resources(law=None, vocab_size=100), **SPEC.parse({"num_candidates": 3}))

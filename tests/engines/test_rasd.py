@@ -59,7 +59,7 @@ def prefixes(paths) -> set[tuple]:
 some_paths = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(some_paths, some_paths)
 def test_fusion_is_the_union_of_prefixes_and_says_what_both_had(left, right):
     first, second = tree_of(left, DRAFT), tree_of(right, COPY)
@@ -73,7 +73,7 @@ def test_fusion_is_the_union_of_prefixes_and_says_what_both_had(left, right):
         assert also < 0 or tree.origins[also] == COPY
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(some_paths, some_paths)
 def test_without_fusion_both_trees_hang_under_one_root(left, right):
     first, second = tree_of(left, DRAFT), tree_of(right, COPY)
@@ -83,7 +83,7 @@ def test_without_fusion_both_trees_hang_under_one_root(left, right):
     assert not tree.also and all(tree.parents[n] < len(first) or n >= len(first) for n in range(len(tree)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(some_paths, st.sets(st.integers(0, 2)))
 def test_pruning_rejects_by_the_first_token_and_counts_what_hung_there(rows, firsts):
     kept, lost = pruned(tree_of(rows, COPY), firsts)
@@ -124,7 +124,7 @@ def drafted_alone(context, depth, top_k, room) -> set[tuple]:
 documents = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=16), min_size=1, max_size=4)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents, st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(1, 3), st.integers(1, 5),
        st.integers(1, 4), st.booleans())
 def test_drafts_the_drafters_tree_and_what_survives_of_algorithm_1(texts, context, n_min, length, top, prune):
@@ -142,7 +142,7 @@ def test_drafts_the_drafters_tree_and_what_survives_of_algorithm_1(texts, contex
     assert dict(tree.retrieval.pruned) == dict(lost)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=14), st.integers(1, 3), st.integers(1, 5))
 def test_where_the_context_has_nothing_the_drafters_tokens_are_appended(context, n_min, length):
     room = DraftLimits(100, 500)
@@ -269,7 +269,7 @@ def test_the_one_budget_learns_once_a_round(tiny, monkeypatch):
     assert len(learnt) == len(rounds)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(some_paths, some_paths, st.integers(0, 50), st.sampled_from([0.0, 0.8]))
 def test_duplicate_siblings_accept_as_much_as_the_fused_tree(left, right, seed, temperature):
     """Fusion changes what is verified, not what is accepted (the paper's Table 3)."""

@@ -44,7 +44,7 @@ def test_the_published_tree():
     assert len(published({1: [2, 3]}, 6)) == 2  # what was never read has no successors
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_the_tree_by_hit_rates_has_the_likeliest_paths(data):
     k, depth, root = 3, 3, 0

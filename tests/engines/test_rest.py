@@ -73,7 +73,7 @@ def paths_of(tree) -> list[tuple]:
 documents = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=20), min_size=1, max_size=4)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents, st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(1, 3), st.integers(1, 5),
        st.integers(1, 12))
 def test_drafts_what_the_two_algorithms_give(texts, context, n_min, length, c):

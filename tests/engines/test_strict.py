@@ -136,7 +136,7 @@ def shared(name: str, dtype) -> BatchInvariantModel:
 
 
 @pytest.mark.thorough
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=14)
 @given(st.sampled_from(MODELS), st.sampled_from([torch.bfloat16, torch.float16]), st.integers(0, 9999))
 def test_whatever_is_fed_however_gives_the_same_bits(name, dtype, seed):
     model, dice = shared(name, dtype), random.Random(seed)

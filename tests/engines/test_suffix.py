@@ -51,7 +51,7 @@ def followed(texts, suffix) -> dict[tuple, int]:
     return counts
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TEXTS, st.lists(st.integers(0, 2), min_size=1, max_size=8), st.integers(1, 40), st.sampled_from([0, 0.1, 0.4]))
 def test_what_followed_is_counted_as_in_a_trie(texts, context, nodes, least):
     text = counted(texts)
@@ -157,7 +157,7 @@ def test_processes_that_append_and_one_that_was_killed_leave_the_rest_readable()
     assert [list(a) for a in second.news()[1]] == [[7]]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_damage_loses_answers_and_breaks_nothing(data):
     kept = PastAnswers("damaged", 50)

@@ -55,7 +55,7 @@ def assert_fresh(model: CausalModel, plain) -> None:
         torch.testing.assert_close(ours.values[..., : model.length, :], theirs.values, atol=2e-5, rtol=1e-4)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), nodes=st.integers(1, 40))
 def test_tree_logits_equal_chain_logits(model, plain, seed, nodes):
     tree = random_tree(random.Random(seed), 260, nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engines import specs
@@ -35,7 +35,6 @@ def lanes(draw, stores: bool = True):
     return Lane(spec.id, {o.name: draw(value_of(o)) for o in chosen}, tuple(draw(names)) if stores else ())
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(lanes())
 def test_a_label_is_what_makes_the_lane(lane):
     assert parse_lane(lane.label) == lane == make_lane(lane.engine, lane.given())

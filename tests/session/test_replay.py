@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.report.answer import Answer
@@ -83,7 +83,6 @@ def test_events_come_when_the_engines_clock_says(live, speed):
     assert speed == math.inf or (clock.now - 100.0) * speed == pytest.approx(length, abs=2e-4 * speed)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["wait", "pause", "faster", "slower", "step"]), st.floats(0, 0.05))))
 def test_whatever_is_pressed_the_events_stay_in_order(live, presses):
     clock = Clock()

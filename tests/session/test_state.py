@@ -31,7 +31,7 @@ def run_of(text: str = ANSWER, engine: str = "draft", seed: int = 1, limit: int 
     return script(Request((("user", "hello there"),), engine=engine, max_new_tokens=limit), text, seed)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(texts, st.integers(0, 99), st.sampled_from(["draft", "autoregressive"]))
 def test_text_of_the_fold_is_the_answer(text, seed, engine):
     events = run_of(text, engine, seed)
@@ -43,7 +43,7 @@ def test_text_of_the_fold_is_the_answer(text, seed, engine):
     assert not state.running and state.finished is events[-1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(texts, st.integers(0, 99))
 def test_folding_is_deterministic_and_leaves_earlier_states_alone(text, seed):
     events = run_of(text, seed=seed)
@@ -86,7 +86,7 @@ def test_started_begins_anew_and_loading_changes_nothing():
     assert failed.failed.message == "the context is full" and not failed.running
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(texts, st.integers(1, 60))
 def test_rates_keep_every_token(text, bins):
     state = fold_all(run_of(text))

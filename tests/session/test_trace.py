@@ -58,7 +58,6 @@ EVENTS = st.one_of(*map(some, typing.get_args(Event)))
 
 
 @given(EVENTS)
-@settings(deadline=None)
 def test_every_event_survives_json(event):
     line = to_json(event)
     assert b"\n" not in line and from_json(line) == event
@@ -208,7 +207,7 @@ def damaged(tmp_path, data: bytes) -> Trace | None:
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_cut_off_at_any_byte(tmp_path, recorded, data):
     end = data.draw(st.integers(0, len(recorded) - 2))
     read = damaged(tmp_path, recorded[:end])
@@ -218,7 +217,7 @@ def test_cut_off_at_any_byte(tmp_path, recorded, data):
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_changed_bytes_are_noticed_and_break_nothing(tmp_path, recorded, data):
     changed = bytearray(recorded)
     for _ in range(data.draw(st.integers(1, 3))):
@@ -241,7 +240,7 @@ NUMBERS = [-2, -1, 0, 1, 3, 10**6, 10**400, -1e300, 1e300, None, float("inf"), T
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_stands_in_a_field_breaks_nothing(tmp_path, recorded, data):
     """Well-formed lines that say what cannot be: as a newer version or a liar would write them."""
     lines = data.draw(st.sampled_from([recorded, trace_path("admg").read_bytes()])).splitlines()

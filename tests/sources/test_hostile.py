@@ -263,7 +263,7 @@ KEYS = (
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), min_size=1, max_size=2))
 def test_any_nonsense_in_a_configuration_is_described_or_refused(folder, saved, changes):
     config = json.loads((saved / "config.json").read_text())
@@ -271,7 +271,7 @@ def test_any_nonsense_in_a_configuration_is_described_or_refused(folder, saved, 
     said(folder)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=st.sampled_from(VALUES), key=st.sampled_from(("model", "added_tokens", "vocab", "content", "decoder")))
 def test_any_nonsense_in_a_tokenizer_is_no_reason_to_fail(folder, saved, key, value):
     changed = json.loads((saved / "tokenizer.json").read_text())

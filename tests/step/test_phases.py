@@ -42,7 +42,7 @@ def walk(run: RunState) -> list[StepPosition]:
     return places
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(engines, seeds)
 def test_the_phases_cover_every_token_once_and_in_order(engine, seed):
     run = fold_all(run_of(engine, seed))
@@ -55,7 +55,7 @@ def test_the_phases_cover_every_token_once_and_in_order(engine, seed):
     assert places[-1] == StepPosition(len(run.rounds), "keep")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(engines, seeds)
 def test_backwards_is_forwards(engine, seed):
     run = fold_all(run_of(engine, seed))
@@ -71,7 +71,7 @@ def test_backwards_is_forwards(engine, seed):
         assert jump.phase in phases_of(run, jump.round)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(engines, seeds, st.data())
 def test_any_round_is_what_a_fold_from_the_start_gives(engine, seed, data):
     events = run_of(engine, seed)

@@ -25,7 +25,7 @@ def drafting(run: RunState, start: int = 1) -> int:
     return next(n for n in range(start, len(run.rounds) + 1) if run.rounds[n - 1].draft.tokens)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from(["forward", "back", "home", "end", "guess", "mark", "next_mark", "tick", "jump"])),
        st.booleans(), st.data())
 def test_no_keys_lead_out_of_the_run(keys, guessing, data):

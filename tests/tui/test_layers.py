@@ -80,7 +80,7 @@ def any_layers(draw) -> Layers:
                   draw(st.sampled_from([None, 0.985, 0.0, 1.0])), 3, draw(st.sampled_from([None, 0, 2, 99])))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(any_layers(), st.data(), st.sampled_from([(51, 13), (51, 16), (74, 20), (116, 30), (200, 50)]))
 def test_every_sublayer_has_exactly_one_cell_in_order(used, data, size):
     planned = data.draw(st.sampled_from([None, replace(used, attention=used.mlp, mlp=used.attention)]))
@@ -135,7 +135,6 @@ def test_the_threshold_is_a_line_and_cosines_near_1_are_told_apart():
     assert [heights[2], heights[4], heights[5]] == pytest.approx([1, 2, 3])
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-1, 1), min_size=12, max_size=12), st.floats(0.1, 1), st.sampled_from([14, 22, 30]))
 def test_a_bar_crosses_the_line_of_the_threshold_where_the_rule_leaves_attention_out(cosines, alpha, height):
     used = leave_out(Layers(("",) * 12, ("",) * 12, tuple(cosines)), alpha, 3, 0, interval=False)

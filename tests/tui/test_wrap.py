@@ -25,7 +25,7 @@ def wrapped(parts: list[str], width: int) -> Wrapper:
     return wrapper
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(words, st.integers(4, 30))
 def test_text_is_kept_and_no_line_is_too_wide(parts, width):
     wrapper = wrapped(parts, width)
@@ -34,7 +34,7 @@ def test_text_is_kept_and_no_line_is_too_wide(parts, width):
         assert sum(cells(t.text) for t in line.toks) == line.cells <= width
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(words, words, st.integers(4, 30))
 def test_a_tail_comes_off_without_a_trace(parts, tail, width):
     tail = [t.replace("\n", "") or "x" for t in tail]
