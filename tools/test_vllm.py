@@ -3,8 +3,9 @@
     python tools/test_vllm.py [--environment DIR] [--questions N]
 
 vLLM gets an environment of its own outside of the repository, made once (some 130 MB, and torch): its libraries are not
-those of this program. It serves the sample model in float32, with an n-gram drafter. Each answer's drafted and accepted
-tokens are held against the server's counters, and the text against the same weights here, token by token.
+those of this program. It serves the sample model in float32, with an n-gram drafter. Each answer's rounds with a draft,
+drafted and accepted tokens are held against the server's counters, and the text against the same weights here, token by
+token.
 """
 
 from __future__ import annotations
@@ -98,22 +99,23 @@ def check(address: str, most: int) -> int:
     from engines.servers import connect
 
     model, runtime = connect(address), load("sample")
-    wrong, drafted, accepted, tokens, verdicts = 0, 0, 0, 0, {}
+    wrong, sums, tokens, verdicts = 0, [0, 0, 0], 0, {}
     for case in shipped().cases[:most]:
         before = model._metrics()
         events = list(model.run(Request((("user", case.turns[0]),), max_new_tokens=100)))
         metrics, after = measure(events), model._metrics()
         counts = [sum(v for n, v in after.items() if what in n) - sum(v for n, v in before.items() if what in n)
-                  for what in ("num_draft_tokens", "num_accepted_tokens_total")]
+                  for what in ("num_drafts_total", "num_draft_tokens_total", "num_accepted_tokens_total")]
         found = runtime.audit(Answer.from_events(events).by(runtime.ready))
         verdicts[found.verdict] = verdicts.get(found.verdict, 0) + 1
-        same = counts == [metrics.drafted, metrics.accepted]
+        ours = [metrics.drafting_rounds, metrics.drafted, metrics.accepted]
+        same = counts == ours
         wrong += not same or found.verdict == "differs"
-        drafted, accepted, tokens = drafted + counts[0], accepted + counts[1], tokens + metrics.new_tokens
+        sums, tokens = [a + b for a, b in zip(sums, counts)], tokens + metrics.new_tokens
         if not same or found.verdict == "differs":
-            print(f"{case.turns[0][:60]!r}: {counts} there, {[metrics.drafted, metrics.accepted]} here; {found.words}")
-    print(f"{model.ready.backend}: {tokens} tokens, {drafted} drafted, {accepted} accepted; audits: {verdicts}; "
-          f"{wrong} of {most} answers wrong")
+            print(f"{case.turns[0][:60]!r}: {counts} there, {ours} here; {found.words}")
+    print(f"{model.ready.backend}: {tokens} tokens, {sums[0]} rounds with a draft, {sums[1]} drafted, {sums[2]} "
+          f"accepted; audits: {verdicts}; {wrong} of {most} answers wrong")
     return 1 if wrong else 0
 
 

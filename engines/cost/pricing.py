@@ -17,13 +17,11 @@ import torch
 
 from engines import folders
 from engines.cost.curve import CostCurve
+from engines.cost.interleaved import REPEATS, ROWS, sample
 from engines.machine import measured_file
 from engines.model.kv_buffer import KVBuffer
 
-ROWS = (1, 16, 4, 64, 2, 8, 32)  # the order in which a slow model gets to them
-_AT_LEAST = 3  # of them, however slow the model
 _SECONDS = 0.3
-_REPEATS = 7
 _CONTEXT = 192  # rows in the cache meanwhile
 _CHECKED, _CHECKS = (1, 16), 3  # sizes that what was kept is held against, and how often
 _CLEARLY = 0.8
@@ -100,13 +98,10 @@ def _beaten(kept: CostCurve, model: Priced) -> bool:
 
 
 def measure(
-    model: Priced, seconds: float = _SECONDS, sizes: Sequence[int] = ROWS, repeats: int = _REPEATS
+    model: Priced, seconds: float = _SECONDS, sizes: Sequence[int] = ROWS, repeats: int = REPEATS
 ) -> CostCurve:
-    """Time forwards over chains of these many rows, interleaved, for about this long; leaves the cache empty.
-
-    The best time of each size counts: what the machine can do, whatever else it is doing. The context is rows of
-    zeros, which cost what any rows cost. A slow model gets one forward of each of a few sizes.
-    """
+    """Time forwards over chains of these many rows, as ``sample`` does; leaves the cache empty. The context is rows of
+    zeros, which cost what any rows cost."""
     limit = max(1, model.context_limit - 1)
     sizes = [rows for rows in sizes if rows <= limit]
     model.truncate(0)
@@ -116,18 +111,10 @@ def measure(
     model.cache.length = max(0, min(_CONTEXT, limit - max(sizes)))
     for rows in sizes if model.device.type == "cuda" else ():  # each shape is recorded at first use
         _time(model, rows)
-    samples: dict[int, list[float]] = {}
-    clock = perf_counter()
     try:
-        for repeat in range(repeats):
-            for rows in sizes:
-                enough = repeat > 0 or len(samples) >= min(_AT_LEAST, len(sizes))
-                if enough and perf_counter() - clock > seconds:
-                    break
-                samples.setdefault(rows, []).append(_time(model, rows))
+        return sample(lambda rows: _time(model, rows), seconds, sizes, repeats)
     finally:
         model.truncate(0)
-    return CostCurve.fit((rows, min(times)) for rows, times in samples.items())
 
 
 def _time(model: Priced, rows: int) -> float:

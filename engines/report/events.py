@@ -52,6 +52,7 @@ class Capabilities:
         drafts: rounds hold the tokens that were drafted.
         probabilities: emitted tokens have their probability.
         times: rounds say what drafting, verification and the rest took.
+        asks_price: t(n) of its model can be measured, and is when somebody asks for it.
     """
 
     ask: bool = True
@@ -65,6 +66,7 @@ class Capabilities:
     drafts: bool = True
     probabilities: bool = True
     times: bool = True
+    asks_price: bool = False
 
 
 LOCAL = Capabilities()
@@ -384,7 +386,9 @@ class Started:
     may draft with, None where it needs none, and ``head_price`` its t(n); the other prices as in ``Ready``;
     ``datastores`` are those that the engine searches, and ``datastore_bytes`` what these take on the disk, None where
     it searches none or a recording does not say. ``continued``: how many tokens at the end of ``prompt`` are an answer
-    that was begun before (``Request.continued``).
+    that was begun before (``Request.continued``). ``round_trip``: seconds that an empty request to the server took
+    there and back, the least of a few, before the run; None where the model runs here. ``arrival``: the run's times are
+    those at which a server's messages arrived, so that the connection's is in them.
     """
 
     engine: str
@@ -417,6 +421,8 @@ class Started:
     head: str | None = None
     head_price: tuple[tuple[int, float], ...] = ()
     datastore_bytes: int | None = None
+    round_trip: float | None = None
+    arrival: bool = False
 
     @property
     def lossy(self) -> bool:
@@ -510,6 +516,8 @@ class ServerTotals:
         drafted, accepted: tokens of its drafts; those kept.
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): drafts of which a token was judged
             there; those that it was accepted of.
+        drafts: rounds that had one.
+        drafted_by_round: for each round the tokens of its draft; empty where it is not known which round had one.
     """
 
     tokens: int | None = None
@@ -517,6 +525,8 @@ class ServerTotals:
     accepted: int | None = None
     depth_tried: tuple[int, ...] = ()
     depth_accepted: tuple[int, ...] = ()
+    drafts: int | None = None
+    drafted_by_round: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,6 +552,22 @@ class Prefilling:
     total: int
     seconds_left: float | None = None
     draft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """Progress of a measurement of t(n) that was asked for, 0..1."""
+
+    done: float
+
+
+@dataclass(frozen=True, slots=True)
+class PriceMeasured:
+    """t(n) of a server's model as (rows, seconds), measured when asked for, after a cached prompt of ``context``
+    tokens. By the server's clock: what it takes to read n tokens, the scores of the last one alone."""
+
+    price: tuple[tuple[int, float], ...]
+    context: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -605,5 +631,6 @@ class Failed:
     kind: str = "failed"
 
 
-RunEvent = Union[Loading, Ready, Started, Prefilling, Prefilled, Round, Finished, Auditing, Audited, Failed]
+RunEvent = Union[Loading, Ready, Started, Prefilling, Prefilled, Round, Finished, Pricing, PriceMeasured, Auditing,
+                 Audited, Failed]
 """What an engine says of its models and its runs. Datastores and races have events of their own (``engines.wire``)."""

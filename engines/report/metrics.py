@@ -24,8 +24,8 @@ class Metrics:
         target_forwards: verification passes, the prefill excluded.
         drafted, accepted: nodes sent to verification; those kept. None where a server does not say.
         messages: rounds that need not be verification passes, being what a server sent at once.
-        path_acceptances: sum over drafting rounds of accepted / depth of the draft; ``drafting_rounds`` counts them,
-            and ``levels`` sums these depths.
+        path_acceptances: sum over drafting rounds of accepted / depth of the draft, None where a server does not say;
+            ``drafting_rounds`` counts them, and ``levels`` sums these depths.
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
             that something drafted at this depth was judged; rounds that accepted there.
         rows: rounds by how many tokens they verified, the root counted; ``draft_forwards``: passes that drafted.
@@ -44,7 +44,7 @@ class Metrics:
     drafted: int | None = 0
     accepted: int | None = 0
     messages: int = 0
-    path_acceptances: float = 0.0
+    path_acceptances: float | None = 0.0
     drafting_rounds: int = 0
     levels: int = 0
     prefill_seconds: float = 0.0
@@ -83,7 +83,14 @@ class Metrics:
         """What a server says of a single answer, in the place of what its messages said."""
         said = {name: getattr(totals, name) for name in ("drafted", "accepted", "depth_tried", "depth_accepted")}
         known = {name: value for name, value in said.items() if value not in (None, ())}
-        return replace(self, **known, new_tokens=totals.tokens or self.new_tokens)
+        if totals.drafts is not None:
+            known |= {"drafting_rounds": totals.drafts, "path_acceptances": None}
+        if totals.drafted_by_round:
+            known["rows"] = _count({}, [1 + drafted for drafted in totals.drafted_by_round])
+        # a message with two steps looks like one that accepted one token more
+        hidden = max(0, (self.accepted or 0) - totals.accepted) if totals.accepted is not None else 0
+        return replace(self, **known, new_tokens=totals.tokens or self.new_tokens,
+                       target_forwards=self.target_forwards + hidden)
 
     def _add_round(self, r: Round) -> Metrics:
         whole, step = r.known == "all", r.known != "text"
@@ -104,7 +111,7 @@ class Metrics:
             drafted=_both(self.drafted, len(r.draft.tokens) if whole else None),
             accepted=_both(self.accepted, len(r.path) if step else None),
             messages=self.messages + (not step),
-            path_acceptances=self.path_acceptances + (len(r.path) / depth if depth else 0.0),
+            path_acceptances=_both(self.path_acceptances, len(r.path) / depth if depth else 0.0),
             drafting_rounds=self.drafting_rounds + (depth > 0),
             levels=self.levels + depth,
             draft_seconds=_both(self.draft_seconds, r.draft_seconds),
@@ -136,7 +143,7 @@ class Metrics:
     @property
     def path_acceptance(self) -> float | None:
         """accepted / depth of the draft, averaged over the rounds that drafted."""
-        return _ratio(self.path_acceptances, self.drafting_rounds)
+        return None if self.path_acceptances is None else _ratio(self.path_acceptances, self.drafting_rounds)
 
     @property
     def mean_generated_length(self) -> float | None:
@@ -226,6 +233,7 @@ def run_object(
         "temperature": started.temperature,
         "seed": started.seed,
         "prompt_tokens": len(started.prompt),
+        "round_trip_seconds": started.round_trip,
         "tokens": list(tokens),
         "text": text,
         "finish_reason": reason,

@@ -45,8 +45,11 @@ def connect(
 
     connection = Connection(url.rstrip("/").removesuffix("/v1"), api_key)
     if is_llama_cpp(connection.find("/props")):
-        return LlamaCppModel(connection, SPEC, options)
-    return OpenAIFormModel(connection, SPEC, options, model)
+        found: ServedModel = LlamaCppModel(connection, SPEC, options)
+    else:
+        found = OpenAIFormModel(connection, SPEC, options, model)
+    found.round_trip = connection.round_trip()
+    return found
 
 
 def start(

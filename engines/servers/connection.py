@@ -4,12 +4,13 @@ sentence."""
 from __future__ import annotations
 
 import json
+import math
 import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any
 
 import httpx2 as httpx
@@ -19,6 +20,7 @@ from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem,
 _CONNECT, _ANSWER, _SILENCE = 5.0, 30.0, 180.0  # seconds: to connect, for a short answer, between parts of a long one
 _LONGEST, _LARGEST = 1 << 20, 64 << 20  # bytes: of a line of a stream, of an answer
 _LOOK = 0.05  # seconds between two looks at whether a stream was cancelled
+_TRIPS, _CHEAP = 5, "/health"  # where llama.cpp and vLLM answer with nothing; "no such path" comes back as soon
 _END = object()
 _WHICH = "is it a server of llama.cpp, or one of OpenAI's form?"
 
@@ -80,6 +82,18 @@ class Connection:
         response, data = self._answer("GET", path, None)
         self._check(response, data)
         return data.decode("utf-8", "replace")
+
+    def round_trip(self) -> float | None:
+        """Seconds that an empty request takes there and back, the least of a few; None where nobody answers."""
+        least = math.inf
+        for _ in range(_TRIPS):
+            clock = perf_counter()
+            try:
+                self._answer("GET", _CHEAP, None)
+            except ModelUnavailable:
+                return None
+            least = min(least, perf_counter() - clock)
+        return least
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """What a POST of JSON answers, as JSON. Raises ModelUnavailable."""

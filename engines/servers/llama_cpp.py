@@ -8,8 +8,8 @@ drafted and rejected it does not say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -22,12 +22,14 @@ from engines.report.events import (
     Kind,
     Prefilled,
     Prefilling,
+    PriceMeasured,
     Ready,
     Round,
     RunEvent,
 )
 from engines.request import Request
 from engines.servers.connection import Connection
+from engines.servers.price_from_outside import TEXT, price_from_outside
 from engines.servers.served_model import (
     CAPABILITIES,
     Prompt,
@@ -83,7 +85,8 @@ class LlamaCppModel(ServedModel):
             model=PurePosixPath(name).name, dtype=str(facts.get("model_ftype") or "not disclosed"),
             device=connection.address, parameters=count(meta.get("n_params")), vocab_size=count(meta.get("n_vocab")),
             context_limit=count(settings.get("n_ctx")), chat_template=self._template, threads=None,
-            backend=f"llama.cpp {facts.get('build_info') or ''}".strip(), capabilities=CAPABILITIES, host=spec.host,
+            backend=f"llama.cpp {facts.get('build_info') or ''}".strip(), 
+            capabilities=replace(CAPABILITIES, asks_price=True), host=spec.host,
         )
 
     def run(
@@ -95,6 +98,24 @@ class LlamaCppModel(ServedModel):
         self._room(len(prompt[0]))
         yield self._started(request, prompt)
         yield from self._answer(request, prompt[0], cancelled)
+
+    def measure_price(
+        self, cancelled: Callable[[], bool] = lambda: False, progress: Callable[[float], None] = lambda done: None
+    ) -> PriceMeasured | None:
+        tokens = [token for token, _ in self._tokens(TEXT)]
+        limit = (self.ready.context_limit or len(tokens)) - 1
+        found = price_from_outside(self._read, tokens, limit, cancelled, progress)
+        if found is not None:
+            self.ready = replace(self.ready, price=found.price)
+        return found
+
+    def _read(self, prompt: Sequence[int]) -> tuple[int | None, float]:
+        """How many tokens of a prompt the server read anew, and the seconds it took for them."""
+        said = self.connection.post("/completion", {
+            "prompt": list(prompt), "n_predict": 1, "cache_prompt": True, "temperature": 0, "samplers": ["temperature"],
+        })
+        timings = mapping(mapping(said).get("timings"))
+        return count(timings.get("prompt_n")), number(timings.get("prompt_ms")) / 1000
 
     def _prompt(self, request: Request) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Token ids of the prompt and their labels, as the server's template and tokenizer make them."""

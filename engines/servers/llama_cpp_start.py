@@ -22,7 +22,7 @@ from engines import methods
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.machine import processors
 from engines.methods.llama_cpp import DRAFT, EAGLE3, NGRAMS, SPEC
-from engines.report.events import Loading, Prefilling, RunEvent
+from engines.report.events import Loading, Prefilling, PriceMeasured, RunEvent
 from engines.request import Request
 from engines.servers.connection import Connection
 from engines.servers.llama_cpp import LlamaCppModel
@@ -168,6 +168,19 @@ class OwnLlamaCpp(ServedModel):
         self.ready = replace(self.ready, context_limit=self._model.ready.context_limit)
         self._model.gather = self.gather
         yield from self._model.run(request, cancelled, prompt=prompt)
+
+    def measure_price(
+        self, cancelled: Callable[[], bool] = lambda: False, progress: Callable[[float], None] = lambda done: None
+    ) -> PriceMeasured | None:
+        """As ``LlamaCppModel.measure_price``, without a model that drafts: it would read each prompt, too. The next
+        answer starts the server with it again."""
+        if self._model.options["spec"] in _DRAFTERS:
+            without = SPEC.parse({**self._model.options, "spec": "none"})
+            self._model = self._open(without, unless(cancelled, lambda step: progress(0.0)))
+        found = self._model.measure_price(cancelled, progress)
+        if found is not None:
+            self.ready = replace(self.ready, price=found.price)
+        return found
 
     def forget(self) -> None:
         self._model.forget()

@@ -45,6 +45,7 @@ from engines.servers.served_model import (
 
 _OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "library": "Ollama", "organization_owner": "LM Studio"}
 """By who owns a model in the server's list: which program it is."""
+_DRAFTS = "vllm:spec_decode_num_drafts_total"
 _DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
 _ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 _FLAG = "--per-request-spec-decode-metrics detailed"
@@ -58,7 +59,7 @@ class _Written:
 
     Attributes:
         position: of the next token in the context.
-        rounds: how many there were.
+        accepted: of each round, how many tokens of its draft.
         at: when the last message came.
         drafted: whether a step may have had a draft.
     """
@@ -66,8 +67,8 @@ class _Written:
     position: int
     at: float
     drafted: bool
-    rounds: int = 0
     first: bool = True
+    accepted: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     reason: str = ""
@@ -83,6 +84,8 @@ class OpenAIFormModel(ServedModel):
     Raises:
         ModelUnavailable: nobody answers, or another program does; no such model, or several and none is named.
     """
+
+    arrival = True
 
     def __init__(
         self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None,
@@ -221,7 +224,7 @@ class OpenAIFormModel(ServedModel):
         """The tokens of a message, noted; or its text as one."""
         choices = message.get("choices")
         choice = mapping(choices[0]) if isinstance(choices, list) and choices else {}
-        so_far.totals = _totals(message, so_far.totals)
+        so_far.totals = _totals(message, so_far.totals, so_far.accepted)
         if reason := choice.get("finish_reason"):
             so_far.reason = "length" if reason == "length" else "stop"
         text = choice.get("text") or mapping(choice.get("delta")).get("content") or ""
@@ -243,15 +246,15 @@ class OpenAIFormModel(ServedModel):
                 for token, text, piece, logprob in zip(ids, texts, pieces or texts, probs)]
 
     def _round(self, tokens: list[Emitted], so_far: _Written, now: float) -> Round:
-        so_far.rounds += 1
         position, so_far.position = so_far.position, so_far.position + len(tokens)
         seconds, so_far.at = now - so_far.at, now
         kept = tokens[:-1] if self._exact else []
+        so_far.accepted.append(len(kept))
         emitted = [replace(token, kind="accepted", node=n) for n, token in enumerate(kept)] + tokens[len(kept):]
         draft = chain([token.token for token in kept], [token.piece for token in kept])
         return Round(
-            index=so_far.rounds, position=position, draft=draft, path=tuple(range(len(kept))), emitted=tuple(emitted),
-            draft_seconds=None, verify_seconds=seconds, other_seconds=None, cache_length=None,
+            index=len(so_far.accepted), position=position, draft=draft, path=tuple(range(len(kept))),
+            emitted=tuple(emitted), draft_seconds=None, verify_seconds=seconds, other_seconds=None, cache_length=None,
             known="text" if not self._exact else "accepted" if so_far.drafted else "all",
         )
 
@@ -260,16 +263,18 @@ class OpenAIFormModel(ServedModel):
         before, self._counts = self._counts, self._metrics()
         if before is None or self._counts is None:
             return totals
-        drafted, accepted = (self._counts.get(name, 0) - before.get(name, 0) for name in (_DRAFTED, _ACCEPTED))
-        alone = accepted == len(so_far.tokens) - 1 - so_far.rounds and drafted >= accepted >= 0
-        return replace(totals, drafted=drafted, accepted=accepted) if alone else totals
+        drafts, drafted, accepted = (
+            self._counts.get(name, 0) - before.get(name, 0) for name in (_DRAFTS, _DRAFTED, _ACCEPTED))
+        alone = accepted == sum(so_far.accepted) and drafted >= accepted >= 0
+        return replace(totals, drafts=drafts, drafted=drafted, accepted=accepted) if alone else totals
 
 
 _NOTHING = ServerTotals()
 
 
-def _totals(message: dict[str, Any], known: ServerTotals) -> ServerTotals:
-    """What a message says of the whole answer, beside what is known."""
+def _totals(message: dict[str, Any], known: ServerTotals, accepted_by_round: list[int]) -> ServerTotals:
+    """What a message says of the whole answer, beside what is known. Steps without a draft are not in its lists, which
+    therefore tell of each round only where every round had one."""
     written = count(mapping(message.get("usage")).get("completion_tokens"))
     drafts = mapping(mapping(message.get("metrics")).get("speculative_decoding"))
     if written is not None:
@@ -277,15 +282,23 @@ def _totals(message: dict[str, Any], known: ServerTotals) -> ServerTotals:
     drafted, accepted = count(drafts.get("num_draft_tokens")), count(drafts.get("num_accepted_draft_tokens"))
     if drafted is None or accepted is None:
         return known
-    steps = zip(_counts(drafts.get("per_step_drafted")), _counts(drafts.get("per_step_accepted")))
+    sizes, gains = _counts(drafts.get("per_step_drafted")), _counts(drafts.get("per_step_accepted"))
     tried, kept = [0] * _DEPTHS, [0] * _DEPTHS
-    for most, got in steps:
+    for most, got in zip(sizes, gains):
         for depth in range(min(got + 1, most, _DEPTHS)):
             tried[depth] += 1
             kept[depth] += depth < got
     deepest = next((d for d in reversed(range(_DEPTHS)) if tried[d]), -1) + 1
-    return replace(known, drafted=drafted, accepted=min(accepted, drafted), depth_tried=tuple(tried[:deepest]),
-                   depth_accepted=tuple(kept[:deepest]))
+    return replace(
+        known, drafts=count(drafts.get("num_spec_steps")), drafted=drafted, accepted=min(accepted, drafted),
+        depth_tried=tuple(tried[:deepest]), depth_accepted=tuple(kept[:deepest]),
+        drafted_by_round=tuple(sizes) if _of_all(gains, accepted_by_round) and len(sizes) == len(gains) else (),
+    )
+
+
+def _of_all(gains: list[int], accepted_by_round: list[int]) -> bool:
+    """Whether the steps with a draft are all rounds, one by one; the last may have been cut."""
+    return gains[:-1] == accepted_by_round[:-1] and gains[-1:] >= accepted_by_round[-1:]
 
 
 def _counts(values: Any) -> list[int]:

@@ -17,6 +17,7 @@ from engines.report.events import (
     Draft,
     Origin,
     Prefilling,
+    PriceMeasured,
     Ready,
     RunEvent,
     Started,
@@ -58,6 +59,8 @@ class ServedModel:
         gather: seconds that messages may gather before they are read, where their times are the server's own: so that
             reading them takes less of the processors that it computes on.
         ways: options with each of which it drafts in another way; of a server that runs already, none but its own.
+        round_trip: seconds that an empty request takes there and back; None where that was not measured.
+        arrival: whether the times of its runs are those at which messages arrive, and not the server's own.
         size_setting: what says at its start how many tokens are drafted; "" where that is not known.
     """
 
@@ -65,6 +68,8 @@ class ServedModel:
     token_ids = True
     gather = 0.0
     ways: tuple[Mapping[str, Any], ...] = ({},)
+    round_trip: float | None = None
+    arrival = False
     size_setting = ""
 
     def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:
@@ -102,6 +107,17 @@ class ServedModel:
             )
         auditor = self._auditor()
         return auditor.audit(answer.by(auditor.ready), cancelled, progress)
+
+    def measure_price(
+        self, cancelled: Callable[[], bool] = lambda: False, progress: Callable[[float], None] = lambda done: None
+    ) -> PriceMeasured | None:
+        """Measure t(n) from outside, which takes some short requests, and keep it in ``ready``; None where it was
+        cancelled. ``progress`` is told the share done. Raises UsageProblem where the server tells no times of its own,
+        RunFailed where it does not do what is asked."""
+        raise UsageProblem(
+            f"what a pass over n tokens costs cannot be measured from outside: {self.ready.backend} tells no times of "
+            "its own", "ask something: where its rounds are known, their times are seen"
+        )
 
     def forget(self) -> None:
         """The next prompt is read anew, whatever the server kept of earlier ones."""
@@ -158,7 +174,8 @@ class ServedModel:
             **{name: getattr(request, name) for name in SAMPLING_FIELDS},
             max_new_tokens=request.max_new_tokens, model=ready.model, dtype=ready.dtype, device=ready.device,
             prompt=prompt[0], prompt_pieces=prompt[1], conversation=turns, draft_model=ready.draft_model,
-            lossless=None, versions={"server": ready.backend}, warnings=(_OWN_DRAWS,) if hot else (),
+            lossless=None, round_trip=self.round_trip, arrival=self.arrival,
+            versions={"server": ready.backend}, warnings=(_OWN_DRAWS,) if hot else (),
         )
 
 

@@ -77,8 +77,8 @@ class SpeedEstimate:
 
 def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], run: RunState | None = None,
             baseline: RunState | None = None) -> SpeedEstimate | None:
-    """The outlook of an engine with its options; None where it drafts nothing, t(n) is unknown, or it drafts with a
-    part of the target, whose time only a run can tell.
+    """The outlook of an engine with its options; None where it drafts nothing, t(n) is unknown, it drafts with a part
+    of the target, whose time only a run can tell, or another program drafts and does not say what that takes.
 
     Args:
         started: tells the prices.
@@ -86,7 +86,7 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
         baseline: what it is compared with; without one, with rounds that draft nothing by t(n) and this run's own pace.
     """
     spec = known(engine)
-    if spec is None or not started.price or not spec.options:  # a trace may be of another version
+    if spec is None or spec.host or not started.price or not spec.options:  # a trace may be of another version
         return None
     itself = spec.self_speculative
     if itself and (run is None or not run.metrics.drafted):
@@ -216,10 +216,11 @@ def at_load(run: RunState, ready: Ready | None, chosen: Chosen) -> SpeedEstimate
     return outlook(ready, *chosen) if ready is not None else None
 
 
-def why(run: RunState, baseline: RunState | None, found: SpeedEstimate | None, brief: bool = False
-        ) -> list[tuple[str, str]]:
+def why(run: RunState, baseline: RunState | None, found: SpeedEstimate | None, brief: bool = False,
+        measures: bool = True) -> list[tuple[str, str]]:
     """What a verification step makes, and what it must make to be as fast as the baseline (≈ by t(n), where none was
-    measured), in 51 columns, or a brief 35; before a run from which acceptance on drafts are expected to be faster."""
+    measured), in 51 columns, or a brief 35; before a run from which acceptance on drafts are expected to be faster.
+    ``measures``: whether a baseline can be measured."""
     m = run.metrics
     if run.started is not None and drafts_nothing(run.started.engine):
         return [("one token per verification step", "muted")]
@@ -233,7 +234,8 @@ def why(run: RunState, baseline: RunState | None, found: SpeedEstimate | None, b
     if run.rounds:
         return [("nothing drafted so far" if m.drafted is not None else "how much was drafted is not known", "muted")]
     if found is None:
-        return [("known after the first answer" if brief else "an answer measures whether drafting is faster", "muted")]
+        tells = "measures whether drafting is faster" if measures else "tells what a verify step makes"
+        return [("known after the first answer" if brief else f"an answer {tells}", "muted")]
     if (least := found.forecast.pays_from) is None:
         most = f", at most {found.forecast.at_best:.2f}x" + " with all accepted" * (not brief)
         return [("forecast: ", "muted"), ("slower", "bad"), (most, "muted")]

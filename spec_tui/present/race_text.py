@@ -9,7 +9,7 @@ from itertools import accumulate
 from engines.race.interval import WANTED, MedianInterval
 from engines.race.race_events import Compared
 from engines.race.result import Disturbance, LaneFigures, RaceResult
-from engines.report.events import Failed
+from engines.report.events import Failed, Started
 from spec_tui.present.speed_verdict import LEAST_NOISE, Speed, SpeedVerdict, of_interval
 from spec_tui.present.tables import Rows, interval, length, memory, milliseconds, number, share
 from spec_tui.present.text import lossy
@@ -198,7 +198,16 @@ def remarks(result: RaceResult, labels: Sequence[str]) -> list[str]:
             found[f"{labels[figures.lane]}: {lossy(figures.metrics.bias)}"] = None
         for warning in started.warnings:
             found[f"note: {warning}" if warning in shared else f"note: {labels[figures.lane]}: {warning}"] = None
-    return list(found)
+    return [*found, *connections(begun, labels)]
+
+
+def connections(begun: Iterable[tuple[LaneFigures, Started]], labels: Sequence[str]) -> Iterator[str]:
+    """How long the way to each lane's server is, and whether the times of its rounds have it in them."""
+    for figures, started in begun:
+        if started.round_trip is not None:
+            timed = "as messages arrive, with that in them" if started.arrival else "by the server, without that"
+            yield (f"{labels[figures.lane]}: connection {milliseconds(started.round_trip, 1)} for an empty request; "
+                   f"its rounds are timed {timed}")
 
 
 def failure_sentences(failed: Failed) -> str:

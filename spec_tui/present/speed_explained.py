@@ -19,6 +19,9 @@ _RARELY = 0.5  # of the rounds
 def explanation(run: RunState) -> list[str]:
     """What a round took, what it made for that, and what to try first; less where less was measured."""
     costs, even = RoundCosts.of(run.metrics), run.metrics.break_even
+    if run.started is not None and run.rounds and run.metrics.draft_seconds is None:
+        return ["What drafting took and what verification took is not disclosed: a server tells of a round, at most, "
+                "how long it was in all."]
     if run.started is None or costs is None:
         return ["There is nothing to explain: no round was timed."]
     if not run.metrics.drafted:

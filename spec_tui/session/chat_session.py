@@ -23,6 +23,8 @@ from engines.report.events import (
     Loading,
     Prefilled,
     Prefilling,
+    PriceMeasured,
+    Pricing,
     Ready,
     Started,
 )
@@ -42,7 +44,8 @@ from spec_tui.session.settings import ChatSettings
 
 Phase = Literal["loading", "ready", "failed", "dead"]
 Happening = Literal["loading", "ready", "failed", "dead", "began", "prefilling", "text", "finished", "broke",
-                    "baseline", "auditing", "audited", "unaudited", "building", "stocked", "layers"]
+                    "baseline", "auditing", "audited", "unaudited", "pricing", "priced", "building", "stocked",
+                    "layers"]
 Purpose = Literal["baseline", "layers", "every row", "branch"]
 """What a run beside the conversation is for: the rate to compare with, the layers' cosines, an answer recorded with
 every row, another future from a round on."""
@@ -79,6 +82,7 @@ class ChatSession:
         layers: what the last run that measured layers' cosines found, None before one.
         auditing: number of the turn whose answer is being audited, else None; ``audit_done`` is the share done.
         audited: number of the turn that was audited last.
+        pricing: the share done of a measurement of t(n), None where none is under way.
         same_text: of the last answer against its baseline: True, or the index of the first differing token.
         problem: the last failure, to be shown.
         restored: a prompt given back because its run could not answer it.
@@ -106,6 +110,7 @@ class ChatSession:
         self.layers: Layers | None = None
         self.auditing: int | None = None
         self.audit_done = 0.0
+        self.pricing: float | None = None
         self.prefilling: Prefilling | None = None  # while a long prompt is read
         self.audited: int | None = None
         self.baselines: dict[tuple, RunState] = {}
@@ -147,7 +152,7 @@ class ChatSession:
 
     @property
     def answering(self) -> bool:
-        return self._busy and self.measuring is None and self.auditing is None
+        return self._busy and self.measuring is None and self.auditing is None and self.pricing is None
 
     @property
     def last(self) -> Turn | None:
@@ -228,13 +233,21 @@ class ChatSession:
         self.client.audit(answer)
         return ""
 
+    def measure_price(self) -> str:
+        """Measure t(n) of a served model. Returns "" or why not."""
+        if refused := self._not_now():
+            return refused
+        self.pricing, self._busy = 0.0, True
+        self.client.measure_price()
+        return ""
+
     @property
     def still(self) -> str:
         """Why nothing new can begin, while the engine is at work."""
         if self.datastore_jobs.work is not None:
             does = "building" if self.datastore_jobs.work.do == "build" else "estimating"
             return f"Still {does} {self.datastore_jobs.work.spec.name}: esc stops it, and its progress is kept."
-        what = "answering" if self.answering else "auditing"
+        what = "answering" if self.answering else "auditing" if self.pricing is None else "measuring the price"
         return f"Still {what if self.measures is None else 'measuring ' + PURPOSES[self.measures]}: esc stops it."
 
     @property
@@ -258,7 +271,7 @@ class ChatSession:
 
     def restart(self) -> None:
         """A fresh engine; the conversation stays."""
-        self.auditing = self.measuring = None
+        self.auditing = self.measuring = self.pricing = None
         self.datastore_jobs.lost("the engine was started again", "its progress is kept")
         self.phase, self.problem, self.loading, self._busy = "loading", None, None, False
         if self.client.alive:
@@ -370,6 +383,8 @@ class ChatSession:
             return self._became_ready(event)
         if isinstance(event, DatastoreEvent):
             return self._heard_of_stock(event)
+        if self.pricing is not None:
+            return self._heard_of_price(event)
         if self.auditing is not None or (isinstance(event, Audited) and self.turns):
             return self._heard_of_audit(event)
         if isinstance(event, Failed):
@@ -416,6 +431,17 @@ class ChatSession:
         if event.kind != "cancelled":
             self.problem = event
         return "unaudited"
+
+    def _heard_of_price(self, event: Event) -> Happening:
+        if isinstance(event, Pricing):
+            self.pricing = event.done
+            return "pricing"
+        if isinstance(event, PriceMeasured) and self.ready is not None:
+            self.ready = replace(self.ready, price=event.price)
+        elif isinstance(event, Failed) and event.kind != "cancelled":
+            self.problem = event
+        self.pricing, self._busy = None, False
+        return "priced"
 
     def _heard_of_stock(self, event: DatastoreEvent) -> Happening:
         if isinstance(event, DatastoreList) and self.ready is not None:
@@ -481,8 +507,8 @@ class ChatSession:
             self.problem = Failed("the engine process ended unexpectedly", "your conversation is kept")
         if self._busy:
             self._busy = False
-            if self.auditing is not None:
-                self.auditing = None
+            if self.auditing is not None or self.pricing is not None:
+                self.auditing = self.pricing = None
             elif self.measuring is not None:
                 self.measuring.run, self.measuring = fold(self.measuring.run, self.problem), None
             elif self.last is not None and self.last.run.failed is None:

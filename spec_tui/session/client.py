@@ -24,6 +24,7 @@ from spec_tui.session.engine_commands import (
     DatastoreCommand,
     Load,
     LoadRequest,
+    MeasurePrice,
     Run,
     StartAdvice,
     StartRace,
@@ -49,6 +50,9 @@ class EngineClient(Protocol):
 
     def audit(self, answer: Answer) -> None:
         """Check an answer: ``Auditing``..., then ``Audited`` or ``Failed``. Waits for a run in progress."""
+
+    def measure_price(self) -> None:
+        """Measure t(n) of a served model: ``Pricing``..., then ``PriceMeasured`` or ``Failed``."""
 
     def race(self, race: Race) -> None:
         """Start a race: ``RaceStarted``, ..., ``RaceFinished`` (``engines.race.race_events``), or ``Failed`` where it
@@ -119,6 +123,9 @@ class QueuedClient(EngineClient):
 
     def audit(self, answer: Answer) -> None:
         self._send(Audit(answer))
+
+    def measure_price(self) -> None:
+        self._send(MeasurePrice())
 
     def race(self, race: Race) -> None:
         self._send(StartRace(race))

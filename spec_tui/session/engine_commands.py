@@ -59,6 +59,10 @@ class Audit(msgspec.Struct, frozen=True, tag_field="do", tag="audit"):
     answer: Answer
 
 
+class MeasurePrice(msgspec.Struct, frozen=True, tag_field="do", tag="price"):
+    """Measure t(n) of the served model from outside (``Capabilities.asks_price``)."""
+
+
 class StartRace(msgspec.Struct, frozen=True, tag_field="do", tag="race"):
     """Start a race."""
 
@@ -118,7 +122,7 @@ class Close(msgspec.Struct, frozen=True, tag_field="do", tag="close"):
 
 
 DatastoreCommand = Union[ListDatastores, EstimateDatastore, BuildDatastore, ProbeDatastore, RemoveDatastore]
-Command = Union[Load, Run, Audit, StartRace, StartAdvice, DatastoreCommand, Cancel, Close]
+Command = Union[Load, Run, Audit, MeasurePrice, StartRace, StartAdvice, DatastoreCommand, Cancel, Close]
 
 
 def command_line(command: Command) -> bytes:

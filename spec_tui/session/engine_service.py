@@ -18,7 +18,7 @@ from engines.race.peers import Peers
 from engines.race.runner import Racer, defer_events, race
 from engines.report import encoding
 from engines.report.answer import Answer
-from engines.report.events import Auditing, Failed, Loading, Ready
+from engines.report.events import Auditing, Failed, Loading, Pricing, Ready
 from engines.wire import Event
 from spec_tui.session.advice_setup import advice
 from spec_tui.session.engine_commands import (
@@ -32,6 +32,7 @@ from spec_tui.session.engine_commands import (
     ListDatastores,
     Load,
     LoadRequest,
+    MeasurePrice,
     ProbeDatastore,
     RemoveDatastore,
     Run,
@@ -151,6 +152,8 @@ class Service:
                     self._emit(event)
             case Audit(answer):
                 self._audit(answer, job.stop)
+            case MeasurePrice():
+                self._price(job.stop)
             case command:
                 self._execute_on_datastores(command, job.stop.is_set)
 
@@ -169,6 +172,10 @@ class Service:
     def _audit(self, answer: Answer, stop: threading.Event) -> None:
         found = self._loaded().audit(answer, stop.is_set, lambda done: self._emit(Auditing(done)))
         self._emit(found or Failed("the audit was stopped", "start it again to see what it finds", "cancelled"))
+
+    def _price(self, stop: threading.Event) -> None:
+        found = self._loaded().measure_price(stop.is_set, lambda done: self._emit(Pricing(done)))
+        self._emit(found or Failed("the measurement was stopped", "start it again to see t(n)", "cancelled"))
 
     def _execute_on_datastores(self, command: DatastoreCommand, stopped: Callable[[], bool]) -> None:
         """Every end of the command is an event. Failures are ``Refused``, never ``Failed``, which would be taken for

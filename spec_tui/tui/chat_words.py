@@ -26,14 +26,15 @@ from spec_tui.tui.widgets.transcript import Transcript
 TOO_SMALL = "Please enlarge the window to at least 60 × 16,\nor use spec-tui run for plain output.\n\nctrl+q leaves."
 
 
+_MEASURES = ("F7 measures plain decoding, to say whether drafting was faster; /race runs engines side by side and "
+             "ranks them. ")
 WELCOME = """Type a prompt, or press ctrl+o for examples.
 
 The engine drafts several tokens; the model verifies them all in one forward pass and keeps those that it would have \
 written itself. Colours show what became of each token: accepted, corrected by the model, or a bonus token after a \
 draft that was accepted whole.
 
-F7 measures plain decoding, to say whether drafting was faster; /race runs engines side by side and ranks them. \
-ctrl+e changes the engine, F6 audits the answer, F1 has all keys.
+{measures}ctrl+e changes the engine, F6 audits the answer, F1 has all keys.
 
 esc leaves the prompt; then the arrow keys go from token to token, enter shows why a token is there, and v changes the \
 colours."""
@@ -42,7 +43,8 @@ colours."""
 def welcome(session: ChatSession) -> str:
     """What stands in the text before the first question; with the model that was taken, where none was named, and the
     settings, where kept ones were."""
-    asked, said = session.load_request, [WELCOME]
+    able, asked = session.client.capabilities, session.load_request
+    said = [WELCOME.format(measures=_MEASURES * (able.baseline and able.race))]
     if asked.model is None and asked.server is None and session.client.capabilities.ask:
         said.append(f"Here {default_notice()}; ctrl+l lists the models at hand.")
     if session.kept is not None:
@@ -165,6 +167,9 @@ def status(session: ChatSession, message: str) -> Row:
         return [(f" {marks.BUSY} ", "good"), (one_line(session.loading.stage, 64), "text"), *_more(message)]
     if session.auditing is not None:
         return [*_auditing(session), *_more(message)]
+    if session.pricing is not None:
+        return [(f" {marks.BUSY} ", "warn"), ("measuring t(n)  ", "text"), *gauge(session.pricing, 12),
+                ("  esc stops", "muted"), *_more(message)]
     if session.datastore_jobs.work is not None:
         return [*_building(session.datastore_jobs.work), *_more(message)]
     if message:

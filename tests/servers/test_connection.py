@@ -126,6 +126,16 @@ def test_a_stopped_request_is_closed_and_the_server_notices(server):
     assert events[-1].reason == "cancelled" and noticed.wait(5)
 
 
+def test_how_long_the_way_is_is_asked_without_a_prompt(server):
+    model = connect(server.url)
+    started, *_ = model.run(Request(TURN, max_new_tokens=1))
+    assert started.round_trip == model.round_trip > 0 and not started.arrival
+    paths = [path for path, _ in server.asked]
+    assert paths.count("/health") == 5 and paths.index("/completion") > paths.index("/health")
+    server.wrong["/health"] = (404, {}, b"")
+    assert connect(server.url).round_trip > 0, "that there is nothing comes back as soon"
+
+
 def test_a_silent_server_is_left_at_once_when_asked(server):
     model, gone = connect(server.url), threading.Event()
     server.wrong["/completion"] = (200, {}, [chunk(1), lambda: gone.wait(20) and None])

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from engines import Request, UsageProblem
-from engines.errors import ModelUnavailable
+from engines.cost.interleaved import ROWS
+from engines.errors import ModelUnavailable, RunFailed
 from engines.race.lanes import Race, parse_lanes
 from engines.race.peers import Peers
 from engines.race.race_events import Compared
@@ -75,6 +76,38 @@ def test_an_answer_is_a_run_whose_counts_are_the_server_s(served, address, key):
     assert tuple(token.token for token in emitted) == finished.tokens
     assert "".join(token.text for token in emitted) == finished.text
     assert finished.reason in ("length", "stop") and len(finished.tokens) <= 60
+
+
+def test_its_price_is_measured_when_asked_for_by_its_own_clock(served, own, monkeypatch):
+    asked, told = Request(TURN, "llama.cpp", NGRAM, max_new_tokens=30), []
+    *_, before = own.run(asked)
+    assert served.ready.capabilities.asks_price and not served.ready.price and not own.ready.price
+    assert served.measure_price(cancelled=lambda: True) is None and not served.ready.price
+    found = served.measure_price(progress=told.append)
+    assert [rows for rows, _ in found.price] == sorted(ROWS) and served.ready.price == found.price
+    assert found.context + max(ROWS) < 256 and all(0 < seconds < 5 for _, seconds in found.price)
+    assert told == sorted(told) and 0 <= told[0] <= told[-1] <= 1
+    assert own.measure_price().context == found.context and own.ready.price
+    monkeypatch.setattr(own._model, "_read", lambda prompt: (len(prompt), 0.1))
+    with pytest.raises(RunFailed, match="keeps no prompts"):
+        own.measure_price()
+    *_, after = own.run(asked)
+    assert after == before, "it answers as it did"
+
+
+def test_the_price_on_the_command_line(address, key, capsys, monkeypatch):
+    from spec_tui.cli import call
+
+    monkeypatch.setenv("SERVER_KEY", key)
+    asked = ["price", "--server", address, "--api-key-env", "SERVER_KEY"]
+    assert call([*asked, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["price"]) == len(ROWS) and 0 < found["round_trip_seconds"] < 5 and "drafts" not in found
+    assert call(asked) == 0
+    said = capsys.readouterr().out
+    assert "tiny.gguf" in said and "t(n) / t(1)" in said and "drafting comes on top" in " ".join(said.split())
+    assert max(map(len, said.splitlines())) <= 80 and key not in said
+    assert call([*asked, "--fresh"]) == 2
 
 
 def test_messages_may_gather_before_they_are_read(served, monkeypatch):

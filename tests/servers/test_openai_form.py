@@ -13,18 +13,19 @@ from engines.report.metrics import measure
 from engines.report.run_state import fold_all
 from engines.report.trace_validation import TraceValidator
 from engines.servers import connect
+from spec_tui.present.served_price import seen_rounds
 from tests.servers.misbehaving import misbehaving
 
 __all__ = ["server"]
 TURN = (("user", "Repeat: one two three one two three."),)
 COUNTERS = """# TYPE vllm:spec_decode_num_drafts_total counter
-vllm:spec_decode_num_drafts_total{engine="0",model_name="sample"} 8.0
+vllm:spec_decode_num_drafts_total{engine="0",model_name="sample"} %s
 vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="sample"} %s
 vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="sample"} %s
 """
 MODELS = {"object": "list", "data": [{"id": "sample", "owned_by": "vllm", "parent": None, "max_model_len": 512}]}
 TOKENS = {"count": 3, "max_model_len": 512, "tokens": [2, 204, 2861], "token_strs": ["<|user|>", "Ċ", "Ġone"]}
-DETAILED = {"speculative_decoding": {"num_accepted_draft_tokens": 4, "num_draft_tokens": 9,
+DETAILED = {"speculative_decoding": {"num_accepted_draft_tokens": 4, "num_draft_tokens": 9, "num_spec_steps": 3,
                                      "per_step_accepted": [0, 3, 1], "per_step_drafted": [3, 4, 2]}}
 
 
@@ -55,7 +56,7 @@ def server():
         made.wrong = {
             "/props": (404, {}, {"detail": "Not Found"}), "/version": (200, {}, {"version": "0.32.0"}),
             "/v1/models": (200, {}, MODELS), "/tokenize": (200, {}, TOKENS),
-            "/metrics": (200, {}, (COUNTERS % (30.0, 30.0)).encode()),
+            "/metrics": (200, {}, (COUNTERS % (8.0, 30.0, 30.0)).encode()),
             "/v1/completions": (200, {}, [*ANSWER, last(metrics=DETAILED), END]),
         }
         yield made
@@ -69,10 +70,12 @@ def test_a_message_of_vllm_is_a_step_and_the_end_says_what_was_drafted(server):
     assert [len(event.path) for event in rounds] == [0, 3, 1] and all(e.known == "accepted" for e in rounds)
     assert [e.kind for e in rounds[1].emitted] == ["accepted"] * 3 + ["target"] and rounds[1].position == 5
     assert finished == Finished("stop", (595, 40, 50, 595, 40, 50, 595, 5), " WCM WCM W",
-                                ServerTotals(8, 9, 4, (3, 2, 1, 1), (2, 1, 1, 0)))
+                                ServerTotals(8, 9, 4, (3, 2, 1, 1), (2, 1, 1, 0), drafts=3, drafted_by_round=(3, 4, 2)))
     before, after = measure(events[:-1]), measure(events)
     assert (before.drafted, before.acceptance_rate, before.accepted) == (None, None, 4)
     assert (after.drafted, after.accepted, after.new_tokens) == (9, 4, 8) and after.mean_generated_length == 7 / 3
+    assert (after.drafting_rounds, after.accepted_length, after.rows) == (3, 4 / 3, {4: 1, 5: 1, 3: 1})
+    assert after.path_acceptance is None, "it is not said of which draft which share was accepted"
     assert fold_all(events).metrics == after and rounds[0].emitted[0].prob == pytest.approx(0.6065, abs=1e-4)
     judge = TraceValidator()
     assert not [words for event in events if (words := judge.judge(event)[1])]
@@ -86,7 +89,7 @@ def test_without_the_flag_the_counters_tell_where_nobody_else_asked(server, monk
     assert "--per-request-spec-decode-metrics detailed" in model.ready.warnings[0]
     read = model._metrics
 
-    def counted(*rows: tuple[float, float]) -> ServerTotals:
+    def counted(*rows: tuple[float, float, float]) -> ServerTotals:
         """The totals of an answer; the counters are read before it and after it."""
         told = iter(rows)
 
@@ -98,9 +101,21 @@ def test_without_the_flag_the_counters_tell_where_nobody_else_asked(server, monk
         *_, finished = model.run(Request(TURN))
         return finished.totals
 
-    assert counted((30.0, 30.0), (39.0, 34.0)) == ServerTotals(8, 9, 4)
-    assert counted((90.0, 80.0), (99.0, 84.0)) == ServerTotals(8, 9, 4), "others were answered before"
-    assert counted((100.0, 90.0), (190.0, 180.0)) == ServerTotals(8), "somebody else was answered meanwhile"
+    told = ServerTotals(8, 9, 4, drafts=3)
+    assert counted((8.0, 30.0, 30.0), (11.0, 39.0, 34.0)) == told
+    assert counted((20.0, 90.0, 80.0), (23.0, 99.0, 84.0)) == told, "others were answered before"
+    assert counted((23.0, 100.0, 90.0), (50.0, 190.0, 180.0)) == ServerTotals(8), "somebody else was answered meanwhile"
+
+
+def test_two_steps_in_a_message_are_counted_at_the_end_as_what_they_were(server):
+    """vLLM joins what waits to be read: the steps of ``DETAILED``, the first two of them in one message."""
+    joined = [ANSWER[0], chunk((40, "C"), (50, "M"), (595, " W"), (40, "C"), (50, "M")), ANSWER[3]]
+    server.wrong["/v1/completions"] = (200, {}, [*joined, last(metrics=DETAILED), END])
+    *events, finished = connect(server.url).run(Request(TURN))
+    seen, told = measure(events), measure([*events, finished])
+    assert (seen.target_forwards, seen.accepted) == (2, 5), "one message, one step"
+    assert (told.target_forwards, told.accepted, told.drafting_rounds) == (3, 4, 3)
+    assert told.mean_generated_length == 7 / 3 and not finished.totals.drafted_by_round
 
 
 def test_a_server_that_drafts_nothing_says_so_by_its_counters(server):
@@ -109,6 +124,23 @@ def test_a_server_that_drafts_nothing_says_so_by_its_counters(server):
     model = connect(server.url)
     events = list(model.run(Request(TURN)))
     assert not model.ready.warnings and measure(events).drafted == 0 and events[-1].totals is None
+
+
+def test_the_times_of_rounds_are_seen_by_what_they_verified_and_contain_the_connection(server):
+    run = fold_all(connect(server.url).run(Request(TURN)))
+    assert [(found.rows, found.count) for found in seen_rounds([run, run])] == [(3, 2), (4, 2), (5, 2)]
+    assert run.started.arrival and 0 < run.started.round_trip < 5
+    server.wrong["/v1/completions"] = (200, {}, [*ANSWER, last(), END])
+    run = fold_all(connect(server.url).run(Request(TURN)))
+    assert [(found.rows, found.count) for found in seen_rounds([run])] == [(None, 3)], "no draft is told of any round"
+
+
+def test_its_price_cannot_be_measured_from_outside_and_no_prompt_is_sent_for_it(server, capsys):
+    from spec_tui.cli import call
+
+    assert call(["price", "--server", server.url]) == 2
+    assert "vLLM 0.32.0 tells no times of its own" in capsys.readouterr().err
+    assert "/v1/completions" not in [path for path, _ in server.asked]
 
 
 def test_any_other_server_gives_text_and_speed(server):

@@ -5,11 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engines.methods import specs
-from engines.report.events import UNDISCLOSED, Draft, Emitted, Origin, Prefilled, Round
+from engines.report.events import (
+    UNDISCLOSED,
+    Draft,
+    Emitted,
+    Failed,
+    Finished,
+    Origin,
+    Prefilled,
+    PriceMeasured,
+    Pricing,
+    Round,
+)
 from engines.report.run_state import fold_all
+from engines.request import Request
 from engines.servers.served_model import CAPABILITIES
-from spec_tui.tui.widgets.speed_panel import telemetry
-from tests.tui.fakes import READY, FakeClient
+from spec_tui.present.served_price import served_price
+from spec_tui.present.speed_explained import explanation
+from spec_tui.tui.screens.price import PriceScreen
+from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
+from tests.tui.fakes import READY, FakeClient, script
 
 SERVED = replace(
     READY, host="server", draft_model=None, price=(), draft_price=(), device="http://127.0.0.1:8080",
@@ -40,6 +55,7 @@ async def test_the_address_is_shown_at_any_size_before_anything_is_asked(session
 
 async def test_no_baseline_and_no_audit(session):
     async with session(client=FakeClient(ready=SERVED)) as s:
+        assert "F7" not in s.chat.transcript.welcome and "/race" not in s.chat.transcript.welcome
         await s.ask("hello")
         await s.pilot.press("escape", "b", "f7", "f6")
         await s.settle()
@@ -61,3 +77,95 @@ def test_what_a_server_does_not_disclose_is_no_number():
         run = fold_all([Prefilled(3, None, 0.1, ROUND.emitted[1], None), replace(ROUND, draft=known, known=what)])
         assert said in "".join(text for row in telemetry(run, None, None, 80) for text, _ in row)
         assert run.metrics.acceptance_rate is None and run.metrics.drafted is None
+
+
+ASKS = replace(SERVED, backend="llama.cpp b1", capabilities=replace(CAPABILITIES, asks_price=True))
+PRICE = ((1, 0.010), (4, 0.014), (16, 0.030))
+
+
+class Measuring(FakeClient):
+    """A client whose model is measured as far as a test lets it be."""
+
+    asked = 0
+
+    def measure_price(self) -> None:
+        self.asked += 1
+        self._out.append(Pricing(0.25))
+
+
+def screen_text(s) -> str:
+    return " ".join(" ".join(s.app.screen.query_one("#price").text_rows()).split())
+
+
+async def test_the_price_is_measured_when_it_is_asked_for(session):
+    async with session(size=(80, 24), client=Measuring(ready=ASKS)) as s:
+        await s.pilot.press("escape", "p")
+        assert isinstance(s.app.screen, PriceScreen)
+        assert "enter measures it" in screen_text(s) and s.client.asked == 0, "looking asks nothing"
+        await s.pilot.press("left", "right", "backspace", "enter")
+        await s.settle()
+        await s.pilot.pause(0.3)
+        assert s.client.asked == 1 and s.chat.session.busy and "Measuring t(n)" in screen_text(s)
+        await s.pilot.press("enter")
+        assert s.client.asked == 1, "one at a time"
+        s.client._out.append(PriceMeasured(PRICE, 192))
+        await s.settle()
+        await s.pilot.pause(0.3)
+        said = screen_text(s)
+        assert "cost of a pass, t(n), ms" in said and "drafting comes on top" in said
+        assert "forecast" not in said and "faster" not in said
+        assert s.chat.session.ready.price == PRICE and not s.chat.session.busy
+
+
+async def test_a_measurement_that_fails_or_is_stopped_leaves_the_session_free(session):
+    async with session(client=Measuring(ready=ASKS)) as s:
+        for end, said in ((Failed("it keeps no prompts", "later"), "it keeps no prompts"),
+                          (Failed("stopped", "", "cancelled"), "is not measured")):
+            await s.pilot.press("escape", "p", "enter")
+            await s.settle()
+            s.client._out.append(end)
+            await s.settle()
+            await s.pilot.pause(0.3)
+            assert said in screen_text(s) and not s.chat.session.busy
+            await s.pilot.press("escape")
+
+
+async def test_a_server_without_a_clock_of_its_own_has_no_price(session):
+    async with session(client=Measuring(ready=replace(SERVED, backend="vLLM 0.32.0"))) as s:
+        await s.pilot.press("escape", "p", "enter")
+        await s.settle()
+        assert s.client.asked == 0 and "vLLM 0.32.0 tells no times of its own" in screen_text(s)
+
+
+def answer(*rounds: Round, arrival: bool = False, round_trip: float | None = 0.0004):
+    events = script(Request((("user", "hi"),), engine="server"), "a b")
+    started = replace(events[0], engine="server", price=(), arrival=arrival, round_trip=round_trip)
+    return fold_all([started, Prefilled(3, None, 0.1, ROUND.emitted[1], None), *rounds, Finished("stop", (6,), "x")])
+
+
+def test_rounds_that_were_seen_stand_by_what_they_verified():
+    alone = replace(ROUND, draft=Draft(), path=(), emitted=(Emitted(6, " b", " b", "target"),))
+    first = answer(ROUND, replace(ROUND, index=2, verify_seconds=0.07), replace(alone, index=3, verify_seconds=0.02))
+    other = answer(replace(alone, verify_seconds=9.0))
+    other = replace(other, started=replace(other.started, options={"spec": "none"}))
+    found = served_price(first, [first, first, other], ASKS, None, "")
+    assert [(seen.rows, seen.count, round(seen.seconds, 3)) for seen in found.seen] == [(1, 2, 0.02), (3, 4, 0.06)]
+    assert "by the server's clock" in found.of_rounds
+    late = answer(replace(ROUND, known="accepted"), arrival=True)
+    found = served_price(late, [late], SERVED, None, "")
+    assert [seen.rows for seen in found.seen] == [None] and "as messages arrived" in found.of_rounds
+    text = answer(replace(ROUND, known="text"))
+    assert "does not say what a round is" in served_price(text, [text], SERVED, None, "").of_rounds
+    assert served_price(replace(text, started=replace(text.started, engine="pld")), [], READY, None, "") is None
+
+
+def test_the_connection_stands_beside_the_times_and_nobody_explains_them():
+    panel = SpeedPanel()
+    panel.detailed = True
+    for arrival, where in ((False, "apart"), (True, "in it")):
+        panel.show_run(answer(ROUND, arrival=arrival), None, None)
+        rows = ["".join(text for text, _ in row) for row in panel.rows(51, 40)]
+        assert any(row.rstrip().endswith(f"connection 0.4 ms {where}") for row in rows)
+    assert "not disclosed" in explanation(answer(ROUND))[0]
+    panel.show_run(answer(ROUND, round_trip=None), None, None)
+    assert not any("connection" in text for row in panel.rows(51, 40) for text, _ in row)

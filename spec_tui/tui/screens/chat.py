@@ -21,6 +21,7 @@ from spec_tui.learn.glossary_entries import word_of
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import price_words as price
 from spec_tui.present import token_styles as marks
+from spec_tui.present.served_price import ServedPrice, served_price
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening, Turn
 from spec_tui.session.engine_commands import LoadRequest
@@ -160,7 +161,7 @@ class ChatScreen(HasActions, Screen):
         if happened:
             self._tree_due = self._numbers_due = True
             self._draw_text()
-        final = bool(happened - {"text", "loading", "prefilling", "auditing", "building"})
+        final = bool(happened - {"text", "loading", "prefilling", "auditing", "pricing", "building"})
         if final:
             self._settle(happened)
         if self._tree_due and (final or self._frame % pace.tree == 0):
@@ -169,7 +170,7 @@ class ChatScreen(HasActions, Screen):
         if self._numbers_due and (final or self._frame % pace.numbers == 0):
             self._numbers_due = False
             self._draw_numbers()
-        if happened & {"loading", "prefilling", "auditing", "building"}:
+        if happened & {"loading", "prefilling", "auditing", "pricing", "building"}:
             self._draw_status()
         if self._step_first and self.session.turns:
             self._step_first = False
@@ -257,13 +258,17 @@ class ChatScreen(HasActions, Screen):
             return self.session.measuring.run, -1
         return (self.session.last.run if self.session.last else RunState()), -1
 
-    def shown_price(self) -> tuple[RunState, int, CostCurve | None, price.SpeedEstimate | None, RunState | None]:
-        """What the view of the price shows: run, round, t(n), the outlook by the run's own numbers, the baseline."""
+    def shown_price(self) -> tuple[RunState, int, CostCurve | None, price.SpeedEstimate | None, RunState | None,
+                                   ServedPrice | None]:
+        """What the view of the price shows: run, round, t(n), the outlook by the run's own numbers, the baseline, and
+        what is known from outside of a model in another program."""
         run, index = self.shown_run()
         ready, settings = self.session.ready, self.session.settings
         baseline = self.session.baseline(run)
         outlook = price.outlook_of(run, ready, settings.chosen(ready), baseline)
-        return run, index, price.curve(run, ready), outlook, baseline
+        failed = self.session.problem.message if self.session.problem is not None else ""
+        served = served_price(run, (turn.run for turn in self.session.turns), ready, self.session.pricing, failed)
+        return run, index, price.curve(run, ready), outlook, baseline, served
 
     def _draw_tree(self) -> None:
         self.query_one(TreePanel).show_round(*self.shown_run())
@@ -607,7 +612,7 @@ class ChatScreen(HasActions, Screen):
     def action_price(self) -> None:
         from spec_tui.tui.screens.price import PriceScreen
 
-        self.app.push_screen(PriceScreen(self.shown_price))
+        self.app.push_screen(PriceScreen(self.shown_price, self.session.measure_price))
 
     def action_explain(self) -> None:
         """Why the answer was faster or slower: the one under the cursor, else the last."""

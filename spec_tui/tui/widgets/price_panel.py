@@ -13,6 +13,7 @@ from engines.methods import drafts_nothing
 from engines.report.events import Round
 from engines.report.run_state import RunState
 from spec_tui.present.price_words import SpeedEstimate, conclusion, off, seen, share, why
+from spec_tui.present.served_price import ServedPrice
 from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import one_line
 from spec_tui.present.token_facts import budget_words
@@ -49,27 +50,30 @@ class PricePanel(StripPanel, can_focus=True):
         self._curve: CostCurve | None = None
         self._seen = seen(())
         self._baseline: RunState | None = None
+        self._served: ServedPrice | None = None
         self._top = 0.0
         self.assumed: float | None = None
 
     def show_price(
         self, run: RunState, index: int, curve: CostCurve | None, found: SpeedEstimate | None,
-        baseline: RunState | None = None,
+        baseline: RunState | None = None, served: ServedPrice | None = None,
     ) -> None:
         """Show this run and round (-1: the last), t(n), the outlook for its engine or the next one, and how fast it was
-        against its baseline."""
+        against its baseline; of a model in another program, what is known from outside."""
         if run.started is not self._run.started:
             self._top = 0.0
         self._run, self._index, self._curve, self._outlook = run, index, curve, found
-        self._seen, self._baseline = seen(run.rounds), baseline
+        self._seen, self._baseline, self._served = seen(run.rounds), baseline, served
         self.update_rows()
 
     def rows(self, width: int, height: int) -> list[Row]:
         found = self._outlook
         speed = of_runs(self._run, self._baseline)
         head: list[Row] = [clip([*self._lossy(), (f"{speed.mark} {speed.words}   ", speed.style),
-                                 *why(self._run, self._baseline, found),
+                                 *why(self._run, self._baseline, found, measures=self._served is None),
                                  ("   " + found.engine if found else "", "muted")], width)]
+        if self._served is not None:
+            return [*head, *self._from_outside(self._served, width, height - len(head))]
         if found is None or self._curve is None:
             head += _wrapped(self._why_nothing(), width, 2)
             return [*head, *(self._cost(width, max(1, min(44, height - len(head) - 3))) if self._curve else [])]
@@ -79,6 +83,22 @@ class PricePanel(StripPanel, can_focus=True):
         gap = [BLANK] if height >= 30 else []
         free = height - len(head) - len(table) - len(foot) - 3 * len(gap)
         return [*head, *gap, *self._plots(found, forecast, width, free, gap), *table, *gap, *foot][:height]
+
+    def _from_outside(self, served: ServedPrice, width: int, height: int) -> list[Row]:
+        """Of a model in another program: t(n) where it was measured, and the times of the rounds that were seen."""
+        head = _wrapped(served.of_curve(self._curve is not None), width, 3)
+        table: list[Row] = [*_wrapped(served.of_rounds, width, 1 if width >= 80 else 2)]
+        if served.seen and not served.messages:
+            most = sorted(served.seen, key=lambda found: -found.count)[: (width - NAME) // CELL]
+            shown = [found for found in served.seen if found in most]
+            lines = (("tokens verified", "strong", ["?" if found.rows is None else f"{found.rows}" for found in shown]),
+                     ("ms per round, median", "text", [f"{found.seconds * 1000:.1f}" for found in shown]),
+                     ("  of rounds", "muted", [f"{found.count}" for found in shown]))
+            table += [[(fit(name, NAME), "muted"), *[(f"{text:>{CELL}}", style) for text in texts]]
+                      for name, style, texts in lines]
+        room = height - len(head) - len(table) - 5
+        plot = self._cost(width, min(44, room)) if self._curve is not None and room >= 1 else []
+        return [*head, *plot, *[BLANK] * (1 if room >= 1 else 0), *table][:height]
 
     def _lossy(self) -> Row:
         """The law, marked, of a run that is not lossless: it stands before what such a run gains."""
@@ -117,7 +137,8 @@ class PricePanel(StripPanel, can_focus=True):
         """t(n) as measured, the round shown, and below the axis what is best and what is published."""
         event = self._run.rounds[self._index] if self._run.rounds else None
         self._top = max(self._top, cost_top(self._curve, (event.verify_seconds or 0.0) if event else 0.0))
-        words, style = of_curve(self._run.metrics.verify_scale)
+        asked = ("measured when asked", "muted")
+        words, style = asked if self._served is not None else of_curve(self._run.metrics.verify_scale)
         title: list[Span] = [("cost of a pass, t(n), ms", "title"), ("   ", "text"), *this_round(event),
                              ("   ", "text"), (words, style)]
         room, found, marks = width - LABEL, self._outlook, {}

@@ -9,6 +9,7 @@ from engines.report.run_state import RunState, rate_now, rates
 from spec_tui.present.cautions import Caution
 from spec_tui.present.price_words import SpeedEstimate, why
 from spec_tui.present.speed_verdict import Speed, SpeedVerdict, of_runs
+from spec_tui.present.tables import milliseconds
 from spec_tui.present.text import LOSSY, lossy
 from spec_tui.present.token_styles import SOURCES, proposer, spans
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, gauge, title_row
@@ -77,7 +78,8 @@ class SpeedPanel(StripPanel, can_focus=True):
         run, found = self._run, of_runs(self._run, self._baseline)
         rate = (f"{number(run.metrics.tokens_per_second, 7, 1)}", "strong")
         return [[rate, (" tokens/s   ", "text"), (f"{found.mark} {found.words}", found.style)],
-                against(found, self._baseline, self.measures), why(run, self._baseline, self._outlook), *self._lossy()]
+                against(found, self._baseline, self.measures),
+                why(run, self._baseline, self._outlook, measures=self.measures), *self._lossy()]
 
     def _lossy(self) -> list[Row]:
         """The bias of a run that is not lossless."""
@@ -134,7 +136,8 @@ class SpeedPanel(StripPanel, can_focus=True):
         m = self._run.metrics
         total, rounds = m.decode_seconds, m.target_forwards
         per_round = total / rounds * 1000 if rounds else None
-        out: list[Row] = [[("time per round", "text"), (f" {number(per_round, 7, 2)} ms", "muted")]]
+        out: list[Row] = [[("time per round", "text"), (f" {number(per_round, 7, 2)} ms", "muted"),
+                           *self._connection()]]
         length = max(6, width - 27)
         for name, seconds in (("draft", m.draft_seconds), ("verify", m.verify_seconds), ("other", m.other_seconds)):
             share = (seconds or 0.0) / total if total else 0.0
@@ -142,6 +145,14 @@ class SpeedPanel(StripPanel, can_focus=True):
             out.append([(f"  {name:<7}", "muted"), *gauge(share, length), (f" {number(mean, 7, 2)} ms", "text"),
                         (f" {percent(share if total and seconds is not None else None)}", "muted")])
         return out
+
+    def _connection(self) -> Row:
+        """Of a server's answer, how long an empty request takes, and whether the times have it in them."""
+        started = self._run.started
+        if started is None or started.round_trip is None:
+            return []
+        where = "in it" if started.arrival else "apart"
+        return [(f"   connection {milliseconds(started.round_trip, 1)} {where}", "muted")]
 
     def _sources(self, width: int, room: int) -> list[Row]:
         counts = self._run.metrics.sources

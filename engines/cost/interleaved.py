@@ -1,0 +1,34 @@
+"""Timing passes of several sizes so that what else the machine does falls on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+from engines.cost.curve import CostCurve
+
+ROWS = (1, 16, 4, 64, 2, 8, 32)  # the order in which a slow model gets to them
+_AT_LEAST = 3  # of them, however slow the model
+REPEATS = 7
+
+
+def sample(
+    timed: Callable[[int], float], seconds: float, sizes: Sequence[int] = ROWS, repeats: int = REPEATS
+) -> CostCurve:
+    """t(n) by the best time of each size, interleaved, for about this many seconds: what the machine can do, whatever
+    else it is doing. A slow model gets one pass of each of a few sizes.
+
+    Args:
+        timed: the seconds of one pass over so many rows.
+        sizes: numbers of rows.
+        repeats: passes of each, where there is time.
+    """
+    samples: dict[int, list[float]] = {}
+    clock = perf_counter()
+    for repeat in range(repeats):
+        for rows in sizes:
+            enough = repeat > 0 or len(samples) >= min(_AT_LEAST, len(sizes))
+            if enough and perf_counter() - clock > seconds:
+                break
+            samples.setdefault(rows, []).append(timed(rows))
+    return CostCurve.fit((rows, min(times)) for rows, times in samples.items())
