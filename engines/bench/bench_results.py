@@ -58,6 +58,11 @@ class BenchResults(RaceResult):
                 if not isinstance(kind, GenerateLane) and not methods.find(kind.engine).host]
 
     @property
+    def raced(self) -> list[int]:
+        """The lanes that are compared: ours, and those of other programs."""
+        return [lane for lane, kind in enumerate(self.lanes) if not isinstance(kind, GenerateLane)]
+
+    @property
     def generate_lanes(self) -> list[int]:
         """The lanes of generate."""
         return [lane for lane, kind in enumerate(self.lanes) if isinstance(kind, GenerateLane)]

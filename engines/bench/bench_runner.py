@@ -14,6 +14,7 @@ from engines.bench.suite import Case, Suite
 from engines.errors import SpecError, UsageProblem
 from engines.race.lanes import Lane
 from engines.race.peers import Peers
+from engines.race.result import started_here
 from engines.report.answer import Answer
 from engines.report.events import Audited, Finished, Prefilled, Prefilling, Round, RunEvent, Started
 from engines.request import Request
@@ -121,7 +122,8 @@ def fitting(runner: BenchRunner, suite: Suite, request: Request) -> tuple[Suite,
 def facts(decoder: Runtime, starts: Iterable[Started]) -> dict[str, Any]:
     """On what a benchmark ran: the machine, the versions, the models and what decodes them, as a reader needs it to
     judge the numbers. Plain data; names of models as they were given. ``starts`` are those of its runs."""
-    started = next((start for start in starts if start.versions), None)  # generate does not report them
+    told = [start for start in starts if start.versions]  # generate does not report them
+    started = started_here(told)
     ready, total = decoder.ready, machine.ram()[0]
     models = {"target": {"name": ready.model, "parameters": ready.parameters, "backend": ready.backend}}
     if ready.draft_model:
@@ -132,7 +134,7 @@ def facts(decoder: Runtime, starts: Iterable[Started]) -> dict[str, Any]:
             **(started.machine if started else {}), "model": machine.processor(), "device": ready.device,
             "memory_bytes": total,
         },
-        "versions": started.versions if started else {},
+        "versions": {name: version for start in told for name, version in start.versions.items()},
         "threads": ready.threads,
         "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "dtype": ready.dtype,

@@ -96,11 +96,16 @@ def resolve(name: str) -> str:
 def known_name(model: str) -> str:
     """The short name of a model, by that name, its folder, file or hub id: of a known one, of one that ships ("sample",
     "sample-draft"), or "" for any other. A known model's file is known wherever it lies."""
-    if model == SAMPLE or model in KNOWN or model in _draft_models():
+    if model in names():
         return model
     if found := shipped(model):
         return next((name for name, ships in _draft_models().items() if ships == found), SAMPLE)
     return next((known.name for known in KNOWN.values() if model.endswith(known.file)), "")
+
+
+def names() -> list[str]:
+    """The short names, whether the models are here or not."""
+    return [SAMPLE, *KNOWN, *_draft_models()]
 
 
 def _draft_models() -> dict[str, str]:

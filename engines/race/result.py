@@ -18,7 +18,7 @@ from engines.race.race_events import (
     RaceFinished,
     RaceStarted,
 )
-from engines.report.events import Failed, RunEvent
+from engines.report.events import Failed, RunEvent, Started
 from engines.report.metrics import Metrics, together
 from engines.report.run_state import RunState, fold
 
@@ -128,6 +128,12 @@ class Disturbance:
         return (self.other_cores or 0) >= OTHERS * self.cores or (self.waited or 0) >= WAITED
 
 
+def started_here(starts: Iterable[Started]) -> Started | None:
+    """The start of a run in this program, which says its machine; of another only where there is none such."""
+    starts = list(starts)
+    return next((start for start in starts if start.machine), next(iter(starts), None))
+
+
 class RaceResult:
     """A race as it comes in.
 
@@ -205,8 +211,8 @@ class RaceResult:
     def disturbance(self) -> Disturbance:
         """What else the machine did, over all finished runs."""
         ends = [run.measured for run in self.runs.values() if run.measured]
-        machine = next((run.state.started.machine for run in self.runs.values() if run.state.started), {})
-        known = machine.get("cpus")
+        started = started_here(run.state.started for run in self.runs.values() if run.state.started)
+        known = started and started.machine.get("cpus")
         cores = known if isinstance(known, int) and known > 0 else os.cpu_count() or 1
         return Disturbance(_share(ends, "other_seconds"), _share(ends, "waited_seconds"), cores)
 

@@ -24,10 +24,11 @@ from spec_tui.session.client import LoadRequest
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Hub ids in the cache that begin so, for the shell."""
-    from engines.hub import hub_cache
+    """Short names, and hub ids in the cache, that begin so, for the shell."""
+    from engines.hub import hub_cache, known_models
 
-    return [name for name, _ in hub_cache.models() if name.startswith(incomplete)]
+    found = [*known_models.names(), *(name for name, _ in hub_cache.models())]
+    return [name for name in found if name.startswith(incomplete)]
 
 
 def complete_head(incomplete: str) -> list[str]:

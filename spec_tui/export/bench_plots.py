@@ -41,7 +41,7 @@ def draw(report: Report, folder: Path, names: Sequence[str]) -> list[str]:
 def _speed_ups(report: Report) -> Figure | None:
     """Speed-up over the baseline, a lane a row, with intervals."""
     s, base = report.results, report.asked.baseline
-    found = [(report.labels[lane], s.ratio(lane, base)) for lane in s.own if lane != base]
+    found = [(report.labels[lane], s.ratio(lane, base)) for lane in s.raced if lane != base]
     if not any(estimate for _, estimate in found):
         return None
     figure, (axes,) = panels(1, 1, 7.5, 1.2 + 0.36 * len(found))
@@ -54,7 +54,7 @@ def _speed_ups(report: Report) -> Figure | None:
 def _tasks(report: Report) -> Figure | None:
     """The same by task, a panel each."""
     s, base = report.results, report.asked.baseline
-    lanes = [lane for lane in s.own if lane != base]
+    lanes = [lane for lane in s.raced if lane != base]
     if len(s.tasks) < 2 or not lanes:
         return None
     columns = min(_COLUMNS, len(s.tasks))

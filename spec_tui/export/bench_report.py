@@ -95,8 +95,8 @@ def tables(report: Report, cell: Callable[[MedianInterval | None, int], str]) ->
     """Rows of cells, the header first: overall; drafts; as papers count; by task; generate. ``cell`` writes a number of
     a task."""
     s = report.results
-    own = report.named(s.own)
-    found = [_speed(report), figure_rows(COLUMNS[4:], own, report.asked.baseline), paper_rows(own)]
+    raced = report.named(s.raced)
+    found = [_speed(report), figure_rows(COLUMNS[4:], raced, report.asked.baseline), paper_rows(raced)]
     if len(s.tasks) > 1:
         baseline = s.started.baseline, methods.baseline().id
         found += [_rates_by_task(report, cell), _ratios_by_task(report, cell, *baseline)]
@@ -108,13 +108,13 @@ def tables(report: Report, cell: Callable[[MedianInterval | None, int], str]) ->
 
 
 def _speed(report: Report) -> Rows:
-    """Our lanes overall: as in a race, and over generate."""
+    """All lanes but generate's overall: as in a race, and over generate."""
     s = report.results
-    rows = speed_rows(report.named(s.own), report.asked)
+    rows = speed_rows(report.named(s.raced), report.asked)
     if not s.generate_lanes:
         return rows
     more = [["x generate", "interval", "x whole run", "interval"]]
-    for lane in s.own:
+    for lane in s.raced:
         after, whole = (s.ratio(lane, s.counterpart(lane), whole=whole) for whole in (False, True))
         more.append([number(after, 2), interval(after, 2), number(whole, 2), interval(whole, 2)])
     return [[*row, *added] for row, added in zip(rows, more)]
@@ -136,7 +136,7 @@ def _ratios_by_task(
     """Speed-ups by task over a lane; without one, over generate with the same method."""
     s = report.results
     rows = [[f"x {name} by task", *_short(s.tasks)]]
-    for lane in s.own:
+    for lane in s.raced:
         other = s.counterpart(lane) if base is None else base
         if other is not None and other != lane:
             rows.append([report.labels[lane], *(cell(s.ratio(lane, other, task), 2) for task in s.tasks)])
@@ -218,7 +218,7 @@ def as_object(report: Report) -> dict[str, Any]:
         "asked": {name: getattr(request, name) for name in
                   ("max_new_tokens", *SAMPLING_FIELDS, "seed", "law", "raw")},
         "left_out": report.left_out,
-        "lanes": [_lane(report, lane) for lane in s.own],
+        "lanes": [_lane(report, lane) for lane in s.raced],
         "generate": [_lane(report, lane) for lane in s.generate_lanes],
         **outcome_object(s, asked),
         "rounds_on_fewer_threads": s.on_fewer_threads / s.rounds if s.rounds else None,
@@ -256,7 +256,7 @@ def _lane(report: Report, lane: int) -> dict[str, Any]:
     if lane in s.generate_lanes:
         whole |= dict.fromkeys(("acceptance_rate", "path_acceptance", "acceptance_by_depth", "tau", "over_prompts"))
         whole |= {"call": asked.lanes[lane].call.words}
-    other = s.counterpart(lane) if lane in s.own else s.plain_generate if lane != s.plain_generate else None
+    other = s.counterpart(lane) if lane in s.raced else s.plain_generate if lane != s.plain_generate else None
     tasks = {task: _in_task(report, lane, other, task) for task in s.tasks}
     return whole | {"mean_generated_length": s.length(lane), **_over(report, lane, other, None), "tasks": tasks}
 
@@ -303,8 +303,9 @@ def notes(report: Report) -> list[str]:
     said = [_asked(report), *setting_words(report.facts), *report.left_out, *_partial(report)]
     said += ["tokens/s: after the first delivery, by the clock of whoever waits for the tokens; overall and by task all"
              " answers of a repeat together", *_generate_notes(report)]
-    own = [figures[lane] for lane in s.own]
-    said += [*remarks(s, report.labels), *verdict_sentences(own, report.labels, report.asked.baseline), *_texts(report)]
+    raced = [figures[lane] for lane in s.raced]
+    verdicts = verdict_sentences(raced, report.labels, report.asked.baseline)
+    said += [*remarks(s, report.labels), *verdicts, *_texts(report)]
     said += [interval_meaning(f.rate for f in figures), f"memory: {MEMORY}", _how_to_compare(report)]
     return [sentence for sentence in (*said, disturbance_sentence(s.disturbance()), _fewer_threads(report)) if sentence]
 

@@ -15,7 +15,7 @@ from typing import Any
 from engines.errors import UsageProblem
 from engines.race.interval import METHOD
 from engines.race.lanes import Race
-from engines.race.result import LaneFigures, LaneRun, RaceResult
+from engines.race.result import LaneFigures, LaneRun, RaceResult, started_here
 from engines.report import encoding
 from engines.report.metrics import run_object
 from engines.report.traces import TraceWriter
@@ -86,7 +86,7 @@ def markdown(result: RaceResult, asked: Race) -> str:
 
 def _setting(result: RaceResult, asked: Race) -> list[tuple[str, str]]:
     """Name and value of what all lanes share, the model first."""
-    started, request = result.complete[0].state.started, asked.request
+    started, request = started_here(run.state.started for run in result.complete), asked.request
     sampling = [f"temperature {request.temperature:g}", f"seed {request.seed}"] if request.temperature else ["greedy"]
     sampling += [f"top-p {request.top_p:g}"] * (request.top_p < 1) + [f"top-k {request.top_k}"] * bool(request.top_k)
     own = ("engine", "filters", "datastores", "notes")

@@ -7,14 +7,17 @@ import io
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
+from engines.bench.bench_runner import facts
 from engines.bench.hf_generate import generate_lanes
 from engines.bench.suite import parse
 from engines.errors import UsageProblem
 from engines.race.lanes import Lane, parse_lanes
 from engines.race.race_events import Compared
+from engines.request import Request
 from spec_tui.cli.bench import PLOTS, RESULTS, RUNS, TABLES, BenchFolder
 from spec_tui.export.bench_report import WRITERS
 from tests.bench.made import pace, report, standings
@@ -51,6 +54,27 @@ def test_a_table_for_people():
     assert "A processor, 2 cores, 2 thread(s)" in said and "torch 9.9" in said and "models/target, 12.0 M" in said
     assert "/home" not in said and "95 % or more (6 repeats)" in said
     assert "published elsewhere" not in said and "such as --engine pld:budget=paper" in said
+
+
+def test_lanes_of_other_programs_stand_beside_ours():
+    lanes = parse_lanes(["autoregressive,llama.cpp"])
+    found = report(standings(lambda lane, repeat, prompt: pace(10, 1 / (1 + lane), rounds=5), lanes=lanes))
+    tables = [[cells(line)[:2] for line in part.splitlines()] for part in WRITERS["table"](found).split("\n\n")]
+    assert tables[0] == [["lane", "tokens/s"], ["autoregressive", "10.0"], ["llama.cpp", "20.0"]]
+    assert ["llama.cpp", "50%"] in tables[1], "what it accepted"
+    written = {lane["lane"]: lane for lane in json.loads(WRITERS["json"](found))["lanes"]}
+    assert [*written] == ["autoregressive", "llama.cpp"] and written["llama.cpp"]["speed_up"]["median"] == 2.0
+    assert written["llama.cpp"]["tasks"]["copy"]["speed_up"]["median"] == 2.0
+
+
+def test_the_machine_and_the_versions_are_those_of_this_program(tiny):
+    ask = Request((("user", "a"),), max_new_tokens=2)
+    here = next(tiny.run(ask))
+    elsewhere = replace(here, machine={}, versions={"server": "llama.cpp b1"})
+    found = facts(tiny, [elsewhere, here])
+    assert found["machine"]["cpus"] == here.machine["cpus"]
+    assert found["versions"] == {"server": "llama.cpp b1", **here.versions}
+    assert facts(tiny, [elsewhere])["versions"] == elsewhere.versions
 
 
 def test_what_decodes_as_published_stands_beside_what_was_published():

@@ -93,6 +93,7 @@ def test_the_models_at_hand(cli, hub, crowded):
     assert all(m["problem"] is None and m["parameters"] for m in here)
     assert "sample draft" in cli("model", "list").out
     assert complete_model("some") == [NAME] and complete_model("x") == []
+    assert complete_model("sam") == ["sample", "sample-draft"]
 
 
 def test_files_of_other_programs_are_found(cli, hub, tmp_path, monkeypatch):
