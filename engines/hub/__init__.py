@@ -1,4 +1,5 @@
-"""Where models come from: local folders, the hub's cache, the hub. Nothing here loads weights or needs torch.
+"""Where models come from: local folders, GGUF files, the hub's cache, the hub; and folders written as GGUF files.
+Nothing here loads weights or needs torch.
 
 ``huggingface_hub`` lists and authenticates; the bytes are ours, since its own download keeps no partial file when it
 is interrupted, and believes the digest that an answer names. Threads write ``blobs/DIGEST.incomplete`` in the hub's

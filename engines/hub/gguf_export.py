@@ -71,6 +71,9 @@ def export(
         UsageProblem: the file exists.
         RunFailed: it cannot be written, or the disk has no room.
     """
+    if source.gguf is not None:
+        hint = "llama.cpp reads it as it is"
+        raise ModelUnavailable(f"{source.name} is a GGUF file already: {source.gguf.path}", hint)
     try:
         config = _config(source)
         model = gguf_model(config)
@@ -98,8 +101,6 @@ def export(
 
 def _config(source: ModelSource) -> dict[str, Any]:
     """The content of a folder's config.json. Raises OSError, ValueError."""
-    if source.gguf is not None:
-        raise Unsupported(f"it is a GGUF file already, {source.gguf.path}")
     if source.choice.pickled:
         raise Unsupported("its weights are pickled; only safetensors are read for this")
     return read_config(source.folder)

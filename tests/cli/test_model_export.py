@@ -35,7 +35,7 @@ def test_the_command_writes_a_file_without_torch(tmp_path):
     (["/no/such", "--gguf"], 3, "there is no model folder"), (["--gguf"], 2, "ID"),
     (["sample", "--gguf", "--revision", "v1"], 2, "has no revisions"),
     (["sample", "--gguf", "-o", "/no/such/m.gguf"], 1, "cannot be written"),
-    (["smollm2-draft", "--gguf", "-o", "never.gguf"], 3, "it is a GGUF file already"),
+    (["smollm2-draft", "--gguf", "-o", "never.gguf"], 3, "is a GGUF file already"),
 ])  # fmt: skip
 def test_mistakes_are_sentences(cli, arguments, code, words):
     done = cli("model", "export", *arguments)
