@@ -66,7 +66,7 @@ def _from_outside(server: ServedModel, format: Format) -> int:
              "threads": ready.threads, "context": found.context, "round_trip_seconds": server.round_trip,
              "price": [list(point) for point in found.price]}
     print(json.dumps(facts) if format is Format.json else "\n".join(
-        [*_head(facts), "", *(part for part in wrap(WHAT_IT_IS, 80))]))
+        [*_head(facts, "tokens read, n"), "", *wrap(WHAT_IT_IS, 80)]))
     return 0
 
 
@@ -113,15 +113,15 @@ def lines(facts: dict[str, Any]) -> list[str]:
     return out
 
 
-def _head(facts: dict[str, Any]) -> list[str]:
-    """The model, and t(n)."""
+def _head(facts: dict[str, Any], rows: str = "tokens verified, n") -> list[str]:
+    """The model, and t(n) of so many ``rows``."""
     name = "/".join(Path(facts["model"]).parts[-2:])
     threads = "not disclosed" if facts["threads"] is None else facts["threads"]
     return [
         one_line(f"{name}, {facts['dtype']} on {facts['device']}", 80),
         one_line(f"forward pass: {facts['backend']}; threads: {threads}", 80),
         "",
-        _row("tokens verified, n", [f"{rows}" for rows, _ in facts["price"]]),
+        _row(rows, [f"{n}" for n, _ in facts["price"]]),
         _row("t(n), ms", [f"{seconds * 1e3:.2f}" for _, seconds in facts["price"]]),
         _row("t(n) / t(1)", [f"{seconds / facts['price'][0][1]:.2f}" for _, seconds in facts["price"]]),
     ]
