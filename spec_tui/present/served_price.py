@@ -72,7 +72,7 @@ class ServedPrice:
         if not self.seen:
             return "No round was seen yet: answers with these settings show what rounds take."
         clock = "as messages arrived, the connection's time in it" if self.arrival else "by the server's clock"
-        return f"rounds of answers with these settings, {clock}; drafting in it"
+        return f"rounds with these settings, {clock}; drafting in it"
 
 
 def served_price(

@@ -84,7 +84,8 @@ def test_its_price_is_measured_when_asked_for_by_its_own_clock(served, own, monk
     assert served.ready.capabilities.asks_price and not served.ready.price and not own.ready.price
     assert served.measure_price(cancelled=lambda: True) is None and not served.ready.price
     found = served.measure_price(progress=told.append)
-    assert [rows for rows, _ in found.price] == sorted(ROWS) and served.ready.price == found.price
+    sizes = [rows for rows, _ in found.price]  # fewer of them where the machine is very busy
+    assert sizes == sorted(sizes) and {1, 4, 16} <= set(sizes) <= set(ROWS) and served.ready.price == found.price
     assert found.context + max(ROWS) < 256 and all(0 < seconds < 5 for _, seconds in found.price)
     assert told == sorted(told) and 0 <= told[0] <= told[-1] <= 1
     assert own.measure_price().context == found.context and own.ready.price
@@ -102,7 +103,7 @@ def test_the_price_on_the_command_line(address, key, capsys, monkeypatch):
     asked = ["price", "--server", address, "--api-key-env", "SERVER_KEY"]
     assert call([*asked, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert len(found["price"]) == len(ROWS) and 0 < found["round_trip_seconds"] < 5 and "drafts" not in found
+    assert len(found["price"]) >= 3 and 0 < found["round_trip_seconds"] < 5 and "drafts" not in found
     assert call(asked) == 0
     said = capsys.readouterr().out
     assert all(part in said for part in ("tiny.gguf", "tokens read, n", "t(n) / t(1)"))
