@@ -1,12 +1,14 @@
 """The adviser beside an exhaustive sweep: for each set of prompts, whether it named the setting that is the fastest.
 
-    python tools/bench_advise.py [--model MODEL] [--minutes 4] [--sweep-minutes 7] [--tokens 48] [--out FILE] [FILE...]
+    python tools/bench_advise.py [--model MODEL] [--minutes 2] [--sweep-minutes 4] [--sample 4] [--tokens 48]
+                                 [--out FILE] [FILE...]
 
-FILE: prompts as ``spec-tui advise --prompts`` takes them; without any, the three sets of tools/advise_prompts. For each
-the adviser has its minutes. Then all of its candidates, those that it dropped too, answer the same prompts in one
-race, in turns, until the sweep's minutes are over. The ratio is the advised setting's speed over that of the sweep's
-fastest one, both in the sweep, on the same prompts: the adviser's own measurements are no part of it. It is a tie where
-1 is within the interval. The fastest of many looks faster than it is, so the ratio is low rather than high.
+FILE: prompts as ``spec-tui advise --prompts`` takes them; without any, the three sets of tools/advise_prompts. Of each
+--sample prompts are asked, of all kinds, the same ones of the adviser and of the sweep. The adviser has its minutes.
+Then all of its candidates, those that it dropped too, answer the prompts in one race, in turns, until the sweep's
+minutes are over. The ratio is the advised setting's speed over that of the sweep's fastest one, both in the sweep: the
+adviser's own measurements are no part of it. The fastest is the one by computed time (``Screening.score``); "by t(n)"
+is the ratio of these times, the other one is measured. It is a tie where 1 is within the noise.
 
 The tables are written to --out after every prompt of a sweep: ctrl+c leaves what is known.
 """
@@ -62,15 +64,16 @@ class Case:
         order = ranked(self.sweep) if self.sweep is not None else []
         if not order:
             return None
-        return order[0] if self.sweep.ratio(order[0]).ratio > 1 else BASELINE
+        return order[0] if self.sweep.score(order[0]) > 1 else BASELINE
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--model")
-    parser.add_argument("--minutes", type=float, default=4.0)
-    parser.add_argument("--sweep-minutes", type=float, default=7.0)
+    parser.add_argument("--minutes", type=float, default=2.0)
+    parser.add_argument("--sweep-minutes", type=float, default=4.0)
+    parser.add_argument("--sample", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -78,7 +81,7 @@ def main() -> None:
     runtime, cases = load(given.model), []
     try:
         for file in files:
-            suite = open_prompts(file).suite
+            suite = halving.sampled(open_prompts(file).suite, given.sample)
             for _ in measured(runtime, suite, given, cases):
                 write(given.out, cases)
     except KeyboardInterrupt:
@@ -118,8 +121,8 @@ def measured(runtime: Runtime, suite: Suite, given: argparse.Namespace, cases: l
 
 def report(cases: Sequence[Case]) -> str:
     """All tables, as Markdown."""
-    rows = ["| set | adviser's choice | sweep's fastest | choice / fastest | | settings | prompts | adviser, sweep |",
-            "|---|---|---|---|---|---|---|---|"]
+    rows = ["| set | adviser's choice | sweep's fastest | choice / fastest | | by t(n) | settings | prompts | "
+            "adviser, sweep |", "|---|---|---|---|---|---|---|---|---|"]
     return "\n".join([*rows, *map(_row, cases), *map(_sweep, cases)])
 
 
@@ -127,16 +130,18 @@ def _row(case: Case) -> str:
     choice, best = case.choice, case.best()
     name = "no verdict" if choice is None else f"`{choice.label}`"
     if best is None:
-        return f"| {case.name} | {name} | not measured | | | {len(case.adviser.lanes)} | | {_minutes(case)} |"
+        return f"| {case.name} | {name} | not measured | | | | {len(case.adviser.lanes)} | | {_minutes(case)} |"
     lane = None if choice is None else next(n for n, each in enumerate(case.sweep.lanes) if each.label == choice.label)
     found = judge(case.sweep.ratio(lane, best)) if lane not in (None, best) else None
-    ratio, tie = "", "no verdict"
+    ratio, tie, computed = "", "no verdict", ""
+    if lane is not None:
+        computed = f"{case.sweep.score(lane) / case.sweep.score(best):.2f}"
     if lane == best:
         ratio, tie = "1", "the same"
     elif found is not None and found.ratio is not None:
         ratio = f"{found.ratio:.2f}" + ("" if found.noise is None else f" ±{found.noise:.2f}")
         tie = {Speed.SLOWER: "slower", Speed.UNMEASURED: "too few"}.get(found.speed, "a tie")
-    return (f"| {case.name} | {name} | `{case.sweep.lanes[best].label}` | {ratio} | {tie} | "
+    return (f"| {case.name} | {name} | `{case.sweep.lanes[best].label}` | {ratio} | {tie} | {computed} | "
             f"{len(case.adviser.lanes)} | {case.sweep.prompts()} | {_minutes(case)} |")
 
 
@@ -149,15 +154,16 @@ def _sweep(case: Case) -> str:
     if case.sweep is None or not case.sweep.prompts():
         return ""
     busy = ", while other programs kept the machine busy" if case.sweep.result.disturbance().matters else ""
-    rows = [f"\n{case.name}{busy}\n", "| setting | x autoregressive | ± | M | the adviser's last round with it |",
-            "|---|---|---|---|---|"]
+    rows = [f"\n{case.name}{busy}\n",
+            "| setting | x autoregressive | ± | by t(n) | M | the adviser's last round with it |",
+            "|---|---|---|---|---|---|"]
     for lane in ranked(case.sweep):
         found, label = judge(case.sweep.ratio(lane)), case.sweep.lanes[lane].label
         last = max((number for number, each in enumerate(case.adviser.rounds, 1)
                     if label in {other.label for other in each.lanes}), default=None)
         noise = "" if found.noise is None else f"{found.noise:.2f}"
         tokens = case.sweep.metrics(lane).mean_generated_length
-        rows.append(f"| `{label}` | {found.ratio:.2f} | {noise} | {tokens:.2f} | "
+        rows.append(f"| `{label}` | {found.ratio:.2f} | {noise} | {case.sweep.score(lane):.2f} | {tokens:.2f} | "
                     f"{'out with its method' if last is None else f'{last} of {len(case.adviser.stages)}'} |")
     return "\n".join(rows)
 

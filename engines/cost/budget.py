@@ -23,6 +23,7 @@ _TRIES = 4  # rounds of a run that draft in any case, so that what is said to no
 _CERTAIN = 0.995  # no estimate is surer
 _COLUMNS = 24  # depths, or lengths of a match, told apart
 _DRAFT_MODEL = 0.7  # acceptance expected of a draft model before any is seen
+_RIVAL = 0.5  # the same where there are copies beside it, which cost next to nothing
 _COPY = 1 / 3  # the same of a copy after a match of one token
 _SMOOTH = 0.2  # weight of the last round's time
 _MEANING = "meaning"
@@ -237,8 +238,8 @@ class Budget:
         return best_rate(expected, seconds)
 
     def compete(self) -> None:
-        """Expect no more of a draft model than of a copy, before any is seen: there are both."""
-        self.unseen = _COPY
+        """Expect less of a draft model before any is seen: there are copies, which cost next to nothing."""
+        self.unseen = _RIVAL
 
     def _chances(self, kind: Kind) -> list[float]:
         return self.acceptance.chances(kind, copied=False, unseen=self.unseen)

@@ -5,8 +5,8 @@ What DReSD's authors leave as future work. Score and turn to a model are those o
 the sum of the probabilities of a draft's paths is the number of tokens expected to be accepted; below a threshold a
 model drafts. With ``budget=auto`` each source's probabilities count as far as they came true, and expected tokens a
 second are compared. All sources draft in every round, so the text that is written judges each of them, verified or not:
-none has to be tried. A head costs a pass, and is judged only where it drafts, so before that no more is expected of it
-than of a copy. The turn to the head is decided before it draws anything, so that the rejection
+none has to be tried. A head costs a pass, and is judged only where it drafts, so before that less is expected of it
+than where it drafts alone. The turn to the head is decided before it draws anything, so that the rejection
 law stays exact.
 """
 
