@@ -121,6 +121,22 @@ def test_a_source_whose_promises_do_not_come_true_is_believed_less():
     assert seen[-1][2] > seen[-1][1]
 
 
+def test_a_source_that_was_right_is_believed_though_another_was_verified():
+    """The text that is written judges every draft; what was verified is judged once."""
+    budget = Budget(CostCurve(((1, 1.0), (64, 1.0))))
+    right, wrong = (DraftTree.chain([token] * 3, Origin(source, match=1), [1.0] * 3)
+                    for token, source in ((5, "prompt"), (6, "retrieval")))
+    before = budget.score(right)
+    for _ in range(5):
+        budget.score(right), budget.score(wrong)
+        verified = budget.prune(wrong)
+        budget.learn(verified, (), 0.0, 0.0, (5,))
+    assert budget.score(right) > before > budget.score(wrong)
+    assert sum(budget.acceptance._counts["retrieval", 0].tried) < 5, "once a round, faded"
+    deeper = budget.acceptance._counts["prompt", 0].tried
+    assert deeper[0] > 4 and not any(deeper[1:]), "one token was written, so no more is known of the deeper ones"
+
+
 def test_what_was_found_by_meaning_is_believed_as_a_match_of_one_token_until_it_came_true():
     budget = Budget(CostCurve(((1, 1.0), (64, 1.0))))
     meaning = DraftTree.chain([5] * 4, Origin("retrieval"), [1.0] * 4)
