@@ -27,7 +27,8 @@ class PassTimes:
     turn's (a long prompt, a machine that was slower for a while), and noise: an analysis of variance in two ways.
 
     Attributes:
-        own: by lane, the factor of its own, shrunk as James and Stein do: what is within the noise is left out.
+        own: by lane, the factor of its own, shrunk as James and Stein do: what is within the noise is left out. Empty
+            for too few runs.
         noise: 95 % of such runs take their time within plus or minus this share of it; None for too few runs.
     """
 
@@ -40,12 +41,10 @@ class PassTimes:
         logs = {lane: {key: log(scale) for key, scale in runs.items()} for lane, runs in scales.items()}
         keys = list(next(iter(logs.values()), ()))
         freedom = (len(logs) - 1) * (len(keys) - 1)
-        if not keys:
+        if not keys or freedom < 1:  # nothing can be told from noise
             return cls()
         turns = {key: fmean(runs[key] for runs in logs.values()) for key in keys}
         own = {lane: fmean(runs[key] - turns[key] for key in keys) for lane, runs in logs.items()}
-        if freedom < 1:
-            return cls({lane: exp(value) for lane, value in own.items()})
         left = sum((runs[key] - turns[key] - own[lane]) ** 2 for lane, runs in logs.items() for key in keys)
         noise = student(freedom) * (left / freedom) ** 0.5
         told = {lane: value * max(0.0, 1 - noise**2 / len(keys) / value**2) if value else 0.0
