@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from engines.core.tree import children
-from engines.report.events import Emitted, Round, Started, Trial
+from engines.report.events import UNDISCLOSED, Emitted, Round, Started, Trial
 from engines.report.plain_text import LOSSY
 from engines.report.run_state import RunState, TokenState
 from engines.report.wording import chosen, counted, listed, p3, quoted
@@ -301,6 +301,8 @@ LAWS: dict[str, LawSpec] = {law.name: law for law in (ExactSpec(), REJECTION, Re
 def rivals(event: Round) -> str:
     """What was drafted where the walk ended."""
     below = children(event.draft.parents).get(event.path[-1] if event.path else -1, [])
+    if below and all(event.draft.tokens[n] == UNDISCLOSED for n in below):
+        return "another token, which is not disclosed"
     return listed((event.draft.pieces[n] for n in below), 3) if below else "nothing"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engines.report.events import Choice, Prefilled, Round
+from engines.report.metrics import Metrics
 from engines.report.plain_text import one_line, visible
 from engines.report.run_state import RunState
 
@@ -80,6 +81,13 @@ def fed(event: Prefilled) -> int | None:
     """Tokens of the prompt that were read in this prefill; None where that is not known."""
     known = event.prompt_tokens is not None and event.reused is not None
     return max(0, event.prompt_tokens - event.reused) if known else None
+
+
+def times_of(timed: Round | Metrics) -> tuple[tuple[str, float | None], ...]:
+    """What took the seconds of a round or of all: "in all" where drafting is not told from verification."""
+    if timed.draft_seconds is None:
+        return (("in all", timed.verify_seconds),)
+    return ("draft", timed.draft_seconds), ("verify", timed.verify_seconds), ("other", timed.other_seconds)
 
 
 def seconds_of(event: Round) -> float:

@@ -22,6 +22,8 @@ from engines.request import Request
 from engines.servers.served_model import CAPABILITIES
 from spec_tui.present.served_price import served_price
 from spec_tui.present.speed_explained import explanation
+from spec_tui.present.step.explain import explain
+from spec_tui.present.step.phases import StepPosition
 from spec_tui.tui.screens.price import PriceScreen
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
 from tests.tui.fakes import READY, FakeClient, script
@@ -69,6 +71,21 @@ async def test_a_rejected_token_that_nobody_names_is_drawn(session):
         s.client._out.append(replace(ROUND, index=2))
         await s.settle()
         assert "undisclosed" in "\n".join(s.chat.query_one("#tree").text_rows())
+
+
+def test_a_server_s_round_has_one_time_and_no_word_stands_for_what_is_not_disclosed():
+    run = fold_all([Prefilled(3, None, 0.1, ROUND.emitted[1], None), ROUND])
+    panel = SpeedPanel()
+    panel.detailed = True
+    panel.show_run(run, None, None)
+    rows = ["".join(text for text, _ in row) for row in panel.rows(51, 40)]
+    assert any("in all" in row and "50.00 ms 100 %" in row for row in rows)
+    assert not any(row.startswith(("  draft ", "  verify ", "  other ")) for row in rows)
+    words = " ".join(paragraph for phase in ("verify", "accept", "correct", "keep")
+                     for paragraph in explain(run, StepPosition(1, phase), True).paragraphs)
+    assert "took 50.0 ms in all" in words and "verify 50" not in words and "rows in 50" not in words
+    assert "another token, which is not disclosed" in words
+    assert "‹undisclosed›" not in words and "some rows" not in words
 
 
 def test_what_a_server_does_not_disclose_is_no_number():

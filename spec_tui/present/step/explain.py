@@ -11,10 +11,22 @@ from engines.laws import LAWS, LawSpec, spec_of
 from engines.laws.spec import after_root, rivals
 from engines.methods import known
 from engines.methods.shared.explain import drafting
-from engines.report.events import Round
+from engines.report.events import UNDISCLOSED, Round
 from engines.report.plain_text import LOSSY, one_line
 from engines.report.run_state import RunState
-from engines.report.wording import chosen, counted, fed, ms, p3, prompt_length, quoted, rows_before, seconds_of, tokens
+from engines.report.wording import (
+    chosen,
+    counted,
+    fed,
+    ms,
+    p3,
+    prompt_length,
+    quoted,
+    rows_before,
+    seconds_of,
+    times_of,
+    tokens,
+)
 from spec_tui.present.step.nodes import nodes_of, unrecorded
 from spec_tui.present.step.phases import Phase, StepPosition, event_of, mask, title_of
 
@@ -130,14 +142,19 @@ def _verify(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     """The forward pass: its rows, its time, what the target says at them; not yet what comes of it."""
     rows = 1 + len(event.draft.tokens)
     if rows == 1:
-        words = [f"One forward pass of the target over one row, the root: {ms(event.verify_seconds)}."]
+        words = [f"One forward pass of the target over one row, the root{_pass_time(event, ': ')}."]
     else:
         words = [f"One forward pass of the target scores the root and {counted(rows - 1, 'drafted node')} together: "
-                 f"{rows} rows in {ms(event.verify_seconds)}." + _price(run, rows)]
+                 f"{rows} rows{_pass_time(event, ' in ')}." + _price(run, rows)]
     started = run.started
     rule = "At every row the target predicts the next token." if started is None else _law(run).rule(started)
     words.append(rule + after_root(run, event))
     return words + (_rows(run, event) if deep else [])
+
+
+def _pass_time(event: Round, before: str) -> str:
+    """How long a forward pass took, where that is known apart from the drafting."""
+    return "" if event.draft_seconds is None else f"{before}{ms(event.verify_seconds)}"
 
 
 def _price(run: RunState, rows: int) -> str:
@@ -160,9 +177,11 @@ def _rows(run: RunState, event: Round) -> list[str]:
             apart = sum(abs(n.p - n.q) for n in known) / len(known)
             words.append(f"Over {counted(len(known), 'node')} with both, draft and target differ by {apart:.3f} in the "
                          "probability of the token.")
+        where = f"The target's choice at {counted(missing, 'node')} of {size}"
         words.append(f"The target's choice is recorded at all {size + 1} rows." if not missing else
-                     f"The target's choice at {counted(missing, 'node')} of {size} was not recorded, since the "
-                     "accepted path does not lead there; a run with all rows recorded has it.")
+                     f"{where} is not disclosed." if UNDISCLOSED in event.draft.tokens else
+                     f"{where} was not recorded, since the accepted path does not lead there; a run with all rows "
+                     "recorded has it.")
     words.append(f"The first token made here is number {event.position} of the context; a node at depth d stands at "
                  f"position {event.position - 1} + d.")
     return words
@@ -208,16 +227,18 @@ def _keep(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     rows, kept = 1 + len(event.draft.tokens), 1 + len(event.path)
     before, own = rows_before(run, number), event.emitted[-1] if event.emitted else None
     words = [f"The forward pass wrote {counted(rows, 'row')} after the cache. Kept: {kept}, the root's and "
-             f"{counted(kept - 1, 'accepted node')}; forgotten: {rows - kept}. The cache grows from {_cached(before)} "
-             f"to {_cached(event.cache_length)}."]
+             f"{counted(kept - 1, 'accepted node')}; forgotten: {rows - kept}."]
+    if event.cache_length is not None:
+        words[0] += f" The cache grows from {_cached(before)} to {_cached(event.cache_length)}."
     if own is not None and own.node < 0:
         ended = run.finished is not None and number == len(run.rounds)
         goes = "the answer ends with it" if ended else "it is the root of the next round"
         words.append(f"{quoted(own.piece)} was not read yet: {goes}.")
     if deep:
         took = seconds_of(event)
-        words.append(f"The round took {ms(took)}: draft {ms(event.draft_seconds)}, verify {ms(event.verify_seconds)}, "
-                     f"other {ms(event.other_seconds)}; it gave {tokens(len(event.emitted))}, "
+        parts = times_of(event)
+        split = ": " + ", ".join(f"{name} {ms(seconds)}" for name, seconds in parts) if len(parts) > 1 else " in all"
+        words.append(f"The round took {ms(took)}{split}; it gave {tokens(len(event.emitted))}, "
                      f"{ms(took / max(1, len(event.emitted)))} each.")
         totals = run.until(number).metrics
         rate = f", {totals.acceptance_rate:.0%} of what was drafted" if totals.acceptance_rate is not None else ""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from engines.report.run_state import RunState, rate_now, rates
+from engines.report.wording import times_of
 from spec_tui.present.cautions import Caution
 from spec_tui.present.price_words import SpeedEstimate, why
 from spec_tui.present.speed_verdict import Speed, SpeedVerdict, of_runs
@@ -139,12 +140,12 @@ class SpeedPanel(StripPanel, can_focus=True):
         out: list[Row] = [[("time per round", "text"), (f" {number(per_round, 7, 2)} ms", "muted"),
                            *self._connection()]]
         length = max(6, width - 27)
-        for name, seconds in (("draft", m.draft_seconds), ("verify", m.verify_seconds), ("other", m.other_seconds)):
+        for name, seconds in times_of(m):
             share = (seconds or 0.0) / total if total else 0.0
             mean = seconds / rounds * 1000 if rounds and seconds is not None else None
             out.append([(f"  {name:<7}", "muted"), *gauge(share, length), (f" {number(mean, 7, 2)} ms", "text"),
                         (f" {percent(share if total and seconds is not None else None)}", "muted")])
-        return out
+        return out + [[("", "text")]] * (4 - len(out))  # the parts below never move
 
     def _connection(self) -> Row:
         """Of a server's answer, how long an empty request takes, and whether the times have it in them."""

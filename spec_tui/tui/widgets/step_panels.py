@@ -11,7 +11,7 @@ from textual.message import Message
 from engines.laws import trying
 from engines.report.events import Choice, Emitted, Round
 from engines.report.run_state import RunState
-from engines.report.wording import counted, prompt_length, rows_before, seconds_of
+from engines.report.wording import counted, prompt_length, rows_before, seconds_of, times_of
 from spec_tui.present import token_styles as marks
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.nodes import TreeNode, nodes_of, order, root_of
@@ -369,8 +369,7 @@ def _keep(run: RunState, place: StepPosition, event: Round, width: int, height: 
         named("after", f"{known(event.cache_length)} KV rows: {len(kept)} kept, {forgotten} forgotten"),
     ]
     total, gained = seconds_of(event), len(event.emitted)
-    named_times = (("draft", event.draft_seconds), ("verify", event.verify_seconds), ("other", event.other_seconds))
-    times = [(name, seconds) for name, seconds in named_times if seconds is not None]
+    times = [(name, seconds) for name, seconds in times_of(event) if seconds is not None]
     if height < len(rows) + len(times) + 2:
         rows.append(named("time", " · ".join(f"{name} {seconds * 1000:.2f}" for name, seconds in times) + " ms"))
     else:
