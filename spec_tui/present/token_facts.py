@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from engines.core.tree import children
 from engines.laws import trying
-from engines.report.events import BudgetChoice, Layers, Origin, Round
+from engines.report.events import UNDISCLOSED, BudgetChoice, Layers, Origin, Round
 from engines.report.run_state import RunState, TokenState
 from engines.report.wording import p3
 from spec_tui.present.step.nodes import origins_of
@@ -30,13 +30,17 @@ def fate(run: RunState, token: TokenState, event: Round | None) -> str:
             "The target chose another token than the draft, and that one is kept.")
     if token.kind == "bonus":
         return "The whole path was accepted, so the same forward pass gave one more token, the target's own."
+    if event.known != "all":
+        return "The target chose this token; what was drafted in its place is not disclosed."
     return "Nothing was drafted in this round: the target wrote this token alone."
 
 
 def rivals(event: Round) -> list[str]:
-    """What was drafted at the place where the target wrote its own token, likeliest first."""
-    nodes = children(event.draft.parents).get(event.path[-1] if event.path else -1, [])
-    return [event.draft.pieces[n] for n in sorted(nodes, key=lambda n: -(event.draft.probs[n] or 0.0))]
+    """What is known to be drafted at the place where the target wrote its own token, likeliest first."""
+    draft = event.draft
+    nodes = children(draft.parents).get(event.path[-1] if event.path else -1, [])
+    return [draft.pieces[n] for n in sorted(nodes, key=lambda n: -(draft.probs[n] or 0.0))
+            if draft.tokens[n] != UNDISCLOSED]
 
 
 def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tuple[str, str]]:
@@ -47,8 +51,9 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
         yield "proposed by", "; and ".join(
             _part(layers) if layers and origin.source == "draft" else _origin(run, origin)
             for origin in origins_of(event, e.node))
-        q = event.draft.probs[e.node]
-        yield "draft says", f"{q:.3f}" if q is not None else "no probability (copied, not predicted)"
+        q, served = event.draft.probs[e.node], event.draft_seconds is None  # a server tells neither
+        unknown = p3(None) if served else "no probability (copied, not predicted)"
+        yield "draft says", f"{q:.3f}" if q is not None else unknown
     else:
         yield "proposed by", "the target itself"
     yield "target says", p3(e.prob)
@@ -56,10 +61,11 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
         yield "won by", f"{e.gap:.3f} over the next best score" + (
             f", noise {e.noise:+.3f} included" if e.noise is not None else " (logits)")
     if event is not None:
-        depth = sum(1 for t in run.tokens_of(token.round) if t.emitted.node >= 0)
+        drafted = len(event.draft.tokens) if event.known == "all" else "—"
+        kept = "—" if event.known == "text" else sum(1 for t in run.tokens_of(token.round) if t.emitted.node >= 0)
         gained = len(event.emitted)
         plural = "s" if gained > 1 else ""
-        yield "its round", f"{len(event.draft.tokens)} drafted, {depth} kept, {gained} token{plural} gained"
+        yield "its round", f"{drafted} drafted, {kept} kept, {gained} token{plural} gained"
         kept, expected = budget_words(event.budget)
         if kept or expected:
             sent, tokens = f"verifies {kept}" if kept else "", f"{expected} tokens" if expected else ""

@@ -24,6 +24,7 @@ from spec_tui.present.served_price import served_price
 from spec_tui.present.speed_explained import explanation
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.phases import StepPosition
+from spec_tui.present.token_facts import facts, fate, marked_text
 from spec_tui.tui.screens.price import PriceScreen
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
 from tests.tui.fakes import READY, FakeClient, script
@@ -86,6 +87,18 @@ def test_a_server_s_round_has_one_time_and_no_word_stands_for_what_is_not_disclo
     assert "took 50.0 ms in all" in words and "verify 50" not in words and "rows in 50" not in words
     assert "another token, which is not disclosed" in words
     assert "‹undisclosed›" not in words and "some rows" not in words
+
+
+def test_the_facts_of_a_token_claim_nothing_of_a_draft_that_is_not_disclosed():
+    told = replace(ROUND, emitted=(ROUND.emitted[0], Emitted(6, " b", " b", "target")), known="accepted", draft=replace(
+        ROUND.draft, tokens=(5,), parents=(-1,), pieces=(" a",), probs=(None,), origin=(0,)))
+    for event, said, drafted in ((ROUND, "another token than the draft", "2 drafted, 1 kept"),
+                                 (told, "is not disclosed", "— drafted, 1 kept")):
+        run = fold_all([Prefilled(3, None, 0.1, ROUND.emitted[1], None), event])
+        assert said in fate(run, run.tokens[-1], event) and "undisclosed" not in marked_text(run)
+        assert drafted in dict(facts(run, run.tokens[-1], event))["its round"]
+        assert dict(facts(run, run.tokens[-2], event))["draft says"] == "an unknown probability"
+        assert "Nothing was drafted" not in " ".join(explain(run, StepPosition(1, "correct")).paragraphs)
 
 
 def test_what_a_server_does_not_disclose_is_no_number():

@@ -213,7 +213,8 @@ def _correct(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
                      "where the whole draft is rejected, a round gives a token. This one gives "
                      f"{tokens(len(event.emitted))}.")
     else:
-        words.append(f"Nothing was drafted: the target's token is {what}. The round gives one token.")
+        nothing = "Nothing was drafted: the" if event.known == "all" else "The"
+        words.append(f"{nothing} target's token is {what}. The round gives {tokens(len(event.emitted))}.")
     words += _law(run).own_token(last)
     if deep and last.top:
         words.append(f"Its likeliest tokens here: {', '.join(chosen(c) for c in last.top)}.")
