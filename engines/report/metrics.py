@@ -233,7 +233,7 @@ def run_object(
         "temperature": started.temperature,
         "seed": started.seed,
         "prompt_tokens": len(started.prompt),
-        "round_trip_seconds": started.round_trip,
+        **({} if started.round_trip is None else {"round_trip_seconds": started.round_trip}),
         "tokens": list(tokens),
         "text": text,
         "finish_reason": reason,
