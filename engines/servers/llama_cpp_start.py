@@ -81,6 +81,11 @@ class LlamaCppServer:
             raise
         self.connection = Connection(said, self.key, direct=True)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the process is gone, by a fault of its own or by somebody's hand."""
+        return self._process.poll() is not None
+
     def close(self) -> None:
         """End the process; returns when it has."""
         self._end()
@@ -194,7 +199,7 @@ class OwnLlamaCpp(ServedModel):
     def _open(self, options: dict[str, Any], progress: Callable[[Loading], None]) -> LlamaCppModel:
         """The model as a server with these options has it."""
         wanted = self._wanted(options)
-        if wanted != self._settings:
+        if wanted != self._settings or self._server.ended:
             self.close()
             self._server, self._settings = LlamaCppServer(wanted, progress), wanted
         elif self._model.options == options:

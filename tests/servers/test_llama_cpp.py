@@ -189,6 +189,22 @@ def test_another_setting_starts_it_anew_and_the_text_stays(file, tmp_path):
     assert process.poll() is not None, "it ends with us"
 
 
+def test_it_is_started_anew_where_it_died_in_the_middle_of_an_answer(file):
+    model = start(file, threads=1, options=NGRAM)
+    try:
+        question = Request(TURN, max_new_tokens=60)
+        events = model.run(question)
+        arrived = [next(events), next(events)]
+        model._server._process.kill()
+        model._server._process.wait()
+        with pytest.raises(RunFailed):
+            arrived.extend(events)
+        loading = []
+        assert isinstance([*model.run(question, progress=loading.append)][-1], Finished) and loading
+    finally:
+        model.close()
+
+
 def test_what_it_cannot_read_and_what_is_not_installed(tmp_path, monkeypatch):
     (wrong := tmp_path / "wrong.gguf").write_bytes(b"GGUF, or so it says")
     with pytest.raises(ModelUnavailable, match=r"llama\.cpp cannot use wrong\.gguf"):
