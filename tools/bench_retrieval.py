@@ -1,6 +1,6 @@
 """Retrieval and drafting engines over datastores, as the tables of docs/retrieval.md.
 
-    python tools/bench_retrieval.py [auto] [paper] [--repeats N] [--tokens N] [--write]
+    python tools/bench_retrieval.py [auto] [paper] [--model sample|smollm2] [--repeats N] [--tokens N] [--write]
 
 auto: drafts sized by the measured t(n), timed. paper: the published sizes, one repeat, counted and not timed: what is
 accepted whatever it costs.
@@ -8,6 +8,8 @@ accepted whatever it costs.
 Two sets of prompts that are in no store: the showcase, and others of the templates that the sample store's prompts were
 made of. Three datastores: the model's own answers (``sample``), the Python standard library, and as much of it with
 hidden states as the sample store holds. Each table is one race (``engines.race``): lanes interleaved, every run cold.
+
+smollm2 has one set, the showcase, and one datastore, that of its own answers, which ships.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from engines.runtime import Runtime
 
 LIBRARY, LIBRARY_DENSE, LIBRARY_TOKENS = "python-stdlib", "bench-python-dense", 60_000
+SAMPLE = "sample"
 HELD_OUT = 16
 PAGE = ROOT / "docs" / "retrieval.md"
 COUNTED = ("lane", "rounds that draft", "accepted", "path", "M", "tau")
@@ -48,20 +51,34 @@ PAPER = (
     f"dresd:budget=paper:datastore={LIBRARY_DENSE}", f"rasd:drafter=draft:budget=paper:datastore={LIBRARY}",
 )
 
+HEADS = {
+    "auto": ("eagle", "rasd:drafter=eagle"),
+    "paper": ("eagle:shape=tree:budget=paper", "rasd:drafter=eagle:budget=paper"),
+}
 
-def sets() -> dict[str, list[str]]:
+
+def lanes_of(sizes: str, model: str) -> tuple[str, ...]:
+    """The lanes of a table. smollm2's have no other datastore than its own, and ``rasd`` with its draft head, too."""
+    lanes = AUTO if sizes == "auto" else PAPER
+    if model == SAMPLE:
+        return lanes
+    return (*(lane for lane in lanes if "datastore=" not in lane), *HEADS[sizes])
+
+
+def sets(model: str) -> dict[str, list[str]]:
     """The prompts, by what they are."""
     from spec_tui.learn.showcase_prompts import SHOWCASES
 
-    return {
-        "the showcase": [case.prompt for case in SHOWCASES],
-        "held-out prompts of the store's templates": sample_prompts.held_out(HELD_OUT),
-    }
+    found = {"the showcase": [case.prompt for case in SHOWCASES]}
+    held_out = {"held-out prompts of the store's templates": sample_prompts.held_out(HELD_OUT)}
+    return found | (held_out if model == SAMPLE else {})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sizes", nargs="*", metavar="sizes", help="auto, paper (default: both)")
+    parser.add_argument("--model", choices=(SAMPLE, "smollm2"), default=SAMPLE)
+    parser.add_argument("--prompts", type=int, help="of each set (default: all)")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=160, help="at most so many new tokens a run")
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}")
@@ -71,22 +88,26 @@ def main() -> None:
         parser.error("sizes are auto and paper; repeats at least 1")
     from engines import load
 
-    runtime = load("sample")
-    library(runtime)
+    model = arguments.model
+    runtime = load(model)
+    if model == SAMPLE:
+        library(runtime)
     for sizes in wanted:
-        lanes, repeats = (AUTO, arguments.repeats) if sizes == "auto" else (PAPER, 1)
-        parts = [near(), *([price(runtime)] if sizes == "auto" else [])]
-        for name, prompts in sets().items():
-            title = f"### {name[0].upper()}{name[1:]}, {'budget=auto' if sizes == 'auto' else 'published sizes'}"
-            parts.append(f"{title}\n\n{table(runtime, lanes, prompts, repeats, arguments.tokens)}")
+        auto, lanes = sizes == "auto", lanes_of(sizes, model)
+        parts = [*([near()] if model == SAMPLE else []), *([price(runtime)] if auto else [])]
+        for name, prompts in sets(model).items():
+            title = f"### {name[0].upper()}{name[1:]}, {'budget=auto' if auto else 'published sizes'}"
+            asked, repeats = prompts[: arguments.prompts], arguments.repeats if auto else 1
+            found = table(runtime, lanes, asked, repeats, arguments.tokens, COUNTED + TIMED * auto)
+            parts.append(f"{title if model == SAMPLE else title + ', smollm2'}\n\n{found}")
             print(parts[-1], "\n", flush=True)
         if arguments.write:
-            pages.put(PAGE, sizes, "\n\n".join(parts))
+            pages.put(PAGE, sizes if model == SAMPLE else f"{model}-{sizes}", "\n\n".join(parts))
 
 
 def near() -> str:
-    """How far the prompts are from those of the store."""
-    mine = [text for prompts in sets().values() for text in prompts]
+    """How far the prompts are from those of the sample store."""
+    mine = [text for prompts in sets(SAMPLE).values() for text in prompts]
     pairs = sample_prompts.overlap(mine, sample_prompts.prompts())
     return (
         f"Overlap: of {len(mine)} prompts, {len(pairs)} share {sample_prompts.SHARED_WORDS} consecutive words (or all"
@@ -111,7 +132,9 @@ def library(runtime: Runtime) -> None:
         order.build(wanted, order.open_corpus(wanted, runtime), runtime.tokenizer, runtime)
 
 
-def table(runtime: Runtime, lanes: tuple[str, ...], prompts: list[str], repeats: int, tokens: int) -> str:
+def table(
+    runtime: Runtime, lanes: tuple[str, ...], prompts: list[str], repeats: int, tokens: int, columns: tuple[str, ...]
+) -> str:
     """One race as a table; raises SystemExit where the lanes did not write the same texts."""
     from engines import Request
     from engines.race.lanes import Race, parse_lane
@@ -124,7 +147,6 @@ def table(runtime: Runtime, lanes: tuple[str, ...], prompts: list[str], repeats:
     result = RaceResult()
     for event in race(runtime, asked):
         result.add(event)
-    columns = COUNTED + (TIMED if lanes is AUTO else ())
     others = [pair for pair in result.pairs if pair.verdict != "same"]
     if others:
         raise SystemExit(f"not the same text: {others[0]}")
@@ -134,7 +156,7 @@ def table(runtime: Runtime, lanes: tuple[str, ...], prompts: list[str], repeats:
         rows.append(f"| {' | '.join(cells[: len(columns)])} |")
     noise = result.disturbance()
     foot = f"{len(prompts)} prompts, {repeats} repeat(s), all texts the same"
-    if lanes is AUTO and noise.other_cores is not None:
+    if columns != COUNTED and noise.other_cores is not None:
         foot += f"; {noise.other_cores:.2f} cores were busy with something else"
     return "\n".join([f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *rows, "", foot + "."])
 
