@@ -1,10 +1,11 @@
 """``hybrid`` beside its sources, by computed time: on each task of the own suite, is it as fast as the best of them?
 
-    python tools/bench_hybrid.py [--model MODEL] [--tokens N] [--lanes LANE,LANE...] [--tasks TASK,TASK...]
+    python tools/bench_hybrid.py [--model MODEL] [--tokens N] [--lanes LANE,LANE...] [--tasks TASK,TASK...] [--session]
 
-Greedy, each answer with nothing learned before it. Text and rows do not depend on the clock; seconds are t(n) of a
-quiet machine (two cores, float32, in units of t(1)) for the rows of each round, and the head's share of it for its
-passes. Lookups count nothing, so a busy machine gives the same table.
+Greedy, each answer with nothing learned before it; with --session what was accepted is known from one answer of a task
+to the next, as in a conversation. Text and rows do not depend on the clock; seconds are t(n) of a quiet machine (two
+cores, float32, in units of t(1)) for the rows of each round, and the head's share of it for its passes. Lookups count
+nothing, so a busy machine gives the same table.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--lanes", default=LANES)
     parser.add_argument("--tasks", default="", help="only these of the own suite")
+    parser.add_argument("--session", action="store_true", help="keep what was accepted within a task")
     given = parser.parse_args()
     lanes = parse_lanes([given.lanes])
     runtime = load(given.model)
@@ -53,9 +55,10 @@ def main() -> None:
         speeds, texts, drafted = [], set(), Counter()
         for number, lane in enumerate(lanes):
             found, said = [], []
-            for prompt in prompts:
+            for position, prompt in enumerate(prompts):
                 runtime.forget()
-                runtime.forget_acceptance()
+                if not (given.session and position):
+                    runtime.forget_acceptance()
                 request = Request((("user", prompt),), max_new_tokens=given.tokens)
                 events = list(runtime.run(lane.of(request)))
                 found.append(measure(events))
