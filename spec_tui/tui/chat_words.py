@@ -34,7 +34,7 @@ The engine drafts several tokens; the model verifies them all in one forward pas
 written itself. Colours show what became of each token: accepted, corrected by the model, or a bonus token after a \
 draft that was accepted whole.
 
-{measures}ctrl+e changes the engine, F6 audits the answer, F1 has all keys.
+{measures}ctrl+e changes the engine,{audits} F1 has all keys.
 
 esc leaves the prompt; then the arrow keys go from token to token, enter shows why a token is there, and v changes the \
 colours."""
@@ -44,7 +44,8 @@ def welcome(session: ChatSession) -> str:
     """What stands in the text before the first question; with the model that was taken, where none was named, and the
     settings, where kept ones were."""
     able, asked = session.client.capabilities, session.load_request
-    said = [WELCOME.format(measures=_MEASURES * (able.baseline and able.race))]
+    said = [WELCOME.format(
+        measures=_MEASURES * (able.baseline and able.race), audits=" F6 audits the answer," * able.audit)]
     if asked.model is None and asked.server is None and session.client.capabilities.ask:
         said.append(f"Here {default_notice()}; ctrl+l lists the models at hand.")
     if session.kept is not None:

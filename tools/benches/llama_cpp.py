@@ -16,7 +16,7 @@ from benches.peers import measured, ratios, timed
 from benches.rows import Row
 
 MODEL, THREADS, NEW_TOKENS = "smollm2", 2, 120
-OURS = ("autoregressive", "pld", "suffix", "recycling", "draft")
+OURS = ("autoregressive", "pld", "suffix", "recycling", "draft", "hybrid")
 THEIRS = (
     "llama.cpp", "llama.cpp:spec=ngram-simple:ngram=3:most=8", "llama.cpp:spec=ngram-mod:ngram=8:most=16",
     "llama.cpp:spec=draft",
