@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from engines.folders import model_label
 from engines.report.events import Started
 from engines.report.run_state import RunState
-from engines.report.wording import seconds_of
+from engines.report.wording import seconds_of, times_of
 from spec_tui.present.audit_words import sentence
 from spec_tui.present.narration import REASONS, asked, quoted
 from spec_tui.present.text import lossy, one_line
@@ -56,9 +56,9 @@ def outcome(run: RunState) -> Iterator[tuple[str, str]]:
         yield "accepted", f"{m.accepted} of {m.drafted} drafted ({m.acceptance_rate:.0%})"
     if m.tokens_per_second is not None:
         yield "speed", f"{m.tokens_per_second:.1f} tokens/s"
-    times = {name: getattr(m, name) for name in ("prefill_seconds", "draft_seconds", "verify_seconds", "other_seconds")}
-    known = [f"{name.removesuffix('_seconds')} {took:.3f}" for name, took in times.items() if took is not None]
-    yield "seconds", ", ".join(known)
+    parts = times_of(m)
+    times = (("prefill", m.prefill_seconds), *(parts if len(parts) > 1 else (("rounds", m.verify_seconds),)))
+    yield "seconds", ", ".join(f"{name} {took:.3f}" for name, took in times if took is not None)
     if run.started is not None and run.started.lossy:
         yield "distribution", lossy(m.bias)
     yield "ended", ending(run)
