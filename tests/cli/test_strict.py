@@ -55,7 +55,7 @@ def test_a_race_is_repeated_with_it():
 
 def test_a_remark_of_all_lanes_is_said_once():
     def lane(*warnings):
-        started = SimpleNamespace(lossy=False, lossless=True, warnings=warnings)
+        started = SimpleNamespace(lossy=False, lossless=True, warnings=warnings, round_trip=None)
         return SimpleNamespace(state=SimpleNamespace(started=started))
 
     runs = [lane("strict: costs 1.1x", "short"), lane("strict: costs 1.1x"), lane("strict: costs 1.1x", "long")]
