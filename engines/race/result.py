@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 
+from engines import methods
 from engines.race.interval import MedianInterval
 from engines.race.race_events import (
     Compared,
@@ -87,6 +88,7 @@ class LaneFigures:
         memory: bytes, the most of any run (``LaneFinished.memory``).
         datastore_bytes: what the datastores that it searches take on the disk; None where it searches none.
         over_prompts: means over prompts, where ``metrics`` has sums over all rounds.
+        alike: the baseline runs in the same program, so that its pass of one token is the least that a step takes.
     """
 
     lane: int
@@ -97,6 +99,7 @@ class LaneFigures:
     memory: int | None
     over_prompts: PromptMeans = PromptMeans()
     datastore_bytes: int | None = None
+    alike: bool = True
 
     @property
     def by_depth(self) -> list[float]:
@@ -258,7 +261,14 @@ class RaceResult:
             over_prompts=PromptMeans(*(mean_over_prompts(runs, attrgetter(f.name)) for f in fields(PromptMeans))),
             datastore_bytes=max((s.datastore_bytes for run in runs if (s := run.state.started) and s.datastore_bytes),
                                 default=None),
+            alike=self._program(lane) == self._program(self.started.baseline),
         )
+
+    def _program(self, lane: int) -> str:
+        """What computes a lane, as ``MethodSpec.host`` names it; "" for this program."""
+        engines = (run.state.started.engine for run in self.of(lane) if run.state.started is not None)
+        spec = methods.known(next(engines, ""))
+        return spec.host if spec is not None else ""
 
 
 def mean_over_prompts(runs: Iterable[LaneRun], number: Callable[[Metrics], float | None]) -> float | None:
