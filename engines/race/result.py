@@ -88,7 +88,7 @@ class LaneFigures:
         memory: bytes, the most of any run (``LaneFinished.memory``).
         datastore_bytes: what the datastores that it searches take on the disk; None where it searches none.
         over_prompts: means over prompts, where ``metrics`` has sums over all rounds.
-        alike: the baseline runs in the same program, so that its pass of one token is the least that a step takes.
+        same_program: the baseline runs in the same program: its pass of one token is the least that a step takes.
     """
 
     lane: int
@@ -99,7 +99,7 @@ class LaneFigures:
     memory: int | None
     over_prompts: PromptMeans = PromptMeans()
     datastore_bytes: int | None = None
-    alike: bool = True
+    same_program: bool = True
 
     @property
     def by_depth(self) -> list[float]:
@@ -261,7 +261,7 @@ class RaceResult:
             over_prompts=PromptMeans(*(mean_over_prompts(runs, attrgetter(f.name)) for f in fields(PromptMeans))),
             datastore_bytes=max((s.datastore_bytes for run in runs if (s := run.state.started) and s.datastore_bytes),
                                 default=None),
-            alike=self._program(lane) == self._program(self.started.baseline),
+            same_program=self._program(lane) == self._program(self.started.baseline),
         )
 
     def _program(self, lane: int) -> str:

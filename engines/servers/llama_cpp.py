@@ -85,7 +85,7 @@ class LlamaCppModel(ServedModel):
             model=PurePosixPath(name).name, dtype=str(facts.get("model_ftype") or "not disclosed"),
             device=connection.address, parameters=count(meta.get("n_params")), vocab_size=count(meta.get("n_vocab")),
             context_limit=count(settings.get("n_ctx")), chat_template=self._template, threads=None,
-            backend=f"llama.cpp {facts.get('build_info') or ''}".strip(), 
+            backend=f"llama.cpp {facts.get('build_info') or ''}".strip(),
             capabilities=replace(CAPABILITIES, asks_price=True), host=spec.host,
         )
 

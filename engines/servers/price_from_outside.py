@@ -40,9 +40,12 @@ def price_from_outside(
         progress: told the share done.
 
     Raises:
-        RunFailed: the server read another number of tokens than it was to read.
+        RunFailed: the server read another number of tokens than it was to read, or its context has no room for any.
     """
     sizes = [rows for rows in ROWS if rows < limit]
+    if not sizes or not tokens:
+        raise RunFailed("the server says that it has no context for a prompt, or no tokens for a text",
+                        "t(n) stays unknown; start it with a larger context")
     context = min(_CONTEXT, limit - max(sizes))
     kept = list(islice(cycle(tokens), context))
     begun, first = perf_counter(), cycle(range(len(tokens)))

@@ -49,7 +49,7 @@ def verdict(f: LaneFigures, base: int) -> SpeedVerdict:
     """How fast a lane is beside the baseline's lane ``base`` of the same race."""
     if f.lane == base and f.rate:
         return SpeedVerdict(Speed.BASELINE)
-    return of_interval(f.speed_up, f.metrics.mean_generated_length if f.alike else None)
+    return of_interval(f.speed_up, f.metrics.mean_generated_length if f.same_program else None)
 
 
 def speed_up(f: LaneFigures, base: int) -> str:

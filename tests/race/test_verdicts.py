@@ -63,7 +63,7 @@ def test_more_than_the_tokens_of_a_step_is_no_speed_up():
     assert 1 < two.metrics.mean_generated_length < 4.9 and verdict(two, 0).speed is Speed.IMPOSSIBLE
     (said,) = verdict_sentences([plain, two], LABELS, 0)
     assert "wrong baseline" in said and "a step gives only" in said and "race again" in said
-    assert verdict(replace(two, alike=False), 0).speed is Speed.FASTER  # another program's pass may take less
+    assert verdict(replace(two, same_program=False), 0).speed is Speed.FASTER  # another program's pass may take less
 
 
 def test_without_a_baseline_there_is_no_verdict():

@@ -11,6 +11,7 @@ from engines.race.lanes import parse_lane
 from engines.race.peers import addresses
 from engines.report.events import Finished, Round
 from engines.servers import connect, connection
+from engines.servers.price_from_outside import price_from_outside
 from tests.servers.misbehaving import chunk, misbehaving
 
 TURN = (("user", "hello"),)
@@ -154,3 +155,9 @@ def test_a_silent_server_is_given_up(server, monkeypatch):
     with pytest.raises(RunFailed, match=r"silent|broke"):
         list(model.run(Request(TURN)))
     gone.set()
+
+
+@pytest.mark.parametrize("tokens, limit", [((), 100), ((1, 2), 1), ((1, 2), 0)])
+def test_a_server_without_room_for_a_prompt_has_no_price(tokens, limit):
+    with pytest.raises(RunFailed, match="no context for a prompt"):
+        price_from_outside(lambda prompt: (1, 1.0), tokens, limit, lambda: False, lambda done: None)
