@@ -99,11 +99,17 @@ class ShippedDraft:
 def shipped_draft(target: Path) -> ShippedDraft | None:
     """The draft model that a target (its folder or file) is given where none is named: of those that ship the first
     whose tokens are the target's, else the first whose files don't tell, else the first. None where none ships."""
-    ours = _readable(target)
-    places = [(name, place) for name in sample_models()[1:] if (place := sample_model(name)) is not None]
-    found = [(name, place, _fit(_readable(place), ours)) for name, place in places]
+    ours, others = _readable(target), []
+    for name in sample_models()[1:]:
+        if (place := sample_model(name)) is None:
+            continue
+        theirs = _readable(place)
+        if isinstance(theirs, dict) and theirs == ours:
+            return ShippedDraft(_title(name), place, _SAME.same, _SAME.why)
+        others.append((name, place, theirs))
+    found = [(name, place, _fit(theirs, ours)) for name, place, theirs in others]
     judged = [ShippedDraft(_title(name), place, fit.same, fit.why) for name, place, fit in found]
-    return min(judged, key=lambda draft: (True, None, False).index(draft.fits), default=None)
+    return min(judged, key=lambda draft: (None, False).index(draft.fits), default=None)
 
 
 def known() -> list[dict[str, Any]]:
@@ -216,6 +222,9 @@ class Fit(NamedTuple):
         return True if self.same or self.share else self.same
 
 
+_SAME = Fit(True, 1.0, "the same tokens")
+
+
 def fit(draft: Path, target: Path) -> Fit:
     """Whether the model of one folder or file can draft for that of another."""
     return _fit(_readable(draft), _readable(target))
@@ -225,7 +234,7 @@ def _fit(theirs: dict[str, int] | str | None, ours: dict[str, int] | str | None)
     if isinstance(theirs, dict) and isinstance(ours, dict):
         why = difference(theirs, ours)
         if why is None:
-            return Fit(True, 1.0, "the same tokens")
+            return _SAME
         shared = shared_tokens(theirs, ours)
         share = shared / max(1, len(ours))
         if shared == len(ours):

@@ -90,6 +90,11 @@ class ModelSource:
     gguf: GgufFile | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def place(self) -> Path:
+        """What names the model to those who only look at its files: its GGUF file, else its folder."""
+        return self.gguf.path if self.gguf is not None else self.folder
+
     def path(self, name: str) -> Path:
         """Where a file of the model lies."""
         return self.gguf.path if self.gguf is not None and name == self.gguf.path.name else self.folder / name

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from engines import folders
 from engines.machine import OtherLoad, measured_file
 from engines.model.tuning import is_given, layouts_of, own_threads, tune, use_threads
+from engines.model.weight_layouts import LaidOut
 
 _QUIET = 0.25  # cores that anything else may use while the number of threads is chosen for good
 
@@ -27,20 +28,37 @@ def tune_once(
     How many threads are best is kept only of a machine with nothing else to do. Layouts are compared in turn, and what
     else runs slows them all.
     """
-    layouts, own = layouts_of(model), own_threads()
-    layers = Counter(type(module).__name__ for module in model.modules())  # quantised ones have names of their own
-    given = is_given(threads)
-    file = measured_file("tunings", [model.config.to_dict(), str(model.dtype), layers, layouts, own, threads, given])
-    if kept := _read(file, threads if threads and threads > 0 else own, layouts):
+    file, most, layouts = _kept_where(model, threads)
+    if kept := _read(file, most, layouts):
         use_threads(kept[0])
         return kept[1]
     other_load = OtherLoad()
     layout = tune(model, threads, forward, progress)
     busy = other_load.cores()
-    if given or (busy is not None and busy < _QUIET):
+    if is_given(threads) or (busy is not None and busy < _QUIET):
         with suppress(OSError):  # where it cannot be written, the next load measures again
             folders.write_json(file, {"threads": torch.get_num_threads(), "layout": layout})
     return layout
+
+
+def kept_layout(model: PreTrainedModel, threads: int | None = None) -> str:
+    """The layout that ``tune_once`` will find for a model whose weights are not read yet; "" where it has to measure.
+
+    Args:
+        model: on the meta device, in its dtype.
+        threads: as of ``tune_once``.
+    """
+    kept = _read(*_kept_where(model, threads))
+    return kept[1] if kept else ""
+
+
+def _kept_where(model: PreTrainedModel, threads: int | None) -> tuple[Path, int, list[str]]:
+    """The file for a model, the most threads that it may name, and the layouts."""
+    layouts, own = layouts_of(model), own_threads()
+    settings = {name: value for name, value in model.config.to_dict().items() if name != "dtype"}
+    changed = Counter(type(module).__name__ for module in model.modules() if isinstance(module, LaidOut))
+    facts = [settings, str(model.dtype), changed, layouts, own, threads, is_given(threads)]
+    return measured_file("tunings", facts), threads if threads and threads > 0 else own, layouts
 
 
 def _read(file: Path, most: int, layouts: list[str]) -> tuple[int, str] | None:

@@ -34,7 +34,7 @@ from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import CudaGraphForward
 from engines.model.forward import GenericForward
 from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
-from engines.model.kept_tuning import tune_once
+from engines.model.kept_tuning import kept_layout, tune_once
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.quantise import LABELS, PLAIN, quantise
@@ -171,7 +171,7 @@ def _find_draft(
 ) -> tuple[_FoundDraft | None, tuple[str, ...]]:
     """The draft model, its vocabulary compared; a shipped one that is not named must have the target's."""
     none_fits = None, (f"no draft model here fits {target.name}: give --draft-model to use the draft engine",)
-    shipped = shipped_draft(target.folder) if name is None else None
+    shipped = shipped_draft(target.place) if name is None else None
     if name is None and (shipped is None or shipped.fits is False):
         return none_fits
     source = locate(name or str(shipped.place), revision, target.terms, "draft model", progress, beside=target)
@@ -196,7 +196,8 @@ def _find_draft(
 def load_tokenizer(source: ModelSource | str) -> Tokenizer:
     """The tokenizer of a model. Raises ModelUnavailable."""
     source = _located(source)
-    _guarded(source, "tokenizer", lambda: check_tokenizer(source.folder))
+    if source.gguf is None:  # else its files were written here, from a checked header
+        _guarded(source, "tokenizer", lambda: check_tokenizer(source.folder))
     # AutoTokenizer would take the family's own class, which cuts text in its own way, not in the file's
     kind = PreTrainedTokenizerFast if source.gguf is not None else AutoTokenizer
     return _guarded(
@@ -242,7 +243,9 @@ def load_model(
             cannot verify several tokens at once; the message says which and what to do.
     """
     source = _located(source)
-    model, kinds = read_model(source, dtype, device, progress), None
+    plain = device.type == "cpu" and quantize == NONE
+    transposed = (lambda model: kept_layout(model, threads) in ("transposed", "both")) if plain else (lambda model: False)
+    model, kinds = read_model(source, dtype, device, progress, transposed), None
     if quantize != NONE:
         stored = StoredGrids(source.gguf, model) if source.gguf is not None else (lambda name: None)
         kinds = partial(quantise, choice=quantize, stored=stored)
@@ -252,15 +255,18 @@ def load_model(
 
 
 def read_model(
-    source: ModelSource, dtype: torch.dtype, device: torch.device, progress: Progress = lambda _: None
+    source: ModelSource, dtype: torch.dtype, device: torch.device, progress: Progress = lambda _: None,
+    transposed: Callable[[PreTrainedModel], bool] = lambda model: False,
 ) -> PreTrainedModel:
-    """A causal language model as transformers loads it, with nothing of ours done to it. Raises ModelUnavailable."""
+    """A causal language model as transformers loads it, with nothing of ours done to it. ``transposed`` says of one
+    without weights whether those of a GGUF file should lie in memory so (``gguf_weights.unpacked``). Raises
+    ModelUnavailable."""
     config = load_config(source)
     source.fetch_weights()
     transformers_logging.disable_progress_bar()
     progress(Loading("loading the weights", 0.0))
     with _weights_counted(progress):
-        model, report = _guarded(source, "weights", lambda: _with_weights(source, config, dtype))
+        model, report = _guarded(source, "weights", lambda: _with_weights(source, config, dtype, transposed))
     lacking = sorted([*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])])
     if lacking:  # transformers would draw them at random
         raise ModelUnavailable(
@@ -273,7 +279,7 @@ def read_model(
 
 
 def _with_weights(
-    source: ModelSource, config: PreTrainedConfig, dtype: torch.dtype
+    source: ModelSource, config: PreTrainedConfig, dtype: torch.dtype, transposed: Callable[[PreTrainedModel], bool]
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The model on the CPU, and what transformers reports of its weights."""
     # transformers ignores a damaged file, or fails at it
@@ -284,8 +290,8 @@ def _with_weights(
             trust_remote_code=source.terms.trust_remote_code, output_loading_info=True, **ends,
         )
     with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(config)
-    weights = unpacked(source.gguf, empty, dtype)
+        empty = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    weights = unpacked(source.gguf, empty, dtype, transposed(empty))
     return type(empty).from_pretrained(None, config=config, state_dict=weights, dtype=dtype, output_loading_info=True)
 
 

@@ -7,7 +7,7 @@ made a few positions small meanwhile, for the model and for our masks alike: els
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -29,6 +29,7 @@ _ONE_FORWARD, _HALF_ONE_FORWARD = 0.1, 0.5  # of these, between rows of one forw
 _STATE = "it keeps a running state of the text, which cannot be taken back when a draft is rejected"
 _INDEX = "its attention keeps an index beside keys and values, which the cache here has no place for"
 _NO_CACHE = "it keeps no keys and values of past tokens, so every round would have to read the whole text again"
+_Spread = tuple[torch.Tensor, torch.Tensor]
 _STAGES = ("past tokens come from the cache", "several tokens are fed at once", "a rejected draft is taken back")
 
 
@@ -57,20 +58,21 @@ def selftest(model: CausalModel) -> str | None:
         expected = _plain(model, tokens)
         if expected.isnan().any() or expected.isposinf().any():
             return "its logits are not numbers: the dtype is too narrow for it (float32 is not)"
-        shared = _errors(expected[:1, : _PROMPT + 1], expected[1:2, : _PROMPT + 1], expected)
+        spread = _spread(expected)
+        shared = _errors(expected[:1, : _PROMPT + 1], expected[1:2, : _PROMPT + 1], spread)
         if not _same(model, [shared / (_HALF_ONE_FORWARD if model.rounding.itemsize < 4 else _ONE_FORWARD)]):
             return "its tokens see the tokens after them: it is an encoder, not a causal language model"
         try:
-            model.trees = model.trees and _same(model, _trial(model, tokens, expected, range(len(_PARENTS))))
+            model.trees = model.trees and _same(model, _trial(model, tokens, expected, spread, range(len(_PARENTS))))
         except Exception:  # whatever a family raises when it is given masks
             model.trees = False
-        return None if model.trees else _chains(model, tokens, expected)
+        return None if model.trees else _chains(model, tokens, expected, spread)
 
 
-def _chains(model: CausalModel, tokens: list[int], expected: torch.Tensor) -> str | None:
+def _chains(model: CausalModel, tokens: list[int], expected: torch.Tensor, spread: _Spread) -> str | None:
     """Why not even chains can be verified, None where they can; ``expected`` are logits [3, length, vocabulary]."""
     try:
-        errors = _trial(model, tokens, expected, _DEEP)
+        errors = _trial(model, tokens, expected, spread, _DEEP)
     except Exception as error:
         return f"its forward fails after a cache of keys and values: {first_line(error)}"
     if _same(model, errors):
@@ -79,7 +81,9 @@ def _chains(model: CausalModel, tokens: list[int], expected: torch.Tensor) -> st
     return f"its logits change by {worst:.2g} of their spread when {stage}"
 
 
-def _trial(model: CausalModel, tokens: list[int], expected: torch.Tensor, rows) -> list[torch.Tensor]:
+def _trial(
+    model: CausalModel, tokens: list[int], expected: torch.Tensor, spread: _Spread, rows: Sequence[int]
+) -> list[torch.Tensor]:
     """The errors [n] of each step: the prompt, these rows of the tree at once, another token after a part of the deep
     branch was kept. ``expected``: logits [3, length, vocabulary]."""
     model.truncate(0)
@@ -92,9 +96,9 @@ def _trial(model: CausalModel, tokens: list[int], expected: torch.Tensor, rows) 
     pairs = [(at[row], text, _PROMPT + depth) for text, path in branches for depth, row in enumerate(path)]
     ours, texts, places = (list(column) for column in zip(*pairs))
     return [
-        _errors(cached[None], expected[1:2, _PROMPT - 1], expected),
-        _errors(together[ours], expected[texts, places], expected),
-        _errors(after, expected[2:, -1], expected),
+        _errors(cached[None], expected[1:2, _PROMPT - 1], spread),
+        _errors(together[ours], expected[texts, places], spread),
+        _errors(after, expected[2:, -1], spread),
     ]
 
 
@@ -117,12 +121,18 @@ def _tokens(model: CausalModel) -> list[int]:
     return ids
 
 
-def _errors(logits: torch.Tensor, expected: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
-    """The root mean square difference of each row of logits [..., vocabulary], relative to the standard deviation of
-    the logits ``spread`` [..., vocabulary]: [rows]."""
-    used = (spread > -1e9).flatten(0, -2).all(0)  # some families bar ids by the lowest number
-    rows = (logits.float() - expected)[..., used].square().mean(-1).sqrt().flatten()
-    return rows / (spread[..., used].std() + 1e-9)
+def _errors(logits: torch.Tensor, expected: torch.Tensor, spread: _Spread) -> torch.Tensor:
+    """The root mean square difference of each row of logits [..., vocabulary], relative to ``spread``: [rows]."""
+    used, deviation = spread
+    rows = (logits.float() - expected).masked_fill_(~used, 0.0).square().sum(-1).div(used.sum()).sqrt().flatten()
+    return rows / (deviation + 1e-9)
+
+
+def _spread(logits: torch.Tensor) -> _Spread:
+    """Of logits [..., vocabulary]: which ids are used [vocabulary], for some families bar ids by the lowest number; and
+    the standard deviation of theirs."""
+    used = (logits > -1e9).flatten(0, -2).all(0)
+    return used, (logits if used.all() else logits[..., used]).std()
 
 
 def _same(model: CausalModel, errors: list[torch.Tensor]) -> bool:

@@ -15,7 +15,7 @@ everything that is checked against it) computes what it did, from the same weigh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -206,25 +206,28 @@ def available(layout: str, dtype: torch.dtype = torch.float32) -> bool:
 def lay_out(model: nn.Module, layout: str) -> int:
     """Replace the model's plain linear layers in place. Returns how many were replaced.
 
-    A weight that is also used elsewhere (tied embeddings) keeps its plain copy there.
+    A weight that is transposed and also an embedding's lies in memory once; another that is also used elsewhere keeps
+    its plain copy there.
     """
     count = 0
-    for name, child in model.named_children():
-        if isinstance(child, LaidOut):
-            continue
-        if type(child) is nn.Linear and child.weight.device.type == "cpu":
-            setattr(model, name, LAYOUTS[layout](child))
-            count += 1
-        else:
-            count += lay_out(child, layout)
+    embeddings = {id(module.weight): module for module in model.modules() if isinstance(module, nn.Embedding)}
+    for owner in [module for module in model.modules() if not isinstance(module, LaidOut)]:
+        for name, child in owner.named_children():
+            if type(child) is nn.Linear and child.weight.device.type == "cpu":
+                laid = LAYOUTS[layout](child)
+                setattr(owner, name, laid)
+                count += 1
+                if isinstance(laid, TransposedLinear) and (embedding := embeddings.get(id(child.weight))) is not None:
+                    embedding.weight = nn.Parameter(laid.weight, requires_grad=False)
     return count
 
 
 def weight_bytes(model: nn.Module) -> int:
     """Bytes of all weights of a model, as they are laid out; what several modules share counts once."""
-    loose = {p.data_ptr(): p.nbytes for p in model.parameters()}
-    held = [tensor for m in model.modules() if isinstance(m, LaidOut) for tensor in m.held]
-    return sum(loose.values()) + sum(tensor.numel() * tensor.dtype.itemsize for tensor in held)
+    held = [tensor for module in model.modules() if isinstance(module, LaidOut) for tensor in module.held]
+    found = [tensor for tensor in held if tensor.layout == torch._mkldnn]
+    plain = {tensor.data_ptr(): tensor for tensor in (*model.parameters(), *held) if tensor.layout != torch._mkldnn}
+    return sum(tensor.numel() * tensor.dtype.itemsize for tensor in (*found, *plain.values()))
 
 
 @contextmanager
@@ -241,6 +244,38 @@ def as_loaded(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in laid:
             del layer.forward
+
+
+def room(
+    shapes: Mapping[str, tuple[int, ...]], model: nn.Module, dtype: torch.dtype, transposed: bool = False
+) -> dict[str, torch.Tensor]:
+    """Memory for the weights of ``model`` (which may lie on the meta device) of these names and shapes, not written to.
+
+    Those that ``fuse`` joins lie one after the other, and with ``transposed`` those of linear layers, and an embedding
+    that is also the head, lie as the transposed layout has them: then neither copies anything.
+    """
+    linear = {id(module.weight) for module in model.modules() if type(module) is nn.Linear}
+    linear = {name for name, weight in model.named_parameters(remove_duplicate=False) if id(weight) in linear}
+    found: dict[str, torch.Tensor] = {}
+    for name, shape in shapes.items():
+        if name in found:
+            continue
+        if name not in linear or len(shape) != 2:
+            found[name] = torch.empty(shape, dtype=dtype)
+            continue
+        parts = [part for part in _joined_with(name) if shapes.get(part, ())[1:] == shape[1:]]
+        sizes = [shapes[part][0] for part in parts]
+        size = (sum(sizes), shape[1])
+        whole = torch.empty(size[::-1], dtype=dtype).t() if transposed else torch.empty(size, dtype=dtype)
+        found |= zip(parts, whole.split(sizes))
+    return found
+
+
+def _joined_with(name: str) -> list[str]:
+    """The names of the weights that ``fuse`` joins with the one of this name, in its order."""
+    owner, own, suffix = name.rsplit(".", 2) if name.count(".") > 1 else ("", "", "")
+    parts = next((parts for _, parts in _GROUPS.values() if own in parts), None)
+    return [f"{owner}.{part}.{suffix}" for part in parts] if parts is not None else [name]
 
 
 def stored_names(name: str) -> tuple[str, ...]:
@@ -269,7 +304,7 @@ def fuse(model: PreTrainedModel) -> None:
 
 def _join(owner: nn.Module, name: str, names: tuple[str, ...]) -> None:
     linears = [getattr(owner, part) for part in names]
-    weight = torch.cat([linear.weight for linear in linears])
+    weight = _one_below_the_other([linear.weight.detach() for linear in linears])
     biases = [linear.bias for linear in linears]
     joined = nn.Linear(1, 1, bias=False, device="meta")
     joined.in_features, joined.out_features = weight.shape[1], weight.shape[0]
@@ -281,3 +316,15 @@ def _join(owner: nn.Module, name: str, names: tuple[str, ...]) -> None:
     for part, linear in zip(names, linears):
         setattr(owner, part, LinearSlice(owner, name, start, start + linear.out_features))
         start += linear.out_features
+
+
+def _one_below_the_other(weights: list[torch.Tensor]) -> torch.Tensor:
+    """Weights [out, in] as one, copied only where they don't lie so in memory already (``room``)."""
+    first = weights[0]
+    at, base = first.storage_offset(), first.untyped_storage().data_ptr()
+    for weight in weights:
+        place = weight.storage_offset(), weight.untyped_storage().data_ptr(), weight.stride()
+        if place != (at, base, first.stride()):
+            return torch.cat(weights)
+        at += len(weight) * first.stride(0)
+    return first.as_strided((sum(map(len, weights)), first.shape[1]), first.stride())

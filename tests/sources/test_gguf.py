@@ -17,6 +17,8 @@ from engines.hub.gguf_config import Unsupported
 from engines.hub.known_models import KNOWN, default_model, default_notice
 from engines.hub.model_source import TrustPolicy, locate
 from engines.model import gguf_weights, loading
+from engines.model.lean_forward import fits
+from engines.model.weight_layouts import LaidOut, fuse, lay_out, weight_bytes
 from engines.model.description import describe
 from tests.sources.gguf_files import FAMILIES, SPECIAL, Tiny
 from tests.sources.llama_cpp import LlamaCpp
@@ -66,7 +68,37 @@ def test_numbers_are_those_that_the_gguf_package_unpacks(kind, tmp_path):
     for tensor in file.tensors:
         stored = content[tensor.begin : tensor.begin + tensor.size].reshape(*tensor.shape[:-1], -1)
         theirs = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[tensor.kind]).reshape(tensor.shape)
-        assert np.array_equal(gguf_weights._numbers(tensor, content).numpy(), theirs), tensor.name
+        for place in (torch.empty(theirs.shape), torch.empty(theirs.T.shape).mT if theirs.ndim > 1 else None):
+            if place is not None:
+                gguf_weights._unpack(tensor, content, 0, 0.0, place)
+                assert np.array_equal(place.numpy(), theirs), tensor.name
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("family, kind", [("llama", "Q4_1"), ("llama", "Q8_0"), ("qwen2", "Q6_K"), ("gemma3", "Q4_0")])
+def test_weights_lie_where_they_are_needed(family, kind, transposed, tmp_path):
+    path = Tiny(family, kind).write(tmp_path / "m.gguf")
+    plain = model_of(path)
+    model = loading.read_model(
+        locate(str(path)), torch.float32, torch.device("cpu"), transposed=lambda empty: transposed).eval()
+    for name, weight in plain.named_parameters():
+        assert torch.equal(model.get_parameter(name), weight), name
+    linears = {name: module for name, module in model.named_modules() if type(module) is torch.nn.Linear}
+    assert all(linear.weight.t().is_contiguous() or "_proj" in name for name, linear in linears.items()) == transposed
+    if not fits(model):
+        return
+    whole = {id(layer): layer.self_attn.q_proj.weight.data_ptr() for layer in model.model.layers}
+    fuse(model)
+    for layer in model.model.layers:
+        assert layer.self_attn.qkv_proj.weight.data_ptr() == whole[id(layer)], "joined without a copy"
+    held = {weight.data_ptr() for weight in model.parameters()}
+    lay_out(model, "transposed")
+    assert torch.equal(model.get_input_embeddings().weight, plain.get_input_embeddings().weight)
+    laid = {tensor.data_ptr() for module in model.modules() if isinstance(module, LaidOut) for tensor in module.held}
+    assert (laid <= held) == transposed, "transposed without a copy"
+    if model.config.tie_word_embeddings:
+        numbers = sum(weight.numel() for weight in plain.parameters())
+        assert weight_bytes(model) == 4 * numbers, "the embedding that is also the head lies there once"
 
 
 CUTS = [("llama", "gpt-2"), ("llama", "smollm"), ("llama", "llama-bpe"), ("qwen2", "qwen2"), ("qwen3", "qwen2")]

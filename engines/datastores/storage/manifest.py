@@ -204,12 +204,8 @@ def _checksum(record: dict[str, Any]) -> str:
 
 def vocabulary_fingerprint(vocabulary: Mapping[str, int]) -> str:
     """Fingerprint of token -> id, added tokens included, in any order: 64 hexadecimal digits."""
-    digest = hashlib.sha256()
-    for number, token in sorted((number, token) for token, number in vocabulary.items()):
-        encoded = token.encode("utf-8", "surrogatepass")
-        digest.update(b"%d %d " % (number, len(encoded)))
-        digest.update(encoded)
-    return digest.hexdigest()
+    words = sorted((number, token.encode("utf-8", "surrogatepass")) for token, number in vocabulary.items())
+    return hashlib.sha256(b"".join(b"%d %d %b" % (number, len(word), word) for number, word in words)).hexdigest()
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
