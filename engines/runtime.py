@@ -147,7 +147,7 @@ class Runtime:
         progress: Callable[[Loading], None] = lambda _: None, threads: int | None = None,
         revision: str | None = None, draft_revision: str | None = None, allow_pickle: bool = False,
         trust_remote_code: bool = False, strict: bool = False, quantize: str = "none", draft_quantize: str = "none",
-        head: str | None = None,
+        head: str | None = None, weights_once: bool = False,
     ) -> Runtime:
         """Load models, folders or hub ids; None takes the ones that ship, the draft model only where its vocabulary is
         the target's; a named one may have another (``engines.vocabularies``). What is on the hub
@@ -162,6 +162,8 @@ class Runtime:
         same for the draft model, on whose weights the distribution of the answers does not depend.
         ``head``: a learned draft head, a folder, a hub id or the name of one at hand; of kinds that it is not of, one
         at hand that was trained for the target is taken. "none" takes none.
+
+        ``weights_once``: no model's weights lie in memory in two layouts, where that would be faster.
 
         On the CPU torch's thread count is set, for the whole process: to ``threads``, or to what a short measurement
         on the target finds best; a negative number leaves cores to a screen (engines.model.tuning.tune).
@@ -181,7 +183,7 @@ class Runtime:
         terms = TrustPolicy(allow_pickle, trust_remote_code)
         target, tokenizer, draft, warnings = load_models(
             model, draft_model, terms, kind, where, revision=revision, draft_revision=draft_revision, threads=threads,
-            strict=strict, quantize=quantize, draft_quantize=draft_quantize, progress=progress,
+            strict=strict, quantize=quantize, draft_quantize=draft_quantize, once=weights_once, progress=progress,
         )
         found, said = heads_for(head, target, allow_pickle, progress)
         runtime = cls(
@@ -189,7 +191,7 @@ class Runtime:
             translation=draft.translation if draft else None,
             load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, terms=terms, dtype=kind,
                                device=where, threads=torch.get_num_threads(), quantize=draft_quantize,
-                               revision=revision),
+                               revision=revision, once=weights_once),
         )
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))

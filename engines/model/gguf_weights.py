@@ -121,7 +121,7 @@ def _in_order(rows: torch.Tensor, turned: int) -> torch.Tensor:
 
 
 def _halves(blocks: torch.Tensor, at: int) -> torch.Tensor:
-    """Whole numbers of 4 bits: the low halves of a block's bytes from ``at`` on, then the high ones; [blocks, 32, n]."""
+    """Numbers of 4 bits: the low halves of a block's bytes from ``at`` on, then the high ones: [blocks, 32, n]."""
     return torch.cat([blocks[:, at:] & 15, blocks[:, at:] >> 4], 1)
 
 

@@ -21,19 +21,19 @@ _QUIET = 0.25  # cores that anything else may use while the number of threads is
 
 def tune_once(
     model: PreTrainedModel, threads: int | None = None, forward: Callable[[], object] | None = None,
-    progress: Callable[[float], None] = lambda done: None,
+    progress: Callable[[float], None] = lambda done: None, once: bool = False,
 ) -> str:
     """``tuning.tune``, or what it found for this model the last time: then nothing is measured.
 
     How many threads are best is kept only of a machine with nothing else to do. Layouts are compared in turn, and what
     else runs slows them all.
     """
-    file, most, layouts = _kept_where(model, threads)
+    file, most, layouts = _kept_where(model, threads, once)
     if kept := _read(file, most, layouts):
         use_threads(kept[0])
         return kept[1]
     other_load = OtherLoad()
-    layout = tune(model, threads, forward, progress)
+    layout = tune(model, threads, forward, progress, once)
     busy = other_load.cores()
     if is_given(threads) or (busy is not None and busy < _QUIET):
         with suppress(OSError):  # where it cannot be written, the next load measures again
@@ -41,20 +41,20 @@ def tune_once(
     return layout
 
 
-def kept_layout(model: PreTrainedModel, threads: int | None = None) -> str:
+def kept_layout(model: PreTrainedModel, threads: int | None = None, once: bool = False) -> str:
     """The layout that ``tune_once`` will find for a model whose weights are not read yet; "" where it has to measure.
 
     Args:
         model: on the meta device, in its dtype.
-        threads: as of ``tune_once``.
+        threads, once: as of ``tune_once``.
     """
-    kept = _read(*_kept_where(model, threads))
+    kept = _read(*_kept_where(model, threads, once))
     return kept[1] if kept else ""
 
 
-def _kept_where(model: PreTrainedModel, threads: int | None) -> tuple[Path, int, list[str]]:
+def _kept_where(model: PreTrainedModel, threads: int | None, once: bool) -> tuple[Path, int, list[str]]:
     """The file for a model, the most threads that it may name, and the layouts."""
-    layouts, own = layouts_of(model), own_threads()
+    layouts, own = layouts_of(model, once), own_threads()
     settings = {name: value for name, value in model.config.to_dict().items() if name != "dtype"}
     changed = Counter(type(module).__name__ for module in model.modules() if isinstance(module, LaidOut))
     facts = [settings, str(model.dtype), changed, layouts, own, threads, is_given(threads)]

@@ -25,6 +25,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as transformers_logging
 
 from engines.errors import ModelUnavailable, SpecError, UsageProblem, first_line
+from engines.hub.download_progress import in_bytes
 from engines.hub.known_models import default_model
 from engines.hub.local_models import shipped_draft
 from engines.hub.model_checks import check_tokenizer, generation_problem, read_config
@@ -90,13 +91,13 @@ def resolve_quantisation(source: ModelSource, choice: str, device: torch.device)
 def load_models(
     model: str | None, draft_model: str | None, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
     revision: str | None = None, draft_revision: str | None = None, threads: int | None = None, strict: bool = False,
-    quantize: str = NONE, draft_quantize: str = NONE, progress: Progress = lambda _: None,
+    quantize: str = NONE, draft_quantize: str = NONE, once: bool = False, progress: Progress = lambda _: None,
 ) -> tuple[CausalModel, Tokenizer, LoadedDraft | None, tuple[str, ...]]:
     """Find, download and load target, tokenizer and draft model, folders or hub ids; None takes those that ship.
 
     The target is ``strict`` or not: of drafts nothing depends on the last bit. ``quantize`` is the target's
-    (``resolve_quantisation``), ``draft_quantize`` the draft model's. The last value that is returned is what the user
-    should know of how the models were found.
+    (``resolve_quantisation``), ``draft_quantize`` the draft model's, ``once`` both's (``tuning.tune``). The last value
+    that is returned is what the user should know of how the models were found.
 
     Raises:
         ModelUnavailable: a model is missing or unusable.
@@ -115,12 +116,12 @@ def load_models(
     source.fetch_weights(progress)
     if draft_source is not None:
         draft_source.fetch_weights(progress)
-    target = load_model(source, dtype, device, threads, strict, _part(progress, 0.2, 0.65), quantize)
+    target = load_model(source, dtype, device, threads, strict, _part(progress, 0.2, 0.65), quantize, once)
     draft = None
     warnings += source.remarks + ((said,) if said else ())
     if draft_source is not None:
         part = _part(progress, 0.65, 0.8, "draft model: ")
-        draft, said = _read_draft(found, dtype, device, torch.get_num_threads(), draft_quantize, part)
+        draft, said = _read_draft(found, dtype, device, torch.get_num_threads(), draft_quantize, part, once)
         warnings += said
     return target, tokenizer, draft, warnings
 
@@ -142,22 +143,24 @@ class _FoundDraft(NamedTuple):
 def load_draft(
     name: str, target: str, tokenizer: Tokenizer, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
     threads: int | None, quantize: str = NONE, revision: str | None = None, progress: Progress = lambda _: None,
+    once: bool = False,
 ) -> tuple[LoadedDraft, tuple[str, ...]]:
     """Another draft model for a target (of this ``revision``) that is loaded, and what is to be known of it. Raises as
     ``load_models``."""
     found, warnings = _find_draft(name, None, locate(target, revision, terms, "target"), tokenizer, progress)
     check_room(found.source)
     found.source.fetch_weights(progress)
-    draft, said = _read_draft(found, dtype, device, threads, quantize, progress)
+    draft, said = _read_draft(found, dtype, device, threads, quantize, progress, once)
     return draft, warnings + said
 
 
 def _read_draft(
-    found: _FoundDraft, dtype: torch.dtype, device: torch.device, threads: int | None, quantize: str, progress: Progress
+    found: _FoundDraft, dtype: torch.dtype, device: torch.device, threads: int | None, quantize: str,
+    progress: Progress, once: bool,
 ) -> tuple[LoadedDraft, tuple[str, ...]]:
     """A draft model whose weights are at hand, and what is to be known of it."""
     kind, said = resolve_quantisation(found.source, quantize, device)
-    model = load_model(found.source, dtype, device, threads, progress=progress, quantize=kind)
+    model = load_model(found.source, dtype, device, threads, progress=progress, quantize=kind, once=once)
     return LoadedDraft(model, found.translation), found.source.remarks + ((said,) if said else ())
 
 
@@ -232,24 +235,27 @@ def load_config(source: ModelSource) -> PreTrainedConfig:
 
 def load_model(
     source: ModelSource | str, dtype: torch.dtype, device: torch.device, threads: int | None = None,
-    strict: bool = False, progress: Progress = lambda _: None, quantize: str = NONE,
+    strict: bool = False, progress: Progress = lambda _: None, quantize: str = NONE, once: bool = False,
 ) -> CausalModel:
-    """A causal language model, tuned (see ``tuning.tune`` for ``threads``), tested and ready to decode with; ``strict``
-    as in ``engines.model.batch_invariant``, ``quantize`` as in ``engines.model.quantise``, on the CPU only.
-    ``progress`` is told of reading, tuning and testing, 0..1.
+    """A causal language model, tuned (see ``tuning.tune`` for ``threads`` and ``once``), tested and ready to decode
+    with; ``strict`` as in ``engines.model.batch_invariant``, ``quantize`` as in ``engines.model.quantise``, on the CPU
+    only. ``progress`` is told of reading, tuning and testing, 0..1.
 
     Raises:
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
             cannot verify several tokens at once; the message says which and what to do.
     """
     source = _located(source)
-    plain = device.type == "cpu" and quantize == NONE
-    transposed = (lambda model: kept_layout(model, threads) in ("transposed", "both")) if plain else (lambda model: False)
+
+    def transposed(empty: PreTrainedModel) -> bool:
+        known = device.type == "cpu" and quantize == NONE
+        return known and kept_layout(empty, threads, once) in ("transposed", "both")
+
     model, kinds = read_model(source, dtype, device, progress, transposed), None
     if quantize != NONE:
         stored = StoredGrids(source.gguf, model) if source.gguf is not None else (lambda name: None)
         kinds = partial(quantise, choice=quantize, stored=stored)
-    causal = wrap(model, source.name, threads, strict, progress, kinds)
+    causal = wrap(model, source.name, threads, strict, progress, kinds, once)
     causal.weights = LABELS[quantize] if causal.quantised else ""
     return causal
 
@@ -321,9 +327,10 @@ def _weights_counted(progress: Progress) -> Iterator[None]:
 def wrap(
     model: PreTrainedModel, name: str, threads: int | None = None, strict: bool = False,
     progress: Progress = lambda _: None, quantising: Callable[[PreTrainedModel], Counter[str]] | None = None,
+    once: bool = False,
 ) -> CausalModel:
     """A transformers model already in memory as a tuned and tested ``CausalModel``; ``quantising`` is ``quantise``
-    with its arguments but the model. Raises ModelUnavailable."""
+    with its arguments but the model, ``once`` as of ``tuning.tune``. Raises ModelUnavailable."""
     model = model.eval()
     reason = unfit(type(model), model.config)
     try:
@@ -338,7 +345,7 @@ def wrap(
             if model.device.type == "cpu":
                 layout = tune_once(
                     model, threads, _row(model) if own else None,
-                    lambda done: progress(Loading("measuring threads and layouts", 0.6 + 0.25 * done)),
+                    lambda done: progress(Loading("measuring threads and layouts", 0.6 + 0.25 * done)), once,
                 )
             if layout != "plain":
                 lay_out(model, layout)
@@ -352,6 +359,10 @@ def wrap(
                 if not reason and (causal.trees or compute is GenericForward):
                     break
             causal.remarks += remark
+            if layout == "both":
+                causal.remarks += (
+                    f"{name}: {in_bytes(causal.weight_bytes)} of weights, linear layers in two layouts, which is faster"
+                    " here; --weights-once keeps one",)
             if not reason and (failure := getattr(causal.compute, "failure", "")):
                 causal.remarks += (f"{name}: forwards are not recorded as CUDA graphs ({failure}), which is slower",)
             if strict and not reason:

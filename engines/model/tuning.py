@@ -67,7 +67,7 @@ class Cost:
 
 def tune(
     model: PreTrainedModel, threads: int | None = None, forward: Callable[[], object] | None = None,
-    progress: Callable[[float], None] = lambda done: None,
+    progress: Callable[[float], None] = lambda done: None, once: bool = False,
 ) -> str:
     """Set torch's thread count as is fastest, and find the layout of the model's linear layers that is.
 
@@ -78,6 +78,7 @@ def tune(
             whatever else runs (a screen that draws), unless a forward is long.
         forward: one row through the model, linear layers as loaded; None takes the module's own.
         progress: told the share that is done.
+        once: no layout that has the weights in memory twice.
 
     Returns:
         The layout of the linear layers, "plain" or one of ``LAYOUTS``: for ``lay_out``, once ``forward`` is gone (it
@@ -85,7 +86,7 @@ def tune(
     """
     default = threads if threads and threads > 0 else own_threads()
     free = default + min(threads or 0, 0)
-    layouts = layouts_of(model)
+    layouts = layouts_of(model, once)
     chosen, best = 0, None
     counts = [default] if is_given(threads) else _counts(default)
     for number, count in enumerate(counts):
@@ -117,12 +118,12 @@ def use_threads(count: int) -> None:
     _replaced[count] = own
 
 
-def layouts_of(model: PreTrainedModel) -> list[str]:
-    """What the layout of a model's linear layers may be beside "plain", simplest first."""
+def layouts_of(model: PreTrainedModel, once: bool = False) -> list[str]:
+    """What the layout of a model's linear layers may be beside "plain", simplest first; ``once`` as of ``tune``."""
     plain = any(type(module) is nn.Linear for module in model.modules())  # quantised layers have no other layout
     return [
         name for name in (LAYOUTS if plain else ())
-        if available(name, model.dtype) and (name != "both" or _fits_twice(model))
+        if available(name, model.dtype) and (name != "both" or (not once and _fits_twice(model)))
     ]
 
 

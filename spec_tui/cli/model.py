@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from engines.hub.local_models import Candidate
     from engines.model.description import ModelDescription
 
+_TWICE = "on a CPU it may hold linear layers in two layouts, where that is faster; --weights-once keeps one"
 _NAME = "A folder or a hub id. Default: the one that ships."
 
 group = Typer(rich_markup_mode=None)
@@ -56,7 +57,8 @@ def info(
     format: OutputFormat = Format.text,
     *,
     models: Annotated[
-        ModelOptions, Without("model", "dtype", "device", "strict", "quantize", "draft_quantize", "threads")
+        ModelOptions,
+        Without("model", "dtype", "device", "strict", "quantize", "draft_quantize", "threads", "weights_once"),
     ],
 ) -> int:
     """Describe a model: architecture, parameters, memory, download, and the draft models at hand.
@@ -170,6 +172,7 @@ def _print(found: ModelDescription) -> None:
     if found.memory:
         out.print()
         out.print(_memory(found))
+        out.print(Text(f"  {_TWICE}"))
     out.print()
     out.print(Text("draft models at hand", style="bold"))
     out.print(table([_candidate(c) for c in found.draft_models]) if found.draft_models else Text("  none"))

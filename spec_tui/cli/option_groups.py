@@ -149,6 +149,9 @@ class ModelOptions:
     threads: Annotated[int | None, Option(
         metavar="N", min=1, help="CPU threads of the models. Default: the fastest number, measured at loading."
     )] = None
+    weights_once: Annotated[bool, Option(
+        "--weights-once", help="Keep weights in memory once, where a second layout of them would be faster on the CPU."
+    )] = False
     allow_pickle: Annotated[bool, Option(
         "--allow-pickle", help="Read .bin weights (pickles) where there are no safetensors."
     )] = False

@@ -35,6 +35,7 @@ class LoadRequest:
     draft_quantize: str = NONE
     threads: int | None = None
     head: str | None = None
+    weights_once: bool = False
     server: str | None = None
     api_key_env: str | None = None
     backend: str = ""

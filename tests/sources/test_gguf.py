@@ -17,9 +17,9 @@ from engines.hub.gguf_config import Unsupported
 from engines.hub.known_models import KNOWN, default_model, default_notice
 from engines.hub.model_source import TrustPolicy, locate
 from engines.model import gguf_weights, loading
+from engines.model.description import describe
 from engines.model.lean_forward import fits
 from engines.model.weight_layouts import LaidOut, fuse, lay_out, weight_bytes
-from engines.model.description import describe
 from tests.sources.gguf_files import FAMILIES, SPECIAL, Tiny
 from tests.sources.llama_cpp import LlamaCpp
 
