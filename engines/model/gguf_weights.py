@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -30,10 +31,19 @@ def unpacked(
     names = _names(file, model)
     tensors = {names[tensor.name]: tensor for tensor in file.tensors if tensor.name in names}
     found = room({name: tensor.shape for name, tensor in tensors.items()}, model, dtype, transposed)
-    for name, tensor in tensors.items():
-        turned = _turned_heads(tensor, kind.rotated, heads, kv_heads)
+
+    def unpack(name: str) -> None:
+        tensor = tensors[name]
         offset = kind.norm_offset if tensor.name.endswith("norm.weight") else 0
-        _unpack(tensor, content, turned, offset, found[name])
+        _unpack(tensor, content, _turned_heads(tensor, kind.rotated, heads, kv_heads), offset, found[name])
+
+    # A thread for each tensor, not several that wait for each other at each of ten thousand small operations.
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            list(pool.map(unpack, sorted(tensors, key=lambda name: -tensors[name].count)))
+    finally:
+        torch.set_num_threads(threads)
     return found
 
 
