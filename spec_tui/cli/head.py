@@ -37,6 +37,7 @@ from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
     from engines.heads.check_head import HeadCheck
+    from engines.heads.head_file import HeadFile
     from engines.heads.make_head import HeadSpec
     from engines.heads.tap_cache import Text
     from engines.heads.training import TrainingProgress
@@ -113,6 +114,9 @@ def check(
     name: HeadName,
     prompts: Annotated[Path | None, Option(metavar="FILE", help="Prompts. Default: some of the showcase.")] = None,
     tokens: Annotated[int, Option(metavar="N", min=8, help="Length of each answer, in tokens.")] = 48,
+    take: Annotated[Path | None, Option(
+        metavar="DIR", help="Where another reading is clearly better, write the head with it to this new folder.",
+    )] = None,
     format: OutputFormat = Format.text,
     *,
     models: WithoutHead,
@@ -121,14 +125,16 @@ def check(
     how layers are counted, where the residual stream begins, the base of the rotary embedding (rope theta); of Medusa
     heads which state they read and which token the first one drafts.
 
-    The target answers some prompts greedily. The reading that is declared is what runs; another is never taken
-    unasked.
+    The target answers some prompts greedily. The reading that is declared is what runs; another is taken only with
+    --take.
     """
+    from engines.heads.check_head import as_read
     from engines.heads.check_head import check as check_head
     from engines.methods import baseline
     from engines.request import Request
     from engines.tokenization import encode
 
+    _check_new(take)
     runtime = _with_head(name, models)
     texts = []
     for prompt in _prompts(prompts):
@@ -136,8 +142,15 @@ def check(
         *_, finished = runtime.run(request)
         asked = encode(runtime.tokenizer, request, runtime.target.vocab_size)[0]
         texts.append(_text(asked, finished.tokens))
-    found = check_head(_named(runtime, name), runtime.target, texts)
+    head = _named(runtime, name)
+    found = check_head(head, runtime.target, texts)
     print(json.dumps(_check_facts(found), indent=2) if format is Format.json else "\n".join(check_lines(found)))
+    if take is not None and found.better is not None:
+        stored = next(iter(head.file.weights.values())).dtype
+        _write(as_read(head.file, found.better, take), runtime.target.name, str(stored).removeprefix("torch."))
+        narrate(f"written with that reading to {take}; --head {take} drafts with it")
+    elif take is not None:
+        narrate("nothing is written")
     return 0
 
 
@@ -163,7 +176,7 @@ def check_lines(found: HeadCheck) -> list[str]:
         out.append("The reading that the file declares is as good as any.")
     else:
         out.append(f"Another reading agrees far more often: {found.better.words}. The file probably means that: "
-                   "change its config.json, or ask whoever made it.")
+                   "--take DIR writes the head so, where its layout has words for it.")
     return out
 
 
@@ -183,27 +196,38 @@ def export(
     modelling head and its embeddings. They are added.
     """
     from engines.heads.at_hand import CONFIG
-    from engines.heads.checkpoint import write
     from engines.heads.fit import standing_alone
     from engines.hub.untrusted_json import read_object
 
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageProblem(f"{out} exists and is not empty", "name a new folder")
+    _check_new(out)
     runtime = _with_head(name, models)
     head = _named(runtime, name)
     whole = replace(standing_alone(head.file, runtime.target), folder=out)
-    try:
-        write(whole, target_name or runtime.target.name, weights)
-    except ValueError as error:
-        raise UsageProblem(f"the head {name} cannot be exported: {error}", "choose another head") from None
-    except OSError as error:
-        raise RunFailed(f"{out} cannot be written: {error.strerror}", "name another folder") from None
+    _write(whole, target_name or runtime.target.name, weights)
     config = read_object(out / CONFIG)
     method = config.get("speculators_model_type") or config["model_type"]
     setting = {"method": method, "model": str(out.resolve()), "num_speculative_tokens": 3}
     print(f"written to {out}\nvllm serve {shlex.quote(one_line(target_name or runtime.target.name))} "
           f"--speculative-config {shlex.quote(json.dumps(setting))}")
     return 0
+
+
+def _check_new(folder: Path | None) -> None:
+    """Raises UsageProblem: something is there."""
+    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageProblem(f"{folder} exists and is not empty", "name a new folder")
+
+
+def _write(file: HeadFile, target: str, dtype: str) -> None:
+    """Write a head to its folder. Raises UsageProblem, RunFailed."""
+    from engines.heads.checkpoint import write
+
+    try:
+        write(file, target, dtype)
+    except ValueError as error:
+        raise UsageProblem(f"the head {file.name} cannot be written: {error}", "choose another head") from None
+    except OSError as error:
+        raise RunFailed(f"{file.folder} cannot be written: {error.strerror}", "name another folder") from None
 
 
 @group.command(short_help="Train a head for a model on the model's own answers.")

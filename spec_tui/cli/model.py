@@ -12,7 +12,7 @@ from typer import Argument, Context, Option, Typer
 
 from engines.errors import UsageProblem
 from engines.hub.download_progress import in_bytes
-from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, Without, command, complete_model
+from spec_tui.cli.option_groups import Format, ModelOptions, Only, OutputFormat, Without, command, complete_model
 from spec_tui.cli.output import Status, console, table
 from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
@@ -91,30 +91,40 @@ def get(
     return get_model(name, given, offline, skippable)
 
 
-@group.command(short_help="Write a model as a GGUF file, which llama.cpp reads.")
+_OF_GGUF = Only(lambda given: given["gguf"], "--gguf")
+
+
+@group.command(short_help="Write a model as a GGUF file for llama.cpp, or as a folder for vLLM.")
 @command
 def export(
     name: Annotated[str, Argument(metavar="ID", help="A folder, a hub id or a known name.",
                                   autocompletion=complete_model)],
-    gguf: Annotated[bool, Option("--gguf", help="As a GGUF file.")] = False,
+    gguf: Annotated[bool, Option("--gguf", help="As a GGUF file, which llama.cpp reads.")] = False,
+    safetensors: Annotated[bool, Option("--safetensors", help="As a folder, which vLLM reads.")] = False,
     output: Annotated[str | None, Option(
-        "--output", "-o", metavar="FILE", help="The file to write. Default: the model's name and the type, here.",
+        "--output", "-o", metavar="PATH",
+        help="The file or folder to write. Default: the model's name and the type, here.",
     )] = None,
     type: Annotated[WeightType, Option(
-        help="How the weights are stored; f32 and, for a model that is stored so, bf16 lose nothing.",
+        help="How the weights are stored; f32 and, for a model that is stored so, bf16 lose nothing. q8_0 is of GGUF.",
     )] = WeightType.f32,
     revision: Annotated[str | None, Option(metavar="REV", help="Branch, tag or commit of a hub id.")] = None,
-    force: Annotated[bool, Option("--force", help="Overwrite the file if it exists.")] = False,
+    force: Annotated[bool, Option("--force", help="Overwrite the file if it exists."), _OF_GGUF] = False,
 ) -> int:
-    """Write a model of the Llama, Mistral, Qwen2 or Qwen3 family, with its tokenizer and chat template, as a GGUF file.
+    """Write a model with its tokenizer and chat template in another form.
 
-    llama.cpp reads it, and so does spec-tui. The weights are read from safetensors. ctrl+c leaves no half file.
+    --gguf: of the Llama, Mistral, Qwen2 or Qwen3 family, as a GGUF file, which llama.cpp reads, and so does spec-tui;
+    the weights are read from safetensors. --safetensors: any model that is read here, a GGUF file too, as a folder,
+    which vLLM and transformers read. ctrl+c leaves nothing half written.
     """
-    from spec_tui.cli.model_export import export_model
+    from spec_tui.cli.model_export import export_folder, export_model
 
-    if not gguf:
-        raise UsageProblem("say what to write the model as", "--gguf writes a GGUF file, which llama.cpp reads")
-    return export_model(name, revision, type.value, output, force)
+    if gguf == safetensors:
+        raise UsageProblem("say what to write the model as", "--gguf writes a GGUF file, which llama.cpp reads; "
+                           "--safetensors a folder, which vLLM reads")
+    if gguf:
+        return export_model(name, revision, type.value, output, force)
+    return export_folder(name, revision, type.value, output)
 
 
 @group.command(short_help="Delete a model that was fetched by name.")

@@ -12,8 +12,7 @@ from spec_tui.cli.output import Status
 
 def export_model(name: str, revision: str | None, kind: str, output: str | None, force: bool) -> int:
     """Write a model as a GGUF file whose weights are of a type in ggml's words, such as "f16"."""
-    last = name.rstrip("/").rpartition("/")[2]
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip(".-") or "model"
+    stem = _stem(name)
     file = typed_path(output or f"{stem}-{kind.upper()}.gguf")
     if file.exists() and not force:
         raise UsageProblem(f"{file} exists", "name another file with --output, or say --force")
@@ -34,3 +33,35 @@ def export_model(name: str, revision: str | None, kind: str, output: str | None,
         narrate(f"note: {remark}")
     narrate(f"wrote {file}, {in_bytes(file.stat().st_size)}")
     return 0
+
+
+_DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+
+
+def export_folder(name: str, revision: str | None, kind: str, output: str | None) -> int:
+    """Write a model as a folder of safetensors whose weights are of a type in ggml's words."""
+    if kind not in _DTYPES:
+        raise UsageProblem(f"safetensors hold no {kind}", "--type takes " + ", ".join(_DTYPES) + " for a folder")
+    folder = typed_path(output or f"{_stem(name)}-{kind.upper()}")
+    from spec_tui.session.environment import prepare_this_process
+
+    prepare_this_process()
+    import torch
+
+    from engines.hub.model_source import locate
+    from engines.model.folder_export import export_folder
+
+    with Status() as status:
+        source = locate(name, revision, progress=status.show)
+        source.fetch_weights(status.show)
+        export_folder(source, folder, getattr(torch, _DTYPES[kind]), status.show)
+    for remark in source.notes:
+        narrate(f"note: {remark}")
+    narrate(f"wrote {folder}")
+    return 0
+
+
+def _stem(name: str) -> str:
+    """A model's name as the beginning of a file's."""
+    last = name.rstrip("/").rpartition("/")[2].removesuffix(".gguf")
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip(".-") or "model"

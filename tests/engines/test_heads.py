@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engines.errors import ModelUnavailable, UsageProblem
-from engines.heads.check_head import check
+from engines.heads.check_head import as_read, check
 from engines.heads.checkpoint import read, write
 from engines.heads.draft_head import DraftHead
 from engines.heads.make_head import HeadSpec, make_head
@@ -192,6 +192,8 @@ def test_an_off_by_one_reading_is_found(target, texts, tmp_path):
     found = check(DraftHead(wrong, target), target, generated[:12])
     assert found.better.choices["layers"] == (2, 3, 4) and not found.better.choices["norm_before_residual"]
     assert found.declared.agreement[0] < sound.declared.agreement[0] - 0.1
+    write(as_read(wrong, found.better, tmp_path / "taken"), "tiny", "float32")
+    assert read("taken", tmp_path / "taken", 7, 32).shape == file.shape
 
 
 def test_what_is_held_out_is_not_trained_on(texts, target, tmp_path):

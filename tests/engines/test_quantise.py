@@ -31,6 +31,7 @@ from engines.model.weight_layouts import as_loaded, weight_bytes
 from engines.report.answer import Answer
 from engines.runtime import Runtime
 from tests.conftest import SMOLLM2, TURN, add_datastores, make_llama, make_tokenizer
+from tests.heads import make_head, make_medusa
 from tests.sources.gguf_files import Tiny
 from tests.tiers import some
 
@@ -175,6 +176,34 @@ def test_every_engine_writes_what_the_audit_finds_to_be_the_model_s(choice):
     for engine, options in [("autoregressive", {}), *DRAFTS]:
         answer = Answer.from_events(events_of(runtime, engine, options, max_new_tokens=40))
         assert runtime.audit(answer).verdict in ("identical", "tie"), engine
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_heads_of_a_quantised_target_are_quantised_too_and_change_no_text(temperature):
+    target = tiny("int4", True).target
+    head, medusa = make_head(target, draft_tokens=192, mlp=64), make_medusa(target, draft_tokens=192)
+    assert (head.quantised, medusa.quantised) == ("8 int4", "1 int4") and "int4" in head.backend
+    assert not getattr(head._network.fc, "quantised", False), "single channels of what it reads are too large"
+    runtime = Runtime(target, make_tokenizer(), heads={one.shape.kind: one for one in (head, medusa)})
+    alone = written(events_of(runtime, "autoregressive", {}, temperature=temperature, max_new_tokens=18))
+    for engine, options in (("eagle", {"budget": "paper"}), ("eagle", {"shape": "tree", "budget": "paper"}),
+                            ("medusa", {"budget": "paper"})):
+        found = events_of(runtime, engine, options, temperature=temperature, max_new_tokens=18)
+        assert written(found) == alone and any(event.draft.tokens for event in found[2:-1]), engine
+
+
+def test_a_quantised_head_says_nearly_what_it_said(monkeypatch):
+    target = tiny("int4", False).target
+    target.features.request(make_head(target).request)
+    target.truncate(0)
+    target.extend(list(range(5, 25)))
+    ours = make_head(target, draft_tokens=192, mlp=64)
+    monkeypatch.setattr(target, "quantised", "")
+    plain = make_head(target, draft_tokens=192, mlp=64)
+    assert ours.weight_bytes < plain.weight_bytes / 2 and not plain.quantised
+    rows = [[head.after(list(range(5, 26))), head.step(7)] for head in (ours, plain)]
+    found, expected = (torch.stack(each)[:, ours.file.ids] for each in rows)
+    assert (found - expected).square().mean().sqrt() < 0.2 * expected.std()
 
 
 def test_an_answer_of_other_weights_is_no_bug_of_these(tiny):

@@ -1,0 +1,52 @@
+"""A model as a folder of safetensors, which vLLM and transformers load: of a GGUF file its weights unpacked, its
+tokenizer and chat template."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from engines.errors import ModelUnavailable, RunFailed, UsageProblem, first_line
+from engines.hub.download import Progress
+from engines.hub.model_source import ModelSource
+from engines.model.loading import read_model
+from engines.progress import Loading
+
+_WRITTEN_ANEW = ("config.json", "generation_config.json")
+
+
+def export_folder(source: ModelSource, folder: Path, dtype: torch.dtype, progress: Progress) -> None:
+    """Write a model to a new folder, as transformers saves it. Weights are rounded to ``dtype``; float32 loses nothing.
+
+    Args:
+        source: with its weights here.
+        progress: told of the loading; what it raises leaves this function, and nothing of the folder stays.
+
+    Raises:
+        ModelUnavailable: it cannot be read, or has numbers that ``dtype`` has not.
+        UsageProblem: the folder exists and is not empty.
+        RunFailed: it cannot be written.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageProblem(f"{folder} exists and is not empty", "name a new folder with --output")
+    model = read_model(source, dtype, torch.device("cpu"), progress)
+    if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
+        raise ModelUnavailable(f"{source.name} cannot be written so: it has numbers that {dtype} does not",
+                               "choose another type")
+    progress(Loading(f"writing {folder}", 0.6))
+    try:
+        with TemporaryDirectory(prefix=".", dir=folder.resolve().parent, ignore_cleanup_errors=True) as beside:
+            place = Path(beside) / "model"
+            model.save_pretrained(place)
+            for name in source.choice.small:
+                if name not in _WRITTEN_ANEW and not name.endswith(".index.json"):
+                    (place / name).parent.mkdir(exist_ok=True)
+                    shutil.copyfile(source.path(name), place / name)
+            os.replace(place, folder)
+    except (OSError, RuntimeError) as error:  # safetensors has an error of its own for a full disk
+        raise RunFailed(f"{folder} cannot be written: {first_line(error)}",
+                        "name another folder with --output") from None
