@@ -19,8 +19,9 @@ from engines.progress import Loading
 _WRITTEN_ANEW = ("config.json", "generation_config.json")
 
 
-def export_folder(source: ModelSource, folder: Path, dtype: torch.dtype, progress: Progress) -> None:
-    """Write a model to a new folder, as transformers saves it. Weights are rounded to ``dtype``; float32 loses nothing.
+def export_folder(source: ModelSource, folder: Path, dtype: str, progress: Progress) -> None:
+    """Write a model to a new folder, as transformers saves it. Weights are rounded to
+    ``dtype`` (torch's name); float32 loses nothing.
 
     Args:
         source: with its weights here.
@@ -33,7 +34,7 @@ def export_folder(source: ModelSource, folder: Path, dtype: torch.dtype, progres
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageProblem(f"{folder} exists and is not empty", "name a new folder with --output")
-    model = read_model(source, dtype, torch.device("cpu"), progress)
+    model = read_model(source, getattr(torch, dtype), torch.device("cpu"), progress)
     if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
         raise ModelUnavailable(f"{source.name} cannot be written so: it has numbers that {dtype} does not",
                                "choose another type")

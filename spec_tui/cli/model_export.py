@@ -46,15 +46,13 @@ def export_folder(name: str, revision: str | None, kind: str, output: str | None
     from spec_tui.session.environment import prepare_this_process
 
     prepare_this_process()
-    import torch
-
     from engines.hub.model_source import locate
     from engines.model.folder_export import export_folder
 
     with Status() as status:
         source = locate(name, revision, progress=status.show)
         source.fetch_weights(status.show)
-        export_folder(source, folder, getattr(torch, _DTYPES[kind]), status.show)
+        export_folder(source, folder, _DTYPES[kind], status.show)
     for remark in source.notes:
         narrate(f"note: {remark}")
     narrate(f"wrote {folder}")
