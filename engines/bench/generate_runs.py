@@ -17,7 +17,7 @@ from engines.bench.hf_generate import GenerateLane, TokenTimes
 from engines.errors import RunFailed, UsageProblem, first_line
 from engines.hub.model_source import TrustPolicy, locate
 from engines.methods.spec import GenerateCall
-from engines.model.loading import read_model, resolve_device, resolve_dtype
+from engines.model.loading import read_model, resolve_device
 from engines.report.events import Draft, Emitted, Finished, Prefilled, Ready, Round, RunEvent, Started
 from engines.request import Request
 from engines.runtime import Runtime
@@ -25,14 +25,13 @@ from engines.tokenization import encode
 
 
 def load(
-    ready: Ready, draft: bool, revision: str | None = None, draft_revision: str | None = None,
+    ready: Ready, dtype: torch.dtype, draft: bool, revision: str | None = None, draft_revision: str | None = None,
     terms: TrustPolicy | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedModel | None]:
-    """The models of ``ready`` once more, as transformers loads them: ours may be laid out anew in memory. The draft
-    model only where it is wanted. Raises ModelUnavailable."""
+    """The models of ``ready`` once more, as transformers loads them: ours may be laid out anew in memory, or quantised.
+    The draft model only where it is wanted. Raises ModelUnavailable."""
     terms, device = terms or TrustPolicy(), resolve_device(ready.device)
     names = [(ready.model, revision), *([(ready.draft_model, draft_revision)] if draft and ready.draft_model else [])]
-    dtype = resolve_dtype(ready.dtype, device)
     models = [read_model(locate(name, at, terms), dtype, device).eval() for name, at in names]
     return models[0], models[1] if len(models) > 1 else None
 
@@ -127,8 +126,8 @@ class Generator:
         return Started(
             engine=lane.engine, options={}, law=Request(()).law, temperature=0.0, top_p=1.0, top_k=0,
             **penalties_of(request), seed=request.seed, max_new_tokens=request.max_new_tokens, model=ready.model,
-            dtype=ready.dtype, device=ready.device, prompt=tuple(prompt), conversation=request.conversation,
-            draft_model=ready.draft_model,
+            dtype=str(self.target.dtype).removeprefix("torch."), device=ready.device, prompt=tuple(prompt),
+            conversation=request.conversation, draft_model=ready.draft_model,
         )
 
     def _events(self, length: int, delivered: list[list[int]], times: list[float]) -> Iterator[RunEvent]:

@@ -109,7 +109,7 @@ class Exact(Law):
             token = self._choose(row, position + len(verdict.path), verdict)
             verdict.rows.append(row)
             verdict.tokens.append(token)
-            below = tree.carrying(node, token)
+            below = tree.carrying(node, token) if tree.tokens else ()
             node = below[0] if below else None
             if len(below) > 1:
                 node = max(below, key=lambda node: self._reach(tree, table, node, position + len(verdict.tokens)))
@@ -122,14 +122,17 @@ class Exact(Law):
 
     def _choose(self, row: np.ndarray, position: int, verdict: Verdict) -> int:
         """The token of largest score at a position; above temperature 0 its noise and its lead are noted."""
+        if self.sampling.greedy:
+            token = int(row.argmax())
+            finite(row.item(token))
+            return token
         scores = self._scored(row, position)
         token = int(scores.argmax())
         score = scores[token]
         finite(score)
-        if not self.sampling.greedy:
-            scores[token] = -np.inf
-            verdict.noise.append(self._noise.at(position).item(token))
-            verdict.gaps.append(float(score - scores[scores.argmax()]) if len(scores) > 1 else 0.0)
+        scores[token] = -np.inf
+        verdict.noise.append(self._noise.at(position).item(token))
+        verdict.gaps.append(float(score - scores[scores.argmax()]) if len(scores) > 1 else 0.0)
         return token
 
     def _reach(self, tree: DraftTree, table: np.ndarray, node: int, position: int) -> int:

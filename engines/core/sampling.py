@@ -43,9 +43,11 @@ class Sampling:
 
     def row(self, logits: np.ndarray) -> np.ndarray:
         """The same for one row [vocabulary]."""
+        if self.greedy:
+            return logits
         if self._filters:
             return self.warp(torch.from_numpy(logits)[None])[0].numpy()
-        return logits if self.greedy or self.temperature == 1 else logits / np.float32(self.temperature)
+        return logits if self.temperature == 1 else logits / np.float32(self.temperature)
 
     def probs(self, row: np.ndarray) -> np.ndarray:
         """The distribution tokens are drawn from, given a warped row: float64 [vocabulary]; one-hot when greedy."""

@@ -145,35 +145,33 @@ def summarise(rows: Sequence[np.ndarray], tokens: Sequence[int], k: int) -> list
         k: how many of the likeliest.
     """
     rows = rows[: len(tokens)]
-    table = np.empty((len(rows), len(rows[0])), np.float32)
-    tops, below = [], []
-    for row, token, shifted in zip(rows, tokens, table):
-        ids = _largest(row, max(k, 2))
-        np.subtract(row, row[ids[0]], out=shifted)
-        tops.append(ids)
-        below.append([shifted.item(t) for t in (token, *ids)])
-    np.exp(table, out=table)
+    # most of the time goes to code that the forward pass has driven out of the caches: one operation for all rows
+    probs = torch.softmax(torch.from_numpy(np.stack(rows) if len(rows) > 1 else rows[0][None]), -1).numpy()
     found = []
-    for (own, *rest), ids, total in zip(below, tops, np.add.reduce(table, axis=1).tolist()):
-        lead = 0.0 - rest[1] if len(rest) > 1 else math.inf if table.shape[1] > 1 else 0.0
-        found.append(RowSummary(math.exp(own) / total, [(t, math.exp(d) / total) for t, d in zip(ids[:k], rest)], lead))
+    for row, token, shares in zip(rows, tokens, probs):
+        top = _largest(row, max(k, 2))
+        best, value = top[0]
+        share = shares.item(best)
+        favourites = [(t, math.exp(v - value) * share) for t, v in top[:k]]
+        lead = float(value - top[1][1]) if len(top) > 1 else math.inf if len(row) > 1 else 0.0
+        found.append(RowSummary(math.exp(row[token] - value) * share, favourites, lead))
     return found
 
 
-def _largest(row: np.ndarray, k: int) -> list[int]:
-    """The ids of the ``k`` largest entries above minus infinity, largest first, the lower id first among equals. The
-    row is written to on the way, and restored."""
-    found: dict[int, float] = {}
+def _largest(row: np.ndarray, k: int) -> list[tuple[int, np.float32]]:
+    """The ids and values of the ``k`` largest entries above minus infinity, largest first, the lower id first among
+    equals. The row is written to on the way, and restored."""
+    found: list[tuple[int, np.float32]] = []
     for _ in range(min(k, len(row))):
         token = int(row.argmax())
-        value = row.item(token)
+        value = row[token]
         if value == -math.inf:  # all the others are filtered out
             break
-        found[token] = value
+        found.append((token, value))
         row[token] = -math.inf
-    for token, value in found.items():
+    for token, value in found:
         row[token] = value
-    return list(found)
+    return found
 
 
 def every_row(

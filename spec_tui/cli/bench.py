@@ -105,7 +105,7 @@ def load_generator(decoder: Runtime, draft: bool, load: LoadRequest):
     from engines.bench import generate_runs
 
     terms = TrustPolicy(load.allow_pickle, load.trust_remote_code)
-    models = generate_runs.load(decoder.ready, draft, load.revision, load.draft_revision, terms)
+    models = generate_runs.load(decoder.ready, decoder.target.dtype, draft, load.revision, load.draft_revision, terms)
     return generate_runs.Generator(*models, decoder)
 
 

@@ -164,7 +164,17 @@ def test_questions_that_do_not_fit_are_left_out_and_counted(tiny):
 
 def test_plain_models_are_loaded_from_where_ours_came_from(saved, tiny):
     ready = replace(tiny.ready, model=str(saved), draft_model=str(saved))
-    target, draft = generate.load(ready, draft=True)
+    target, draft = generate.load(ready, torch.float32, draft=True)
     assert type(target).__module__.startswith("transformers.") and draft is not target
     assert not target.training and target.dtype == torch.float32
-    assert generate.load(ready, draft=False)[1] is None
+    assert generate.load(ready, torch.float32, draft=False)[1] is None
+
+
+def test_beside_quantised_weights_generate_has_plain_ones(saved, tiny):
+    ready = replace(tiny.ready, model=str(saved), draft_model=None, dtype="bfloat16, weights as stored")
+    target, _ = generate.load(ready, torch.bfloat16, draft=True)
+    quantised = SimpleNamespace(ready=ready, end_tokens=tiny.end_tokens, tokenizer=tiny.tokenizer, target=tiny.target,
+                                translation=None)
+    started = next(Generator(target, None, quantised).run(
+        Request((("user", "abc"),), max_new_tokens=2), GenerateLane("generate"), lambda: False))
+    assert started.dtype == "bfloat16"

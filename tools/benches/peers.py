@@ -50,7 +50,7 @@ def loaded(draft: bool, model: str = "sample", dtype: str = "auto"):
 
     runtime = load(model, dtype=dtype)
     print(f"{runtime.ready.threads} threads, {runtime.ready.backend}", file=sys.stderr, flush=True)
-    return runtime, generate.Generator(*generate.load(runtime.ready, draft), runtime)
+    return runtime, generate.Generator(*generate.load(runtime.ready, runtime.target.dtype, draft), runtime)
 
 
 def prompts(kind: str = "") -> list[str]:
