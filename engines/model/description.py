@@ -66,7 +66,7 @@ class ModelDescription:
     """All that is known of a model without loading it.
 
     Attributes:
-        where: "folder", "file" (GGUF), "cache" or "hub".
+        where: "folder", "file" (GGUF), "cache" or "hub"; ``folder``: its path, of a GGUF file the file's.
         problem: why it will be refused, None if nothing is known against it; hint: what to do about that.
         drafts: "trees", "chains" or None if it is refused; the test at loading has the last word.
         parameters: numbers stored, None for pickled weights.
@@ -128,7 +128,7 @@ def describe(
     parameters = sum(stored.values()) or None
     names = (*source.choice.small, *source.choice.weights)
     return ModelDescription(
-        name=name, where=where, folder=str(source.folder), revision=revision,
+        name=name, where=where, folder=str(source.place), revision=revision,
         commit=None if where in ("folder", "file") else source.folder.name, problem=problem, hint=hint,
         drafts=verified if problem is None else None, remarks=(*remarks, *_warnings(source, config, shape)),
         shape=shape, parameters=parameters, stored=stored,

@@ -55,7 +55,8 @@ def kept_layout(model: PreTrainedModel, threads: int | None = None, once: bool =
 def _kept_where(model: PreTrainedModel, threads: int | None, once: bool) -> tuple[Path, int, list[str]]:
     """The file for a model, the most threads that it may name, and the layouts."""
     layouts, own = layouts_of(model, once), own_threads()
-    settings = {name: value for name, value in model.config.to_dict().items() if name != "dtype"}
+    found = model.config.to_dict().items()  # "_name_or_path" is another before the weights are read
+    settings = {name: value for name, value in found if not name.startswith("_") and name != "dtype"}
     changed = Counter(type(module).__name__ for module in model.modules() if isinstance(module, LaidOut))
     facts = [settings, str(model.dtype), changed, layouts, own, threads, is_given(threads)]
     return measured_file("tunings", facts), threads if threads and threads > 0 else own, layouts

@@ -204,7 +204,7 @@ def _facts(found: ModelDescription) -> list[tuple[str, str]]:
     drafts = "chains only" if found.drafts == "chains" else found.drafts
     rows = [
         ("refused", f"{found.problem}; {found.hint}" if found.problem else ""),
-        ("where", f"the folder {found.folder}" if found.where == "folder" else where),
+        ("where", f"the {found.where} {found.folder}" if found.where in ("folder", "file") else where),
         ("architecture", f"{shape.architecture or 'unnamed'} ({shape.type})"),
         ("layers", f"{shape.layers}{hidden}{heads}" if shape.layers else ""),
         ("attention", ", ".join(f"{kind}: {layers} layers" for kind, layers in shape.attention.items())),

@@ -12,13 +12,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.model import loading, tuning, weight_layouts
+from engines.model import kept_tuning, loading, tuning, weight_layouts
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST
 from engines.model.forward import GenericForward
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.loading import wrap
-from engines.model.tuning import Cost
+from engines.model.tuning import Cost, layouts_of
 from engines.model.weight_layouts import LAYOUTS, LinearSlice, available, lay_out
 from tests.conftest import make_llama
 from tests.engines.families import NAMED, make
@@ -263,3 +263,15 @@ def test_a_module_with_a_class_of_its_own_is_left_alone():
     model.__class__ = type("LlamaForCausalLM", (type(model),), {})
     assert not fits(model)
     assert loading.wrap(model, "own", threads=1).backend.startswith("generic")
+
+
+def test_two_layouts_of_the_weights_are_said_and_can_be_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
+    model = make(*FAMILIES["llama"])
+    assert "both" in layouts_of(model) and "both" not in layouts_of(model, once=True)
+    monkeypatch.setattr(kept_tuning, "tune", lambda model, *given: layouts_of(model, given[-1])[-1])
+    twice = wrap(make(*FAMILIES["llama"]), "small", threads=1)
+    once = wrap(make(*FAMILIES["llama"]), "small", threads=1, once=True)
+    assert twice.layout == "both" and "in two layouts" in twice.remarks[-1] and "--weights-once" in twice.remarks[-1]
+    assert once.layout != "both" and not any("layouts" in said for said in once.remarks)
+    assert once.weight_bytes < 0.6 * twice.weight_bytes

@@ -16,7 +16,7 @@ from engines.hub import gguf_file, gguf_folder, local_models
 from engines.hub.gguf_config import Unsupported
 from engines.hub.known_models import KNOWN, default_model, default_notice
 from engines.hub.model_source import TrustPolicy, locate
-from engines.model import gguf_weights, loading
+from engines.model import gguf_weights, kept_tuning, loading
 from engines.model.description import describe
 from engines.model.lean_forward import fits
 from engines.model.weight_layouts import LaidOut, fuse, lay_out, weight_bytes
@@ -176,8 +176,20 @@ def test_a_file_is_a_model_like_any_other(tmp_path):
     assert target.fingerprint == loading.load_model(str(path), torch.float32, torch.device("cpu")).fingerprint
     found = describe(str(path))
     assert (found.where, found.weights, found.problem, found.shape.layers) == ("file", "GGUF", None, 2)
+    assert found.folder == str(path)
     assert set(found.stored) == {"F32", "Q8_0"} and found.files["m.gguf"] == path.stat().st_size
     assert found.chat_template and not found.to_download and found.licence == "mit"
+
+
+def test_the_second_load_reads_the_weights_as_they_are_laid_out(tmp_path, monkeypatch):
+    path, how = str(Tiny("llama", "Q4_1").write(tmp_path / "m.gguf")), []
+    monkeypatch.setattr(kept_tuning, "tune", lambda *args: "transposed")
+    monkeypatch.setattr(loading, "unpacked", lambda *args: how.append(args[-1]) or gguf_weights.unpacked(*args))
+    first, second = (loading.load_model(path, torch.float32, torch.device("cpu"), 1) for _ in range(2))
+    assert how == [False, True] and first.layout == second.layout == "transposed"
+    assert torch.equal(first.forward([5, 6, 7], [-1, 0, 0]), second.forward([5, 6, 7], [-1, 0, 0]))
+    loading.load_model(path, torch.float32, torch.device("cpu"), 1, quantize="auto")
+    assert how[-1] is False, "quantised layers are laid out in their own way"
 
 
 def unavailable(name: str) -> str:
