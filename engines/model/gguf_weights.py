@@ -14,7 +14,8 @@ from engines.hub.gguf_file import GgufFile, GgufTensor
 from engines.model.quantised_linear import GROUP, WeightGrid
 from engines.model.weight_layouts import room
 
-_ROWS, _BLOCKS = 256, 8  # that are unpacked together: what is between stays in the processor's cache
+_AT_ONCE, _OUTPUTS = 1 << 16, 2048  # numbers that are unpacked together, and of how many outputs at most: what is
+# between stays in the processor's cache
 
 
 def unpacked(
@@ -60,14 +61,19 @@ def _unpack(tensor: GgufTensor, content: np.ndarray, turned: int, offset: float,
     size, unpack = _UNPACK[tensor.kind]
     rows = _in_order(torch.from_numpy(stored.copy()).view(tensor.count // tensor.shape[-1], -1), turned)
     if weight.is_contiguous():
-        for part, place in zip(rows.split(_ROWS), weight.view(len(rows), -1).split(_ROWS)):
-            place.copy_(unpack(part.reshape(-1, size, 1)).view(place.shape).sub_(offset))
+        count = max(1, _AT_ONCE // tensor.shape[-1])
+        for part, place in zip(rows.split(count), weight.view(len(rows), -1).split(count)):
+            place.copy_(unpack(part.reshape(-1, size, 1)).view(place.shape))
+        if offset:
+            weight -= offset
         return
     # Bytes are transposed before they become numbers of four times their size and more.
     blocks = rows.view(len(rows), -1, size).permute(1, 2, 0).contiguous()
     places = weight.t().unflatten(0, (len(blocks), -1))
-    for part, place in zip(blocks.split(_BLOCKS), places.split(_BLOCKS)):
-        place.copy_(unpack(part))
+    for outputs, their_places in zip(blocks.split(_OUTPUTS, 2), places.split(_OUTPUTS, 2)):
+        count = max(1, _AT_ONCE // their_places[0].numel())
+        for part, place in zip(outputs.split(count), their_places.split(count)):
+            place.copy_(unpack(part))
 
 
 class StoredGrids:

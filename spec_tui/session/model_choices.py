@@ -58,7 +58,7 @@ def targets(load: LoadRequest) -> tuple[ModelChoice, ...]:
     found = []
     for facts in local_models.known():
         path = facts["path"] and Path(facts["path"])
-        found.append(ModelChoice(facts["name"], facts["name"], "fetched by spec-tui model get", path, facts))
+        found.append(ModelChoice(facts["name"], facts["name"], "your data folder", path, facts))
     for facts in local_models.shipped():
         if facts["path"] is not None and facts["role"] == "target":
             found.append(ModelChoice(SAMPLE, facts["name"], "ships with the program", Path(facts["path"]), facts))
