@@ -60,7 +60,7 @@ def bench_context(repeats: int) -> list[Row]:
     rows, (low, high) = [], CONTEXTS
     for name in measures:
         short, long = spent[name, low][1:], spent[name, high][1:]
-        bound = "<= 1.6" if name == "autoregressive" else ""
+        bound = "<= 1.5" if name == "autoregressive" else ""
         rows.append(Row(f"time of a round, context {high} / {low}, {name}",
                         [a / b for a, b in zip(long, short)], "x", bound))
         rows.append(Row(f"a round at context {low}, {name}", [s * 1e3 for s in short], "ms"))
