@@ -147,7 +147,7 @@ class Runtime:
         progress: Callable[[Loading], None] = lambda _: None, threads: int | None = None,
         revision: str | None = None, draft_revision: str | None = None, allow_pickle: bool = False,
         trust_remote_code: bool = False, strict: bool = False, quantize: str = "none", draft_quantize: str = "none",
-        head: str | None = None, weights_once: bool = False,
+        head: str | None = None, weights_once: bool = False, compile: bool = False,
     ) -> Runtime:
         """Load models, folders or hub ids; None takes the ones that ship, the draft model only where its vocabulary is
         the target's; a named one may have another (``engines.vocabularies``). What is on the hub
@@ -160,6 +160,8 @@ class Runtime:
         ``quantize``: "auto" multiplies by weights of 4 and 8 bits as a GGUF file holds them, "int4" and "int8" quantise
         any model's linear layers, "none" unpacks what is quantised (engines.model.quantise). ``draft_quantize`` is the
         same for the draft model, on whose weights the distribution of the answers does not depend.
+        ``compile``: layers of target and draft model as native code, on the CPU (engines.model.compiled_layers); the
+        first time that takes half a minute each.
         ``head``: a learned draft head, a folder, a hub id or the name of one at hand; of kinds that it is not of, one
         at hand that was trained for the target is taken. "none" takes none.
 
@@ -183,7 +185,8 @@ class Runtime:
         terms = TrustPolicy(allow_pickle, trust_remote_code)
         target, tokenizer, draft, warnings = load_models(
             model, draft_model, terms, kind, where, revision=revision, draft_revision=draft_revision, threads=threads,
-            strict=strict, quantize=quantize, draft_quantize=draft_quantize, once=weights_once, progress=progress,
+            strict=strict, quantize=quantize, draft_quantize=draft_quantize, once=weights_once, compile=compile,
+            progress=progress,
         )
         found, said = heads_for(head, target, allow_pickle, progress)
         runtime = cls(
@@ -191,7 +194,7 @@ class Runtime:
             translation=draft.translation if draft else None,
             load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, terms=terms, dtype=kind,
                                device=where, threads=torch.get_num_threads(), quantize=draft_quantize,
-                               revision=revision, once=weights_once),
+                               revision=revision, once=weights_once, compile=compile),
         )
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))

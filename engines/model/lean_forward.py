@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -46,27 +46,35 @@ def fits(model: PreTrainedModel) -> bool:
 
 
 @dataclass(slots=True)
-class _Layer:
+class Layer:
     """What a layer's operations need. Weights are those of the model's modules.
 
     Attributes:
         norm, mlp_norm: weights [width] of the norms before attention and MLP.
-        qkv, gate_up: functions of rows [rows, width].
         head_norms: weights [heads + kv heads, head dim] of the norms of queries and keys, None without.
         rope: whether queries and keys are rotated.
         kind: of attention (``masks``).
-        add_attention, add_mlp: functions of the residual stream [rows, width] and of what the last product reads.
+        linears: its linear layers: of queries, keys and values; of attention's output; of gate and up; of the MLP's
+            output.
+        qkv, gate_up: two of these as functions of rows [rows, width].
+        add_attention, add_mlp: the others, as functions of the residual stream [rows, width] and of what they read.
     """
 
     norm: torch.Tensor
-    qkv: Callable
     head_norms: torch.Tensor | None
     rope: bool
     kind: str
-    add_attention: Callable
     mlp_norm: torch.Tensor
-    gate_up: Callable
-    add_mlp: Callable
+    linears: tuple[nn.Module, nn.Module, nn.Module, nn.Module]
+    qkv: Callable = field(init=False)
+    add_attention: Callable = field(init=False)
+    gate_up: Callable = field(init=False)
+    add_mlp: Callable = field(init=False)
+
+    def __post_init__(self) -> None:
+        qkv, attention_output, gate_up, mlp_output = self.linears
+        self.qkv, self.add_attention = plain_call(qkv), adding(attention_output)
+        self.gate_up, self.add_mlp = plain_call(gate_up), adding(mlp_output)
 
 
 class _Norm:
@@ -99,9 +107,14 @@ class _Norm32(_Norm):
 
 
 class LeanForward:
-    """The ``Forward`` of Llama-like models, made once their layers are fused and laid out."""
+    """The ``Forward`` of Llama-like models, made once their layers are fused and laid out.
+
+    Attributes:
+        remark: what a user should know about it here, "" if nothing.
+    """
 
     name = "lean"
+    remark = ""
     makes_masks = False
     host_masks = False
 
@@ -125,18 +138,18 @@ class LeanForward:
         self._cos = self._sin = self.embedding.new_zeros(0, 1, self.head_dim)
         self._without: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
 
-    def _layer(self, config, index: int, layer: nn.Module) -> _Layer:
+    def _layer(self, config, index: int, layer: nn.Module) -> Layer:
         attention, mlp = layer.self_attn, layer.mlp
         norms = None
         if hasattr(attention, "q_norm"):
             both = [attention.q_norm.weight] * self.heads + [attention.k_norm.weight] * self.kv_heads
             norms = torch.stack([weight.detach() for weight in both])
         kinds = getattr(config, "layer_types", None)
-        return _Layer(
-            norm=self.norm.weight(layer.input_layernorm), qkv=plain_call(getattr(attention, QKV)), head_norms=norms,
+        return Layer(
+            norm=self.norm.weight(layer.input_layernorm), head_norms=norms,
             rope=bool(getattr(attention, "use_rope", True)), kind=kinds[index] if kinds else FULL,
-            add_attention=adding(attention.o_proj), mlp_norm=self.norm.weight(layer.post_attention_layernorm),
-            gate_up=plain_call(getattr(mlp, GATE_UP)), add_mlp=adding(mlp.down_proj),
+            mlp_norm=self.norm.weight(layer.post_attention_layernorm),
+            linears=(getattr(attention, QKV), attention.o_proj, getattr(mlp, GATE_UP), mlp.down_proj),
         )
 
     def observe(self, observer: Observer | None) -> None:
@@ -185,26 +198,35 @@ class LeanForward:
         Args:
             observer: is told instead of the one of ``observe``.
         """
-        x, rows = F.embedding(ids, self.embedding), len(ids)
-        norm, (no_attention, no_mlp), observer = self.norm, self._without, observer or self._layer_observer
+        x = F.embedding(ids, self.embedding)
+        (no_attention, no_mlp), observer = self._without, observer or self._layer_observer
         for i, layer in enumerate(self.layers):
             before = x
             if i not in no_attention:
-                states = layer.qkv(norm(x, layer.norm)).view(1, rows, -1, self.head_dim)
-                self._rotate(layer, states, cos, sin)
-                x = layer.add_attention(x, exchange(i, states, layer.kind))
+                x = layer.add_attention(x, exchange(i, self.states(layer, x, cos, sin), layer.kind))
             if observer is not None:
                 observer.see_sublayer(before, x)
                 before = x
             if i not in no_mlp:
-                gate, up = layer.gate_up(norm(x, layer.mlp_norm)).chunk(2, -1)
-                x = layer.add_mlp(x, F.silu(gate).mul_(up))
+                x = self.after_mlp(layer, x)
             if observer is not None:
                 observer.see_sublayer(before, x)
                 observer.see_layer(i + 1, x)
         return x
 
-    def _rotate(self, layer: _Layer, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
+    def states(self, layer: Layer, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """Queries, keys and values [1, rows, heads + 2 kv heads, head dim] of the residual stream [rows, width] before
+        a layer, rotated by what ``rotations`` gives."""
+        states = layer.qkv(self.norm(x, layer.norm)).view(1, x.shape[0], -1, self.head_dim)
+        self._rotate(layer, states, cos, sin)
+        return states
+
+    def after_mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+        """The residual stream [rows, width] after a layer's MLP, from that after its attention."""
+        gate, up = layer.gate_up(self.norm(x, layer.mlp_norm)).chunk(2, -1)
+        return layer.add_mlp(x, F.silu(gate).mul_(up))
+
+    def _rotate(self, layer: Layer, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
         """Normalise the heads where the model does, and rotate: queries and keys of ``states`` [1, rows, heads + 2 kv
         heads, head dim], in place."""
         both = states[:, :, : self.heads + self.kv_heads]

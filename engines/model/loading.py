@@ -32,6 +32,7 @@ from engines.hub.model_checks import check_tokenizer, generation_problem, read_c
 from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, check_room, locate
 from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
+from engines.model.compiled_layers import CompiledForward
 from engines.model.cuda_graphs import CudaGraphForward
 from engines.model.forward import GenericForward
 from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
@@ -91,13 +92,14 @@ def resolve_quantisation(source: ModelSource, choice: str, device: torch.device)
 def load_models(
     model: str | None, draft_model: str | None, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
     revision: str | None = None, draft_revision: str | None = None, threads: int | None = None, strict: bool = False,
-    quantize: str = NONE, draft_quantize: str = NONE, once: bool = False, progress: Progress = lambda _: None,
+    quantize: str = NONE, draft_quantize: str = NONE, once: bool = False, compile: bool = False,
+    progress: Progress = lambda _: None,
 ) -> tuple[CausalModel, Tokenizer, LoadedDraft | None, tuple[str, ...]]:
     """Find, download and load target, tokenizer and draft model, folders or hub ids; None takes those that ship.
 
     The target is ``strict`` or not: of drafts nothing depends on the last bit. ``quantize`` is the target's
-    (``resolve_quantisation``), ``draft_quantize`` the draft model's, ``once`` both's (``tuning.tune``). The last value
-    that is returned is what the user should know of how the models were found.
+    (``resolve_quantisation``), ``draft_quantize`` the draft model's, ``once`` and ``compile`` both's. The last
+    value that is returned is what the user should know of how the models were found.
 
     Raises:
         ModelUnavailable: a model is missing or unusable.
@@ -116,12 +118,12 @@ def load_models(
     source.fetch_weights(progress)
     if draft_source is not None:
         draft_source.fetch_weights(progress)
-    target = load_model(source, dtype, device, threads, strict, _part(progress, 0.2, 0.65), quantize, once)
+    target = load_model(source, dtype, device, threads, strict, _part(progress, 0.2, 0.65), quantize, once, compile)
     draft = None
     warnings += source.remarks + ((said,) if said else ())
     if draft_source is not None:
         part = _part(progress, 0.65, 0.8, "draft model: ")
-        draft, said = _read_draft(found, dtype, device, torch.get_num_threads(), draft_quantize, part, once)
+        draft, said = _read_draft(found, dtype, device, torch.get_num_threads(), draft_quantize, part, once, compile)
         warnings += said
     return target, tokenizer, draft, warnings
 
@@ -143,24 +145,25 @@ class _FoundDraft(NamedTuple):
 def load_draft(
     name: str, target: str, tokenizer: Tokenizer, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
     threads: int | None, quantize: str = NONE, revision: str | None = None, progress: Progress = lambda _: None,
-    once: bool = False,
+    once: bool = False, compile: bool = False,
 ) -> tuple[LoadedDraft, tuple[str, ...]]:
     """Another draft model for a target (of this ``revision``) that is loaded, and what is to be known of it. Raises as
     ``load_models``."""
     found, warnings = _find_draft(name, None, locate(target, revision, terms, "target"), tokenizer, progress)
     check_room(found.source)
     found.source.fetch_weights(progress)
-    draft, said = _read_draft(found, dtype, device, threads, quantize, progress, once)
+    draft, said = _read_draft(found, dtype, device, threads, quantize, progress, once, compile)
     return draft, warnings + said
 
 
 def _read_draft(
     found: _FoundDraft, dtype: torch.dtype, device: torch.device, threads: int | None, quantize: str,
-    progress: Progress, once: bool,
+    progress: Progress, once: bool, compile: bool,
 ) -> tuple[LoadedDraft, tuple[str, ...]]:
     """A draft model whose weights are at hand, and what is to be known of it."""
     kind, said = resolve_quantisation(found.source, quantize, device)
-    model = load_model(found.source, dtype, device, threads, progress=progress, quantize=kind, once=once)
+    model = load_model(found.source, dtype, device, threads, progress=progress, quantize=kind, once=once,
+                       compile=compile)
     return LoadedDraft(model, found.translation), found.source.remarks + ((said,) if said else ())
 
 
@@ -236,10 +239,12 @@ def load_config(source: ModelSource) -> PreTrainedConfig:
 def load_model(
     source: ModelSource | str, dtype: torch.dtype, device: torch.device, threads: int | None = None,
     strict: bool = False, progress: Progress = lambda _: None, quantize: str = NONE, once: bool = False,
+    compile: bool = False,
 ) -> CausalModel:
     """A causal language model, tuned (see ``tuning.tune`` for ``threads`` and ``once``), tested and ready to decode
-    with; ``strict`` as in ``engines.model.batch_invariant``, ``quantize`` as in ``engines.model.quantise``, on the CPU
-    only. ``progress`` is told of reading, tuning and testing, 0..1.
+    with; ``strict`` as in ``engines.model.batch_invariant``, ``quantize`` as in ``engines.model.quantise``
+    and ``compile`` as in ``engines.model.compiled_layers``, on the CPU only. ``progress`` is told of reading, tuning
+    and testing, 0..1.
 
     Raises:
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
@@ -255,7 +260,7 @@ def load_model(
     if quantize != NONE:
         stored = StoredGrids(source.gguf, model) if source.gguf is not None else (lambda name: None)
         kinds = partial(quantise, choice=quantize, stored=stored)
-    causal = wrap(model, source.name, threads, strict, progress, kinds, once)
+    causal = wrap(model, source.name, threads, strict, progress, kinds, once, compile)
     causal.weights = LABELS[quantize] if causal.quantised else ""
     return causal
 
@@ -327,7 +332,7 @@ def _weights_counted(progress: Progress) -> Iterator[None]:
 def wrap(
     model: PreTrainedModel, name: str, threads: int | None = None, strict: bool = False,
     progress: Progress = lambda _: None, quantising: Callable[[PreTrainedModel], Counter[str]] | None = None,
-    once: bool = False,
+    once: bool = False, compile: bool = False,
 ) -> CausalModel:
     """A transformers model already in memory as a tuned and tested ``CausalModel``; ``quantising`` is ``quantise``
     with its arguments but the model, ``once`` as of ``tuning.tune``. Raises ModelUnavailable."""
@@ -350,7 +355,7 @@ def wrap(
             if layout != "plain":
                 lay_out(model, layout)
             progress(Loading("testing the model with drafts", 0.85))
-            ours = [CudaGraphForward, LeanForward] if model.device.type == "cuda" else [LeanForward]
+            ours = [*_faster(model.device, compile, progress), LeanForward]
             for compute in (*(ours if own else []), GenericForward):
                 kind = BatchInvariantModel if strict else CausalModel
                 causal = kind(model, name, parameters, fingerprint, layout, compute(model))
@@ -363,8 +368,10 @@ def wrap(
                 causal.remarks += (
                     f"{name}: {in_bytes(causal.weight_bytes)} of weights, linear layers in two layouts, which is faster"
                     " here; --weights-once keeps one",)
-            if not reason and (failure := getattr(causal.compute, "failure", "")):
-                causal.remarks += (f"{name}: forwards are not recorded as CUDA graphs ({failure}), which is slower",)
+            if not reason and isinstance(causal.compute, LeanForward) and causal.compute.remark:
+                causal.remarks += (f"{name}: {causal.compute.remark}",)
+            if compile and not isinstance(causal.compute, CompiledForward):
+                causal.remarks += (f"{name}: its layers are not compiled, which is for Llama-like models on the CPU",)
             if strict and not reason:
                 causal.enable()
     except SpecError:
@@ -376,6 +383,13 @@ def wrap(
     if reason:
         raise _unusable(name, reason)
     return causal
+
+
+def _faster(device: torch.device, compile: bool, progress: Progress) -> list[Callable[[PreTrainedModel], LeanForward]]:
+    """What may be tried before the lean forward as it is."""
+    if device.type == "cuda":
+        return [CudaGraphForward]
+    return [partial(CompiledForward, progress=progress)] if compile and device.type == "cpu" else []
 
 
 def _quantised_words(name: str, kinds: Counter[str]) -> tuple[str, tuple[str, ...]]:

@@ -138,14 +138,11 @@ class Int4Linear(QuantisedLinear):
     """
 
     words = "int4"
+    parts = ("packed", "scales")
 
     def __init__(self, linear: nn.Linear, grid: WeightGrid) -> None:
         super().__init__(linear)
         self.packed, self.scales = _packed(grid.numbers), _scales(grid.scale, grid.zero)
-
-    @property
-    def held(self) -> tuple[torch.Tensor, ...]:
-        return self.packed, self.scales
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.aten._weight_int4pack_mm_for_cpu(x, self.packed, GROUP, self.scales)
@@ -156,16 +153,13 @@ class Int8GroupsLinear(QuantisedLinear):
     with a grid of 8 bits."""
 
     words = "int8 in groups"
+    parts = ("high", "low", "high_scales", "low_scales")
 
     def __init__(self, linear: nn.Linear, grid: WeightGrid) -> None:
         super().__init__(linear)
         self.high, self.low = _packed(grid.numbers >> 4), _packed(grid.numbers & 15)
         self.high_scales = _scales(16 * grid.scale, grid.zero)
         self.low_scales = _scales(grid.scale, 8 * grid.scale)
-
-    @property
-    def held(self) -> tuple[torch.Tensor, ...]:
-        return self.high, self.low, self.high_scales, self.low_scales
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
         product = torch.ops.aten._weight_int4pack_mm_for_cpu
@@ -177,6 +171,7 @@ class Int8RowsLinear(QuantisedLinear):
     """The weight of a layer in 8 bits, one scale for each output."""
 
     words = "int8"
+    parts = ("numbers", "scales")
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear)
@@ -186,10 +181,6 @@ class Int8RowsLinear(QuantisedLinear):
         self.numbers = torch.cat([
             (rows.float() / scales.float()[:, None]).round_().clamp_(-127, 127).to(torch.int8) for rows, scales in parts
         ])
-
-    @property
-    def held(self) -> tuple[torch.Tensor, ...]:
-        return self.numbers, self.scales
 
     @property
     def weight(self) -> torch.Tensor:

@@ -15,8 +15,10 @@ everything that is checked against it) computes what it did, from the same weigh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
+from typing import Self
 
 import torch
 from torch import nn
@@ -35,10 +37,14 @@ class LaidOut(nn.Module):
 
     Attributes:
         quantised: whether the weight itself is another than the one that was loaded.
+        parts: names of the attributes that hold the weight, tensors.
+        compiles: whether torch can compile its product of one row, and of several.
     """
 
     weight: torch.Tensor
     quantised = False
+    parts: tuple[str, ...]
+    compiles = (True, True)
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -47,7 +53,14 @@ class LaidOut(nn.Module):
     @property
     def held(self) -> tuple[torch.Tensor, ...]:
         """The tensors that hold the weight."""
-        raise NotImplementedError
+        return tuple(getattr(self, name) for name in self.parts)
+
+    def holding(self, held: Sequence[torch.Tensor], bias: torch.Tensor | None) -> Self:
+        """A layer like this one, of these tensors."""
+        other = copy(self)
+        other._parameters = {}
+        other.__dict__.update(zip(self.parts, held), bias=bias)
+        return other
 
     def rows(self, x: torch.Tensor) -> torch.Tensor:
         """``forward`` of x [rows, in], contiguous: [rows, out]."""
@@ -65,14 +78,12 @@ class LaidOut(nn.Module):
 class TransposedLinear(LaidOut):
     """An ``nn.Linear`` with its weight stored as [in, out]."""
 
+    parts = ("transposed",)
+
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear)
         self.transposed = linear.weight.detach().t().contiguous()
         self.itemsize = linear.weight.dtype.itemsize
-
-    @property
-    def held(self) -> tuple[torch.Tensor, ...]:
-        return (self.transposed,)
 
     @property
     def weight(self) -> torch.Tensor:
@@ -89,7 +100,7 @@ class TransposedLinear(LaidOut):
         if x.numel() > self.in_features or threads == 1 or self.in_features % threads:
             return x @ self.transposed
         parts = self.transposed.view(threads, -1, self.out_features)
-        return torch.bmm(x.reshape(threads, 1, -1), parts).sum(0).view(*x.shape[:-1], self.out_features)
+        return _products(x.reshape(threads, 1, -1), parts).sum(0).view(*x.shape[:-1], self.out_features)
 
     def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
         """Outputs ``start`` to ``end`` of x [..., in]: [..., end - start]."""
@@ -99,21 +110,28 @@ class TransposedLinear(LaidOut):
     def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added: in float32 in one operation, in half
         precision rounded before, as by a module."""
-        if self.itemsize < 4 or self.bias is not None or (len(x) == 1 and torch.get_num_threads() > 1):
+        if self.itemsize < 4 or self.bias is not None or (x.shape[0] == 1 and torch.get_num_threads() > 1):
             return TransposedLinear.forward(self, x).add_(stream)
         return torch.addmm(stream, x, self.transposed)
+
+
+def _products(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """``torch.bmm``. Of one with a single row torch's compiler would make a sum of its own, which takes three times as
+    long."""
+    if torch.compiler.is_compiling():
+        return torch.baddbmm(x.new_zeros(1, 1, 1), x, weights, beta=0)
+    return torch.bmm(x, weights)
 
 
 class PackedLinear(LaidOut):
     """An ``nn.Linear`` with its weight in oneDNN's layout."""
 
+    parts = ("packed",)
+    compiles = (False, False)
+
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear)
         self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().contiguous(), _ROWS_HINT)
-
-    @property
-    def held(self) -> tuple[torch.Tensor, ...]:
-        return (self.packed,)
 
     @property
     def weight(self) -> torch.Tensor:
@@ -127,6 +145,8 @@ class PackedLinear(LaidOut):
 class BothLinear(TransposedLinear):
     """An ``nn.Linear`` with its weight in both layouts."""
 
+    compiles = (True, False)
+
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear)
         self.packed = PackedLinear(linear)
@@ -136,7 +156,7 @@ class BothLinear(TransposedLinear):
 
     def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added."""
-        return super().add(stream, x) if len(x) == 1 else self.packed.add(stream, x)
+        return super().add(stream, x) if x.shape[0] == 1 else self.packed.add(stream, x)
 
 
 class LinearSlice(nn.Module):

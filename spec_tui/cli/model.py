@@ -58,7 +58,8 @@ def info(
     *,
     models: Annotated[
         ModelOptions,
-        Without("model", "dtype", "device", "strict", "quantize", "draft_quantize", "threads", "weights_once"),
+        Without("model", "dtype", "device", "strict", "quantize", "draft_quantize", "compile", "threads",
+                "weights_once"),
     ],
 ) -> int:
     """Describe a model: architecture, parameters, memory, download, and the draft models at hand.

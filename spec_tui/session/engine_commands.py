@@ -33,6 +33,7 @@ class LoadRequest:
     strict: bool = False
     quantize: str = NONE
     draft_quantize: str = NONE
+    compile: bool = False
     threads: int | None = None
     head: str | None = None
     weights_once: bool = False

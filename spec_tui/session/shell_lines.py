@@ -78,5 +78,5 @@ def _given(what: object, names: tuple[str, ...]) -> list[str]:
 def _models(load: LoadRequest) -> list[str]:
     named = _given(load, ("model", "draft_model", "dtype", "device", "quantize", "draft_quantize", "revision",
                           "draft_revision", "threads", "head", "server", "api_key_env", "backend", "served_model"))
-    switches = [name for name in ("allow_pickle", "trust_remote_code", "strict", "weights_once") if getattr(load, name)]
-    return named + [f"--{name.replace('_', '-')}" for name in switches]
+    switches = ("allow_pickle", "trust_remote_code", "strict", "weights_once", "compile")
+    return named + [f"--{name.replace('_', '-')}" for name in switches if getattr(load, name)]

@@ -12,8 +12,9 @@ MODEL = "smollm2"
 PROMPT, ROWS = 64, (4, 8)
 _KINDS = {
     "float32": ("float32", "none"), "bfloat16": ("bfloat16", "none"), "int8": ("float32", "int8"),
-    "as stored": ("float32", "auto"),
+    "as stored": ("float32", "auto"), "as stored, compiled": ("float32", "auto"),
 }
+_COMPILED = {"as stored, compiled"}
 
 
 def bench_quantised(repeats: int) -> list[Row]:
@@ -38,7 +39,8 @@ def bench_quantised(repeats: int) -> list[Row]:
         copies.append(_copy())
     rates, several = ({name: samples[1:] for name, samples in found.items()} for found in (rates, several))
     rows = [Row(f"{MODEL}, {name}", rates[name], "tokens/s") for name in models]
-    pairs = (("int8", "bfloat16", ">= 1.5"), ("as stored", "bfloat16", ""), ("as stored", "float32", ""))
+    pairs = (("int8", "bfloat16", ">= 1.5"), ("as stored", "bfloat16", ""), ("as stored", "float32", ""),
+             ("as stored, compiled", "as stored", ""))
     for name, other, bound in pairs:
         ratios = [a / b for a, b in zip(rates[name], rates[other])]
         rows.append(Row(f"{MODEL}, {name} / {other}", ratios, "x", bound))
@@ -54,7 +56,9 @@ def _load(name: str):
 
     dtype, quantize = _KINDS[name]
     threads = min(2, torch.get_num_threads())
-    model = load_model(MODEL, getattr(torch, dtype), torch.device("cpu"), threads, quantize=quantize)
+    model = load_model(
+        MODEL, getattr(torch, dtype), torch.device("cpu"), threads, quantize=quantize, compile=name in _COMPILED
+    )
     size = model.weight_bytes / 1e6
     print(f"{MODEL}, {name}: {threads} threads, {model.backend}, {size:.0f} MB", file=sys.stderr, flush=True)
     return model
