@@ -388,8 +388,8 @@ def _generate_notes(report: Report) -> list[str]:
                       for lane in (report.asked.lanes[number] for number in s.generate_lanes))
     said = [
         f"x generate: over transformers.generate with the same method and transformers' own defaults ({calls}), on the"
-        " same weights as it loads them, with the same threads, dtype, end tokens and limit; whole run: prefill"
-        " included"
+        " same weights as it loads them, unquantised, with the same threads, dtype, end tokens and limit; whole run:"
+        " prefill included"
     ]
     if lacking:
         said.append(f"-: transformers has no such method ({', '.join(lacking)})")
