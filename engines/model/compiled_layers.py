@@ -84,7 +84,8 @@ class CompiledForward(LeanForward):
         file = measured_file("programs", facts).with_suffix(".pt2")
         with contextlib.suppress(Exception):  # not there, damaged, or of a machine that it does not run on
             return _opened(file)
-        progress(Loading(f"compiling layers for {'several rows' if several else 'one row'}, once"))
+        rows, done = ("several rows", 0.95) if several else ("one row", 0.9)
+        progress(Loading(f"compiling layers for {rows}, once", done))
         _compile(_Between(self, *pair), self._example(pair, several), several, file)
         return _opened(file)
 

@@ -130,14 +130,13 @@ def loaded():
     """A quantised model with biases, compiled for real, and the stages that were told."""
     if compiler():
         pytest.skip(compiler())
-    stages = []
     model = make_llama(6, hidden=64, layers=3, attention_bias=True)
     quantising = partial(quantise, choice="int4")
     lean = wrap(copy.deepcopy(model), "lean", threads=1, quantising=quantising)
-    ours = wrap(
-        model, "compiled", threads=1, progress=lambda event: stages.append(event.stage), quantising=quantising,
-        compile=True,
-    )
+    told: list = []
+    ours = wrap(model, "compiled", threads=1, progress=told.append, quantising=quantising, compile=True)
+    stages = [event.stage for event in told]
+    assert [event.done for event in told] == sorted(event.done for event in told)
     return ours, lean, stages
 
 
