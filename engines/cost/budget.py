@@ -23,8 +23,9 @@ _TRIES = 4  # rounds of a run that draft in any case, so that what is said to no
 _CERTAIN = 0.995  # no estimate is surer
 _COLUMNS = 24  # depths, or lengths of a match, told apart
 _DRAFT_MODEL = 0.7  # acceptance expected of a draft model before any is seen
-_RIVAL = 0.5  # the same where there are copies beside it, which cost next to nothing
+_RIVAL = 1 / 3  # the same where copies beside it promise less: over all tasks of the suite one in three came true
 _COPY = 1 / 3  # the same of a copy after a match of one token
+_AT_RISK = 0.01  # of the time, what a draft model may lose where there are copies beside it
 _SMOOTH = 0.2  # weight of the last round's time
 _MEANING = "meaning"
 _SLOWEST = 8.0  # times what the curve says: more is an accident
@@ -73,10 +74,15 @@ class Acceptance:
     The chance in a column is the mean of a beta distribution whose prior comes from the column before: a draft model's
     next depth is expected to be as good as the last one, and a copy to fail the less the longer it has matched (before
     anything is seen, after n matched tokens with 2 / (n + 2)).
+
+    Attributes:
+        to_lose: passes of one row that a draft model beside copies may lose from here on: a share of what all rounds
+            took, and what its own drafts won. Old ones fade.
     """
 
     def __init__(self) -> None:
         self._counts: dict[Kind, AcceptanceCounts] = {}
+        self.to_lose = 0.0
 
     def chances(self, kind: Kind, copied: bool, unseen: float = _DRAFT_MODEL) -> list[float]:
         """For each column the probability that a node is accepted once its parent is; ``unseen``: what is expected of a
@@ -232,7 +238,11 @@ class Budget:
         return best_rate(values, self._seconds(len(values)))
 
     def chain_rate(self, kind: Kind, most: int, draft_seconds: Callable[[int], float]) -> float:
-        """The same of a chain that is not drafted yet; arguments as of ``more``."""
+        """The same of a chain that a draft model beside copies has not drafted yet; arguments as of ``more``. It is not
+        drafted where that may lose more than such a model may (conservative bandits, Wu et al. 2016)."""
+        least = self._verify(2) - self._verify(1) + self._draft(draft_seconds, 1)
+        if least > self.acceptance.to_lose * self._verify(1):
+            most = 0
         expected = list(accumulate(self._chances(kind)[:most], mul))
         seconds = [self._verify(1 + n) + self._draft(draft_seconds, n) for n in range(len(expected) + 1)]
         return best_rate(expected, seconds)
@@ -291,12 +301,19 @@ class Budget:
         for other, _ in self._valued:
             if other is not tree and other is not self._pruned:
                 self.acceptance.overhear(other, said)
+        self._settle(tree, len(path))
         if self.timed:
             self._verify_scale = _blend(self._verify_scale, verify_seconds, self.price.at(1 + len(tree)))
             self._draft_scale = _blend(self._draft_scale, draft_seconds, self._expected_drafting)
         self._seen, self._expected_drafting, self._valued, self._pruned = [], 0.0, [], None
         self._tables.clear()
         self._rounds += 1
+
+    def _settle(self, tree: DraftTree, accepted: int) -> None:
+        """What the round took and brought, by the prices: what a draft model beside copies may lose after it."""
+        one, took = self._verify(1), self._verify(1 + len(tree)) + self._draft_scale * self._expected_drafting
+        won = (1 + accepted) * one - took if self._expected_drafting else 0.0
+        self.acceptance.to_lose = _MEMORY * self.acceptance.to_lose + (_AT_RISK * took + won) / one
 
     def _seconds(self, most: int, drafting: float = 0.0) -> list[float]:
         """Seconds of a round that verifies 0 to so many drafted nodes."""

@@ -137,6 +137,26 @@ def test_a_source_that_was_right_is_believed_though_another_was_verified():
     assert deeper[0] > 4 and not any(deeper[1:]), "one token was written, so no more is known of the deeper ones"
 
 
+def test_a_model_beside_copies_loses_no_more_than_a_share_of_the_time():
+    """It is tried once rounds without it have paid for a try, again where it won, and hardly where it lost."""
+    def tries(accepted: bool) -> list[int]:
+        budget = Budget(CostCurve(((1, 1.0), (2, 1.06), (64, 4.0))))
+        budget.compete()
+        tried = []
+        for number in range(60):
+            tree, none = DraftTree(), Budget(budget.price).rate(DraftTree())
+            if budget.chain_rate(("draft", 0), 1, lambda n: 0.08 * n) > none:
+                tried.append(number)
+                assert budget.more(("draft", 0), [], 1, lambda n: 0.08 * n)
+                tree = DraftTree.chain([5], Origin("draft"), [0.5])
+            budget.learn(tree, (0,) if accepted and len(tree) else (), 0.0, 0.0, (5,))
+        return tried
+
+    won, lost = tries(True), tries(False)
+    assert won[0] == lost[0] > 10 and won == list(range(won[0], 60))
+    assert 1 <= len(lost) <= 3
+
+
 def test_what_was_found_by_meaning_is_believed_as_a_match_of_one_token_until_it_came_true():
     budget = Budget(CostCurve(((1, 1.0), (64, 1.0))))
     meaning = DraftTree.chain([5] * 4, Origin("retrieval"), [1.0] * 4)

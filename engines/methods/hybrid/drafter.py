@@ -6,8 +6,8 @@ the sum of the probabilities of a draft's paths is the number of tokens expected
 model drafts. With ``budget=auto`` each source's probabilities count as far as they came true, and expected tokens a
 second are compared. All sources draft in every round, so the text that is written judges each of them, verified or not:
 none has to be tried. A head costs a pass, and is judged only where it drafts, so before that less is expected of it
-than where it drafts alone. The turn to the head is decided before it draws anything, so that the rejection
-law stays exact.
+than where it drafts alone, and it may lose no more than a small share of the time. The turn to the head is decided
+before it draws anything, so that the rejection law stays exact.
 """
 
 from __future__ import annotations
