@@ -59,7 +59,8 @@ def _unpack(tensor: GgufTensor, content: np.ndarray, turned: int, offset: float,
         weight.copy_(_in_order(torch.from_numpy(numbers.reshape(tensor.shape)), turned) - offset)
         return
     size, unpack = _UNPACK[tensor.kind]
-    rows = _in_order(torch.from_numpy(stored.copy()).view(tensor.count // tensor.shape[-1], -1), turned)
+    rows = _in_order(torch.from_numpy(stored.copy()).view(tensor.shape[0], -1), turned)
+    rows = rows.reshape(tensor.count // tensor.shape[-1], -1)  # a bias is a single one
     if weight.is_contiguous():
         count = max(1, _AT_ONCE // tensor.shape[-1])
         for part, place in zip(rows.split(count), weight.view(len(rows), -1).split(count)):

@@ -281,7 +281,10 @@ class LeanForward:
             out = attention(q, keys, values, masks[kind])
             return out.view(self.heads, rows, dim).transpose(0, 1).reshape(rows, -1)
 
-        return grouped if together else alone
+        def single(queries, keys, values, kind):
+            return attention(queries.view(1, kv_heads, groups, dim), keys, values, masks[kind]).reshape(1, -1)
+
+        return (single if rows == 1 else grouped) if together else alone
 
     def rotations(self, positions: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and signed sines [rows, 1, head dim] of these positions."""

@@ -188,3 +188,14 @@ def test_engines_are_lossless_on_compiled_layers(loaded, engine, options):
         texts[name] = answer.tokens
         assert runtime.audit(answer).verdict in ("identical", "tie")
     assert texts["autoregressive"] == texts[engine]
+
+
+def test_strict_engines_write_the_same_from_the_same_logits(loaded):
+    model = make_llama(6, hidden=64, layers=3, attention_bias=True)
+    strict = wrap(model, "strict", threads=1, strict=True, quantising=partial(quantise, choice="int4"), compile=True)
+    assert strict.backend.startswith("lean, compiled")
+    runtime, found = Runtime(strict, make_tokenizer()), []
+    for engine in ("autoregressive", "pld", "recycling"):
+        events = list(runtime.run(Request(TURN, engine=engine, max_new_tokens=20, raw=True)))
+        found.append([(one.token, one.prob) for event in events[2:-1] for one in event.emitted])
+    assert found[0] == found[1] == found[2] and len(found[0]) > 15

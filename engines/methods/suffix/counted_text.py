@@ -24,7 +24,7 @@ _END = -1  # what stands between texts, before the first and after the last
 _FEW = 96  # occurrences whose matches are measured all together
 _FEW_TOKENS = 24  # places that are followed together from their first token on
 _SHORT = 12  # tokens of a match that are compared at first
-_COUNTED = 256  # occurrences of a suffix that are counted, the latest
+_COUNTED = 160  # occurrences of a suffix that are counted, the latest
 
 
 @dataclass(slots=True)
