@@ -192,7 +192,7 @@ def test_another_setting_starts_it_anew_and_the_text_stays(file, tmp_path):
 def test_it_is_started_anew_where_it_died_in_the_middle_of_an_answer(file):
     model = start(file, threads=1, options=NGRAM)
     try:
-        question = Request(TURN, max_new_tokens=60)
+        question = Request(TURN, max_new_tokens=180)
         events = model.run(question)
         arrived = [next(events), next(events)]
         model._server._process.kill()
