@@ -147,8 +147,8 @@ class ModelOptions:
         metavar="Q", autocompletion=complete_quantisation, help="The same for the draft model; the text is the same."
     )] = quantize_choices.NONE
     compile: Annotated[bool, Option(
-        "--compile", help="Run the layers of Llama-like models on the CPU as native code, faster at few rows: float32, "
-                          "with --quantize auto above all. Compiled once, in a minute; needs a C++ compiler."
+        "--compile", help="Run the layers of Llama-like models on the CPU as native code: faster, above all with "
+                          "--quantize auto. In float32 only; compiled once, in a minute, by a C++ compiler."
     )] = False
     threads: Annotated[int | None, Option(
         metavar="N", min=1, help="CPU threads of the models. Default: the fastest number, measured at loading."
