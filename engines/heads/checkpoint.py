@@ -45,7 +45,8 @@ def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: 
         else:
             file = eagle_head(name, folder, config, tensors, layers, target_width)
     except ValueError as error:
-        raise ModelUnavailable(f"the head {name} cannot be used: {error}", "choose another head") from None
+        raise ModelUnavailable(f"the head {name} cannot be used: {error}",
+                               "give a head that was trained for this model, or --head none") from None
     own = object_in(config, OWN)
     made_for = own.get("target_fingerprint")
     return replace(file, made_for=made_for if isinstance(made_for, str) else "", card=object_in(own, "card"))

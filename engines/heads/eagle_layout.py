@@ -138,6 +138,9 @@ def _shape(
     each = [t for key, t in tensors.items() if re.fullmatch(r"fc_norm\.\d+\.weight", key)]
     said, counted = (), ()
     if family == EAGLE3:
+        made_for = config.get("target_hidden_size")
+        if is_count(made_for) and made_for != target_width:
+            raise ValueError(f"it is for a target whose hidden size is {made_for}, this target's is {target_width}")
         if entries % target_width:
             raise ValueError(f"its fc reads {entries} numbers, which is no multiple of the target's hidden size "
                              f"{target_width}")

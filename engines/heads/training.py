@@ -100,6 +100,12 @@ def split(texts: Sequence[TappedText]) -> tuple[list[TappedText], list[TappedTex
     return [text for i, text in enumerate(texts) if i % HELD_OUT != HELD_OUT - 1], held
 
 
+def check_enough(texts: int) -> None:
+    """Raises UsageProblem: so few that none would be held out."""
+    if texts < HELD_OUT:
+        raise UsageProblem(f"{texts} answers are too few to train on", f"give at least {HELD_OUT}")
+
+
 class Student(nn.Module):
     """A network under training; all that its training goes on from is in its state.
 
@@ -139,8 +145,7 @@ class HeadTrainer:
         torch.manual_seed(recipe.seed)
         self.student, self.recipe, self.folder, self.ids = student, recipe, folder, ids
         self.texts, held = split(texts)
-        if not self.texts or not held:
-            raise UsageProblem(f"{len(texts)} answers are too few to train on", f"give at least {HELD_OUT}")
+        check_enough(len(texts))
         self.held_out = sorted(held, key=lambda text: not text.greedy)[:_JUDGED]
         self.rows = parts.rows[ids]
         self.known = torch.zeros(len(parts.rows))

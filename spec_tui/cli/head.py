@@ -100,7 +100,7 @@ def info(name: HeadName, format: OutputFormat = Format.text, *, models: WithoutH
     rows = [
         ("head", one_line(name)), ("family", shape.family), ("reads", head.reads.words), ("drafts", drafted),
         ("parameters", f"{head.parameters:,}"), ("lm_head", facts["lm_head"]), ("embeddings", facts["embeddings"]),
-        *shape.choices(),
+        *shape.choices(), ("trained for", _made_for(facts["trained_for_these_weights"], runtime.target.name)),
         ("one pass takes", f"{facts['share_of_a_forward_pass']:.1%} of a forward pass of {runtime.target.name}"),
     ]
     rows += [(one_line(str(key)), one_line(str(value))) for key, value in file.card.items() if key != "recipe"]
@@ -173,7 +173,7 @@ def check_lines(found: HeadCheck) -> list[str]:
         out.append(f"{'declared' if reading.declared else '':8}  {shares}   {reading.accepted:.2f} tokens   "
                    f"{reading.words}")
     if found.better is None:
-        out.append("The reading that the file declares is as good as any.")
+        out.append("No reading is clearly better than the one that the file declares.")
     else:
         out.append(f"Another reading agrees far more often: {found.better.words}. The file probably means that: "
                    "--take DIR writes the head so, where its layout has words for it.")
@@ -259,6 +259,7 @@ def train(
     """
     from engines.heads.at_hand import trained_heads
     from engines.heads.make_head import HeadSpec, make_head, recipe_for
+    from engines.heads.training import check_enough
 
     _check_training(name, prompts, answers)
     trained = next(one for one in _TRAINED if one.lower() == family)
@@ -268,6 +269,7 @@ def train(
     runtime = load_once(replace(models.load, head=NONE))
     place, folder = work or trained_heads() / f".{name}", out or trained_heads() / name
     asked = _Answers(runtime, prompts or [], answers or [], place, max_new_tokens)
+    check_enough(len(asked))
     display = TrainingDisplay()
     try:
         with display:
@@ -402,6 +404,12 @@ def _embeddings(head: Any) -> str:
     if head.shape.family == MEDUSA:
         return "none"
     return "its own" if head.file.embeddings is not None else "the target's"
+
+
+def _made_for(these: bool | None, target: str) -> str:
+    if these is None:
+        return f"its file does not say; its sizes fit {one_line(target)}"
+    return f"{'these' if these else 'other'} weights {'of' if these else 'than those of'} {one_line(target)}"
 
 
 def _named(runtime: Any, name: str) -> Any:

@@ -110,6 +110,7 @@ def broken(file):
     yield "no d2t", {n: t for n, t in plain.items() if n != "d2t"}, {}
     yield "names 2", plain, {"eagle_aux_hidden_state_layer_ids": [2, 3]}
     yield "reads layers 2, 3, 9", plain, {"eagle_aux_hidden_state_layer_ids": [2, 3, 9]}
+    yield "for a target whose hidden size is 48, this target's is 32", plain, {"target_hidden_size": 48}
     yield "config says 5 heads", plain, {"num_attention_heads": 5}
     yield "rotation is scaled", plain, {"rope_scaling": {"rope_type": "llama3"}}
     yield "names tokens twice", {**plain, "d2t": -torch.arange(200)}, {}

@@ -139,6 +139,22 @@ def test_greedy_is_what_transformers_generates_on_tiny_models(tiny):
         assert run(tiny, engine, prompt=(("user", "abc"),), new=80)[0].tokens == expected
 
 
+@pytest.mark.parametrize("law", [{}, {"temperature": 0.8}, {"law": "rejection"}], ids=str)
+@pytest.mark.parametrize(("engine", "options"), [
+    ("eagle", {}), ("eagle", {"shape": "tree", "budget": "paper"}), ("medusa", {"budget": "paper"}),
+    ("rasd", {"drafter": "eagle", "retrieval": "pld"}),
+], ids=["chain", "tree", "medusa", "rasd"])
+def test_heads_after_further_turns_and_changed_ones(tiny, engine, options, law):
+    """What a head keeps of earlier turns is cut where the next text differs."""
+    first = TURNS["copy"]
+    second = (*first, ("assistant", alone(tiny, **law).text), ("user", "And the hat?"))
+    changed = (("user", "Repeat: the cat sat on the hat."), *second[1:])
+    for prompt in (first, second, changed, first):
+        text, metrics = run(tiny, engine, options, prompt=prompt, **law)
+        assert text == alone(tiny, prompt=prompt, **law)
+        assert metrics.drafted > 0
+
+
 @pytest.mark.parametrize(("engine", "options"), first_of_each(VARIANTS, IDS))
 def test_rejection_at_temperature_zero_is_greedy(tiny, engine, options):
     assert run(tiny, engine, options, new=80, law="rejection")[0] == alone(tiny, new=80)

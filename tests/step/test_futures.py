@@ -11,7 +11,8 @@ from engines.report.run_state import first_difference, fold_all
 from spec_tui.present.step.branching import differences, future, going_on, verdict
 
 TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
-OPTIONS = {"pld": {"num_tokens": 4, "budget": "paper"}, "draft": {"shape": "tree"}, "rest": {"n_min": 1}}
+OPTIONS = {"pld": {"num_tokens": 4, "budget": "paper"}, "draft": {"shape": "tree"}, "rest": {"n_min": 1},
+           "eagle": {"shape": "tree"}, "rasd": {"drafter": "eagle", "retrieval": "pld"}}
 
 
 def request(engine="draft", **kw):
@@ -24,7 +25,7 @@ def asked(tiny):
     return request_, fold_all(tiny.run(request_))
 
 
-@pytest.mark.parametrize("engine", ["autoregressive", "pld", "draft", "rest"])
+@pytest.mark.parametrize("engine", ["autoregressive", "pld", "draft", "rest", "eagle", "medusa", "rasd"])
 def test_another_engine_writes_the_same_from_any_round(tiny, asked, engine):
     request_, run = asked
     for number in {1, len(run.rounds) // 2, len(run.rounds)}:
