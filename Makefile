@@ -51,7 +51,7 @@ samples: $(VENV)/.test
 	$(BIN)/python tools/build_sample_datastores.py sample
 	$(BIN)/python tools/record_traces.py
 	$(BIN)/python tools/screenshot.py docs talk
-	$(BIN)/python tools/screenshot.py docs/pictures chat step price --size 80x24 120x40 200x60
+	$(BIN)/python tools/screenshot.py docs/pictures chat step price race --size 80x24 120x40 200x60
 
 # pip compiles on one core; this does it on all.
 define install
