@@ -36,7 +36,7 @@ from engines.methods.drafter import Resources
 from engines.methods.shared.datastore_probe import probe
 from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
-from engines.model.loading import LoadedDraft, load_draft, load_models, resolve_device, resolve_dtype
+from engines.model.loading import LoadedDraft, load_draft, load_models, no_draft_fits, resolve_device, resolve_dtype
 from engines.model.penalties import Penalties
 from engines.model.quantise import check_choice
 from engines.model.tuning import ThreadGovernor
@@ -139,6 +139,7 @@ class Runtime:
             draft_parameters=draft.parameters if draft else None, seconds=seconds, backend=target.backend,
             threads=torch.get_num_threads(), warnings=warnings,
             datastores=self.open_datastores.searchable(), unprepared=self._unprepared(), **self._points(),
+            no_draft_model="" if draft else no_draft_fits(target.name),
         )
 
     @classmethod

@@ -20,10 +20,12 @@ _QUIET = 0.25  # cores that anything else may use while the number of threads is
 
 
 def tune_once(
-    model: PreTrainedModel, threads: int | None = None, forward: Callable[[], object] | None = None,
+    model: PreTrainedModel, threads: int | None = None,
+    row: Callable[[], Callable[[], object] | None] = lambda: None,
     progress: Callable[[float], None] = lambda done: None, once: bool = False,
 ) -> str:
-    """``tuning.tune``, or what it found for this model the last time: then nothing is measured.
+    """``tuning.tune``, or what it found for this model the last time: then nothing is measured. ``row`` makes its
+    ``forward``, which is made only to be measured.
 
     How many threads are best is kept only of a machine with nothing else to do. Layouts are compared in turn, and what
     else runs slows them all.
@@ -33,7 +35,7 @@ def tune_once(
         use_threads(kept[0])
         return kept[1]
     other_load = OtherLoad()
-    layout = tune(model, threads, forward, progress, once)
+    layout = tune(model, threads, row(), progress, once)
     busy = other_load.cores()
     if is_given(threads) or (busy is not None and busy < _QUIET):
         with suppress(OSError):  # where it cannot be written, the next load measures again

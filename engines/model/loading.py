@@ -172,11 +172,16 @@ def _part(progress: Progress, begin: float, end: float, what: str = "") -> Progr
     return lambda event: progress(Loading(what + event.stage, begin + (end - begin) * event.done))
 
 
+def no_draft_fits(target: str) -> str:
+    """What is said of a target for which no draft model is found."""
+    return f"no draft model here fits {target}: give --draft-model to use the draft engine"
+
+
 def _find_draft(
     name: str | None, revision: str | None, target: ModelSource, tokenizer: Tokenizer, progress: Progress
 ) -> tuple[_FoundDraft | None, tuple[str, ...]]:
     """The draft model, its vocabulary compared; a shipped one that is not named must have the target's."""
-    none_fits = None, (f"no draft model here fits {target.name}: give --draft-model to use the draft engine",)
+    none_fits = None, (no_draft_fits(target.name),)
     shipped = shipped_draft(target.place) if name is None else None
     if name is None and (shipped is None or shipped.fits is False):
         return none_fits
@@ -349,7 +354,7 @@ def wrap(
                 words, remark = _quantised_words(name, quantising(model))
             if model.device.type == "cpu":
                 layout = tune_once(
-                    model, threads, _row(model) if own else None,
+                    model, threads, (lambda: _row(model)) if own else (lambda: None),
                     lambda done: progress(Loading("measuring threads and layouts", 0.6 + 0.25 * done)), once,
                 )
             if layout != "plain":
@@ -410,9 +415,10 @@ def weights_fingerprint(model: PreTrainedModel) -> str:
     for name, weight in sorted(model.named_parameters()):
         digest.update(f"{name} {tuple(weight.shape)}".encode())
         if weight.numel():
-            flat = weight.reshape(-1)
-            where = torch.linspace(0, flat.numel() - 1, _SAMPLES, dtype=torch.float64).long().to(flat.device)
-            rounded = flat[where].float().to(torch.bfloat16).view(torch.int16)
+            where = torch.linspace(0, weight.numel() - 1, _SAMPLES, dtype=torch.float64).long().to(weight.device)
+            # not of a flat view: there is none of a weight that lies transposed, and all of it would be copied
+            numbers = weight[torch.unravel_index(where, weight.shape)] if weight.dim() else weight.expand(_SAMPLES)
+            rounded = numbers.float().to(torch.bfloat16).view(torch.int16)
             digest.update(rounded.cpu().numpy().tobytes())
     return digest.hexdigest()[:32]
 

@@ -341,8 +341,9 @@ class LoadedHead:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A model is loaded; its sizes are None where they are not known. ``draft_model`` is None where there is none that
-    fits; ``warnings`` says why. ``heads`` are the learned draft heads, by kind (``engines.heads.shape``). ``price`` is
-    t(n) of the target as (rows, seconds), ``draft_price`` that of the draft model (``engines.cost.curve.CostCurve``).
+    fits; ``no_draft_model`` says why. ``heads`` are the learned draft heads, by kind (``engines.heads.shape``).
+    ``price`` is t(n) of the target as (rows, seconds), ``draft_price`` that of the draft model
+    (``engines.cost.curve.CostCurve``).
     ``unprepared``, by method: what it needs that was not made yet.
     ``datastores`` are those at hand that fit the model; ``capabilities`` says what the engine can do. ``threads`` is
     None where it is not known. ``host``: the program that computes the model, "" for this one (``MethodSpec.host``);
@@ -368,6 +369,7 @@ class Ready:
     unprepared: dict[str, Unprepared] = field(default_factory=dict)
     heads: dict[str, LoadedHead] = field(default_factory=dict)
     host: str = ""
+    no_draft_model: str = ""
 
     @property
     def served(self) -> bool:

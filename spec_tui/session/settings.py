@@ -228,7 +228,7 @@ _LOADED = {
 
 def _absent(spec: methods.MethodSpec, need: str, ready: Ready, there: Collection[str]) -> str:
     """Why an engine has no draft model or draft head, and what else it could draft with."""
-    reason = "; ".join(ready.warnings) if need == "draft model" and ready.warnings else _LOADED[need]
+    reason = ready.no_draft_model * (need == "draft model") or _LOADED[need]
     if spec.drafts_with is None:
         return reason
     name, by_value = spec.drafts_with

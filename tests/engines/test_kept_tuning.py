@@ -40,6 +40,13 @@ def test_it_is_measured_once(machine):
     assert len(measured) == 6, "another model is measured"
 
 
+def test_a_forward_to_be_timed_is_made_only_where_it_is_measured(machine):
+    made = []
+    for _ in range(2):
+        kept_tuning.tune_once(MODEL, row=lambda: made.append(True))
+    assert made == [True]
+
+
 @pytest.mark.parametrize("busy", [1.0, None])
 def test_how_many_threads_is_not_kept_of_a_busy_machine(machine, busy):
     measured, others, *_ = machine

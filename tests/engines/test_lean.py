@@ -275,3 +275,13 @@ def test_two_layouts_of_the_weights_are_said_and_can_be_refused(tmp_path, monkey
     assert twice.layout == "both" and "in two layouts" in twice.remarks[-1] and "--weights-once" in twice.remarks[-1]
     assert once.layout != "both" and not any("layouts" in said for said in once.remarks)
     assert once.weight_bytes < 0.6 * twice.weight_bytes
+
+
+def test_the_fingerprint_is_of_the_numbers_however_they_lie_in_memory():
+    model = make_llama(1)
+    expected = loading.weights_fingerprint(model)
+    for linear in (module for module in model.modules() if type(module) is torch.nn.Linear):
+        linear.weight.data = linear.weight.data.t().contiguous().t()
+    assert loading.weights_fingerprint(model) == expected
+    model.model.layers[0].mlp.up_proj.weight.data[0, 0] += 1
+    assert loading.weights_fingerprint(model) != expected

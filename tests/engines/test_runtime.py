@@ -417,6 +417,7 @@ def test_a_draft_of_another_vocabulary_is_translated(folder):
     assert drafted[-1] == alone[-1] and measure(drafted).accepted
     quiet = load(str(folder))
     assert quiet.draft is None and quiet.ready.warnings[0].startswith("no draft model here fits")
+    assert quiet.ready.no_draft_model == quiet.ready.warnings[0] and not other.ready.no_draft_model
 
 
 def test_devices_and_dtypes():

@@ -179,11 +179,12 @@ async def test_engine_form_sets_everything_and_shows_ranges(session):
 async def test_an_engine_whose_needs_are_not_met_says_why(session):
     from dataclasses import replace
 
-    ready = replace(READY, draft_model=None, warnings=("the draft model has another vocabulary",))
+    ready = replace(READY, draft_model=None, warnings=("two layouts of the weights",),
+                    no_draft_model="the draft model has another vocabulary")
     async with session(client=FakeClient(ready=ready)) as s:
         assert s.chat.session.settings.resolved(s.chat.session.ready) == "pld"
         await s.ask("/engine draft")
-        assert "another vocabulary" in s.status
+        assert "another vocabulary" in s.status and "two layouts" not in s.status
         await s.pilot.press("ctrl+e")
         s.app.screen.query_one("#engines").highlighted = [spec.id for spec in specs()].index("draft")
         await s.pilot.pause()

@@ -21,7 +21,7 @@ def screen_text(app) -> str:
 
 @pytest.mark.parametrize("size", SMALL_FIRST)
 async def test_hostile_text_everywhere(session, size):
-    ready = replace(READY, model=HOSTILE, draft_model=None, warnings=(HOSTILE,))
+    ready = replace(READY, model=HOSTILE, draft_model=None, warnings=(HOSTILE,), no_draft_model=HOSTILE)
     async with session(size=size, client=FakeClient(HOSTILE * 3, ready=ready)) as s:
         await s.ask(HOSTILE, feed=4)
         assert not BAD & set(screen_text(s.app))
