@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -18,6 +19,7 @@ from engines.core.sampling import to_numpy
 from engines.model.causal_model import CausalModel
 from engines.model.forward import takes
 from engines.model.sublayers import layer_lists
+from engines.model.weight_layouts import LaidOut
 
 _LOGITS_BYTES = 512 << 20  # of one forward: 256k words of vocabulary still leave room for 500 rows
 _FIXED_ROWS = 16  # a forward costs about as many rows as this before it has any
@@ -138,8 +140,31 @@ def _logits(model: CausalModel, tokens: Sequence[int], rows: int, **how) -> np.n
     how["logits_to_keep"] = rows
     for name in {"logits_to_keep", "position_ids"} - takes(model.model):
         how.pop(name, None)
-    out = model.model(input_ids=torch.tensor([list(tokens)], device=model.device), **how)
+    with _whole_products(model.model):
+        out = model.model(input_ids=torch.tensor([list(tokens)], device=model.device), **how)
     return to_numpy(out.logits[0, -rows:])
+
+
+@contextmanager
+def _whole_products(module: PreTrainedModel) -> Iterator[None]:
+    """Inside, slices of a quantised layer (queries, keys and values; gate and up) that read the same input one after
+    the other share its product: such a layer computes all of its outputs whichever are wanted."""
+    laid = [layer for layer in module.modules() if isinstance(layer, LaidOut) and layer.quantised]
+    layer_of, read, made = None, None, None
+
+    def part(layer: LaidOut, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        nonlocal layer_of, read, made
+        if layer_of is not layer or read is not x:
+            layer_of, read, made = layer, x, layer(x)
+        return made[..., start:end]
+
+    for layer in laid:
+        layer.part = partial(part, layer)
+    try:
+        yield
+    finally:
+        for layer in laid:
+            del layer.part
 
 
 def _split(count: int, most: int) -> list[int]:

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, PreTrainedConfig
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
 from engines import machine
@@ -19,8 +20,13 @@ from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_ma
 from engines.hub.safetensors_headers import stored_in
 from engines.hub.untrusted_json import is_count, object_in, read_object, words_in
 from engines.model.causal_model import usable_context
-from engines.model.loading import load_config
+from engines.model.gguf_weights import StoredGrids
+from engines.model.lean_forward import fits
+from engines.model.loading import load_config, resolve_quantisation
 from engines.model.masks import FULL, spans
+from engines.model.quantise import bytes_quantised
+from engines.model.quantize_choices import CHOICES, NONE
+from engines.model.weight_layouts import fuse
 from engines.progress import Loading
 
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
@@ -52,13 +58,15 @@ class ModelSizes:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes at a dtype: weights, KV cache for the whole context and for 1000 tokens of it; and where it fits."""
+    """Bytes at a dtype and a choice of ``quantize``: weights, KV cache for the whole context and for 1000 tokens of it;
+    and where it fits."""
 
     dtype: str
     weights: int
     cache: int | None
     cache_per_1000: int | None
     fits: dict[str, bool]
+    quantize: str = NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,9 @@ def describe(
     where = "hub" if listing else "cache" if source.folder.parent.name == "snapshots" else "folder"
     where = "file" if source.gguf else where
     parameters = sum(stored.values()) or None
-    names = (*source.choice.small, *source.choice.weights)
+    names, sizes = (*source.choice.small, *source.choice.weights), memory(shape, parameters, room)
+    if sizes and problem is None:
+        sizes += quantised_memory(source, sizes[0], room["ram"])
     return ModelDescription(
         name=name, where=where, folder=str(source.place), revision=revision,
         commit=None if where in ("folder", "file") else source.folder.name, problem=problem, hint=hint,
@@ -136,7 +146,7 @@ def describe(
         files={n: listing.files[n].size if listing else source.path(n).stat().st_size for n in names},
         to_download=source.download.bytes - source.download.fetched if source.download else 0,
         licence=listing.licence if listing else _licence(source), gated=listing.gated if listing else None,
-        chat_template=_has_template(source.folder), memory=memory(shape, parameters, room), machine=room,
+        chat_template=_has_template(source.folder), memory=sizes, machine=room,
         draft_models=candidates(source, draft, parameters),
     )
 
@@ -294,3 +304,22 @@ def memory(shape: ModelSizes, parameters: int | None, room: dict[str, Any]) -> t
             cache_per_1000=shape.rows * 1000 * size if shape.rows else None,
         ))
     return tuple(found)
+
+
+def quantised_memory(source: ModelSource, plain: Memory, ram: int | None) -> tuple[Memory, ...]:
+    """What the model takes quantised, in float32 between the products, on the CPU; ``plain`` in float32 without."""
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(load_config(source), dtype=torch.float32)
+        bits = StoredGrids(source.gguf, model).bits if source.gguf is not None else (lambda name: None)
+        if fits(model):
+            fuse(model)
+        found = []
+        for choice in CHOICES:
+            kind, _ = resolve_quantisation(source, choice, torch.device("cpu"))
+            weights = bytes_quantised(model, kind, bits) if kind != NONE else plain.weights
+            there = {"ram": weights + (plain.cache or 0) <= ram} if ram else {}
+            found += [replace(plain, weights=weights, quantize=choice, fits=there)] if choice != NONE else []
+        return tuple(found)
+    except Exception:  # code of a model's own, or a configuration that only its loading refuses
+        return ()

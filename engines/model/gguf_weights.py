@@ -103,6 +103,11 @@ class StoredGrids:
         tensor = self._tensors.get(f"{name}.weight")
         return tensor.kind if tensor is not None else ""
 
+    def bits(self, name: str) -> int | None:
+        """Of how many bits the grid is on which the weight of a layer of this name is stored; None for none."""
+        found = _GRIDS.get(self.kind(name))
+        return found[1] if found is not None else None
+
     def __call__(self, name: str) -> WeightGrid | None:
         """The weight of a layer of this name; None where it is stored otherwise."""
         tensor = self._tensors.get(f"{name}.weight")

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from engines.errors import UsageProblem
 from engines.model.quantised_linear import (
+    GROUP,
     Int4Linear,
     Int8GroupsLinear,
     Int8RowsLinear,
@@ -93,14 +94,42 @@ def _grid(name: str, stored: StoredGrid) -> WeightGrid | None:
 
 def _quantised(linear: nn.Linear, choice: str, grid: WeightGrid | None, head: bool) -> QuantisedLinear | None:
     """The layer to take, None for none."""
-    if grid is not None and not (choice == INT8 and grid.bits == 4):
-        kind = _STORED[grid.bits]
+    kind = _kind(linear, choice, grid.bits if grid is not None else None, head)
+    if kind is None or kind is Int8RowsLinear:
+        return kind and kind(linear)
+    if grid is not None and kind is not _STORED[grid.bits]:
+        grid = None
+    return kind(linear, quantised(linear.weight, 4 if kind is Int4Linear else 8) if grid is None else grid)
+
+
+def _kind(linear: nn.Linear, choice: str, bits: int | None, head: bool) -> type[QuantisedLinear] | None:
+    """What a layer becomes whose weight is stored on a grid of so many bits (None: on none); None: it stays."""
+    if bits is not None and not (choice == INT8 and bits == 4):
+        kind = _STORED[bits]
     elif choice == AUTO:
         return None
     else:
-        grid, kind = None, Int8RowsLinear if choice == INT8 else Int8GroupsLinear if head else Int4Linear
-    if not works(kind, linear.in_features, linear.out_features):
-        return None
+        kind = Int8RowsLinear if choice == INT8 else Int8GroupsLinear if head else Int4Linear
+    return kind if works(kind, linear.in_features, linear.out_features) else None
+
+
+def bytes_quantised(model: PreTrainedModel, choice: str, bits: Callable[[str], int | None]) -> int:
+    """Bytes that the weights of a model would take after ``quantise``, without doing it: the model may lie on the meta
+    device. ``bits`` says of the layer of a name on which grid its weight is stored, None for none."""
+    head, gone, total = model.get_output_embeddings(), set(), 0
+    for owner, name, own in _linears(model):
+        linear, stored = getattr(owner, own), {bits(part) for part in stored_names(name)}
+        kind = _kind(linear, choice, stored.pop() if len(stored) == 1 else None, linear is head)
+        if kind is not None:
+            gone.add(linear)
+            total += _size(kind, linear.weight)
+    kept = {id(p): p for module in model.modules() for name, p in module.named_parameters(recurse=False)
+            if module not in gone or name != "weight"}
+    return total + sum(parameter.nbytes for parameter in kept.values())
+
+
+def _size(kind: type[QuantisedLinear], weight: torch.Tensor) -> int:
+    """Bytes of a quantised weight: whole numbers, and scales (with zeros, of groups) in bfloat16."""
     if kind is Int8RowsLinear:
-        return kind(linear)
-    return kind(linear, quantised(linear.weight, 4 if kind is Int4Linear else 8) if grid is None else grid)
+        return weight.numel() + 2 * len(weight)
+    return (weight.numel() // 2 + weight.numel() // GROUP * 4) * (2 if kind is Int8GroupsLinear else 1)

@@ -24,12 +24,13 @@ def compare(answers: Mapping[Key, Answer], audit: Audit, audit_all: bool) -> Ite
     pairs = list(_pairs(answers))
     doubtful = {key for pair in pairs if pair.verdict == "unchecked" for key in _keys(pair)}
     wanted = sorted(answers) if audit_all else sorted(doubtful)
+    total = len({_comparable(answers[key]) for key in wanted})
     done: dict[Answer, Audited | None] = {}
     found: dict[Key, Audited | None] = {}
-    for number, key in enumerate(wanted):
+    for key in wanted:
         answer = _comparable(answers[key])
         if answer not in done:
-            yield Auditing(number / len(wanted))
+            yield Auditing(len(done) / total, len(done) + 1, total)
             try:
                 done[answer] = audit(answers[key])
             except SpecError:
@@ -60,15 +61,17 @@ def _pairs(answers: Mapping[Key, Answer]) -> Iterator[Compared]:
         ran.setdefault(prompt, {}).setdefault(lane, []).append(repeat)
     for prompt, lanes in sorted(ran.items()):
         for first, second in combinations_with_replacement(lanes, 2):
-            differing, by_design = [], False
+            differing, by_design, others = [], False, False
             for r in lanes[second]:
                 other = r if first != second and r in lanes[first] else lanes[first][0]
                 pair = answers[first, other, prompt], answers[second, r, prompt]
                 at = first_difference(pair[0].tokens, pair[1].tokens)
                 differing += [(at, other, r)] if at is not None else []
                 by_design = by_design or any(_may_differ(answer) for answer in pair)
+                others = others or _of_other_weights(*pair)
             if differing:
-                yield Compared(first, second, prompt, "by design" if by_design else "unchecked", *min(differing))
+                verdict = "other weights" if others else "by design" if by_design else "unchecked"
+                yield Compared(first, second, prompt, verdict, *min(differing))
             elif first != second:
                 yield Compared(first, second, prompt, "same")
 
@@ -76,6 +79,12 @@ def _pairs(answers: Mapping[Key, Answer]) -> Iterator[Compared]:
 def _may_differ(answer: Answer) -> bool:
     """Whether law or engine let its text depend on the draft: random draws, or what is not lossless."""
     return answer.lossless is False or spec_of(answer.law, answer.temperature).text_depends_on_draft
+
+
+def _of_other_weights(first: Answer, second: Answer) -> bool:
+    """Whether both were computed in this program, by weights or in a dtype that the other's were not."""
+    known = first.lossless is not None and second.lossless is not None
+    return known and (first.model, first.dtype) != (second.model, second.dtype)
 
 
 def _keys(pair: Compared) -> tuple[Key, Key]:

@@ -18,11 +18,12 @@ from typing import Literal
 from engines.race.lanes import Lane
 from engines.report.events import Failed
 
-Sameness = Literal["same", "tie", "BUG", "by design", "differs", "unchecked"]
+Sameness = Literal["same", "tie", "BUG", "by design", "other weights", "differs", "unchecked"]
 """Of the texts of two lanes. tie: they differ, and each is the target's choice within rounding. BUG: they differ, and
 an audit found a token that is not. by design: they differ, and may: random draws or a lossy law decide. differs: they
-do, and another program wrote one of them, whose token is not the target's choice as it is computed here. unchecked:
-they differ, and no audit says why."""
+do, and another program wrote one of them, whose token is not the target's choice as it is computed here. other weights:
+they do, and were computed here by different weights or in different dtypes (quantised, and not), which an audit by the
+target cannot judge. unchecked: they differ, and no audit says why: it was stopped, or failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -574,9 +574,12 @@ class PriceMeasured:
 
 @dataclass(frozen=True, slots=True)
 class Auditing:
-    """Progress of an audit, 0..1."""
+    """Progress of an audit, 0..1. Of several answers: ``done`` is of them all, ``number`` (from 1) of ``total`` begins.
+    """
 
     done: float
+    number: int | None = None
+    total: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,19 @@ class RaceProgress(Status):
             label = one_line(self._labels[event.lane])
             narrate(f"{step} of {steps}: {label}: {event.tokens} tokens{rate}{self._left(step)}")
         elif isinstance(event, Auditing):
-            super().show(Loading("auditing", event.done))
+            self._show_audit(event)
+
+    def _show_audit(self, event: Auditing) -> None:
+        """Which answer is audited, and how long it will take: lines in a pipe too, since it may take minutes."""
+        now, number = perf_counter(), event.number or 1
+        if number == 1:
+            self._began = self._said = now
+        left = race_left(now - self._began, number - 1, event.total or 1, 1)
+        stage = f"auditing answer {number} of {event.total or 1}{left}"
+        super().show(Loading(stage, event.done))
+        if not self.shown and (number == 1 or now - self._said >= self._pause):
+            self._said = now
+            narrate(f"{stage}; ctrl+c ends it and keeps what is complete" if number == 1 else stage)
 
     def show_prefill(self, event: Prefilling) -> None:
         """Progress of a run that is not timed."""

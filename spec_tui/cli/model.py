@@ -12,6 +12,7 @@ from typer import Argument, Context, Option, Typer
 
 from engines.errors import UsageProblem
 from engines.hub.download_progress import in_bytes
+from engines.model.quantize_choices import NONE
 from spec_tui.cli.option_groups import Format, ModelOptions, Only, OutputFormat, Without, command, complete_model
 from spec_tui.cli.output import Status, console, table
 from spec_tui.present.text import one_line
@@ -244,7 +245,8 @@ def _memory(found: ModelDescription) -> Any:
         cells = [m.weights, m.cache_per_1000, m.cache, m.weights + (m.cache or 0)]
         sizes = [in_bytes(c) if c is not None else "?" for c in cells]
         fits = [f"{'yes' if fit else 'no'}: {place} {in_bytes(room[place])}" for place, fit in m.fits.items()]
-        table.add_row(f"  {m.dtype}", *sizes, Text(", ".join(fits)))
+        name = m.dtype if m.quantize == NONE else f"{m.dtype}, {m.quantize}"
+        table.add_row(f"  {name}", *sizes, Text(", ".join(fits)))
     return table
 
 

@@ -24,6 +24,9 @@ _FOUND = {
     "BUG": ("✗", "bad", "BUG, differs", "and rounding does not explain it"),
     "by design": ("≠", "warn", "differs", "as they may: random draws or a lossy law decide here"),
     "differs": ("≠", "warn", "differs", "where another program computes otherwise, or drafts otherwise"),
+    "other weights": ("≠", "warn", "differs",
+                      "as they may: one computes by other weights (quantised, and not) or in another dtype; an audit"
+                      " reads by the target's weights, so whether there is another reason is not known"),
     "unchecked": ("?", "warn", "differs", "and no audit explains it"),
 }
 """By how two texts compare: a mark, its style, a few words, and what it means."""

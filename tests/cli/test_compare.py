@@ -131,6 +131,7 @@ def test_lanes_that_differ(cli, monkeypatch, model, law, code, words):
     done = cli(*ask)
     said = " ".join(done.out.split())
     assert done.code == code and f"autoregressive and pld {words}" in said
+    assert ("auditing answer 1 of 2; ctrl+c ends it and keeps what is complete" in done.err) is (law == "exact")
     assert ("LOSSY" in said) is (law == "typical")
     found = json.loads(cli(*ask, "--format", "json").out)
     assert [pair["at"] for pair in found["pairs"]] == [4, None, 4]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 
@@ -16,6 +17,7 @@ from engines.hub import gguf_file
 from engines.hub.model_source import locate
 from engines.model import gguf_weights, quantise, quantised_linear
 from engines.model.batch_invariant import ROWS
+from engines.model.description import describe
 from engines.model.loading import load_model, read_model, resolve_quantisation, wrap
 from engines.model.quantised_linear import (
     GROUP,
@@ -228,6 +230,18 @@ def test_the_sample_pair(choice):
         assert pair.audit(answer).verdict in ("identical", "tie"), engine
 
 
+@torch.inference_mode()
+def test_an_audit_multiplies_once_for_the_slices_of_a_layer(monkeypatch):
+    runtime, ids, calls = tiny("int4", False), torch.tensor([[5, 6, 7]]), Counter()
+    before = runtime.target.model(ids).logits
+    answer = Answer.from_events(events_of(runtime, "pld", {}, max_new_tokens=12))
+    forward = QuantisedLinear.forward
+    monkeypatch.setattr(QuantisedLinear, "forward", lambda self, x: calls.update([self]) or forward(self, x))
+    assert runtime.audit(answer).verdict in ("identical", "tie")
+    assert len(calls) == 12 and len(set(calls.values())) == 1  # four products a layer, each as often
+    assert torch.equal(runtime.target.model(ids).logits, before)
+
+
 def test_a_layer_lies_in_memory_once():
     model = make_llama(1, layers=2)
     before = weight_bytes(model)
@@ -289,6 +303,8 @@ def test_a_real_model_as_its_file_holds_it():
         pytest.skip("smollm2 is not on this machine: spec-tui model get smollm2 fetches it")
     runtime = load(str(SMOLLM2), quantize="auto", threads=1)
     assert runtime.target.quantised == "linear layers: 120 int4, 1 int8 in groups"
+    said = next(m.weights for m in describe(str(SMOLLM2)).memory if m.quantize == "auto")
+    assert said == pytest.approx(runtime.target.weight_bytes, rel=0.01)
     question = (("user", "What is the capital of France?"),)
     for engine, options in (("autoregressive", {}), ("pld", {})):
         events = events_of(runtime, engine, options, question, max_new_tokens=24)

@@ -175,6 +175,35 @@ def test_all_answers_are_audited_where_that_is_asked():
     assert all(run.state.audited.verdict == "BUG" for run in result.runs.values())
 
 
+def test_audits_say_which_answer_of_how_many_they_are_at():
+    racer = VirtualRacer()
+    racer.texts = {"pld": (7, 99), "draft": (7, 98)}
+    events = list(race(racer, ask("autoregressive,pld,draft", repeats=2)))
+    assert [e for e in events if isinstance(e, Auditing)] == [Auditing(n / 3, n + 1, 3) for n in range(3)]
+
+
+def test_audits_that_are_cut_short_keep_what_they_found():
+    racer, asked = VirtualRacer(), ask("autoregressive,pld,draft")
+    racer.texts, racer.verdicts = {"pld": (7, 99), "draft": (7, 98)}, {"pld": "BUG"}
+    result = fold(race(racer, asked, cancelled=lambda: racer.audits == 2))
+    assert result.finished.reason == "cancelled" and racer.audits == 2
+    assert [run.lane for run in result.runs.values() if run.state.audited] == [0] and len(result.complete) == 3
+    assert result.pair(1, 2).verdict == "unchecked"
+
+
+def test_texts_of_other_weights_are_not_audited():
+    class Unquantised(VirtualRacer):
+        def run(self, request, *watched, **more):
+            for event in super().run(request, *watched, **more):
+                other = isinstance(event, Started) and request.engine == "pld"
+                yield replace(event, dtype="float32, weights as stored") if other else event
+
+    racer = Unquantised()
+    racer.texts["pld"] = (*TOKENS[:4], 99)
+    result = fold(race(racer, ask("autoregressive,pld")))
+    assert result.pairs == [Compared(0, 1, 0, "other weights", 4)] and racer.audits == 0
+
+
 def test_turns_are_shown_the_same_answers():
     racer = VirtualRacer()
     asked = Race(
