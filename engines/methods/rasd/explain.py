@@ -16,8 +16,11 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
         return explain.draft(run, event, deep)
     mine = sum(origin_of(tree, n).source == "draft" for n in range(len(tree.tokens)))
     cut, both = sum(count for _, count in found.pruned), sum(origin >= 0 for origin in tree.also)
-    looked = f"matched the last {tokens(found.match)}" if found.match else "found nothing"
     who = what_drafts(run)
+    if not found.hits:
+        return [f"RASD joins two trees. The lookup found nothing here, so this is the tree of the {who}: "
+                f"{counted(mine, 'node')}.", *([f"Drafting took {ms(event.draft_seconds)} in all."] if deep else [])]
+    looked = f"matched the last {tokens(found.match)}"
     words = [f"RASD joins two trees: {counted(mine, 'node')} of the {who} and {len(tree.tokens) - mine} that "
              f"only the lookup proposed; it {looked}. Both proposed {both}. Pruned: {counted(cut, 'node')} below first "
              f"tokens that are not among the {who}'s likeliest."]

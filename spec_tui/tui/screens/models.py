@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 Role = Literal["target", "draft", "head"]
 TITLES: dict[Role, str] = {"target": "target model", "draft": "draft model", "head": "draft head"}
 DATASTORES = "datastores"
-ANOTHER = "another {}: a folder, a GGUF file or a hub id (owner/name)"
+ANOTHER: dict[Role, str] = {
+    role: f"another {title}: a folder{'' if role == 'head' else ', a GGUF file'} or a hub id (owner/name)"
+    for role, title in TITLES.items()
+}
 LOOKING = "looking at the models at hand …"
 KEYS = "enter loads · space marks · tab another · d datastores · esc closes"
 TITLE = 12  # columns of a fact's name
@@ -69,7 +72,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
                 yield OptionList(id="models")
                 with VerticalScroll(id="facts", can_focus=False):
                     yield Static(LOOKING, id="about", markup=False)
-            yield Input(placeholder=ANOTHER.format(TITLES["target"]), id="another")
+            yield Input(placeholder=ANOTHER["target"], id="another")
             yield Static("", id="said", markup=False)
 
     def on_mount(self) -> None:
@@ -173,7 +176,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         if event.option.id in self.rows:
             self._role, choice = self.rows[event.option.id]
             panel.update(_about(self._role, choice, panel.size.width or 36))
-            self.query_one(Input).placeholder = ANOTHER.format(TITLES[self._role])
+            self.query_one(Input).placeholder = ANOTHER[self._role]
         else:
             panel.update("d or enter: which datastores are searched; build, probe, remove")
 
