@@ -66,10 +66,9 @@ def targets(load: LoadRequest) -> tuple[ModelChoice, ...]:
         found.append(ModelChoice(facts["id"], facts["id"], "in the hub's cache", Path(facts["path"]), facts))
     for facts in local_models.of_other_programs():
         found.append(ModelChoice(facts["path"], facts["name"], "kept by another program", Path(facts["path"]), facts))
-    for folder in _folders(load):
-        found.append(
-            ModelChoice(str(folder), model_label(str(folder)), "a folder at hand", folder, local_models.look_at(folder))
-        )
+    for place in _folders(load):
+        where = "a folder at hand" if place.is_dir() else "a file at hand"
+        found.append(ModelChoice(str(place), model_label(str(place)), where, place, local_models.look_at(place)))
     return tuple(choice for choice in found if HostAccess.here().offers(choice.name))
 
 

@@ -191,3 +191,10 @@ async def test_what_is_loaded_is_not_loaded_again(session):
         assert s.app.screen is screen and "loaded already" in said(s)
         await s.pilot.press("d")
         await until(s, lambda: type(s.app.screen).__name__ == "DataScreen")
+
+
+def test_a_file_is_not_called_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cut.gguf").write_bytes(b"GGUF")
+    (found,) = (choice for choice in model_choices.targets(LoadRequest()) if choice.folder == tmp_path / "cut.gguf")
+    assert found.origin == "a file at hand"
