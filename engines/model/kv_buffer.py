@@ -136,10 +136,14 @@ class KVBuffer(Cache):
         Args:
             like: its dtype and device are the buffer's.
         """
-        store, start, end = self.store(heads, dim, like), self.offset, self.offset + rows
-        pairs = store.view(len(self.layers), 1, 2 * heads, self.capacity, dim)
-        seen = store[..., :end, :].unbind(0)
-        return pairs[..., start:end, :].transpose(2, 3).unbind(0), seen[0::2], seen[1::2]
+        start, end = self.offset, self.offset + rows
+        written = self.pairs(heads, dim, like)[:, None, :, start:end].transpose(2, 3)
+        seen = self.store(heads, dim, like)[..., :end, :].unbind(0)
+        return written.unbind(0), seen[0::2], seen[1::2]
+
+    def pairs(self, heads: int, dim: int, like: torch.Tensor) -> torch.Tensor:
+        """``store`` as [layers, 2 heads, capacity, dim], the keys' heads first."""
+        return self.store(heads, dim, like).view(len(self.layers), 2 * heads, self.capacity, dim)
 
     def store(self, heads: int, dim: int, like: torch.Tensor) -> torch.Tensor:
         """All of the buffer where layers are all alike: [2 layers, 1, heads, capacity, dim], keys and values in turn.
