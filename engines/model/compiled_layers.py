@@ -97,7 +97,8 @@ class CompiledForward(LeanForward):
         if len(tokens) > 1 or columns < 2 or self._apart(self._layer_observer):
             return super().run(tokens, positions, mask, cache, last_only)
         ids, observer = torch.tensor(tokens, device=self.embedding.device), self._layer_observer
-        x, (cos, sin), exchange = F.embedding(ids, self.embedding), self.rotations(positions), self._over(cache, 1, mask)
+        x, (cos, sin) = F.embedding(ids, self.embedding), self.rotations(positions)
+        exchange = self._over(cache, 1, mask)
         rows = cache.pairs(self.kv_heads, self.head_dim, self.embedding).unbind(0)
         seen = mask if isinstance(mask, dict) else dict.fromkeys(self.kinds, mask)
         seen = {kind: self._all(columns) if one is None else one for kind, one in seen.items()}
