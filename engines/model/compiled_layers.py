@@ -2,13 +2,12 @@
 
 A layer is some thirty operations, and between the products of its linear layers each of them does next to nothing. So
 torch's compiler (Inductor, ahead of time) makes one function of all of them, whose weights and whose rows of the KV
-buffer are its arguments, so that all layers share a program. There are two: for a single row, a whole layer; for any
-number of rows, whose attention is of many kinds, what lies between two attentions: the end of one layer and the
-beginning of the next.
+buffer are its arguments, so that all layers share a program. There are two: for a single row, and for several.
 
 Programs are native code, compiled in half a minute with the machine's C++ compiler and kept in the user's cache. They
 compute what the lean forward computes, up to rounding, which the test of a loaded model checks. Forwards without some
-sublayers, and those whose sublayers are observed, run as they do without.
+sublayers, those whose sublayers are observed and those of strict mode, whose rows see others' columns, run as they do
+without.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,9 +32,8 @@ from engines.errors import first_line
 from engines.hub.download import Progress
 from engines.machine import measured_file
 from engines.model import lean_forward, quantised_linear, weight_layouts
-from engines.model.forward import Observer
 from engines.model.kv_buffer import KVBuffer
-from engines.model.lean_forward import Exchange, Layer, LeanForward
+from engines.model.lean_forward import Layer, LeanForward
 from engines.model.masks import Mask
 from engines.model.weight_layouts import LaidOut
 from engines.progress import Loading
@@ -59,12 +57,11 @@ class CompiledForward(LeanForward):
     def __init__(self, model: PreTrainedModel, progress: Progress = lambda _: None) -> None:
         super().__init__(model)
         self._seen = self.embedding.new_zeros(1, 1, 1, 0)
-        self._whole = [_Whole(self, layer) for layer in self.layers]
-        self._between = [_Between(self, *pair) for pair in zip(self.layers, self.layers[1:])]
+        self.parts = {several: [_Part(self, layer, several) for layer in self.layers] for several in (False, True)}
         try:
             if self.embedding.dtype != torch.float32:
                 raise ValueError("in half precision a compiled layer would round in other places than the model")
-            if not any([self._compile(self._whole, progress), self._compile(self._between, progress)]):
+            if not any([self._compile(parts, progress) for parts in self.parts.values()]):
                 raise ValueError("no layer lies in memory in a way that torch can compile")
         except Exception as error:  # the compiler's own, those of torch's compiler, of a cache that cannot be written
             self.name, self.remark = LeanForward.name, f"its layers are not compiled: {first_line(error)}"
@@ -82,105 +79,51 @@ class CompiledForward(LeanForward):
     def _program(self, part: _Part, progress: Progress) -> Program:
         """As kept, or compiled and kept."""
         sizes = self.heads, self.kv_heads, self.head_dim, self.eps
-        facts = [part.rows, part.kind, sizes, torch.get_num_threads(), _source()]
+        facts = [part.several, part.kind, sizes, torch.get_num_threads(), _source()]
         file = measured_file("programs", facts).with_suffix(".pt2")
         with contextlib.suppress(Exception):  # not there, damaged, or of a machine that it does not run on
             return _opened(file)
-        progress(Loading(f"compiling layers for {part.rows}, once", part.done))
+        rows, done = ("several rows", 0.95) if part.several else ("one row", 0.9)
+        progress(Loading(f"compiling layers for {rows}, once", done))
         _compile(part, file)
         return _opened(file)
 
     def run(
         self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, cache: KVBuffer, last_only: bool
     ) -> torch.Tensor:
-        columns = cache.offset + 1
-        if len(tokens) > 1 or columns < 2 or self._apart(self._layer_observer):
+        n, observer = len(tokens), self._layer_observer
+        columns, parts = cache.offset + n, self.parts[n > 1]
+        if columns < 2 or any(self._without) or (observer is not None and observer.sublayers is not None):
             return super().run(tokens, positions, mask, cache, last_only)
-        ids, observer = torch.tensor(tokens, device=self.embedding.device), self._layer_observer
-        x, (cos, sin) = F.embedding(ids, self.embedding), self.rotations(positions)
-        exchange = self._over(cache, 1, mask)
+        x = F.embedding(torch.tensor(tokens), self.embedding)
+        (cos, sin), exchange = self.rotations(positions), self._over(cache, n, mask)
         rows = cache.pairs(self.kv_heads, self.head_dim, self.embedding).unbind(0)
+        where = torch.arange(cache.offset, columns)
         seen = mask if isinstance(mask, dict) else dict.fromkeys(self.kinds, mask)
-        seen = {kind: self._all(columns) if one is None else one for kind, one in seen.items()}
-        for i, (layer, part) in enumerate(zip(self.layers, self._whole)):
+        seen = {kind: self._all(n, columns) if one is None else one for kind, one in seen.items()}
+        for i, (layer, part) in enumerate(zip(self.layers, parts)):
             if part.program is not None:
-                (x,) = part.program([x, cos, sin, rows[i], seen[layer.kind], *part.held])
+                (x,) = part.program([x, cos, sin, rows[i], where, seen[layer.kind], *part.held])
             else:
                 attended = exchange(i, self.states(layer, x, cos, sin), layer.kind)
                 x = self.after_mlp(layer, layer.add_attention(x, attended))
             if observer is not None:
                 observer.see_layer(i + 1, x)
-        return self.logits(x)
+        return self._wanted(x, last_only)
 
-    def _all(self, columns: int) -> torch.Tensor:
-        """The mask [1, 1, 1, columns] of a row that sees all."""
+    def _all(self, rows: int, columns: int) -> torch.Tensor:
+        """The mask [1, 1, rows, columns] that stands for none: of a row that sees all, or of the first ones."""
+        if rows > 1:
+            return self.embedding.new_full((1, 1, rows, columns), float("-inf")).triu_(1)
         if columns > self._seen.shape[-1]:
             self._seen = self.embedding.new_zeros(1, 1, 1, -(-2 * columns // _SEEN) * _SEEN)
         return self._seen[..., :columns]
 
-    def _apart(self, observer: Observer | None) -> bool:
-        """Whether sublayers are left out or observed."""
-        return any(self._without) or (observer is not None and observer.sublayers is not None)
-
-    def layers_over(
-        self, ids: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, exchange: Exchange,
-        observer: Observer | None = None,
-    ) -> torch.Tensor:
-        observer = observer or self._layer_observer
-        if len(ids) == 1 or self._apart(observer):
-            return super().layers_over(ids, cos, sin, exchange, observer)
-        x, layers, end = F.embedding(ids, self.embedding), self.layers, len(self.layers) - 1
-        states = self.states(layers[0], x, cos, sin)
-        for i, layer in enumerate(layers):
-            attended = exchange(i, states, layer.kind)
-            if i < end and (program := (part := self._between[i]).program) is not None:
-                x, states = program([x, attended, cos, sin, *part.held])
-            else:
-                x = self.after_mlp(layer, layer.add_attention(x, attended))
-                states = self.states(layers[i + 1], x, cos, sin) if i < end else states
-            if observer is not None:
-                observer.see_layer(i + 1, x)
-        return x
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A part of a layer's weights: names of norms, and which of its linear layers."""
-
-    norms: tuple[str, ...]
-    linears: slice
-
-    def linears_of(self, layer: Layer) -> tuple[nn.Module, ...]:
-        return layer.linears[self.linears]
-
-    def held(self, layer: Layer) -> list[torch.Tensor]:
-        """Its tensors."""
-        found = [norm for name in self.norms if (norm := getattr(layer, name)) is not None]
-        for one in self.linears_of(layer):
-            found += [*one.held, *([] if one.bias is None else [one.bias.detach()])]
-        return found
-
-    def holding(self, layer: Layer, held: Iterator[torch.Tensor]) -> Layer:
-        """A layer like this one, with the next tensors in place of its own."""
-        norms = {name: next(held) for name in self.norms if getattr(layer, name) is not None}
-        linears = list(layer.linears)
-        linears[self.linears] = [
-            one.holding([next(held) for _ in one.parts], None if one.bias is None else next(held))
-            for one in self.linears_of(layer)
-        ]
-        return replace(layer, **norms, linears=tuple(linears))
-
-
-_BEFORE = _Piece(("norm", "head_norms"), slice(0, 1))  # attention
-_AFTER = _Piece(("mlp_norm",), slice(1, 4))
-
 
 class _Part(nn.Module):
-    """What a program computes, as a function of tensors alone.
+    """A layer as a function of tensors alone, for a program.
 
     Attributes:
-        rows: how many it is for, in words.
-        done: share of loading that is done where it is compiled.
         several: whether it is for several rows.
         held: the weights that it is given.
         kind: what a program for it depends on.
@@ -188,86 +131,67 @@ class _Part(nn.Module):
         program: None without one.
     """
 
-    rows: str
-    done: float
-    several: bool
-
-    def __init__(self, compute: LeanForward, *pieces: tuple[_Piece, Layer]) -> None:
+    def __init__(self, compute: LeanForward, layer: Layer, several: bool) -> None:
         super().__init__()
-        self.compute, self.layers, self.program = compute, [layer for _, layer in pieces], None
-        linears = [one for piece, layer in pieces for one in piece.linears_of(layer)]
-        self.compiles = all(isinstance(one, LaidOut) and one.compiles[self.several] for one in linears)
-        self.held = [tensor for piece, layer in pieces for tensor in piece.held(layer)] if self.compiles else []
+        self.compute, self.layer, self.several, self.program = compute, layer, several, None
+        self.compiles = all(isinstance(one, LaidOut) and one.compiles[several] for one in layer.linears)
+        self.held = _tensors(layer) if self.compiles else []
         sizes = [(tuple(tensor.shape), tensor.stride(), str(tensor.dtype)) for tensor in self.held]
-        kinds = [(layer.rope, layer.head_norms is not None) for layer in self.layers]
-        self.kind = repr(([(type(one).__name__, one.bias is not None) for one in linears], sizes, kinds))
-
-    def example(self) -> tuple[Any, ...]:
-        """Arguments of ``forward``."""
-        raise NotImplementedError
-
-    def shapes(self) -> tuple[Any, ...]:
-        """Which sizes of those are dynamic, as ``torch.export`` wants it."""
-        raise NotImplementedError
-
-
-class _Whole(_Part):
-    """A layer over a single row: from the residual stream [1, width] before, cosines and sines [1, 1, head dim], the
-    layer's rows of the KV buffer [2 kv heads, capacity, head dim], of which the last one seen is written, a mask
-    [1, 1, 1, columns seen], and the weights, the stream after it."""
-
-    rows, done, several = "one row", 0.9, False
-
-    def __init__(self, compute: LeanForward, layer: Layer) -> None:
-        super().__init__(compute, (_BEFORE, layer), (_AFTER, layer))
+        linears = [(type(one).__name__, one.bias is not None) for one in layer.linears]
+        self.kind = repr((linears, sizes, layer.rope, layer.head_norms is not None))
 
     def forward(
-        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, rows: torch.Tensor, mask: torch.Tensor,
-        held: list[torch.Tensor],
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, rows: torch.Tensor, where: torch.Tensor,
+        mask: torch.Tensor, held: list[torch.Tensor],
     ) -> torch.Tensor:
-        compute, given, columns = self.compute, iter(held), mask.shape[-1]
-        layer = _AFTER.holding(_BEFORE.holding(self.layers[0], given), given)
-        states, heads = compute.states(layer, x, cos, sin), compute.heads
-        rows[:, columns - 1 : columns].copy_(states[0, :, heads:].transpose(0, 1))
+        """The residual stream [n, width] after the layer.
+
+        Args:
+            x: the stream before it.
+            cos, sin: [n, 1, head dim].
+            rows: the layer's of the KV buffer [2 kv heads, capacity, head dim].
+            where: int64 [n], which of these are written: the last ones seen.
+            mask: [1, 1, n, columns seen].
+            held: the weights.
+        """
+        compute, layer = self.compute, _holding(self.layer, iter(held))
+        (n, columns), heads = mask.shape[2:], compute.heads
+        states = compute.states(layer, x, cos, sin)
+        rows.index_copy_(1, where, states[0, :, heads:].transpose(0, 1))
         keys, values = rows[None, :, :columns].chunk(2, 1)
-        attended = compute.attention(1, 0, mask)(states[:, :, :heads], keys, values, layer.kind)
+        attended = compute.attention(n, 0, mask)(states[:, :, :heads], keys, values, layer.kind)
         return compute.after_mlp(layer, layer.add_attention(x, attended))
 
     def example(self) -> tuple[Any, ...]:
-        compute, width = self.compute, self.compute.embedding.shape[1]
-        sizes = (1, width), *2 * ((1, 1, compute.head_dim),), (2 * compute.kv_heads, 512, compute.head_dim)
-        return *(torch.zeros(size) for size in (*sizes, (1, 1, 1, 256))), self.held
+        """Arguments of ``forward``."""
+        compute, n = self.compute, _EXAMPLE if self.several else 1
+        sizes = (n, compute.embedding.shape[1]), *2 * ((n, 1, compute.head_dim),)
+        buffer = 2 * compute.kv_heads, 512, compute.head_dim
+        where = torch.arange(256 - n, 256)
+        return *(torch.zeros(size) for size in (*sizes, buffer)), where, torch.zeros(1, 1, n, 256), self.held
 
     def shapes(self) -> tuple[Any, ...]:
-        capacity, columns = (torch.export.Dim(name, min=2, max=_MOST) for name in ("capacity", "columns"))
-        return None, None, None, {1: capacity}, {3: columns}, [None] * len(self.held)
+        """Which sizes of those are dynamic, as ``torch.export`` wants it."""
+        rows, capacity, columns = 3 * (torch.export.Dim.DYNAMIC(min=2, max=_MOST),)
+        n = {0: rows} if self.several else None
+        return n, n, n, {1: capacity}, n, {3: columns, **({2: rows} if self.several else {})}, [None] * len(self.held)
 
 
-class _Between(_Part):
-    """What lies between the attentions of two layers: from the residual stream [rows, width] before, what attention
-    gave [rows, width], cosines and sines [rows, 1, head dim], and the weights, the stream before the next attention,
-    and its queries, keys and values."""
+def _tensors(layer: Layer) -> list[torch.Tensor]:
+    """All weights of a layer."""
+    found = [layer.norm, layer.mlp_norm, *([] if layer.head_norms is None else [layer.head_norms])]
+    for one in layer.linears:
+        found += [*one.held, *([] if one.bias is None else [one.bias.detach()])]
+    return found
 
-    rows, done, several = "several rows", 0.95, True
 
-    def __init__(self, compute: LeanForward, this: Layer, after: Layer) -> None:
-        super().__init__(compute, (_AFTER, this), (_BEFORE, after))
-
-    def forward(
-        self, x: torch.Tensor, attended: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, held: list[torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        compute, given, (this, after) = self.compute, iter(held), self.layers
-        this, after = _AFTER.holding(this, given), _BEFORE.holding(after, given)
-        x = compute.after_mlp(this, this.add_attention(x, attended))
-        return x, compute.states(after, x, cos, sin)
-
-    def example(self) -> tuple[Any, ...]:
-        compute, rows = self.compute, _EXAMPLE
-        sizes = (rows, compute.embedding.shape[1]), (rows, compute.heads * compute.head_dim)
-        return *(torch.zeros(size) for size in (*sizes, *2 * ((rows, 1, compute.head_dim),))), self.held
-
-    def shapes(self) -> tuple[Any, ...]:
-        return *4 * ({0: torch.export.Dim("rows", min=2, max=_MOST)},), [None] * len(self.held)
+def _holding(layer: Layer, held: Iterator[torch.Tensor]) -> Layer:
+    """A layer like this one, of these ``_tensors``."""
+    norm, mlp_norm, head_norms = next(held), next(held), None if layer.head_norms is None else next(held)
+    linears = tuple(
+        one.holding([next(held) for _ in one.parts], None if one.bias is None else next(held)) for one in layer.linears
+    )
+    return replace(layer, norm=norm, mlp_norm=mlp_norm, head_norms=head_norms, linears=linears)
 
 
 @cache

@@ -172,9 +172,13 @@ class LeanForward:
     def run(
         self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, cache: KVBuffer, last_only: bool
     ) -> torch.Tensor:
-        ids, observer = torch.tensor(tokens, device=self.embedding.device), self._observer
+        ids = torch.tensor(tokens, device=self.embedding.device)
         x = self.layers_over(ids, *self.rotations(positions), self._over(cache, len(tokens), mask))
-        if last_only and observer is not None and observer.every_row:
+        return self._wanted(x, last_only)
+
+    def _wanted(self, x: torch.Tensor, last_only: bool) -> torch.Tensor:
+        """Logits of the residual stream after all layers, the last row's or all."""
+        if last_only and self._observer is not None and self._observer.every_row:
             return self.head(self.final(x)[-1:])
         return self.logits(x[-1:] if last_only else x)
 
