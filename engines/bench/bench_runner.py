@@ -54,7 +54,9 @@ class BenchRunner:
         rounds, begun = 0, perf_counter()
         clock = begun
         for event in self.peers.run(request, cancelled, progress):
-            if isinstance(event, Prefilled):
+            if isinstance(event, Started) and not event.machine:
+                begun = perf_counter()  # another program, that was started or reached for this
+            elif isinstance(event, Prefilled):
                 clock = perf_counter()
             elif isinstance(event, Finished):
                 self.token_times = TokenTimes(

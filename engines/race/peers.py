@@ -101,6 +101,8 @@ class Peers:
 
     def forget_acceptance(self) -> None:
         self._host.forget_acceptance()
+        for peer in self._open.values():
+            peer.forget_acceptance()
 
     def memory(self, engine: str, options: Mapping[str, Any], rows: int, draft_model: str = "") -> int | None:
         """Bytes; None for another program's."""

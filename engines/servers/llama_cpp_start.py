@@ -21,7 +21,7 @@ from typing import Any
 from engines import methods
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.machine import processors
-from engines.methods.llama_cpp import DRAFT, EAGLE3, NGRAMS, SPEC
+from engines.methods.llama_cpp import DRAFT, EAGLE3, KEEPING, NGRAMS, SPEC
 from engines.report.events import Loading, Prefilling, PriceMeasured, RunEvent
 from engines.request import Request
 from engines.servers.connection import Connection
@@ -189,6 +189,11 @@ class OwnLlamaCpp(ServedModel):
 
     def forget(self) -> None:
         self._model.forget()
+
+    def forget_acceptance(self) -> None:
+        """A server that drafts from earlier answers is ended; the next answer starts it anew."""
+        if self._settings is not None and self._settings.spec in KEEPING:
+            self.close()
 
     def close(self) -> None:
         """End the server."""

@@ -124,7 +124,7 @@ class ServedModel:
         self._anew = True
 
     def forget_acceptance(self) -> None:
-        """Nothing is learnt here."""
+        """Nothing is learnt here, and what a server keeps is not ours to end."""
 
     def close(self) -> None:
         """Nothing was started."""

@@ -12,9 +12,11 @@ import pytest
 from engines import Request
 from engines.errors import ModelUnavailable
 from engines.folders import sample_model
+from engines.methods.llama_cpp import KEEPING
 from engines.race.lanes import parse_lanes
 from engines.race.peers import Peers
 from engines.report.answer import Answer
+from engines.report.events import Round
 from engines.report.metrics import measure
 from engines.servers import start
 from spec_tui.cli import call
@@ -25,6 +27,7 @@ from tests.tiers import some
 pytest.importorskip("xllamacpp", reason="llama.cpp is not here to ask")
 NGRAMS = [{"spec": way, "ngram": 2, "most": 4} for way in ("ngram-simple", "ngram-map-k", "ngram-map-k4v")]
 WAYS = [{"spec": "draft"}, {"spec": "draft", "most": 6, "p_min": 0.5}, *NGRAMS, {"spec": "ngram-cache"}]
+NGRAMS_OF_ANSWERS = [*NGRAMS, {"spec": "ngram-mod", "ngram": 4, "most": 8}]
 ALWAYS = [WAYS[0], NGRAMS[0], WAYS[-1]]
 PROMPTS = [
     (("user", "Repeat this sentence: Tom bought 4 apples and a hat in the morning."),),
@@ -90,6 +93,22 @@ def test_a_draft_model_is_accepted_more_often_than_a_random_one(own):
     """The exported draft model is the one that was trained for the target, not merely one that loads."""
     _, (_, drafted, accepted), _ = answered(own, PROMPTS[0], {"spec": "draft"}, 60)
     assert accepted / drafted > 0.4
+
+
+@pytest.mark.parametrize("way", NGRAMS_OF_ANSWERS, ids=lambda way: way["spec"])
+def test_what_is_forgotten_does_not_draft_another_answer(own, way):
+    """Its server keeps n-grams of answers in one of its ways, so a benchmark would race it against its own memory."""
+    asked = Request(PROMPTS[1], "llama.cpp", {"context": 1024, **way}, max_new_tokens=40)
+
+    def rounds():
+        own.forget()
+        return sum(isinstance(event, Round) for event in own.run(asked))
+
+    own.forget_acceptance()
+    first, again = rounds(), rounds()
+    assert again < first if way["spec"] in KEEPING else again == first
+    own.forget_acceptance()
+    assert rounds() == first
 
 
 @pytest.mark.parametrize("way", [{"spec": "draft"}, NGRAMS[0]], ids=lambda way: way["spec"])

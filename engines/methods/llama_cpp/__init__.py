@@ -11,6 +11,7 @@ from engines.methods.spec import MethodSpec
 DRAFT = "draft"  # the way of drafting with a draft model, and the option with its file
 EAGLE3 = "eagle3"  # the way of drafting with an EAGLE-3 head, in a file of its own
 NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")  # the ways that need no file
+KEEPING = frozenset({"ngram-mod"})  # those that draft from earlier answers, too, as long as the server lives
 
 SPEC = MethodSpec(
     id="llama.cpp",
