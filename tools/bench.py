@@ -161,7 +161,7 @@ def command(*arguments: str) -> dict:
 
 
 def bench_loop(repeats: int) -> list[Row]:
-    """Milliseconds a round outside drafting and the forward."""
+    """Milliseconds a round outside drafting and the forward, of answers written for the first time."""
     from engines import Request, load
     from engines.report.events import Round
 
@@ -173,7 +173,7 @@ def bench_loop(repeats: int) -> list[Row]:
             for repeat in range(repeats + 1):
                 request = Request(
                     (("user", PROMPTS[1]),), engine, options, temperature=temperature, seed=repeat,
-                    max_new_tokens=NEW_TOKENS,
+                    max_new_tokens=NEW_TOKENS, keeps=False,  # else some engines draft from the answers before
                 )
                 rounds = [e.other_seconds * 1e3 for e in runtime.run(request) if isinstance(e, Round)]
                 samples += [statistics.median(rounds)] if repeat else []
