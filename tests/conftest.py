@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +24,8 @@ from engines.hub.known_models import KNOWN
 # The user's own, which `make test` fetches; processes of the tests inherit where it is.
 SMOLLM2 = Path(os.environ.setdefault("SPEC_TUI_TESTS_SMOLLM2", str(KNOWN["smollm2"].path)))
 # What is measured or built here is not put beside what the user's own runs measured and built.
-os.environ["SPEC_TUI_CACHE_DIR"] = tempfile.mkdtemp(prefix="spec-tui-tests-")
-os.environ["SPEC_TUI_DATA_DIR"] = tempfile.mkdtemp(prefix="spec-tui-tests-")
+OWN = {name: tempfile.mkdtemp(prefix="spec-tui-tests-") for name in ("SPEC_TUI_CACHE_DIR", "SPEC_TUI_DATA_DIR")}
+os.environ.update(OWN)
 
 # On a busy machine an example takes long, which is no failure: a test as a whole has a limit (pyproject.toml).
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -119,6 +120,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"tui", "e2e", "cli"} & set(item.path.parts):
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_unconfigure() -> None:
+    for folder in OWN.values():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_collection_finish() -> None:
