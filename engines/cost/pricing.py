@@ -23,7 +23,7 @@ from engines.model.kv_buffer import KVBuffer
 
 _SECONDS = 0.3
 _CONTEXT = 192  # rows in the cache meanwhile
-_CHECKED, _CHECKS = (1, 16), 3  # sizes that what was kept is held against, and how often
+_CHECKED, _CHECKS = (1, 16), 1  # sizes that what was kept is held against, and how often
 _CLEARLY = 0.8
 
 

@@ -5,9 +5,10 @@ rows of the accepted path into place and forgets the rest. ``rewind(context)`` k
 shares with a context, so a second turn, another engine, or a draft model after a rejection feed only what is new.
 
 **Families.** Nothing depends on a family's name. The configuration says which kinds of attention layers there are, and
-``masks`` builds an additive mask for each kind, by position. At load the self-test compares a small tree with the same
-model in a plain forward without a cache, with windows made small so that both are compared across their edges. A model
-that fails is tried on chains; one that fails those too is refused with the reason, as is one with a running state.
+``masks`` builds an additive mask for each kind, by position. When a model is first loaded the self-test compares a
+small tree with the same model in a plain forward without a cache, with windows made small so that both are compared
+across their edges. A model that fails is tried on chains; one that fails those too is refused with the reason, as is
+one with a running state. That it passed is kept (``kept_selftest``).
 
 **Forwards.** ``GenericForward`` calls the module of transformers. ``LeanForward`` computes Llama, Mistral, Qwen2, Qwen3
 and SmolLM3 itself, over fused layers that hold the only copy of the weights; it must pass the self-test against the

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -57,11 +58,15 @@ def kept_layout(model: PreTrainedModel, threads: int | None = None, once: bool =
 def _kept_where(model: PreTrainedModel, threads: int | None, once: bool) -> tuple[Path, int, list[str]]:
     """The file for a model, the most threads that it may name, and the layouts."""
     layouts, own = layouts_of(model, once), own_threads()
-    found = model.config.to_dict().items()  # "_name_or_path" is another before the weights are read
-    settings = {name: value for name, value in found if not name.startswith("_") and name != "dtype"}
     changed = Counter(type(module).__name__ for module in model.modules() if isinstance(module, LaidOut))
-    facts = [settings, str(model.dtype), changed, layouts, own, threads, is_given(threads)]
+    facts = [settings_of(model), str(model.dtype), changed, layouts, own, threads, is_given(threads)]
     return measured_file("tunings", facts), threads if threads and threads > 0 else own, layouts
+
+
+def settings_of(model: PreTrainedModel) -> dict[str, Any]:
+    """Its configuration, before the weights are read ("_name_or_path" is another then) and after."""
+    found = model.config.to_dict().items()
+    return {name: value for name, value in found if not name.startswith("_") and name != "dtype"}
 
 
 def _read(file: Path, most: int, layouts: list[str]) -> tuple[int, str] | None:

@@ -36,12 +36,13 @@ from engines.model.compiled_layers import CompiledForward
 from engines.model.cuda_graphs import CudaGraphForward
 from engines.model.forward import GenericForward
 from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
+from engines.model.kept_selftest import test_once
 from engines.model.kept_tuning import kept_layout, tune_once
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.quantise import LABELS, PLAIN, quantise
 from engines.model.quantize_choices import AUTO, NONE
-from engines.model.selftest import selftest, unfit
+from engines.model.selftest import unfit
 from engines.model.weight_layouts import fuse, lay_out
 from engines.progress import Loading
 from engines.vocabularies import Translation
@@ -365,7 +366,7 @@ def wrap(
                 kind = BatchInvariantModel if strict else CausalModel
                 causal = kind(model, name, parameters, fingerprint, layout, compute(model))
                 causal.quantised = words
-                reason = selftest(causal)
+                reason = test_once(causal)
                 if not reason and (causal.trees or compute is GenericForward):
                     break
             causal.remarks += remark

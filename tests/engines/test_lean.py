@@ -229,7 +229,13 @@ def test_nothing_holds_the_weights_while_they_are_laid_out(monkeypatch):
     assert alive == [0]
 
 
-def test_a_wrong_forward_is_found_at_load_and_not_used(monkeypatch):
+@pytest.fixture
+def untested(monkeypatch, tmp_path):
+    """No model has passed the self-test here before."""
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
+
+
+def test_a_wrong_forward_is_found_at_load_and_not_used(monkeypatch, untested):
     right = LeanForward._rotate
     swapped = lambda self, layer, states, cos, sin: right(self, layer, states, sin, cos)  # noqa: E731
     monkeypatch.setattr(LeanForward, "_rotate", swapped)
@@ -238,7 +244,7 @@ def test_a_wrong_forward_is_found_at_load_and_not_used(monkeypatch):
     same(model.extend(TEXT), CausalModel(make(*FAMILIES["llama"]), "untouched").extend(TEXT))
 
 
-def test_a_forward_that_fails_at_load_is_not_used(monkeypatch):
+def test_a_forward_that_fails_at_load_is_not_used(monkeypatch, untested):
     monkeypatch.setattr(LeanForward, "run", lambda self, *a: 1 / 0)
     model = wrap(make(*FAMILIES["llama"]), "odd", threads=1)
     assert isinstance(model.compute, GenericForward) and model.trees

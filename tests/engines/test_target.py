@@ -152,6 +152,8 @@ def test_the_buffer_holds_no_more_than_its_layers_need():
     """Keys and values of other widths, and layers of several shapes."""
     for name in ("deepseek_v3", "gemma4 with shared keys"):
         model = wrap(make(*TREES[name]), name, 1)
+        model.forward([1], [-1])  # its shapes are known from then on
+        model.drop()
         model.extend(PROMPT * 40)
         rows = sum(layer.keys[0, :, 0].numel() + layer.values[0, :, 0].numel() for layer in model.cache.layers
                    if layer.is_initialized)

@@ -1,0 +1,52 @@
+"""That a model has passed the ``selftest``, kept in a file: the same weights, computed by the same code on this
+machine, are tested once."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import torch
+import transformers
+
+from engines import folders
+from engines.machine import measured_file
+from engines.model.causal_model import CausalModel
+from engines.model.kept_tuning import settings_of
+from engines.model.selftest import selftest
+
+
+def test_once(model: CausalModel) -> str | None:
+    """``selftest``, or None where this model has passed all of it before.
+
+    Kept are models of transformers' own classes on the CPU: code that came with a model may change while its weights
+    do not, and on a GPU the test also records its first graphs.
+    """
+    if model.device.type != "cpu" or not type(model.model).__module__.startswith("transformers."):
+        return selftest(model)
+    file = _file(model)
+    if file.is_file():
+        return None
+    reason = selftest(model)
+    if reason is None and model.trees:
+        with suppress(OSError):  # where it cannot be written, the next load tests again
+            folders.write_json(file, {"model": model.name})
+    return reason
+
+
+def _file(model: CausalModel) -> Path:
+    config = model.model.config
+    return measured_file("selftests", [
+        type(model.model).__name__, type(model).__name__, settings_of(model.model), model.fingerprint, model.parameters,
+        str(model.dtype), model.quantised, model.layout, model.backend, config._attn_implementation,
+        torch.get_num_threads(), transformers.__version__, _source(),
+    ])
+
+
+@cache
+def _source() -> str:
+    """Digest of the code that computes."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
