@@ -26,6 +26,7 @@ from engines.model.weight_layouts import LaidOut
 GROUP = 32  # weights that share a scale
 _ROUNDING = 0.02  # of the largest output, in a probe: bfloat16 has 8 bits
 _OUTPUTS = 16  # the operations take multiples of it
+_TRIED = 1 << 14  # inputs that a probe has at least, of a layer of more
 _BLOCK = 4096  # outputs that are quantised together: bounds memory
 
 
@@ -203,9 +204,10 @@ def _scales(scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
 
 @cache
 def works(kind: type[QuantisedLinear], inputs: int, outputs: int) -> bool:
-    """Whether this torch computes such a layer on this processor, tried on a smaller number of outputs."""
+    """Whether this torch computes such a layer on this processor, tried on fewer outputs, and fewer of many inputs."""
     if inputs % GROUP or outputs % _OUTPUTS:  # with other sizes torch may read beyond the weight
         return False
+    inputs = min(inputs, _TRIED + inputs % _TRIED)
     try:
         with torch.inference_mode(), torch.random.fork_rng(devices=()):
             linear = nn.Linear(inputs, 64 + outputs % 64, bias=False, dtype=torch.bfloat16)
