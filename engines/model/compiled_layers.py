@@ -21,7 +21,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import ZipFile
 
 import torch
 from torch import nn
@@ -218,7 +220,11 @@ def _compile(part: _Part, file: Path) -> None:
 
 
 def _opened(file: Path) -> Program:
-    """A compiled program. Raises whatever torch does where there is none."""
-    if not file.is_file():
-        raise FileNotFoundError(file)
-    return torch._C._aoti.AOTIModelPackageLoader(str(file), "model", False, 1, -1).boxed_run
+    """A compiled program. Raises OSError, or whatever zipfile and torch do with a damaged one.
+
+    torch's own loader unpacks it into a folder that stays when a process is ended at once; loaded code needs none.
+    """
+    with ZipFile(file) as package, TemporaryDirectory(dir=file.parent) as folder:
+        code = Path(folder, "program.so")
+        code.write_bytes(package.read(next(name for name in package.namelist() if name.endswith(".so"))))
+        return torch._C._aoti.AOTIModelContainerRunnerCpu(str(code), 1).run

@@ -160,6 +160,15 @@ def test_compiled_for_real(loaded):
     close(ours.forward([3], [-1]), lean.forward([3], [-1]))
 
 
+def test_a_program_that_is_loaded_leaves_no_files(loaded, monkeypatch, tmp_path):
+    """A process that is killed cannot remove them."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    kept = compiled_layers.measured_file("programs", []).parent
+    before = sorted(kept.iterdir())
+    assert programs(CompiledForward(loaded[0].model)) == (3, 3)
+    assert sorted(kept.iterdir()) == before and not list(tmp_path.iterdir())
+
+
 def test_programs_are_kept_and_damaged_ones_made_anew(loaded, monkeypatch):
     ours, _, _ = loaded
     told = []
