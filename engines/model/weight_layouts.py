@@ -152,7 +152,7 @@ class BothLinear(TransposedLinear):
         self.packed = PackedLinear(linear)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x) if x.shape[-2] == 1 else self.packed.forward(x)
+        return super().forward(x) if x.numel() == self.in_features else self.packed.forward(x)
 
     def add(self, stream: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """``stream`` [rows, out] with the outputs of ``x`` [rows, in] added."""

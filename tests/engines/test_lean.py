@@ -181,7 +181,7 @@ def test_a_row_that_threads_share_is_the_same_row(layout, threads):
             for bias in (True, False):
                 linear = torch.nn.Linear(64, 40, bias=bias)
                 ours = LAYOUTS[layout](linear)
-                for shape in ((1, 64), (1, 1, 64), (5, 64), (2, 1, 64), (1, 3, 64)):
+                for shape in ((64,), (1, 64), (1, 1, 64), (5, 64), (2, 1, 64), (1, 3, 64)):
                     x = torch.randn(shape)
                     torch.testing.assert_close(ours(x), linear(x))
                     stream = torch.randn(*shape[:-1], 40)
