@@ -361,7 +361,7 @@ def wrap(
             if layout != "plain":
                 lay_out(model, layout)
             progress(Loading("testing the model with drafts", 0.85))
-            ours = [*_faster(model.device, compile, progress), LeanForward]
+            ours = [*_faster(model.device, compile and not strict, progress), LeanForward]
             for compute in (*(ours if own else []), GenericForward):
                 kind = BatchInvariantModel if strict else CausalModel
                 causal = kind(model, name, parameters, fingerprint, layout, compute(model))
@@ -377,7 +377,8 @@ def wrap(
             if not reason and isinstance(causal.compute, LeanForward) and causal.compute.remark:
                 causal.remarks += (f"{name}: {causal.compute.remark}",)
             if compile and not isinstance(causal.compute, CompiledForward):
-                causal.remarks += (f"{name}: its layers are not compiled, which is for Llama-like models on the CPU",)
+                reason_not = "strict mode runs its own" if strict else "compiling is for Llama-like models on the CPU"
+                causal.remarks += (f"{name}: its layers are not compiled: {reason_not}",)
             if strict and not reason:
                 causal.enable()
     except SpecError:
