@@ -34,7 +34,6 @@ from engines.hub.model_source import TrustPolicy
 from engines.laws import make_law
 from engines.methods.drafter import Resources
 from engines.methods.shared.datastore_probe import probe
-from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
 from engines.model.loading import LoadedDraft, load_draft, load_models, no_draft_fits, resolve_device, resolve_dtype
 from engines.model.penalties import Penalties
@@ -147,8 +146,8 @@ class Runtime:
         cls, model: str | None = None, draft_model: str | None = None, dtype: str = "auto", device: str = "auto",
         progress: Callable[[Loading], None] = lambda _: None, threads: int | None = None,
         revision: str | None = None, draft_revision: str | None = None, allow_pickle: bool = False,
-        trust_remote_code: bool = False, strict: bool = False, quantize: str = "none", draft_quantize: str = "none",
-        head: str | None = None, weights_once: bool = False, compile: bool = False,
+        trust_remote_code: bool = False, strict: bool = False, quantize: str = "auto", draft_quantize: str = "auto",
+        head: str | None = None, weights_once: bool = False, native: bool = True,
     ) -> Runtime:
         """Load models, folders or hub ids; None takes the ones that ship, the draft model only where its vocabulary is
         the target's; a named one may have another (``engines.vocabularies``). What is on the hub
@@ -158,11 +157,10 @@ class Runtime:
         from .bin files where there are no safetensors; ``trust_remote_code`` runs code that comes with a model.
         ``strict``: a token's logits are the same to the last bit however it was fed, so that in half precision too
         every engine writes the same text (engines.model.batch_invariant).
-        ``quantize``: "auto" multiplies by weights of 4 and 8 bits as a GGUF file holds them, "int4" and "int8" quantise
-        any model's linear layers, "none" unpacks what is quantised (engines.model.quantise). ``draft_quantize`` is the
-        same for the draft model, on whose weights the distribution of the answers does not depend.
-        ``compile``: layers of target and draft model as native code, on the CPU (engines.model.compiled_layers); the
-        first time that takes half a minute each.
+        ``quantize``: one of engines.model.quantize_choices. ``draft_quantize`` is the same for the draft model, on
+        whose weights the distribution of the answers does not depend.
+        ``native``: target and draft model by native code (engines.model.native) where they can be, in float32 on the
+        CPU; the first time it is compiled, which takes seconds.
         ``head``: a learned draft head, a folder, a hub id or the name of one at hand; of kinds that it is not of, one
         at hand that was trained for the target is taken. "none" takes none.
 
@@ -186,7 +184,7 @@ class Runtime:
         terms = TrustPolicy(allow_pickle, trust_remote_code)
         target, tokenizer, draft, warnings = load_models(
             model, draft_model, terms, kind, where, revision=revision, draft_revision=draft_revision, threads=threads,
-            strict=strict, quantize=quantize, draft_quantize=draft_quantize, once=weights_once, compile=compile,
+            strict=strict, quantize=quantize, draft_quantize=draft_quantize, once=weights_once, native=native,
             progress=progress,
         )
         found, said = heads_for(head, target, allow_pickle, progress)
@@ -195,7 +193,7 @@ class Runtime:
             translation=draft.translation if draft else None,
             load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, terms=terms, dtype=kind,
                                device=where, threads=torch.get_num_threads(), quantize=draft_quantize,
-                               revision=revision, once=weights_once, compile=compile),
+                               revision=revision, once=weights_once, native=native),
         )
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))
@@ -279,10 +277,10 @@ class Runtime:
 
     def _paced(self, events: Iterator[RunEvent]) -> Iterator[RunEvent]:
         """The same events; the number of threads follows what else uses the machine meanwhile. Rounds that ran on
-        fewer than ``ready`` says note it. A strict model keeps its threads: others may give other bits."""
+        fewer than ``ready`` says note it. A strict model keeps its threads where others may give other bits."""
         if self.target.device.type == "cpu" and torch.get_num_threads() != self.ready.threads:
             torch.set_num_threads(self.ready.threads)  # another runtime has been loaded since
-        fixed = self.target.device.type != "cpu" or isinstance(self.target, BatchInvariantModel)
+        fixed = self.target.device.type != "cpu" or self.target.keeps_threads
         threads = 1 if fixed else self.ready.threads
         governor = ThreadGovernor(self.prices.target.at, threads)
         try:

@@ -26,6 +26,9 @@ SMOLLM2 = Path(os.environ.setdefault("SPEC_TUI_TESTS_SMOLLM2", str(KNOWN["smollm
 # What is measured or built here is not put beside what the user's own runs measured and built.
 OWN = {name: tempfile.mkdtemp(prefix="spec-tui-tests-") for name in ("SPEC_TUI_CACHE_DIR", "SPEC_TUI_DATA_DIR")}
 os.environ.update(OWN)
+# Native code is compiled once for all processes of a test run.
+_NATIVE = os.environ.setdefault("SPEC_TUI_TESTS_NATIVE", tempfile.mkdtemp(prefix="spec-tui-tests-"))
+Path(OWN["SPEC_TUI_CACHE_DIR"], "native").symlink_to(_NATIVE)
 
 # On a busy machine an example takes long, which is no failure: a test as a whole has a limit (pyproject.toml).
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])

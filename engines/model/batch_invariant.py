@@ -6,6 +6,9 @@ the prompt too, and each row sees a number of columns that depends on its positi
 position of its number, on every branch of a tree. So a row is computed by the same kernels over the same numbers in the
 same places, whatever is drafted. What is left to the kernels is that a row does not depend on its place among the
 others and on what these are: ``enable`` tries that, and where it does not hold feeds one row at a time.
+
+A forward that computes rows alike by itself (``Forward.invariant``: native code) runs as it does without, once
+``enable`` has tried that it does.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ class BatchInvariantModel(CausalModel):
     not.
 
     Attributes:
-        rows: of each forward; 0 before ``enable``, when it is a ``CausalModel`` like any other.
+        rows: of each forward; 0 where it is fed like any ``CausalModel``: before ``enable``, and where it computes rows
+            alike by itself.
         note: what the mode does and costs, for people.
     """
 
@@ -42,11 +46,19 @@ class BatchInvariantModel(CausalModel):
 
     @property
     def backend(self) -> str:
-        return super().backend + (f", strict ({self.rows} row{'s' if self.rows > 1 else ''})" if self.rows else "")
+        rows = f" ({self.rows} row{'s' if self.rows > 1 else ''})" if self.rows else ""
+        return super().backend + (f", strict{rows}" if self.note else "")
+
+    @property
+    def keeps_threads(self) -> bool:
+        return self.rows > 0
 
     def enable(self) -> None:
         """Compute every row alike from now on, with as many rows a forward as are stable here. The cache is emptied."""
         self._masked = self.trees
+        if self.compute.invariant and self._stable():
+            self.note = "strict: native code computes each token alike however it is fed, at no cost"
+            return
         self.rows = ROWS if self.device.type == "cpu" else ROWS_ELSEWHERE
         self.trees = self._masked and isinstance(self.compute, LeanForward)
         if not (self._masked and not self._routed and self._stable()):
@@ -146,8 +158,8 @@ class BatchInvariantModel(CausalModel):
         columns of their positions, one branch after the other."""
         compute, cache, start, end = self.compute, self.cache, self.length, self.length + len(positions)
         attend, heads = compute.attention(self.rows, cache.offset, mask), compute.heads
-        written, _, _ = cache.places(compute.kv_heads, compute.head_dim, rows, compute.embedding)
-        store = cache.store(compute.kv_heads, compute.head_dim, compute.embedding)
+        written, _, _ = cache.places(compute.kv_heads, compute.head_dim, rows, compute.like)
+        store = cache.store(compute.kv_heads, compute.head_dim, compute.like)
         seen, branches = store[..., :width, :].unbind(0), self._branches(positions, rows)
 
         def exchange(i, states, kind):
@@ -190,9 +202,10 @@ class BatchInvariantModel(CausalModel):
             self.truncate(0)
 
     def _same_bits(self) -> bool:
-        tokens = [(11 + 29 * i) % self.vocab_size for i in range(3 * self.rows + 5)]
+        rows = self.rows or ROWS
+        tokens = [(11 + 29 * i) % self.vocab_size for i in range(3 * rows + 5)]
         single = self._trial(tokens, [1] * len(tokens))
-        trials = [[len(tokens)], [3, self.rows - 1, *[self.rows] * 9], [2, 1, *[5] * 9], [self.rows * 2, 1, 9, 9]]
+        trials = [[len(tokens)], [3, rows - 1, *[rows] * 9], [2, 1, *[5] * 9], [rows * 2, 1, 9, 9]]
         for sizes in trials:
             if not all(torch.equal(a, b) for a, b in zip(single, self._trial(tokens, sizes))):
                 return False

@@ -20,6 +20,7 @@ from engines.model.features import Features
 from engines.model.forward import Forward, GenericForward
 from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import Mask, additive, moved, spans
+from engines.model.quantised_linear import QuantisedLinear
 from engines.model.sublayers import Sublayers, UnsupportedStructure, find
 from engines.model.weight_layouts import NAMES, weight_bytes
 
@@ -44,12 +45,14 @@ class CausalModel:
         spans: kinds and sizes of its attention layers (``masks.spans``).
         trees: whether branching drafts can be verified in one forward; else chains only.
         remarks: what a user should know about this model here; ``note``: of every run, "" if nothing.
+        keeps_threads: whether another number of threads, which may give other bits, must not be set.
         compute: the forward.
         features: hidden states of its rows, for drafters that ask for them.
     """
 
     note = ""
     quantised = weights = ""
+    keeps_threads = False
 
     def __init__(
         self, model: PreTrainedModel, name: str, parameters: int = 0, fingerprint: str = "", layout: str = "plain",
@@ -76,7 +79,8 @@ class CausalModel:
     @property
     def backend(self) -> str:
         """Which forward runs, in words."""
-        layout = f"{NAMES[self.layout]} linear layers" if self.layout != "plain" else ""
+        layout = f"{NAMES.get(self.layout, self.layout)} linear layers"
+        layout = layout if self.layout not in ("plain", self.compute.name) else ""
         return ", ".join(filter(None, (self.compute.name, self.quantised, layout)))
 
     @property
@@ -87,7 +91,8 @@ class CausalModel:
     @property
     def rounding(self) -> torch.dtype:
         """The coarsest dtype that a forward rounds to."""
-        return torch.bfloat16 if self.quantised and self.dtype == torch.float32 else self.dtype
+        rounds = any(isinstance(module, QuantisedLinear) for module in self.model.modules())
+        return torch.bfloat16 if rounds and self.dtype == torch.float32 else self.dtype
 
     @property
     def weight_bytes(self) -> int:
@@ -248,9 +253,8 @@ class CausalModel:
 
     def _text_mask(self, positions: range) -> Mask:
         """What plain text sees here, or None where the forward knows."""
-        if self.compute.makes_masks or (
-            (len(positions) == 1 or positions.start == 0) and not self._windowed(positions.stop)
-        ):
+        plain = self.compute.causal or len(positions) == 1 or positions.start == 0
+        if self.compute.makes_masks or (plain and not self._windowed(positions.stop)):
             return None
         rows = len(positions)
         return self._additive(np.tri(rows, dtype=bool), np.arange(positions.start, positions.stop))
@@ -262,7 +266,8 @@ class CausalModel:
             if not chain:
                 raise ValueError(f"{self.name} takes chains only")
             return None
-        if chain and len(seen) == 1 and (self.compute.makes_masks or not self._windowed(int(positions[-1]) + 1)):
+        plain = chain and (self.compute.causal or len(seen) == 1)
+        if plain and (self.compute.makes_masks or not self._windowed(int(positions[-1]) + 1)):
             return None
         return self._additive(seen, positions)
 

@@ -64,12 +64,12 @@ class _Shape:
     """
 
     def __init__(self, forward: CudaGraphForward, rows: int, columns: int, layers: frozenset[int]) -> None:
-        like = forward.embedding
+        like = forward.like
         self.rows, self.columns = rows, columns
         self.numbers = torch.zeros(3, rows, dtype=torch.int64, device=like.device)
         self.masks = {kind: like.new_zeros(1, 1, rows, columns) for kind in forward.kinds}
-        self.logits, self.last = like.new_zeros(rows, forward.vocab_size), like.new_zeros(rows, like.shape[1])
-        self.streams = {layer: like.new_zeros(rows, like.shape[1]) for layer in layers}
+        self.logits, self.last = like.new_zeros(rows, forward.vocab_size), like.new_zeros(rows, forward.width)
+        self.streams = {layer: like.new_zeros(rows, forward.width) for layer in layers}
         self.replay: Program | None = None
 
     def see_layer(self, layer: int, stream: torch.Tensor) -> None:
@@ -96,7 +96,7 @@ class CudaGraphForward(LeanForward):
 
     def __init__(self, model: PreTrainedModel, capture: Capture | None = None) -> None:
         super().__init__(model)
-        self._capture = capture or CudaCapture(self.embedding.device)
+        self._capture = capture or CudaCapture(self.like.device)
         self._shapes: OrderedDict[tuple[int, int, frozenset[int]], _Shape] = OrderedDict()
         self._store: torch.Tensor | None = None  # the programs' KV buffer
         self._positions = max(1, getattr(model.config, "max_position_embeddings", 0) or 0)
@@ -112,7 +112,7 @@ class CudaGraphForward(LeanForward):
         observer, rows = self._observer, len(tokens)
         by_sublayer = observer is not None and observer.sublayers is not None
         if self.failure or rows > ROWS[-1] or by_sublayer or any(self._without):
-            return super().run(tokens, positions, moved(mask, self.embedding.device), cache, last_only)
+            return super().run(tokens, positions, moved(mask, self.like.device), cache, last_only)
         shape = self._shape(rows, cache, observer.layers if observer is not None else frozenset())
         self._fill(shape, tokens, positions, mask, cache.offset)
         try:
@@ -122,7 +122,7 @@ class CudaGraphForward(LeanForward):
         except RuntimeError as error:  # drivers and libraries differ in what they let be recorded
             self.failure, self.name = first_line(error), f"{LeanForward.name}, no CUDA graphs"
             self._drop()
-            return super().run(tokens, positions, moved(mask, self.embedding.device), cache, last_only)
+            return super().run(tokens, positions, moved(mask, self.like.device), cache, last_only)
         if observer is not None:
             for layer, stream in shape.streams.items():
                 observer.see_layer(layer, stream[:rows].clone())
@@ -135,7 +135,7 @@ class CudaGraphForward(LeanForward):
         padded = next(size for size in ROWS if size >= rows)
         columns = max(_COLUMNS, 1 << (cache.offset + rows - 1).bit_length())
         cache.reserve(max(columns, cache.offset + padded, min(_AT_ONCE, self._positions)))
-        store = cache.store(self.kv_heads, self.head_dim, self.embedding)
+        store = cache.store(self.kv_heads, self.head_dim, self.like)
         if store is not self._store:
             self._store = store
             self._drop()
@@ -147,8 +147,8 @@ class CudaGraphForward(LeanForward):
 
     def _drop(self, which: tuple[int, int, frozenset[int]] | None = None) -> None:
         """Forget the programs of a shape, or all, once none of them runs."""
-        if self.embedding.device.type == "cuda":
-            torch.cuda.synchronize(self.embedding.device)
+        if self.like.device.type == "cuda":
+            torch.cuda.synchronize(self.like.device)
         if which is None:
             self._shapes.clear()
         else:
@@ -162,8 +162,8 @@ class CudaGraphForward(LeanForward):
         ]
         _send(torch.tensor(numbers, device="cpu"), shape.numbers)
         if mask is None:
-            mask = _causal(rows, start + rows, self.embedding.dtype)
-        lowest = torch.finfo(self.embedding.dtype).min
+            mask = _causal(rows, start + rows, self.like.dtype)
+        lowest = torch.finfo(self.like.dtype).min
         for kind, there in shape.masks.items():
             one = mask[kind] if isinstance(mask, dict) else mask
             padded = torch.full(there.shape, lowest, dtype=there.dtype, device="cpu")

@@ -24,8 +24,9 @@ from engines.model.gguf_weights import StoredGrids
 from engines.model.lean_forward import fits
 from engines.model.loading import load_config, resolve_quantisation
 from engines.model.masks import FULL, spans
+from engines.model.native.native_code import compiler
 from engines.model.quantise import bytes_quantised
-from engines.model.quantize_choices import CHOICES, NONE
+from engines.model.quantize_choices import AUTO, CHOICES, NONE, STORED
 from engines.model.weight_layouts import fuse
 from engines.progress import Loading
 
@@ -308,18 +309,21 @@ def memory(shape: ModelSizes, parameters: int | None, room: dict[str, Any]) -> t
 
 def quantised_memory(source: ModelSource, plain: Memory, ram: int | None) -> tuple[Memory, ...]:
     """What the model takes quantised, in float32 between the products, on the CPU; ``plain`` in float32 without."""
+    native = compiler() is not None
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(load_config(source), dtype=torch.float32)
-        bits = StoredGrids(source.gguf, model).bits if source.gguf is not None else (lambda name: None)
+        stored = StoredGrids(source.gguf, model) if source.gguf is not None else None
         if fits(model):
             fuse(model)
-        found = []
+        found: dict[str, Memory] = {}
         for choice in CHOICES:
-            kind, _ = resolve_quantisation(source, choice, torch.device("cpu"))
-            weights = bytes_quantised(model, kind, bits) if kind != NONE else plain.weights
+            kind, _ = resolve_quantisation(source, choice, torch.device("cpu"), native)
+            if kind == NONE or (choice == STORED and AUTO in found):  # then the two are the same
+                continue
+            weights = bytes_quantised(model, kind, stored, native)
             there = {"ram": weights + (plain.cache or 0) <= ram} if ram else {}
-            found += [replace(plain, weights=weights, quantize=choice, fits=there)] if choice != NONE else []
-        return tuple(found)
+            found[choice] = replace(plain, weights=weights, quantize=choice, fits=there)
+        return tuple(found.values())
     except Exception:  # code of a model's own, or a configuration that only its loading refuses
         return ()

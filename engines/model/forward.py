@@ -56,13 +56,16 @@ class Forward(Protocol):
     Attributes:
         name: for display.
         makes_masks: whether None is a mask that it understands everywhere; else only for rows at the very beginning,
-            and for one row that sees all.
+            and for one row that sees all, or, if it is ``causal``, for any rows of plain text.
         host_masks: whether it takes masks in the host's memory, wherever the model is.
+        invariant: whether a row comes out the same to the last bit however it is fed.
     """
 
     name: str
     makes_masks: bool
+    causal: bool
     host_masks: bool
+    invariant: bool
 
     def run(
         self, tokens: Sequence[int], positions: Sequence[int] | None, mask: Mask, cache: KVBuffer, last_only: bool
@@ -91,7 +94,9 @@ class GenericForward:
 
     name = "generic"
     makes_masks = True
+    causal = False
     host_masks = False
+    invariant = False
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model

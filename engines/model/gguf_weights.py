@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from transformers import PreTrainedModel
 
 from engines.hub.gguf_config import family
 from engines.hub.gguf_file import GgufFile, GgufTensor
-from engines.model.quantised_linear import GROUP, WeightGrid
+from engines.model.quantised_linear import GROUP, GridForm, WeightGrid
 from engines.model.weight_layouts import room
 
 _AT_ONCE, _OUTPUTS = 1 << 19, 2048  # numbers that are unpacked together, and of how many outputs at most: so few that
@@ -52,11 +53,8 @@ def _unpack(tensor: GgufTensor, content: np.ndarray, turned: int, offset: float,
     """Write a tensor's numbers minus ``offset`` into ``weight``, of the same shape and in any layout."""
     stored = content[tensor.begin : tensor.begin + tensor.size]
     if tensor.kind not in _UNPACK:
-        from gguf.constants import GGMLQuantizationType
-        from gguf.quants import dequantize
-
-        numbers = dequantize(stored.reshape(*tensor.shape[:-1], -1), GGMLQuantizationType[tensor.kind])
-        weight.copy_(_in_order(torch.from_numpy(numbers.reshape(tensor.shape)), turned) - offset)
+        numbers = _dequantised(stored.reshape(*tensor.shape[:-1], -1), tensor.kind)
+        weight.copy_(_in_order(numbers.view(tensor.shape), turned) - offset)
         return
     size, unpack = _UNPACK[tensor.kind]
     rows = _in_order(torch.from_numpy(stored.copy()).view(tensor.shape[0], -1), turned)
@@ -77,8 +75,16 @@ def _unpack(tensor: GgufTensor, content: np.ndarray, turned: int, offset: float,
             place.copy_(unpack(part))
 
 
+def _dequantised(stored: np.ndarray, kind: str) -> torch.Tensor:
+    """What gguf's own code makes of rows of bytes [rows, bytes]: float32 [rows, n]."""
+    from gguf.constants import GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    return torch.from_numpy(dequantize(stored, GGMLQuantizationType[kind]))
+
+
 class StoredGrids:
-    """The weights of a file that are whole numbers of 4 or 8 bits with a scale for every 32 of them.
+    """The weights of a file that are whole numbers with a scale for every 32 or 16 of them: ``quantise.Stored``.
 
     Args:
         file: the file.
@@ -103,23 +109,21 @@ class StoredGrids:
         tensor = self._tensors.get(f"{name}.weight")
         return tensor.kind if tensor is not None else ""
 
-    def bits(self, name: str) -> int | None:
-        """Of how many bits the grid is on which the weight of a layer of this name is stored; None for none."""
+    def form(self, name: str) -> GridForm | None:
+        """The form of the weight of a layer of this name; None where it is stored otherwise."""
         found = _GRIDS.get(self.kind(name))
-        return found[1] if found is not None else None
+        return found.form if found is not None else None
 
-    def __call__(self, name: str) -> WeightGrid | None:
-        """The weight of a layer of this name; None where it is stored otherwise."""
-        tensor = self._tensors.get(f"{name}.weight")
-        if tensor is None or tensor.kind not in _GRIDS:
-            return None
-        block, bits, read = _GRIDS[tensor.kind]
+    def grid(self, name: str) -> WeightGrid:
+        """The weight of a layer of this name that has a form."""
+        tensor = self._tensors[f"{name}.weight"]
+        kind, (outputs, inputs) = _GRIDS[tensor.kind], tensor.shape
         content = np.memmap(self._path, dtype=np.uint8, mode="r")
         stored = torch.from_numpy(content[tensor.begin : tensor.begin + tensor.size].copy())
-        numbers, scale, zero = read(stored.view(-1, block, 1))
-        outputs, inputs = tensor.shape
-        groups = (outputs, inputs // GROUP)
-        grid = WeightGrid(numbers.reshape(outputs, inputs), scale.reshape(groups), zero.reshape(groups), bits)
+        numbers, scale, zero = kind.numbers(tensor.kind, stored.view(-1, kind.block))
+        groups = (outputs, inputs // kind.form.size)
+        grid = WeightGrid(numbers.reshape(outputs, inputs), scale.reshape(groups), zero.reshape(groups),
+                          kind.form.bits, kind.form.size)
         turned = _turned_heads(tensor, self._rotated, *self._heads)
         return grid.rows(halves_apart(torch.arange(outputs)[:, None], turned)[:, 0]) if turned else grid
 
@@ -172,27 +176,98 @@ _UNPACK: dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
 }
 
 
-def _q4_k(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of blocks of 256 numbers [blocks, 144]: 8 groups, whose scales and least numbers have 6 bits each."""
+_Numbers = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """A type whose numbers are whole ones with a scale.
+
+    Attributes:
+        block: bytes of a block.
+        read: numbers (None: those that give what gguf's own code unpacks), scales and zeros of a ``WeightGrid``, from
+            blocks, uint8 [blocks, bytes].
+    """
+
+    block: int
+    form: GridForm
+    read: Callable[[torch.Tensor], tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]]
+
+    def numbers(self, kind: str, blocks: torch.Tensor) -> _Numbers:
+        """Numbers, scales and zeros [blocks, n] of blocks of the type of this name."""
+        numbers, scale, zero = self.read(blocks)
+        if numbers is None:
+            weight = _dequantised(blocks.numpy(), kind).view(*scale.shape, -1)
+            safe = torch.where(scale == 0, 1.0, scale)[..., None]
+            numbers = ((weight - zero[..., None]) / safe).round_().to(torch.int8)
+        return numbers, scale, zero
+
+
+def _float16(blocks: torch.Tensor, at: int) -> torch.Tensor:
+    """The float16 at a place of each block [blocks, bytes], as float32 [blocks, 1]."""
+    return blocks[:, at : at + 2].contiguous().view(torch.float16).float()
+
+
+def _nibbles(packed: torch.Tensor) -> torch.Tensor:
+    """Bytes [blocks, n] as their low halves, then their high ones [blocks, 2 n]."""
+    return torch.cat([packed & 15, packed >> 4], 1)
+
+
+def _four_bits(least: Callable[[torch.Tensor], torch.Tensor], at: int) -> Callable[[torch.Tensor], _Numbers]:
+    """A type of 32 numbers of 4 bits from a place on, a scale before them, and ``least`` as their zero."""
+    return lambda b: (_nibbles(b[:, at:]), _float16(b, 0), least(b))
+
+
+def _k_scales(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scales and zeros of blocks of 8 groups [blocks, 8], whose scales and least numbers have 6 bits each."""
     packed = blocks[:, 4:16]
     first, second, rest = packed[:, :4], packed[:, 4:8], packed[:, 8:]
-    scale = torch.cat([first & 63, (rest & 15) | (first >> 6 << 4)], 1).float() * _half(blocks, 0)
-    least = torch.cat([second & 63, (rest >> 4) | (second >> 6 << 4)], 1).float() * _half(blocks, 2)
+    scale = torch.cat([first & 63, (rest & 15) | (first >> 6 << 4)], 1)
+    least = torch.cat([second & 63, (rest >> 4) | (second >> 6 << 4)], 1)
+    return scale.float() * _float16(blocks, 0), -(least.float() * _float16(blocks, 2))
+
+
+def _q4_k(blocks: torch.Tensor) -> _Numbers:
     pairs = blocks[:, 16:].reshape(-1, 4, GROUP)
-    return torch.stack([pairs & 15, pairs >> 4], 2), scale, 8 * scale - least
+    return torch.stack([pairs & 15, pairs >> 4], 2), *_k_scales(blocks)
 
 
-def _q8_0(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    scale = _half(blocks, 0)
-    return (blocks[:, 2:].view(torch.int8).short() + 128).to(torch.uint8), scale, torch.zeros_like(scale)
+def _q2_k(blocks: torch.Tensor) -> tuple[None, torch.Tensor, torch.Tensor]:
+    packed = blocks[:, :16]
+    return None, (packed & 15).float() * _float16(blocks, 80), -((packed >> 4).float() * _float16(blocks, 82))
 
 
-# bytes of a block, bits of a number; numbers, scales and zeros of ``WeightGrid`` from uint8 [blocks, bytes, 1]
-_GRIDS: dict[str, tuple[int, int, Callable]] = {
-    "Q4_0": (18, 4, lambda b: (_halves(b, 2), _half(b, 0), torch.zeros(len(b), 1, 1))),
-    "Q4_1": (20, 4, lambda b: (_halves(b, 4), _half(b, 0), 8 * _half(b, 0) + _half(b, 2))),
-    "Q4_K": (144, 4, _q4_k),
-    "Q8_0": (34, 8, _q8_0),
+def _q3_k(blocks: torch.Tensor) -> tuple[None, torch.Tensor, torch.Tensor]:
+    low, high = _nibbles(blocks[:, 96:104]), blocks[:, 104:108]
+    high = torch.cat([high >> 2 * place & 3 for place in range(4)], 1)
+    return _scaled(((low | high << 4).float() - 32) * _float16(blocks, 108))
+
+
+def _iq4_xs(blocks: torch.Tensor) -> tuple[None, torch.Tensor, torch.Tensor]:
+    low = torch.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], 2).flatten(1)
+    high = torch.stack([blocks[:, 2:4] >> 2 * place & 3 for place in range(4)], 2).flatten(1)
+    return _scaled(((low | high << 4).float() - 32) * _float16(blocks, 0))
+
+
+def _scaled(scale: torch.Tensor, numbers: torch.Tensor | None = None):
+    """Numbers, scales and zeros of a type without zeros."""
+    return numbers, scale, torch.zeros_like(scale)
+
+
+_BYTES, _BYTES_16 = GridForm(8), GridForm(8, 16, wide=True)
+_GRIDS = {
+    "Q4_0": _Grid(18, GridForm(4), _four_bits(lambda b: -8 * _float16(b, 0), 2)),
+    "Q4_1": _Grid(20, GridForm(4), _four_bits(lambda b: _float16(b, 2), 4)),
+    "Q5_0": _Grid(22, _BYTES, lambda b: _scaled(_float16(b, 0))),
+    "Q5_1": _Grid(24, _BYTES, lambda b: (None, _float16(b, 0), _float16(b, 2))),
+    "Q8_0": _Grid(34, _BYTES, lambda b: _scaled(_float16(b, 0), b[:, 2:].view(torch.int8))),
+    "Q2_K": _Grid(84, _BYTES_16, _q2_k),
+    "Q3_K": _Grid(110, _BYTES_16, _q3_k),
+    "Q4_K": _Grid(144, GridForm(4, wide=True), _q4_k),
+    "Q5_K": _Grid(176, GridForm(8, wide=True), lambda b: (None, *_k_scales(b))),
+    "Q6_K": _Grid(210, _BYTES_16, lambda b: _scaled(b[:, 192:208].view(torch.int8).float() * _float16(b, 208))),
+    "IQ4_NL": _Grid(18, _BYTES, lambda b: _scaled(_float16(b, 0))),
+    "IQ4_XS": _Grid(136, GridForm(8, wide=True), _iq4_xs),
 }
 GRID_KINDS = frozenset(_GRIDS)
 

@@ -48,5 +48,5 @@ def _file(model: CausalModel) -> Path:
 @cache
 def _source() -> str:
     """Digest of the code that computes."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    files = sorted(file for file in Path(__file__).parent.rglob("*") if file.suffix in (".py", ".cpp", ".h"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

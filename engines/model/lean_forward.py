@@ -22,7 +22,7 @@ from engines.model.forward import Observer
 from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import FULL, Mask
 from engines.model.sublayers import Sublayers
-from engines.model.weight_layouts import GATE_UP, QKV, adding, fusible, plain_call
+from engines.model.weight_layouts import GATE_UP, QKV, adding, fusible, plain_call, plain_embedding
 
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3")
 _STATIC_ROPE = ("default", "linear", "llama3", "yarn")  # tables that do not change with the length of the text
@@ -110,13 +110,17 @@ class LeanForward:
     """The ``Forward`` of Llama-like models, made once their layers are fused and laid out.
 
     Attributes:
+        embed: token ids [rows] to rows of the embedding [rows, width].
+        like: an empty tensor of the model's dtype and on its device.
         remark: what a user should know about it here, "" if nothing.
     """
 
     name = "lean"
     remark = ""
     makes_masks = False
+    causal = False
     host_masks = False
+    invariant = False
 
     def __init__(self, model: PreTrainedModel) -> None:
         config, inner = model.config, model.model
@@ -124,10 +128,10 @@ class LeanForward:
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim: int = attention.head_dim
         self.eps: float = config.rms_norm_eps
-        self.embedding = inner.embed_tokens.weight.detach()
-        self.norm = (_Norm32 if self.embedding.dtype == torch.float32 else _Norm)(
-            config.hidden_size, self.eps, self.embedding
-        )
+        self.width: int = config.hidden_size
+        self.embed = plain_embedding(inner.embed_tokens)
+        self.like = inner.norm.weight.detach().new_empty(0)
+        self.norm = (_Norm32 if self.like.dtype == torch.float32 else _Norm)(self.width, self.eps, self.like)
         self.final_norm = self.norm.weight(inner.norm)
         self.head = plain_call(model.lm_head)
         self.layers = [self._layer(config, i, layer) for i, layer in enumerate(inner.layers)]
@@ -135,7 +139,7 @@ class LeanForward:
         self._observer: Observer | None = None
         self._layer_observer: Observer | None = None  # the same, where it wants the residual stream
         self._rotary = inner.rotary_emb
-        self._cos = self._sin = self.embedding.new_zeros(0, 1, self.head_dim)
+        self._cos = self._sin = self.like.new_zeros(0, 1, self.head_dim)
         self._without: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
 
     def _layer(self, config, index: int, layer: nn.Module) -> Layer:
@@ -172,7 +176,7 @@ class LeanForward:
     def run(
         self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, cache: KVBuffer, last_only: bool
     ) -> torch.Tensor:
-        ids = torch.tensor(tokens, device=self.embedding.device)
+        ids = torch.tensor(tokens, device=self.like.device)
         x = self.layers_over(ids, *self.rotations(positions), self._over(cache, len(tokens), mask))
         return self._wanted(x, last_only)
 
@@ -202,7 +206,7 @@ class LeanForward:
         Args:
             observer: is told instead of the one of ``observe``.
         """
-        x = F.embedding(ids, self.embedding)
+        x = self.embed(ids)
         (no_attention, no_mlp), observer = self._without, observer or self._layer_observer
         for i, layer in enumerate(self.layers):
             before = x
@@ -245,7 +249,7 @@ class LeanForward:
 
     def _over(self, cache: KVBuffer, rows: int, mask: Mask) -> Exchange:
         """The exchange of ``rows`` new rows with those in the buffer, which they are written after."""
-        written, keys, values = cache.places(self.kv_heads, self.head_dim, rows, self.embedding)
+        written, keys, values = cache.places(self.kv_heads, self.head_dim, rows, self.like)
         attend, heads = self.attention(rows, cache.offset, mask), self.heads
 
         def exchange(i, states, kind):
@@ -305,8 +309,8 @@ class LeanForward:
         """Tables [positions, 1, head dim] from the model's own rotary embedding. The first half of the sines is
         negated, so that turning by half a head rotates."""
         count = -(-max(positions, 2 * len(self._cos)) // _TABLE) * _TABLE
-        where = torch.arange(count, device=self.embedding.device)[None]
-        cos, sin = self._rotary(self.embedding, where)
+        where = torch.arange(count, device=self.like.device)[None]
+        cos, sin = self._rotary(self.like, where)
         sin = sin.clone()
         sin[..., : self.head_dim // 2].neg_()
         self._cos, self._sin = cos[0].unsqueeze(1).contiguous(), sin[0].unsqueeze(1).contiguous()

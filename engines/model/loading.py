@@ -32,16 +32,17 @@ from engines.hub.model_checks import check_tokenizer, generation_problem, read_c
 from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, check_room, locate
 from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
-from engines.model.compiled_layers import CompiledForward
 from engines.model.cuda_graphs import CudaGraphForward
-from engines.model.forward import GenericForward
+from engines.model.forward import Forward, GenericForward
 from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
 from engines.model.kept_selftest import test_once
 from engines.model.kept_tuning import kept_layout, tune_once
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
-from engines.model.quantise import LABELS, PLAIN, quantise
-from engines.model.quantize_choices import AUTO, NONE
+from engines.model.native.native_forward import NativeForward, takes
+from engines.model.native.native_linear import NATIVE, lay_out_natively, share_embedding, unavailable
+from engines.model.quantise import PLAIN, quantise
+from engines.model.quantize_choices import AUTO, NONE, STORED
 from engines.model.selftest import unfit
 from engines.model.weight_layouts import fuse, lay_out
 from engines.progress import Loading
@@ -78,36 +79,51 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
-def resolve_quantisation(source: ModelSource, choice: str, device: torch.device) -> tuple[str, str]:
-    """How this model is quantised here, and what a user should know of it: ``auto`` is no quantisation where most of
-    the file is on no grid, and quantised layers are computed on the CPU only."""
+def resolve_quantisation(source: ModelSource, choice: str, device: torch.device, native: bool) -> tuple[str, str]:
+    """How this model is quantised here, and what a user should know of it: ``auto`` and ``stored`` are no quantisation
+    where most of the file is on no grid, ``auto`` none where products are not ``native``, and quantised layers are
+    computed on the CPU only."""
     stored = source.gguf.stored() if source.gguf is not None else {}
     held = sum(count for kind, count in stored.items() if kind in GRID_KINDS)
-    if choice == NONE or (choice == AUTO and 2 * held <= sum(stored.values())):
+    if choice == NONE or (choice in (AUTO, STORED) and 2 * held <= sum(stored.values())) or (
+        choice == AUTO and not native
+    ):
         return NONE, ""
     if device.type != "cpu":
         return NONE, f"{source.name}: weights are not quantised, layers of 4 and 8 bits are computed on the CPU only"
     return choice, ""
 
 
+def native_here(
+    wanted: bool, dtype: torch.dtype, device: torch.device, progress: Progress = lambda _: None
+) -> tuple[bool, tuple[str, ...]]:
+    """Whether models of this dtype are computed by native code (``engines.model.native``), which may be compiled for
+    that, and what a user should know: why not, where it would be expected."""
+    if not wanted or device.type != "cpu" or dtype != torch.float32:
+        return False, ()
+    loading = Loading("compiling native code for this processor, once", 0.0)
+    why = unavailable(lambda: progress(loading))
+    return not why, (f"models run without native code, slower: {why}",) if why else ()
+
+
 def load_models(
     model: str | None, draft_model: str | None, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
     revision: str | None = None, draft_revision: str | None = None, threads: int | None = None, strict: bool = False,
-    quantize: str = NONE, draft_quantize: str = NONE, once: bool = False, compile: bool = False,
+    quantize: str = AUTO, draft_quantize: str = AUTO, once: bool = False, native: bool = True,
     progress: Progress = lambda _: None,
 ) -> tuple[CausalModel, Tokenizer, LoadedDraft | None, tuple[str, ...]]:
     """Find, download and load target, tokenizer and draft model, folders or hub ids; None takes those that ship.
 
-    The target is ``strict`` or not: of drafts nothing depends on the last bit. ``quantize`` is the target's
-    (``resolve_quantisation``), ``draft_quantize`` the draft model's, ``once`` and ``compile`` both's. The last
-    value that is returned is what the user should know of how the models were found.
+    The target is ``strict`` or not: of drafts nothing depends on the last bit. ``quantize`` is the target's,
+    ``draft_quantize`` the draft model's, ``once`` and ``native`` (``load_model``) both's. The last value that is
+    returned is what the user should know of how the models were found.
 
     Raises:
         ModelUnavailable: a model is missing or unusable.
         UsageProblem: a named draft model that shares no token with the target; a revision of what has none.
     """
     source = locate(default_model() if model is None else model, revision, terms, "target", progress)
-    quantize, said = resolve_quantisation(source, quantize, device)
+    native, remarks = native_here(native, dtype, device, progress)
     progress(Loading("loading the tokenizer", 0.1))
     load_config(source)
     tokenizer = load_tokenizer(source)
@@ -119,13 +135,12 @@ def load_models(
     source.fetch_weights(progress)
     if draft_source is not None:
         draft_source.fetch_weights(progress)
-    target = load_model(source, dtype, device, threads, strict, _part(progress, 0.2, 0.65), quantize, once, compile)
+    target = load_model(source, dtype, device, threads, strict, _part(progress, 0.2, 0.65), quantize, once, native)
     draft = None
-    warnings += source.remarks + ((said,) if said else ())
+    warnings += remarks
     if draft_source is not None:
         part = _part(progress, 0.65, 0.8, "draft model: ")
-        draft, said = _read_draft(found, dtype, device, torch.get_num_threads(), draft_quantize, part, once, compile)
-        warnings += said
+        draft = _read_draft(found, dtype, device, torch.get_num_threads(), draft_quantize, part, once, native)
     return target, tokenizer, draft, warnings
 
 
@@ -145,27 +160,25 @@ class _FoundDraft(NamedTuple):
 
 def load_draft(
     name: str, target: str, tokenizer: Tokenizer, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
-    threads: int | None, quantize: str = NONE, revision: str | None = None, progress: Progress = lambda _: None,
-    once: bool = False, compile: bool = False,
+    threads: int | None, quantize: str = AUTO, revision: str | None = None, progress: Progress = lambda _: None,
+    once: bool = False, native: bool = True,
 ) -> tuple[LoadedDraft, tuple[str, ...]]:
     """Another draft model for a target (of this ``revision``) that is loaded, and what is to be known of it. Raises as
     ``load_models``."""
     found, warnings = _find_draft(name, None, locate(target, revision, terms, "target"), tokenizer, progress)
     check_room(found.source)
     found.source.fetch_weights(progress)
-    draft, said = _read_draft(found, dtype, device, threads, quantize, progress, once, compile)
-    return draft, warnings + said
+    return _read_draft(found, dtype, device, threads, quantize, progress, once, native), warnings
 
 
 def _read_draft(
     found: _FoundDraft, dtype: torch.dtype, device: torch.device, threads: int | None, quantize: str,
-    progress: Progress, once: bool, compile: bool,
-) -> tuple[LoadedDraft, tuple[str, ...]]:
-    """A draft model whose weights are at hand, and what is to be known of it."""
-    kind, said = resolve_quantisation(found.source, quantize, device)
-    model = load_model(found.source, dtype, device, threads, progress=progress, quantize=kind, once=once,
-                       compile=compile)
-    return LoadedDraft(model, found.translation), found.source.remarks + ((said,) if said else ())
+    progress: Progress, once: bool, native: bool,
+) -> LoadedDraft:
+    """A draft model whose weights are at hand."""
+    model = load_model(found.source, dtype, device, threads, progress=progress, quantize=quantize, once=once,
+                       native=native)
+    return LoadedDraft(model, found.translation)
 
 
 def _part(progress: Progress, begin: float, end: float, what: str = "") -> Progress:
@@ -244,31 +257,42 @@ def load_config(source: ModelSource) -> PreTrainedConfig:
 
 def load_model(
     source: ModelSource | str, dtype: torch.dtype, device: torch.device, threads: int | None = None,
-    strict: bool = False, progress: Progress = lambda _: None, quantize: str = NONE, once: bool = False,
-    compile: bool = False,
+    strict: bool = False, progress: Progress = lambda _: None, quantize: str = AUTO, once: bool = False,
+    native: bool = True,
 ) -> CausalModel:
     """A causal language model, tuned (see ``tuning.tune`` for ``threads`` and ``once``), tested and ready to decode
-    with; ``strict`` as in ``engines.model.batch_invariant``, ``quantize`` as in ``engines.model.quantise``
-    and ``compile`` as in ``engines.model.compiled_layers``, on the CPU only. ``progress`` is told of reading, tuning
-    and testing, 0..1.
+    with; ``strict`` as in ``engines.model.batch_invariant``, ``quantize`` as in ``engines.model.quantise``, ``native``
+    code is used where it can be. ``progress`` is told of reading, tuning and testing, 0..1.
 
     Raises:
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
             cannot verify several tokens at once; the message says which and what to do.
     """
     source = _located(source)
+    native, _ = native_here(native, dtype, device, progress)
+    quantize, said = resolve_quantisation(source, quantize, device, native)
 
     def transposed(empty: PreTrainedModel) -> bool:
-        known = device.type == "cpu" and quantize == NONE
+        known = device.type == "cpu" and quantize == NONE and not native
         return known and kept_layout(empty, threads, once) in ("transposed", "both")
 
-    model, kinds = read_model(source, dtype, device, progress, transposed), None
+    model, quantising = read_model(source, dtype, device, progress, transposed), None
     if quantize != NONE:
-        stored = StoredGrids(source.gguf, model) if source.gguf is not None else (lambda name: None)
-        kinds = partial(quantise, choice=quantize, stored=stored)
-    causal = wrap(model, source.name, threads, strict, progress, kinds, once, compile)
-    causal.weights = LABELS[quantize] if causal.quantised else ""
+        stored = StoredGrids(source.gguf, model) if source.gguf is not None else None
+        quantising = partial(quantise, choice=quantize, stored=stored)
+    causal = wrap(model, source.name, threads, strict, progress, quantising, once, native)
+    causal.remarks += source.remarks + ((said,) if said else ())
+    if causal.quantised:
+        causal.weights = _weights_words(causal, quantize)
     return causal
+
+
+def _weights_words(model: CausalModel, choice: str) -> str:
+    """How the weights of a model are not those that were loaded, "" where they are."""
+    rounded = " rounded to bfloat16" if model.rounding != model.dtype else ""
+    if choice in (AUTO, STORED):
+        return f"products{rounded}" if rounded else ""
+    return f"{choice} weights" + (f", products{rounded}" if rounded else "")
 
 
 def read_model(
@@ -337,13 +361,14 @@ def _weights_counted(progress: Progress) -> Iterator[None]:
 
 def wrap(
     model: PreTrainedModel, name: str, threads: int | None = None, strict: bool = False,
-    progress: Progress = lambda _: None, quantising: Callable[[PreTrainedModel], Counter[str]] | None = None,
-    once: bool = False, compile: bool = False,
+    progress: Progress = lambda _: None, quantising: Callable[..., Counter[str]] | None = None,
+    once: bool = False, native: bool = True,
 ) -> CausalModel:
     """A transformers model already in memory as a tuned and tested ``CausalModel``; ``quantising`` is ``quantise``
-    with its arguments but the model, ``once`` as of ``tuning.tune``. Raises ModelUnavailable."""
+    with its arguments but the model and ``native``, ``once`` as of ``tuning.tune``. Raises ModelUnavailable."""
     model = model.eval()
     reason = unfit(type(model), model.config)
+    native, _ = native_here(native, model.dtype, model.device, progress)
     try:
         if not reason:
             parameters, fingerprint, own = model.num_parameters(), weights_fingerprint(model), fits(model)
@@ -352,17 +377,22 @@ def wrap(
             layout, words, remark = "plain", "", ()
             if quantising is not None:
                 progress(Loading("quantising the linear layers", 0.6))
-                words, remark = _quantised_words(name, quantising(model))
+                words, remark = _quantised_words(name, quantising(model, native=native))
+            if native:
+                lay_out_natively(model)
+                share_embedding(model)
+            forwards = _forwards(model, native) if own else [GenericForward]
             if model.device.type == "cpu":
                 layout = tune_once(
-                    model, threads, (lambda: _row(model)) if own else (lambda: None),
+                    model, threads, (lambda: _row(forwards[0](model), model)) if own else (lambda: None),
                     lambda done: progress(Loading("measuring threads and layouts", 0.6 + 0.25 * done)), once,
                 )
             if layout != "plain":
                 lay_out(model, layout)
+            if native:
+                layout = NATIVE
             progress(Loading("testing the model with drafts", 0.85))
-            ours = [*_faster(model.device, compile and not strict, progress), LeanForward]
-            for compute in (*(ours if own else []), GenericForward):
+            for compute in forwards:
                 kind = BatchInvariantModel if strict else CausalModel
                 causal = kind(model, name, parameters, fingerprint, layout, compute(model))
                 causal.quantised = words
@@ -374,11 +404,6 @@ def wrap(
                 causal.remarks += (
                     f"{name}: {in_bytes(causal.weight_bytes)} of weights, linear layers in two layouts, which is faster"
                     " here; --weights-once keeps one",)
-            if not reason and isinstance(causal.compute, LeanForward) and causal.compute.remark:
-                causal.remarks += (f"{name}: {causal.compute.remark}",)
-            if compile and not isinstance(causal.compute, CompiledForward):
-                reason_not = "strict mode runs its own" if strict else "compiling is for Llama-like models on the CPU"
-                causal.remarks += (f"{name}: its layers are not compiled: {reason_not}",)
             if strict and not reason:
                 causal.enable()
     except SpecError:
@@ -392,11 +417,11 @@ def wrap(
     return causal
 
 
-def _faster(device: torch.device, compile: bool, progress: Progress) -> list[Callable[[PreTrainedModel], LeanForward]]:
-    """What may be tried before the lean forward as it is."""
-    if device.type == "cuda":
-        return [CudaGraphForward]
-    return [partial(CompiledForward, progress=progress)] if compile and device.type == "cpu" else []
+def _forwards(model: PreTrainedModel, native: bool) -> list[Callable[[PreTrainedModel], Forward]]:
+    """What may compute a model, the fastest first."""
+    if model.device.type == "cuda":
+        return [CudaGraphForward, LeanForward, GenericForward]
+    return [*([NativeForward] if native and takes(model) else []), LeanForward, GenericForward]
 
 
 def _quantised_words(name: str, kinds: Counter[str]) -> tuple[str, tuple[str, ...]]:
@@ -425,10 +450,10 @@ def weights_fingerprint(model: PreTrainedModel) -> str:
     return digest.hexdigest()[:32]
 
 
-def _row(model: PreTrainedModel) -> Callable[[], torch.Tensor] | None:
-    """A function that sends one row through the lean forward, to time it, and returns logits [1, vocabulary]; None
-    where that fails, which the self-test will find too."""
-    forward, cache = LeanForward(model), KVBuffer(model.config.num_hidden_layers)
+def _row(forward: Forward, model: PreTrainedModel) -> Callable[[], torch.Tensor] | None:
+    """A function that sends one row through a forward of the model, to time it, and returns logits [1, vocabulary];
+    None where that fails, which the self-test will find too."""
+    cache = KVBuffer(model.config.num_hidden_layers)
     cache.reserve(1)
 
     def row() -> torch.Tensor:

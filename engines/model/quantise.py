@@ -4,30 +4,39 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
 from engines.errors import UsageProblem
+from engines.model.native.native_linear import NativeLinear
 from engines.model.quantised_linear import (
     GROUP,
+    GridForm,
     Int4Linear,
     Int8GroupsLinear,
     Int8RowsLinear,
-    QuantisedLinear,
     WeightGrid,
     quantised,
     works,
 )
-from engines.model.quantize_choices import AUTO, CHOICES, INT4, INT8
-from engines.model.weight_layouts import stored_names
+from engines.model.quantize_choices import CHOICES, INT4, INT8
+from engines.model.weight_layouts import LaidOut, stored_names
 
 PLAIN = "plain"
-LABELS = {AUTO: "weights as stored", INT8: "int8 weights", INT4: "int4 weights"}
-_STORED = {4: Int4Linear, 8: Int8GroupsLinear}
-StoredGrid = Callable[[str], WeightGrid | None]
-"""The weight of the layer of a name as it is stored in the model's file; None where it is stored otherwise."""
+_OF_BITS = {4: Int4Linear, 8: Int8GroupsLinear}
+
+
+class Stored(Protocol):
+    """The weights of a model's file that are stored on grids, by the names of their layers."""
+
+    def form(self, name: str) -> GridForm | None:
+        """The form of one, None where it is stored otherwise."""
+
+    def grid(self, name: str) -> WeightGrid:
+        """One that has a form."""
 
 
 def check_choice(choice: str) -> None:
@@ -37,33 +46,52 @@ def check_choice(choice: str) -> None:
 
 
 @torch.inference_mode()
-def quantise(model: PreTrainedModel, choice: str, stored: StoredGrid = lambda name: None) -> Counter[str]:
+def quantise(model: PreTrainedModel, choice: str, stored: Stored | None = None, native: bool = False) -> Counter[str]:
     """Replace linear layers of a model on the CPU by quantised ones, in place, after ``fuse``.
 
-    ``auto`` takes what is stored on a grid, and leaves the rest. ``int4`` takes that too, and quantises the rest in
-    groups of 32; the head, on which every choice of a token hangs, gets 8 bits. ``int8`` has one scale for each output,
-    but takes 8 bits in groups where they are stored. A weight that is also used elsewhere (tied embeddings) keeps its
-    plain copy there.
+    ``auto`` and ``stored`` take what is stored on a grid, and leave the rest. ``int4`` takes that too, and quantises
+    the rest in groups of 32; the head, on which every choice of a token hangs, gets 8 bits. ``int8`` takes 8 bits where
+    they are stored, and quantises the rest. A weight that is also used elsewhere (tied embeddings) keeps its plain copy
+    there.
+
+    Args:
+        native: their products are native code, and they are in float32; else they are torch's, of which int8 has one
+            scale for each output.
 
     Returns:
         How many layers are of which kind, in words; ``PLAIN`` are those that stayed.
     """
     head = model.get_output_embeddings()
-    return _replaced(model, lambda linear, name: _quantised(linear, choice, _grid(name, stored), linear is head))
+
+    def layer_for(linear: nn.Linear, name: str) -> LaidOut | None:
+        own = _stored_form(name, stored)
+        form = _form(choice, own, linear is head)
+        kind = _kind(linear, form, native, choice == INT8 and form is not own)
+        if kind is None or kind is Int8RowsLinear:
+            return kind and kind(linear)
+        if form is not own:
+            return kind(linear, quantised(linear.weight, form.bits))
+        return kind(linear, WeightGrid.joined([stored.grid(part) for part in _parts(name, stored)]))
+
+    return _replaced(model, layer_for)
 
 
 @torch.inference_mode()
-def quantise_drafting(module: nn.Module, plain: str) -> Counter[str]:
+def quantise_drafting(module: nn.Module, plain: str, native: bool = False) -> Counter[str]:
     """Replace the linear layers of what only drafts, on the CPU, by layers of 4 bits, in place, but for those of the
-    name ``plain``: on drafts no text depends, so a little less agreement costs nothing but a few of them. Returns as
-    ``quantise``."""
-    return _replaced(module, lambda linear, name: (
-        None if name.rpartition(".")[2] == plain else _quantised(linear, INT4, None, False)))
+    name ``plain``: on drafts no text depends, so a little less agreement costs nothing but a few of them. ``native``
+    and what is returned: as of ``quantise``."""
+
+    def layer_for(linear: nn.Linear, name: str) -> LaidOut | None:
+        kind = _kind(linear, GridForm(4), native, rows=False)
+        if kind is None or name.rpartition(".")[2] == plain:
+            return None
+        return kind(linear, quantised(linear.weight, 4))
+
+    return _replaced(module, layer_for)
 
 
-def _replaced(
-    model: nn.Module, layer_for: Callable[[nn.Linear, str], QuantisedLinear | None]
-) -> Counter[str]:
+def _replaced(model: nn.Module, layer_for: Callable[[nn.Linear, str], LaidOut | None]) -> Counter[str]:
     """Put what a function gives for a layer and its name in its place; None: it stays. Returns as ``quantise``."""
     counts: Counter[str] = Counter()
     for owner, name, own in list(_linears(model)):
@@ -82,54 +110,60 @@ def _linears(model: nn.Module) -> Iterator[tuple[nn.Module, str, str]]:
                 yield owner, f"{name}.{own}" if name else own, own
 
 
-def _grid(name: str, stored: StoredGrid) -> WeightGrid | None:
-    """What is stored of a layer that may be several joined ones; None where they are not all of as many bits."""
-    whole = stored(name)
-    grids = [stored(part) for part in stored_names(name)] if whole is None else [whole]
-    found = [grid for grid in grids if grid is not None]
-    if len(found) < len(grids) or len({grid.bits for grid in found}) > 1:
+def _parts(name: str, stored: Stored) -> tuple[str, ...]:
+    """The layers that are stored of one that may be several joined ones."""
+    return (name,) if stored.form(name) is not None else stored_names(name)
+
+
+def _stored_form(name: str, stored: Stored | None) -> GridForm | None:
+    """The form in which a layer is stored that may be several joined ones; None where one of them has none."""
+    forms = [stored.form(part) for part in _parts(name, stored)] if stored is not None else [None]
+    return GridForm.joined(forms) if None not in forms else None
+
+
+def _form(choice: str, stored: GridForm | None, head: bool) -> GridForm | None:
+    """The form that a layer gets; None: it stays."""
+    if stored is not None and not (choice == INT8 and stored.bits == 4):
+        return stored
+    if choice in (INT4, INT8):
+        return GridForm(8 if choice == INT8 or head else 4)
+    return None
+
+
+def _kind(linear: nn.Linear, form: GridForm | None, native: bool, rows: bool) -> type[LaidOut] | None:
+    """What a layer becomes, None where it stays. ``rows``: where it is torch's, with a scale for each output."""
+    if form is None:
         return None
-    return WeightGrid.joined(found) if len(found) > 1 else found[0]
+    if native:
+        return NativeLinear if linear.in_features % GROUP == 0 else None
+    kind = Int8RowsLinear if rows else _OF_BITS[form.bits]
+    return kind if form.size == GROUP and works(kind, linear.in_features, linear.out_features) else None
 
 
-def _quantised(linear: nn.Linear, choice: str, grid: WeightGrid | None, head: bool) -> QuantisedLinear | None:
-    """The layer to take, None for none."""
-    kind = _kind(linear, choice, grid.bits if grid is not None else None, head)
-    if kind is None or kind is Int8RowsLinear:
-        return kind and kind(linear)
-    if grid is not None and kind is not _STORED[grid.bits]:
-        grid = None
-    return kind(linear, quantised(linear.weight, 4 if kind is Int4Linear else 8) if grid is None else grid)
-
-
-def _kind(linear: nn.Linear, choice: str, bits: int | None, head: bool) -> type[QuantisedLinear] | None:
-    """What a layer becomes whose weight is stored on a grid of so many bits (None: on none); None: it stays."""
-    if bits is not None and not (choice == INT8 and bits == 4):
-        kind = _STORED[bits]
-    elif choice == AUTO:
-        return None
-    else:
-        kind = Int8RowsLinear if choice == INT8 else Int8GroupsLinear if head else Int4Linear
-    return kind if works(kind, linear.in_features, linear.out_features) else None
-
-
-def bytes_quantised(model: PreTrainedModel, choice: str, bits: Callable[[str], int | None]) -> int:
+def bytes_quantised(model: PreTrainedModel, choice: str, stored: Stored | None, native: bool) -> int:
     """Bytes that the weights of a model would take after ``quantise``, without doing it: the model may lie on the meta
-    device. ``bits`` says of the layer of a name on which grid its weight is stored, None for none."""
+    device."""
     head, gone, total = model.get_output_embeddings(), set(), 0
     for owner, name, own in _linears(model):
-        linear, stored = getattr(owner, own), {bits(part) for part in stored_names(name)}
-        kind = _kind(linear, choice, stored.pop() if len(stored) == 1 else None, linear is head)
+        linear, found = getattr(owner, own), _stored_form(name, stored)
+        form = _form(choice, found, linear is head)
+        kind = _kind(linear, form, native, choice == INT8 and form is not found)
         if kind is not None:
             gone.add(linear)
-            total += _size(kind, linear.weight)
+            total += _size(kind, form, linear.weight)
+            embedding = model.get_input_embeddings()
+            if native and linear is head and form is found and head.weight is embedding.weight:
+                gone.add(embedding)  # its rows are looked up in the head
     kept = {id(p): p for module in model.modules() for name, p in module.named_parameters(recurse=False)
             if module not in gone or name != "weight"}
     return total + sum(parameter.nbytes for parameter in kept.values())
 
 
-def _size(kind: type[QuantisedLinear], weight: torch.Tensor) -> int:
-    """Bytes of a quantised weight: whole numbers, and scales (with zeros, of groups) in bfloat16."""
+def _size(kind: type[LaidOut], form: GridForm, weight: torch.Tensor) -> int:
+    """Bytes of a quantised weight: whole numbers, and scales."""
+    numbers = weight.numel()
     if kind is Int8RowsLinear:
-        return weight.numel() + 2 * len(weight)
-    return (weight.numel() // 2 + weight.numel() // GROUP * 4) * (2 if kind is Int8GroupsLinear else 1)
+        return numbers + 2 * len(weight)
+    if kind is NativeLinear:
+        return numbers * form.bits // 8 + numbers // form.size * (8 if form.wide else 4)
+    return (numbers // 2 + numbers // GROUP * 4) * (2 if kind is Int8GroupsLinear else 1)

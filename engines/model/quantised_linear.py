@@ -15,7 +15,7 @@ Int8 in rows: one scale for each output.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -31,63 +31,91 @@ _BLOCK = 4096  # outputs that are quantised together: bounds memory
 
 
 @dataclass(frozen=True, slots=True)
-class WeightGrid:
-    """A weight [out, in] as whole numbers: ``(numbers - middle) * scale + zero``, the middle being 8 or 128.
+class GridForm:
+    """How the numbers of a grid are stored.
 
     Attributes:
-        numbers: uint8 [out, in], of ``bits`` bits.
-        scale, zero: float32 [out, in / 32].
         bits: 4 or 8.
+        size: inputs that share a scale, 32 or 16.
+        wide: whether float16 may not hold its scales.
+    """
+
+    bits: int
+    size: int = GROUP
+    wide: bool = False
+
+    @staticmethod
+    def joined(forms: list[GridForm]) -> GridForm:
+        """The form that holds grids of all of these forms."""
+        return GridForm(max(one.bits for one in forms), min(one.size for one in forms), any(one.wide for one in forms))
+
+
+@dataclass(frozen=True, slots=True)
+class WeightGrid:
+    """A weight [out, in] as whole numbers: ``numbers * scale + zero``.
+
+    Attributes:
+        numbers: [out, in], of 4 bits uint8 from 0 to 15, of 8 bits int8.
+        scale, zero: float32 [out, in / size].
+        bits: 4 or 8.
+        size: inputs that share a scale, 32 or 16.
     """
 
     numbers: torch.Tensor
     scale: torch.Tensor
     zero: torch.Tensor
     bits: int
+    size: int = GROUP
 
     @property
     def unpacked(self) -> torch.Tensor:
         """The weight, float32 [out, in]."""
-        middle = 1 << self.bits - 1
-        grouped = (self.numbers.float() - middle).view(*self.scale.shape, GROUP)
+        grouped = self.numbers.float().view(*self.scale.shape, self.size)
         return (grouped * self.scale[..., None] + self.zero[..., None]).view(self.numbers.shape)
 
     def rows(self, where: torch.Tensor) -> WeightGrid:
         """These outputs, in this order."""
-        return WeightGrid(self.numbers[where], self.scale[where], self.zero[where], self.bits)
+        return replace(self, numbers=self.numbers[where], scale=self.scale[where], zero=self.zero[where])
 
     @staticmethod
     def joined(grids: list[WeightGrid]) -> WeightGrid:
-        """The outputs of several layers of as many bits, one after the other."""
-        parts = [[getattr(grid, name) for grid in grids] for name in ("numbers", "scale", "zero")]
-        return WeightGrid(*(torch.cat(part) for part in parts), grids[0].bits)
+        """The outputs of several layers, one after the other, in the form that holds them all."""
+        if len(grids) == 1:
+            return grids[0]
+        form = GridForm.joined([GridForm(grid.bits, grid.size) for grid in grids])
+        scales = {
+            name: torch.cat([getattr(grid, name).repeat_interleave(grid.size // form.size, 1) for grid in grids])
+            for name in ("scale", "zero")
+        }
+        numbers = torch.cat([grid.numbers.to(torch.int8 if form.bits == 8 else torch.uint8) for grid in grids])
+        return WeightGrid(numbers, **scales, bits=form.bits, size=form.size)
 
 
 def quantised(weight: torch.Tensor, bits: int) -> WeightGrid:
     """The nearest grid of a weight [out, in] in groups of 32. Of 4 bits: from the least to the largest number of a
     group, as torchao's int4 weight-only scheme has it; of 8: symmetric, as in a GGUF's Q8_0. Scales are rounded to
-    bfloat16 first."""
-    parts = [_quantised(rows.float(), bits) for rows in weight.split(_BLOCK)]
+    float16 first, as in a GGUF file."""
+    parts = [_quantised(rows.float(), bits) for rows in weight.detach().split(_BLOCK)]
     return WeightGrid.joined(parts)
 
 
 def _quantised(weight: torch.Tensor, bits: int) -> WeightGrid:
     groups = weight.view(len(weight), -1, GROUP)
-    middle, most = 1 << bits - 1, (1 << bits) - 1
     if bits == 4:
-        low, high = groups.aminmax(dim=-1)
-        scale = _rounded((high - low) / most)
-        zero = _rounded(low + middle * scale)
+        zero, high = groups.aminmax(dim=-1)
+        zero = _rounded(zero)
+        scale, least, most, dtype = _rounded((high - zero) / 15), 0, 15, torch.uint8
     else:
-        scale = _rounded(groups.abs().amax(-1) / (middle - 1))
+        scale, least, most, dtype = _rounded(groups.abs().amax(-1) / 127), -127, 127, torch.int8
         zero = torch.zeros_like(scale)
     safe = torch.where(scale > 0, scale, 1.0)[..., None]
-    numbers = ((groups - zero[..., None]) / safe).round_().add_(middle).clamp_(0, most)
-    return WeightGrid(numbers.to(torch.uint8).view(weight.shape), scale, zero, bits)
+    numbers = ((groups - zero[..., None]) / safe).round_().clamp_(least, most)
+    return WeightGrid(numbers.to(dtype).view(weight.shape), scale, zero, bits)
 
 
 def _rounded(numbers: torch.Tensor) -> torch.Tensor:
-    return numbers.bfloat16().float()
+    halves = numbers.half().float()
+    return torch.where(halves.isfinite(), halves, numbers)
 
 
 class QuantisedLinear(LaidOut):
@@ -143,7 +171,7 @@ class Int4Linear(QuantisedLinear):
 
     def __init__(self, linear: nn.Linear, grid: WeightGrid) -> None:
         super().__init__(linear)
-        self.packed, self.scales = _packed(grid.numbers), _scales(grid.scale, grid.zero)
+        self.packed, self.scales = _packed(grid.numbers), _scales(grid.scale, grid.zero + 8 * grid.scale)
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.aten._weight_int4pack_mm_for_cpu(x, self.packed, GROUP, self.scales)
@@ -158,7 +186,8 @@ class Int8GroupsLinear(QuantisedLinear):
 
     def __init__(self, linear: nn.Linear, grid: WeightGrid) -> None:
         super().__init__(linear)
-        self.high, self.low = _packed(grid.numbers >> 4), _packed(grid.numbers & 15)
+        numbers = grid.numbers.short() + 128
+        self.high, self.low = _packed(numbers >> 4), _packed(numbers & 15)
         self.high_scales = _scales(16 * grid.scale, grid.zero)
         self.low_scales = _scales(grid.scale, 8 * grid.scale)
 

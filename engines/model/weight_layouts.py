@@ -15,10 +15,8 @@ everything that is checked against it) computes what it did, from the same weigh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
-from typing import Self
 
 import torch
 from torch import nn
@@ -38,13 +36,11 @@ class LaidOut(nn.Module):
     Attributes:
         quantised: whether the weight itself is another than the one that was loaded.
         parts: names of the attributes that hold the weight, tensors.
-        compiles: whether torch can compile its product of one row, and of several.
     """
 
     weight: torch.Tensor
     quantised = False
     parts: tuple[str, ...]
-    compiles = (True, True)
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -54,13 +50,6 @@ class LaidOut(nn.Module):
     def held(self) -> tuple[torch.Tensor, ...]:
         """The tensors that hold the weight."""
         return tuple(getattr(self, name) for name in self.parts)
-
-    def holding(self, held: Sequence[torch.Tensor], bias: torch.Tensor | None) -> Self:
-        """A layer like this one, of these tensors."""
-        other = copy(self)
-        other._parameters = {}
-        other.__dict__.update(zip(self.parts, held), bias=bias)
-        return other
 
     def rows(self, x: torch.Tensor) -> torch.Tensor:
         """``forward`` of x [rows, in], contiguous: [rows, out]."""
@@ -100,7 +89,7 @@ class TransposedLinear(LaidOut):
         if x.numel() > self.in_features or threads == 1 or self.in_features % threads:
             return x @ self.transposed
         parts = self.transposed.view(threads, -1, self.out_features)
-        return _products(x.reshape(threads, 1, -1), parts).sum(0).view(*x.shape[:-1], self.out_features)
+        return torch.bmm(x.reshape(threads, 1, -1), parts).sum(0).view(*x.shape[:-1], self.out_features)
 
     def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
         """Outputs ``start`` to ``end`` of x [..., in]: [..., end - start]."""
@@ -115,19 +104,10 @@ class TransposedLinear(LaidOut):
         return torch.addmm(stream, x, self.transposed)
 
 
-def _products(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """``torch.bmm``. Of one with a single row torch's compiler would make a sum of its own, which takes three times as
-    long."""
-    if torch.compiler.is_compiling():
-        return torch.baddbmm(x.new_zeros(1, 1, 1), x, weights, beta=0)
-    return torch.bmm(x, weights)
-
-
 class PackedLinear(LaidOut):
     """An ``nn.Linear`` with its weight in oneDNN's layout."""
 
     parts = ("packed",)
-    compiles = (False, False)
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear)
@@ -145,7 +125,6 @@ class PackedLinear(LaidOut):
 class BothLinear(TransposedLinear):
     """An ``nn.Linear`` with its weight in both layouts."""
 
-    compiles = (True, False)
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear)
@@ -196,6 +175,14 @@ def plain_call(linear: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
         weight, bias = linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
         return lambda x: F.linear(x, weight, bias)
     return linear.rows if isinstance(linear, LaidOut) else linear.forward
+
+
+def plain_embedding(embedding: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The same of an embedding, as a function of ids [rows]."""
+    if type(embedding) is nn.Embedding:
+        weight = embedding.weight.detach()
+        return lambda ids: F.embedding(ids, weight)
+    return getattr(embedding, "rows", embedding.forward)
 
 
 def adding(linear: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:

@@ -59,7 +59,7 @@ def info(
     *,
     models: Annotated[
         ModelOptions,
-        Without("model", "dtype", "device", "strict", "quantize", "draft_quantize", "compile", "threads",
+        Without("model", "dtype", "device", "strict", "quantize", "draft_quantize", "native", "threads",
                 "weights_once"),
     ],
 ) -> int:

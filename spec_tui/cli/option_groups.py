@@ -140,16 +140,16 @@ class ModelOptions:
                          "cannot differ; slower."
     )] = False
     quantize: Annotated[str, Option(metavar="Q", autocompletion=complete_quantisation, help=(
-        "Weights of linear layers on the CPU: auto (4 and 8 bits as a GGUF file holds them), int8 or int4 (any model),"
-        " none (unpacked to the dtype). Products of quantised layers are rounded to bfloat16."
-    ))] = quantize_choices.NONE
+        "Weights of linear layers on the CPU: auto (as a GGUF file stores them, where native code loses nothing by it),"
+        " stored (so in any case), int8 or int4 (any model), none (unpacked to the dtype)."
+    ))] = quantize_choices.AUTO
     draft_quantize: Annotated[str, Option(
         metavar="Q", autocompletion=complete_quantisation, help="The same for the draft model; the text is the same."
-    )] = quantize_choices.NONE
-    compile: Annotated[bool, Option(
-        "--compile", help="Run the layers of Llama-like models on the CPU as native code: faster, above all with "
-                          "--quantize auto. In float32 only; compiled once, in a minute, by a C++ compiler."
-    )] = False
+    )] = quantize_choices.AUTO
+    native: Annotated[bool, Option(
+        "--native/--no-native", help="Run models in float32 on the CPU as native code, which a C++ compiler makes here "
+                                     "once, in seconds."
+    )] = True
     threads: Annotated[int | None, Option(
         metavar="N", min=1, help="CPU threads of the models. Default: the fastest number, measured at loading."
     )] = None

@@ -7,7 +7,7 @@ from typing import Any, Union
 
 import msgspec
 
-from engines.model.quantize_choices import NONE
+from engines.model.quantize_choices import AUTO
 from engines.race.lanes import Race
 from engines.report import encoding
 from engines.report.answer import Answer
@@ -31,9 +31,9 @@ class LoadRequest:
     allow_pickle: bool = False
     trust_remote_code: bool = False
     strict: bool = False
-    quantize: str = NONE
-    draft_quantize: str = NONE
-    compile: bool = False
+    quantize: str = AUTO
+    draft_quantize: str = AUTO
+    native: bool = True
     threads: int | None = None
     head: str | None = None
     weights_once: bool = False

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from engines.model.quantize_choices import NONE
+from engines.model.quantize_choices import AUTO
 from spec_tui.session.client import LoadRequest
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def build_line(order: BuildSpec, load: LoadRequest) -> str:
 def probe_line(name: str, text: str, prompt: str | None, load: LoadRequest) -> str:
     """``spec-tui datastore probe``; a text may begin with a dash."""
     asked = [] if prompt is None else [f"--prompt={prompt}"]
-    models = _models(replace(load, draft_model=None, draft_revision=None, draft_quantize=NONE))
+    models = _models(replace(load, draft_model=None, draft_revision=None, draft_quantize=AUTO))
     return shlex.join(["spec-tui", "datastore", "probe", "--datastore", name, *asked, *models, "--", text])
 
 
@@ -78,5 +78,6 @@ def _given(what: object, names: tuple[str, ...]) -> list[str]:
 def _models(load: LoadRequest) -> list[str]:
     named = _given(load, ("model", "draft_model", "dtype", "device", "quantize", "draft_quantize", "revision",
                           "draft_revision", "threads", "head", "server", "api_key_env", "backend", "served_model"))
-    switches = ("allow_pickle", "trust_remote_code", "strict", "weights_once", "compile")
-    return named + [f"--{name.replace('_', '-')}" for name in switches if getattr(load, name)]
+    switches = ("allow_pickle", "trust_remote_code", "strict", "weights_once")
+    named += [f"--{name.replace('_', '-')}" for name in switches if getattr(load, name)]
+    return named if load.native else [*named, "--no-native"]

@@ -44,11 +44,12 @@ TEXT = [(7 * i + i * i) % 250 + 4 for i in range(40)]
 TREE = ([9, 8, 7, 6, 5, 4, 3], [-1, 0, 0, 1, 1, 2, 5])  # tokens, parents
 
 
-def pair(model) -> tuple[CausalModel, CausalModel]:
+def pair(model, native: bool = False) -> tuple[CausalModel, CausalModel]:
     """A model with the forward of our own, and an untouched copy with the module's."""
     untouched = CausalModel(copy.deepcopy(model), "generic")
-    ours = wrap(model, "ours", threads=1)
-    assert isinstance(ours.compute, LeanForward) and ours.backend.startswith("lean") and ours.trees
+    ours = wrap(model, "ours", threads=1, native=native)
+    assert isinstance(ours.compute, LeanForward) and ours.backend.startswith("native" if native else "lean")
+    assert ours.trees
     return ours, untouched
 
 
@@ -72,8 +73,8 @@ def test_logits_are_those_of_the_module(name):
         model.keep([0, 2, 5])
     same(ours.extend(TEXT[26:27]), theirs.extend(TEXT[26:27]))
     for mine, other in zip(ours.cache.layers, theirs.cache.layers):
-        torch.testing.assert_close(mine.keys[..., : ours.length, :], other.keys[..., : ours.length, :])
-        torch.testing.assert_close(mine.values[..., : ours.length, :], other.values[..., : ours.length, :])
+        same(mine.keys[..., : ours.length, :], other.keys[..., : ours.length, :])
+        same(mine.values[..., : ours.length, :], other.values[..., : ours.length, :])
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -276,8 +277,8 @@ def test_two_layouts_of_the_weights_are_said_and_can_be_refused(tmp_path, monkey
     model = make(*FAMILIES["llama"])
     assert "both" in layouts_of(model) and "both" not in layouts_of(model, once=True)
     monkeypatch.setattr(kept_tuning, "tune", lambda model, *given: layouts_of(model, given[-1])[-1])
-    twice = wrap(make(*FAMILIES["llama"]), "small", threads=1)
-    once = wrap(make(*FAMILIES["llama"]), "small", threads=1, once=True)
+    twice = wrap(make(*FAMILIES["llama"]), "small", threads=1, native=False)
+    once = wrap(make(*FAMILIES["llama"]), "small", threads=1, once=True, native=False)
     assert twice.layout == "both" and "in two layouts" in twice.remarks[-1] and "--weights-once" in twice.remarks[-1]
     assert once.layout != "both" and not any("layouts" in said for said in once.remarks)
     assert once.weight_bytes < 0.6 * twice.weight_bytes

@@ -118,19 +118,17 @@ def test_the_grid_of_a_file_is_the_file_s_own(kind, tmp_path):
     names = [name.removesuffix(".weight") for name in expected if "proj" in name]
     assert len(names) == 14
     for name in [*names, "lm_head"]:  # the head is the embedding
-        grid, weight = stored(name), expected.get(f"{name}.weight", expected["model.embed_tokens.weight"])
-        assert grid.bits == (8 if kind == "Q8_0" else 4) and stored.kind(name) == kind
-        if kind in ("Q4_0", "Q8_0"):
-            assert torch.equal(grid.unpacked, weight), name
-        else:  # a sum in another order
-            torch.testing.assert_close(grid.unpacked, weight, rtol=1e-5, atol=1e-6)
-    assert stored("model.norm") is None
+        grid, weight = stored.grid(name), expected.get(f"{name}.weight", expected["model.embed_tokens.weight"])
+        assert stored.kind(name) == kind and (grid.bits, grid.size) == (stored.form(name).bits, stored.form(name).size)
+        assert torch.equal(grid.unpacked, weight), name
+    assert stored.form("model.norm") is None
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gemma3", "phi3"])
 def test_a_file_s_own_numbers_are_multiplied_in_every_family(family, tmp_path):
     path = str(Tiny(family, "Q4_1").write(tmp_path / "m.gguf"))
-    ours, plain = load_model(path, torch.float32, CPU, 1, quantize="auto"), read_model(locate(path), torch.float32, CPU)
+    ours = load_model(path, torch.float32, CPU, 1, quantize="stored", native=False)
+    plain = read_model(locate(path), torch.float32, CPU)
     assert ours.quantised.startswith("linear layers: ") and "int4" in ours.backend
     text = list(range(5, 40))
     with torch.inference_mode():
@@ -147,7 +145,7 @@ def tiny(choice: str, strict: bool) -> Runtime:
     """As the other dtypes are tested, with every linear layer but the head quantised."""
     target = make_llama(1, layers=3)
     quantising = partial(quantise.quantise, choice=choice)
-    runtime = Runtime(wrap(target, "tiny-target", 1, strict, quantising=quantising), make_tokenizer())
+    runtime = Runtime(wrap(target, "tiny-target", 1, strict, quantising=quantising, native=False), make_tokenizer())
     add_datastores(f"quantised-{choice}{'-strict' * strict}", runtime)
     return runtime
 
@@ -217,9 +215,10 @@ def test_an_answer_of_other_weights_is_no_bug_of_these(tiny):
 
 @pytest.mark.parametrize("choice", some(["int4", "int8"], lambda choice: choice == "int4"))
 def test_the_sample_pair(choice):
-    pair = load(quantize=choice, draft_quantize="int4", threads=1)
-    assert pair.draft.weights == "int4 weights"
-    assert pair.ready.dtype == f"float32, {choice} weights" and choice in pair.ready.backend
+    pair = load(quantize=choice, draft_quantize="int4", threads=1, native=False)
+    rounded = "products rounded to bfloat16"
+    assert pair.draft.weights == f"int4 weights, {rounded}"
+    assert pair.ready.dtype == f"float32, {choice} weights, {rounded}" and choice in pair.ready.backend
     linears = [layer for layer in pair.target.model.modules() if isinstance(layer, QuantisedLinear)]
     numbers = sum(layer.in_features * layer.out_features for layer in linears)
     held = sum(tensor.nbytes for layer in linears for tensor in layer.held)
@@ -254,7 +253,7 @@ def test_a_layer_lies_in_memory_once():
 
 def test_what_is_not_there_falls_back_and_says_so(monkeypatch):
     monkeypatch.setattr(quantise, "works", lambda *_: False)
-    model = wrap(make_llama(1, layers=2), "m", 1, quantising=partial(quantise.quantise, choice="int4"))
+    model = wrap(make_llama(1, layers=2), "m", 1, quantising=partial(quantise.quantise, choice="int4"), native=False)
     assert model.quantised == "" and "int4" not in model.backend and model.rounding == torch.float32
     assert any("9 of 9 linear layers are not quantised" in words for words in model.remarks)
 
@@ -270,11 +269,15 @@ def test_an_operation_that_fails_or_lies_is_not_used(monkeypatch):
 def test_which_quantisation_a_model_gets(tmp_path):
     grid = locate(str(Tiny("llama", "Q4_0").write(tmp_path / "grid.gguf")))
     other = locate(str(Tiny("llama", "F16").write(tmp_path / "other.gguf")))
-    assert resolve_quantisation(grid, "auto", CPU) == ("auto", "")
-    assert resolve_quantisation(grid, "none", CPU) == ("none", "")
-    assert resolve_quantisation(other, "auto", CPU) == ("none", "")
-    assert resolve_quantisation(other, "int8", CPU) == ("int8", "")
-    choice, said = resolve_quantisation(grid, "int4", torch.device("cuda"))
+    for native in (False, True):
+        assert resolve_quantisation(grid, "stored", CPU, native) == ("stored", "")
+        assert resolve_quantisation(grid, "none", CPU, native) == ("none", "")
+        for choice in ("auto", "stored"):
+            assert resolve_quantisation(other, choice, CPU, native) == ("none", "")
+        assert resolve_quantisation(other, "int8", CPU, native) == ("int8", "")
+    assert resolve_quantisation(grid, "auto", CPU, True) == ("auto", "")
+    assert resolve_quantisation(grid, "auto", CPU, False) == ("none", "")
+    choice, said = resolve_quantisation(grid, "int4", torch.device("cuda"), False)
     assert choice == "none" and "on the CPU only" in said
     with pytest.raises(UsageProblem, match="there is no quantisation 'int3'"):
         load(quantize="int3")
@@ -298,13 +301,18 @@ def test_grids_of_several_layers_are_joined():
 
 @pytest.mark.thorough
 @pytest.mark.timeout(300)
-def test_a_real_model_as_its_file_holds_it():
+@pytest.mark.parametrize("choice, words", [
+    ("auto", "linear layers: 120 int4 in groups of 32, 1 int8 in groups of 32"),
+    ("stored", "linear layers: 120 int4, 1 int8 in groups"),
+])
+def test_a_real_model_as_its_file_holds_it(choice, words):
     if not SMOLLM2.is_file():
         pytest.skip("smollm2 is not on this machine: spec-tui model get smollm2 fetches it")
-    runtime = load(str(SMOLLM2), quantize="auto", threads=1)
-    assert runtime.target.quantised == "linear layers: 120 int4, 1 int8 in groups"
-    said = next(m.weights for m in describe(str(SMOLLM2)).memory if m.quantize == "auto")
-    assert said == pytest.approx(runtime.target.weight_bytes, rel=0.01)
+    runtime = load(str(SMOLLM2), quantize=choice, threads=1, native=choice == "auto")
+    assert runtime.target.quantised == words
+    if choice == "auto":
+        said = next(m.weights for m in describe(str(SMOLLM2)).memory if m.quantize == "auto")
+        assert said == runtime.target.weight_bytes == pytest.approx(SMOLLM2.stat().st_size, rel=0.02)
     question = (("user", "What is the capital of France?"),)
     for engine, options in (("autoregressive", {}), ("pld", {})):
         events = events_of(runtime, engine, options, question, max_new_tokens=24)

@@ -24,7 +24,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "phi3": {"fused": True},
 }  # fmt: skip
 # What makes random blocks numbers of the usual size, and the bytes where it stands.
-SCALES = {"Q2_K": (5e-3, 80, 82), "Q3_K": (2e-3, 108), "Q4_K": (2e-4, 0, 2), "Q5_K": (1e-4, 0, 2), "Q6_K": (5e-5, 208)}
+SCALES = {
+    "Q2_K": (5e-3, 80, 82), "Q3_K": (2e-3, 108), "Q4_K": (2e-4, 0, 2), "Q5_K": (1e-4, 0, 2), "Q6_K": (5e-5, 208),
+    "IQ4_NL": (5e-4, 0), "IQ4_XS": (3e-5, 0),
+}
 SPECIAL = ("<|end|>", "<|user|>", "<|im_end|>")
 
 
@@ -160,7 +163,7 @@ class Tiny:
         kind = self.kind
         try:
             stored = gguf.quants.quantize(weight, kind)
-        except NotImplementedError:  # K-quants: blocks of random bytes with small scales
+        except NotImplementedError:  # K-quants and tables: blocks of random bytes with small scales
             block, size = gguf.GGML_QUANT_SIZES[kind]
             stored = self.rng.integers(0, 256, (rows, columns // block, size), dtype=np.uint8)
             scale, *places = SCALES[kind.name]

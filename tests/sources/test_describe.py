@@ -12,9 +12,9 @@ from engines.errors import ModelUnavailable, UsageProblem
 from engines.folders import sample_model
 from engines.hub.local_models import difference, vocabulary
 from engines.hub.model_source import TrustPolicy
+from engines.model import description
 from engines.model.description import ModelSizes, describe, memory, sizes_of
 from engines.model.loading import load_model
-from engines.model.quantize_choices import CHOICES
 from tests.conftest import make_llama, make_tokenizer
 from tests.engines import families
 from tests.hub import NEEDED, save
@@ -212,9 +212,13 @@ def test_tokenizers_that_cannot_be_compared_say_so(saved, tmp_path):
     assert named.fits is None and "loading compares" in named.why
 
 
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("choice", ["none", "int8", "int4"])
-def test_what_a_quantised_model_takes_is_said_before_it_is_loaded(choice):
+def test_what_a_quantised_model_takes_is_said_before_it_is_loaded(choice, native, monkeypatch):
+    if not native:
+        monkeypatch.setattr(description, "compiler", lambda: None)
     said = {m.quantize: m.weights for m in describe("sample").memory if m.dtype == "float32"}
-    loaded = load_model(str(sample_model("target")), torch.float32, torch.device("cpu"), 1, quantize=choice, once=True)
-    assert set(said) == set(CHOICES) and said["auto"] == said["none"]  # its file is on no grid
+    loaded = load_model(
+        str(sample_model("target")), torch.float32, torch.device("cpu"), 1, quantize=choice, once=True, native=native)
+    assert set(said) == {"none", "int8", "int4"}  # its file is on no grid
     assert said[choice] == pytest.approx(loaded.weight_bytes, rel=0.01)

@@ -24,14 +24,14 @@ THEIRS = (
 
 
 def bench_llama_cpp(repeats: int, most: int | None = None) -> list[Row]:
-    """Tokens a second after the first, weights as the file stores them, layers compiled; all lossless, in one
+    """Tokens a second after the first, weights as the file stores them; all lossless, in one
     interleaved run. And the time to the first token of a prompt of some 512 tokens, with nothing kept."""
     from engines import load
     from engines.bench.bench_runner import BenchRunner
     from engines.bench.suite import shipped
     from engines.race.lanes import parse_lane
 
-    runtime = load(MODEL, quantize="auto", compile=True, threads=THREADS)
+    runtime = load(MODEL, threads=THREADS)
     runner = BenchRunner(runtime)
     with runner.peers:
         contenders = {name: timed(runner, parse_lane(name), NEW_TOKENS) for name in (*OURS, *THEIRS)}

@@ -1,0 +1,232 @@
+// Products with quantised weights, and the layers of Llama-like models, in float32 on the CPU.
+//
+// What a row comes to does not depend on how many rows, threads or other branches there are: no sum is made in another
+// order for them.
+
+#include <cmath>
+#include <vector>
+
+#include "attention.h"
+#include "products.h"
+#include "team.h"
+
+namespace {
+
+struct Layer {
+  Weight qkv, output, gate_up, down;
+  const float *norm, *mlp_norm, *head_norms;  // times the root of their length; head_norms may be null
+  int64_t rotated, kind;                      // kind: which of the masks
+};
+
+struct Model {
+  const Layer* layers;
+  int64_t width, mlp, heads, kv_heads, dim;
+  double eps;
+};
+
+struct Rows {
+  int64_t count, first;  // how many, and the column of the first
+  float* stream;         // [count][width], before and after
+  const float *cos, *sin;
+  float* cache;  // [layers][2 kv heads][capacity][dim], keys first
+  int64_t capacity;
+  const float* const* masks;  // of each kind [count][first + count], 0 where a column is seen; or null: all before
+  int64_t kinds;
+  const uint8_t* skipped;  // of each sublayer, or null
+  int64_t from, to;        // sublayers: attention and MLP of each layer
+};
+
+// What a product reads is followed by zeros up to the inputs that its weight has.
+struct Buffers {
+  std::vector<float> normed, states, attended, gate_up, gated, weights, sums;
+  std::vector<Part> parts;
+  std::vector<int32_t> columns;  // [kinds][count][first + count]
+  std::vector<Seen> seen;        // [kinds][count]
+  int64_t pieces;
+
+  Buffers(const Model& m, const Rows& rows, int64_t threads)
+      : normed(rows.count * m.layers->qkv.in),
+        states(rows.count * (m.heads + 2 * m.kv_heads) * m.dim),
+        attended(rows.count * m.layers->output.in),
+        gate_up(rows.count * 2 * m.mlp),
+        gated(rows.count * m.layers->down.in),
+        weights(threads * rows_at_once * (m.heads / m.kv_heads) * piece),
+        columns(rows.masks ? rows.kinds * rows.count * (rows.first + rows.count) : 0),
+        seen(rows.kinds * rows.count),
+        pieces((rows.first + rows.count + piece - 1) / piece) {
+    parts.resize(rows.count * m.heads * pieces);
+    sums.resize(rows.count * m.heads * pieces * m.dim);
+  }
+};
+
+// x [size] over its root mean square, times a weight that the root of `size` is in.
+void normalise(const float* x, const float* weight, int64_t size, double eps, float* out) {
+  Floats squares = {};
+  for (int64_t i = 0; i < size; i += lanes) squares += load(x + i) * load(x + i);
+  const float factor = 1 / std::sqrt(sum(squares) + float(size * eps));
+  for (int64_t i = 0; i < size; i += lanes) store(out + i, load(x + i) * factor * load(weight + i));
+}
+
+class Pass {
+ public:
+  Pass(const Model& model, const Rows& rows, Buffers& buffers, Member& member)
+      : m(model), rows(rows), b(buffers), member(member) {}
+
+  void run() {
+    look();
+    for (int64_t i = rows.from; i < rows.to; i++)
+      if (!rows.skipped || !rows.skipped[i]) i % 2 ? mlp(m.layers[i / 2]) : attention(m.layers[i / 2], i / 2);
+  }
+
+ private:
+  const Model& m;
+  const Rows& rows;
+  Buffers& b;
+  Member& member;
+
+  template <class Use>
+  void each(int64_t items, Use use) {
+    for (int64_t i = member.from(items); i < member.to(items); i++) use(i);
+    member.sync();
+  }
+
+  // What each row sees in layers of each kind.
+  void look() {
+    const int64_t columns = rows.first + rows.count;
+    each(rows.kinds * rows.count, [&](int64_t i) {
+      const int64_t row = i % rows.count;
+      b.seen[i] = {nullptr, rows.first + row + 1};
+      if (!rows.masks) return;
+      const float* mask = rows.masks[i / rows.count] + row * columns;
+      int32_t* found = &b.columns[i * columns];
+      int64_t count = 0;
+      for (int64_t column = 0; column < columns; column++) {
+        found[count] = column;
+        count += mask[column] == 0;
+      }
+      b.seen[i] = {found, count};
+    });
+  }
+
+  void norm(const float* weight) {
+    each(rows.count, [&](int64_t row) {
+      normalise(rows.stream + row * m.width, weight, m.width, m.eps, &b.normed[row * m.layers->qkv.in]);
+    });
+  }
+
+  void multiply(const Weight& w, const float* x, float* y, int64_t stride, bool added) {
+    const int64_t blocks = blocks_of(w);
+    product(rows.count, w, x, member.from(blocks), member.to(blocks), {y, stride, added});
+    member.sync();
+  }
+
+  void attention(const Layer& layer, int64_t index) {
+    norm(layer.norm);
+    multiply(layer.qkv, b.normed.data(), b.states.data(), layer.qkv.out, false);
+    rotate(layer, index);
+    switch (m.dim) {
+      case 64: attend_all<4>(layer, index); break;
+      case 128: attend_all<8>(layer, index); break;
+      default: attend_all<0>(layer, index);
+    }
+    each(rows.count * m.heads, [&](int64_t i) {
+      const int64_t pieces = (b.seen[layer.kind * rows.count + i / m.heads].count + piece - 1) / piece;
+      float* out = &b.attended[i / m.heads * layer.output.in + i % m.heads * m.dim];
+      join(&b.parts[i * b.pieces], &b.sums[i * b.pieces * m.dim], pieces, m.dim, out);
+    });
+    multiply(layer.output, b.attended.data(), rows.stream, m.width, true);
+  }
+
+  // Queries and keys by their positions; keys and values go to the cache.
+  void rotate(const Layer& layer, int64_t index) {
+    const int64_t dim = m.dim, half = dim / 2, turned = m.heads + m.kv_heads, of_row = turned + m.kv_heads;
+    each(rows.count * of_row, [&](int64_t i) {
+      const int64_t row = i / of_row, head = i % of_row;
+      float* x = &b.states[i * dim];
+      if (head < turned && layer.head_norms) normalise(x, layer.head_norms + head * dim, dim, m.eps, x);
+      if (head < turned && layer.rotated) {
+        const float *cos = rows.cos + row * dim, *sin = rows.sin + row * dim;
+        for (int64_t d = 0; d < half; d++) {
+          const float first = x[d], second = x[d + half];
+          x[d] = first * cos[d] + second * sin[d];
+          x[d + half] = second * cos[d + half] + first * sin[d + half];
+        }
+      }
+      if (head >= m.heads) {
+        const int64_t slot = 2 * m.kv_heads * index + head - m.heads;
+        std::copy(x, x + dim, rows.cache + (slot * rows.capacity + rows.first + row) * dim);
+      }
+    });
+  }
+
+  // Pieces of some rows and the heads that share keys, to whoever is free: they take longer the later a row is.
+  template <int D>
+  void attend_all(const Layer& layer, int64_t index) {
+    const int64_t shared = m.heads / m.kv_heads, dim = m.dim, row_size = (m.heads + 2 * m.kv_heads) * dim;
+    const int64_t groups = (rows.count + rows_at_once - 1) / rows_at_once, items = groups * m.kv_heads * b.pieces;
+    const float* cache = rows.cache + 2 * m.kv_heads * index * rows.capacity * dim;
+    float* weights = &b.weights[member.number * rows_at_once * shared * piece];
+    for (int64_t i; (i = member.team.next(items)) < items;) {
+      const int64_t row = i / (m.kv_heads * b.pieces) * rows_at_once, kv_head = i / b.pieces % m.kv_heads;
+      const int64_t number = i % b.pieces, head = kv_head * shared, place = (row * m.heads + head) * b.pieces + number;
+      const float* keys = cache + kv_head * rows.capacity * dim;
+      const Shared some{&b.states[row * row_size + head * dim], keys, keys + m.kv_heads * rows.capacity * dim,
+                        std::min<int64_t>(rows_at_once, rows.count - row), shared, dim, row_size,
+                        1 / std::sqrt(float(dim))};
+      attend<D>(some, &b.seen[layer.kind * rows.count + row], number * piece, weights,
+                {&b.parts[place], &b.sums[place * dim], m.heads * b.pieces, b.pieces});
+    }
+    member.sync();
+  }
+
+  void mlp(const Layer& layer) {
+    norm(layer.mlp_norm);
+    multiply(layer.gate_up, b.normed.data(), b.gate_up.data(), 2 * m.mlp, false);
+    const int64_t of_row = m.mlp / lanes;
+    each(rows.count * of_row, [&](int64_t i) {
+      const int64_t row = i / of_row, at = i % of_row * lanes;
+      const float* gate = &b.gate_up[row * 2 * m.mlp + at];
+      store(&b.gated[row * layer.down.in + at], load(gate) / (1 + exponential(-load(gate))) * load(gate + m.mlp));
+    });
+    multiply(layer.down, b.gated.data(), rows.stream, m.width, true);
+  }
+};
+
+}  // namespace
+
+extern "C" {
+
+// y [count][out] of x [count][in]. 0: done.
+int32_t native_product(const Weight* weight, int64_t count, const float* x, float* y, int64_t threads) {
+  const int64_t blocks = blocks_of(*weight);
+  const bool done = together(std::min(threads, blocks), [&](Member& member) {
+    product(count, *weight, x, member.from(blocks), member.to(blocks), {y, weight->out, false});
+  });
+  return !done;
+}
+
+// The weight as float32 [out][in]. 0: done.
+int32_t native_unpack(const Weight* weight, float* out, int64_t threads) {
+  const int64_t blocks = blocks_of(*weight);
+  const bool done = together(std::min(threads, blocks), [&](Member& member) {
+    for (int64_t i = member.from(blocks); i < member.to(blocks); i++) unpack(*weight, i, out);
+  });
+  return !done;
+}
+
+// Rows of the weight by number as float32 [count][in]. 0: done.
+int32_t native_rows(const Weight* weight, int64_t count, const int64_t* numbers, float* out, int64_t threads) {
+  const bool done = together(std::min(threads, count), [&](Member& member) {
+    for (int64_t i = member.from(count); i < member.to(count); i++) one_row(*weight, numbers[i], out + i * weight->in);
+  });
+  return !done;
+}
+
+// Rows through sublayers. 0: done.
+int32_t native_layers(const Model* model, const Rows* rows, int64_t threads) {
+  Buffers buffers(*model, *rows, threads);
+  const bool done = together(threads, [&](Member& member) { Pass(*model, *rows, buffers, member).run(); });
+  return !done;
+}
+
+}

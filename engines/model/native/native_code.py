@@ -1,0 +1,126 @@
+"""The native code: its interface, compiled where that was not done before."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from filelock import FileLock
+
+from engines.machine import measured_file
+
+_HERE = Path(__file__).parent
+_COMPILERS = ("c++", "g++", "clang++")
+_FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-w", "-shared", "-fPIC")
+_ANY = ctypes.c_void_p
+_COUNT = ctypes.c_int64
+
+
+class NativeWeight(ctypes.Structure):
+    """``Weight`` of products.h."""
+
+    _fields_ = [("blocks", _ANY), ("bias", _ANY), ("inputs", _COUNT), ("outputs", _COUNT), ("bits", _COUNT),
+                ("wide", _COUNT), ("each", _COUNT)]
+
+
+class NativeLayer(ctypes.Structure):
+    """``Layer`` of forward.cpp."""
+
+    _fields_ = [*((name, NativeWeight) for name in ("qkv", "output", "gate_up", "down")), ("norm", _ANY),
+                ("mlp_norm", _ANY), ("head_norms", _ANY), ("rotated", _COUNT), ("kind", _COUNT)]
+
+
+class NativeModel(ctypes.Structure):
+    """``Model`` of forward.cpp."""
+
+    _fields_ = [("layers", _ANY), ("width", _COUNT), ("mlp", _COUNT), ("heads", _COUNT), ("kv_heads", _COUNT),
+                ("dim", _COUNT), ("eps", ctypes.c_double)]
+
+
+class NativeRows(ctypes.Structure):
+    """``Rows`` of forward.cpp."""
+
+    _fields_ = [("count", _COUNT), ("first", _COUNT), ("stream", _ANY), ("cos", _ANY), ("sin", _ANY), ("cache", _ANY),
+                ("capacity", _COUNT), ("masks", _ANY), ("kinds", _COUNT), ("skipped", _ANY), ("begin", _COUNT),
+                ("end", _COUNT)]
+
+
+def compiler() -> str | None:
+    """The machine's C++ compiler: the command that is in CXX, else the first of the usual ones that is there."""
+    return os.environ.get("CXX") or next(filter(None, map(shutil.which, _COMPILERS)), None)
+
+
+_loaded: list[ctypes.CDLL] = []
+
+
+def check(failed: int) -> None:
+    """Raises RuntimeError: native code returned that it failed."""
+    if failed:
+        raise RuntimeError("torch could not start its threads")
+
+
+def library(progress: Callable[[], None] = lambda: None) -> ctypes.CDLL:
+    """The compiled code. It is compiled where that was not done before; then ``progress`` is called first. Raises
+    OSError, RuntimeError, AttributeError: there is none here."""
+    if not _loaded:
+        file = measured_file("native", [_digest()]).with_suffix(".so")
+        try:
+            _loaded.append(_opened(file))
+        except (OSError, AttributeError):  # not there, or damaged
+            progress()
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(file.with_suffix(".lock")):  # another process may be compiling it
+                _loaded.append(_made(file))
+    return _loaded[0]
+
+
+@cache
+def _digest() -> str:
+    """Of the code, and of how it is compiled."""
+    files = sorted(file for file in _HERE.iterdir() if file.suffix in (".cpp", ".h"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files) + repr(_FLAGS).encode()).hexdigest()
+
+
+def _opened(file: Path) -> ctypes.CDLL:
+    code = ctypes.CDLL(str(file))
+    code.native_product.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
+    code.native_unpack.argtypes = [_ANY, _ANY, _COUNT]
+    code.native_rows.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
+    code.native_layers.argtypes = [_ANY, _ANY, _COUNT]
+    return code
+
+
+def _made(file: Path) -> ctypes.CDLL:
+    with suppress(OSError, AttributeError):
+        return _opened(file)
+    _compile(file)
+    return _opened(file)
+
+
+def _compile(file: Path) -> None:
+    command = compiler()
+    if command is None:
+        raise RuntimeError("no C++ compiler was found")
+    torch_folder = Path(torch.__file__).parent
+    late = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
+    with TemporaryDirectory(dir=file.parent) as folder:
+        half = Path(folder, file.name)
+        done = subprocess.run(
+            [*command.split(), *_FLAGS, *late, f"-I{torch_folder / 'include'}", str(_HERE / "forward.cpp"),
+             f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-o", str(half)],
+            capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
+        )
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if "error" in line]
+            raise RuntimeError(f"the C++ compiler failed: {lines[0] if lines else done.returncode}")
+        half.replace(file)

@@ -1,0 +1,194 @@
+"""Linear layers for native code: weights in blocks, as they are stored (``products.h``)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from engines.errors import first_line
+from engines.model.native.native_code import NativeWeight, check, library
+from engines.model.quantised_linear import GROUP, WeightGrid, quantised
+from engines.model.weight_layouts import LaidOut
+
+BLOCK = 32  # outputs that lie together
+NATIVE = "native"  # the layout of a model whose layers are these
+
+
+class NativeLinear(LaidOut):
+    """An ``nn.Linear`` in float32, multiplied by native code.
+
+    Args:
+        linear: the layer that it stands for.
+        grid: its weight as it is stored; None: its weight in float32.
+
+    Attributes:
+        native: the weight, for native code.
+        words: how the weight is stored, for display.
+    """
+
+    parts = ("blocks",)
+
+    def __init__(self, linear: nn.Linear, grid: WeightGrid | None = None) -> None:
+        super().__init__(linear)
+        self.quantised = grid is not None
+        self.words = f"int{grid.bits} in groups of {grid.size}" if grid is not None else "float32"
+        if grid is None:
+            numbers, wide = F.pad(linear.weight.detach(), (0, -self.in_features % GROUP)), False
+            self.blocks = _blocks(numbers, 1).view(torch.uint8)
+        else:
+            wide = not all(_halves_hold(part) for part in (grid.scale, grid.zero))
+            self.blocks = _stored(grid, torch.float32 if wide else torch.float16)
+        self.native = NativeWeight(
+            self.blocks.data_ptr(), None if self.bias is None else self.bias.data_ptr(), self.blocks.shape[1] * GROUP,
+            self.out_features, grid.bits if grid is not None else 32, wide, grid.size if grid is not None else GROUP,
+        )
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight as [out, in], float32, anew each time: the numbers that it was made of, to the last bit."""
+        out = torch.empty(self.out_features, self.native.inputs)
+        check(library().native_unpack(ctypes.byref(self.native), out.data_ptr(), torch.get_num_threads()))
+        return out[:, : self.in_features]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.rows(x.reshape(-1, self.in_features).contiguous())
+        return rows.view(*x.shape[:-1], self.out_features)
+
+    def rows(self, x: torch.Tensor) -> torch.Tensor:
+        """``forward`` of x [rows, in], contiguous: [rows, out]."""
+        return self._product(x, self.native)
+
+    def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        """Outputs ``start`` to ``end`` of x [..., in]: [..., end - start]."""
+        first = start // BLOCK * BLOCK
+        rows = self._product(x.reshape(-1, self.in_features).contiguous(), self._part(first, end, True))
+        return rows[:, start - first :].view(*x.shape[:-1], end - start)
+
+    def _part(self, first: int, end: int, bias: bool) -> NativeWeight:
+        """The outputs from the first of a block on."""
+        at = self.blocks.data_ptr() + first * self.blocks.numel() // (-(-self.out_features // BLOCK) * BLOCK)
+        own = self.bias.data_ptr() + 4 * first if bias and self.bias is not None else None
+        native = self.native
+        return NativeWeight(at, own, native.inputs, end - first, native.bits, native.wide, native.each)
+
+    def _product(self, x: torch.Tensor, weight: NativeWeight) -> torch.Tensor:
+        if weight.inputs > self.in_features:
+            x = F.pad(x, (0, weight.inputs - self.in_features))
+        out = x.new_empty(len(x), weight.outputs)
+        threads = torch.get_num_threads()
+        check(library().native_product(ctypes.byref(weight), len(x), x.data_ptr(), out.data_ptr(), threads))
+        return out
+
+
+class NativeEmbedding(nn.Module):
+    """An embedding whose weight is that of a native layer.
+
+    Args:
+        linear: a language modelling head.
+    """
+
+    def __init__(self, linear: NativeLinear) -> None:
+        super().__init__()
+        self.linear = linear
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight [vocabulary, width], float32, anew each time."""
+        return self.linear.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Rows [..., width] of ids [...]."""
+        return self.rows(ids.reshape(-1)).view(*ids.shape, self.linear.in_features)
+
+    def rows(self, ids: torch.Tensor) -> torch.Tensor:
+        """Rows [ids, width] of ids, int64 and contiguous. Raises IndexError: there is no such row."""
+        native, count = self.linear.native, len(ids)
+        if count and not 0 <= int(ids.min()) <= int(ids.max()) < native.outputs:
+            raise IndexError("there is no such row in the embedding")
+        out = torch.empty(count, native.inputs)
+        check(library().native_rows(
+            ctypes.byref(native), count, ids.data_ptr(), out.data_ptr(), torch.get_num_threads()))
+        return out[:, : self.linear.in_features].contiguous()
+
+
+@torch.no_grad()
+def lay_out_natively(model: nn.Module) -> None:
+    """Replace plain linear layers in float32 by native ones, in place."""
+    for owner in list(model.modules()):
+        for name, child in owner.named_children():
+            if type(child) is nn.Linear and child.weight.dtype == torch.float32:
+                setattr(owner, name, NativeLinear(child))
+
+
+@torch.no_grad()
+def share_embedding(model: PreTrainedModel) -> None:
+    """Where a native head has the numbers of the embedding, look rows up in it, so that these lie in memory once."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    alike = isinstance(head, NativeLinear) and type(embedding) is nn.Embedding
+    if alike and torch.equal(head.weight, embedding.weight):
+        model.set_input_embeddings(NativeEmbedding(head))
+
+
+def unavailable(progress: Callable[[], None] = lambda: None) -> str:
+    """Why there is no native code here, "" where there is and it computes what it should. Compiles it where that was
+    not done before, and then calls ``progress`` first."""
+    try:
+        library(progress)
+    except Exception as error:  # no compiler, one that fails, a cache that cannot be written, symbols that torch lacks
+        return first_line(error)
+    return "" if _right() else "what the compiler made computes something else"
+
+
+@cache
+def _right() -> bool:
+    """Whether what was compiled computes what it should, however the weight is stored."""
+    return all(_right_product(bits) for bits in (4, 8, 32))
+
+
+@torch.inference_mode()
+def _right_product(bits: int) -> bool:
+    """Whether products are those of the weight, to rounding, for a few and for many rows."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        linear, x = nn.Linear(96, 72), torch.randn(80, 96)
+    grid = quantised(linear.weight, bits) if bits < 32 else None
+    layer, weight = NativeLinear(linear, grid), linear.weight if grid is None else grid.unpacked
+    expected = (x.double() @ weight.double().t() + linear.bias).float()
+    return torch.equal(layer.weight, weight) and all(
+        torch.allclose(layer(x[:rows]), expected[:rows], rtol=0, atol=1e-5) for rows in (1, 3, 80))
+
+
+def _halves_hold(numbers: torch.Tensor) -> bool:
+    """Whether numbers are the same in float16."""
+    return bool((numbers.half().float() == numbers).all())
+
+
+def _stored(grid: WeightGrid, dtype: torch.dtype) -> torch.Tensor:
+    """A grid in blocks: bytes."""
+    if grid.bits == 4:
+        eights = grid.numbers.view(len(grid.numbers), -1, 8).int()
+        words = eights[..., 0]
+        for place in range(1, 8):
+            words = words | eights[..., place] << 4 * place
+        numbers = _blocks(words, 8)
+    else:
+        numbers = _blocks(grid.numbers, 1)
+    each = GROUP // grid.size
+    scales = torch.stack([grid.scale, grid.zero], -1).to(dtype).flatten(1)
+    parts = [numbers, _blocks(scales, GROUP // (2 * each))]
+    return torch.cat([part.view(torch.uint8).flatten(2) for part in parts], 2)
+
+
+def _blocks(numbers: torch.Tensor, inputs: int) -> torch.Tensor:
+    """What there is for every ``inputs`` of a row, [out, in / inputs], as [blocks, groups, of a group, 32]; zeros
+    after the last row."""
+    missing = -len(numbers) % BLOCK
+    if missing:
+        numbers = torch.cat([numbers, numbers.new_zeros(missing, numbers.shape[1])])
+    return numbers.view(-1, BLOCK, numbers.shape[1] * inputs // GROUP, GROUP // inputs).permute(0, 2, 3, 1).contiguous()

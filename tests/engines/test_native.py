@@ -1,0 +1,409 @@
+"""Native code computes what the module of transformers computes, to the same last bit however a row is fed."""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+from functools import cache, partial
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from engines import Request, load
+from engines.errors import UsageProblem
+from engines.hub import gguf_file
+from engines.hub.model_source import locate
+from engines.model import gguf_weights
+from engines.model.lean_forward import LeanForward
+from engines.model.loading import load_model, read_model, wrap
+from engines.model.native import native_code, native_linear
+from engines.model.native.native_forward import NativeForward
+from engines.model.native.native_linear import NativeEmbedding, NativeLinear, unavailable
+from engines.model.quantise import quantise
+from engines.model.quantised_linear import WeightGrid, quantised
+from engines.report.answer import Answer
+from engines.runtime import Runtime
+from tests.conftest import SMOLLM2, TEXTS, TURN, add_datastores, make_llama, make_tokenizer
+from tests.engines import test_lean
+from tests.engines.families import make
+from tests.engines.test_lossless import IDS, VARIANTS
+from tests.engines.toys import HIDDEN
+from tests.heads import make_head, make_medusa
+from tests.sources.gguf_files import Tiny
+from tests.tiers import first_of_each, some
+
+CPU = torch.device("cpu")
+TEXT = [(7 * i + i * i) % 250 + 4 for i in range(300)]
+
+pytestmark = pytest.mark.skipif(bool(unavailable()), reason=f"no native code here: {unavailable()}")
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    """Tests that change their number leave it as it was."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def layer_of(bits: int, inputs: int = 96, outputs: int = 80, size: int = 32, bias: bool = True):
+    """A layer, and its weight float32 [out, in]."""
+    torch.manual_seed(bits + outputs)
+    linear = nn.Linear(inputs, outputs, bias=bias).requires_grad_(False)
+    if bits == 32:
+        return NativeLinear(linear), linear.weight
+    if size == 32:
+        grid = quantised(linear.weight, bits)
+    else:
+        scale, zero = (torch.randn(outputs, inputs // size).mul(0.01).bfloat16().float() for _ in range(2))
+        grid = WeightGrid(torch.randint(0, 16, (outputs, inputs), dtype=torch.uint8), scale, zero, bits, size)
+        grid = grid if bits == 4 else WeightGrid((grid.numbers * 8).to(torch.int8), scale, zero, bits, size)
+    return NativeLinear(linear, grid), grid.unpacked
+
+
+KINDS = [(32, 32), (4, 32), (8, 32), (4, 16), (8, 16)]
+
+
+@pytest.mark.parametrize("bits, size", KINDS)
+@pytest.mark.parametrize("inputs, outputs", [(96, 80), (32, 1), (64, 32), (160, 97), (48, 70), (8, 40)])
+@torch.inference_mode()
+def test_the_product_is_that_of_the_weight(bits, size, inputs, outputs):
+    if bits < 32 and inputs % 32:
+        return  # grids have whole groups
+    layer, weight = layer_of(bits, inputs, outputs, size)
+    assert torch.equal(layer.weight, weight), "to the last bit"
+    x = torch.randn(70, inputs)
+    expected = x.double() @ weight.double().t() + layer.bias.double()
+    for rows in (1, 2, 3, 7, 8, 9, 20, 64, 70):
+        torch.testing.assert_close(layer(x[:rows]).double(), expected[:rows], atol=1e-5, rtol=1e-5)
+    assert torch.equal(layer(x[None])[0], layer(x)) and layer(x[:0]).shape == (0, outputs)
+    for start, end in ((0, outputs), (outputs // 3, outputs), (outputs // 2, outputs // 2 + 1)):
+        assert torch.equal(layer.part(x, start, end), layer(x)[:, start:end])
+    stream = torch.ones(70, outputs)
+    assert torch.equal(layer.add(stream, x), 1 + layer(x))
+
+
+@pytest.mark.parametrize("bits, size", KINDS)
+@torch.inference_mode()
+def test_a_row_has_the_same_bits_among_any_rows_on_any_threads(bits, size):
+    layer, _ = layer_of(bits, 256, 320, size)
+    x = torch.randn(100, 256)
+    torch.set_num_threads(1)
+    alone = torch.cat([layer(row[None]) for row in x])
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        for rows in (1, 2, 3, 4, 5, 7, 8, 9, 16, 33, 64, 100):
+            assert torch.equal(layer(x[:rows]), alone[:rows]) and torch.equal(layer(x[-rows:]), alone[-rows:]), rows
+
+
+@torch.inference_mode()
+def test_an_embedding_that_is_also_the_head_is_looked_up_in_it():
+    model = make_llama(1, hidden=64, tie_word_embeddings=True)
+    plain = model.get_input_embeddings().weight.clone()
+    ours = wrap(model, "tied", threads=1)
+    embedding = model.get_input_embeddings()
+    assert isinstance(embedding, NativeEmbedding) and torch.equal(embedding.weight, plain)
+    ids = torch.tensor([[3, 0, 259], [3, 100, 31]])
+    assert torch.equal(embedding(ids), plain[ids]) and embedding(ids[:, :0]).shape == (2, 0, 64)
+    for wrong in (-1, 260):
+        with pytest.raises(IndexError):
+            embedding(torch.tensor([wrong]))
+    assert ours.weight_bytes < 1.02 * 4 * ours.parameters, "once"
+    rounded = make_llama(1, hidden=64, tie_word_embeddings=True)
+    wrap(rounded, "int8", threads=1, quantising=partial(quantise, choice="int8"))
+    assert type(rounded.get_input_embeddings()) is nn.Embedding, "its numbers are not those of the head"
+
+
+WIDE = {"hidden_size": 64, "head_dim": 16}  # heads of whole vectors
+LARGER = {"llama, sizes that are no multiples of 32": ("llama", WIDE | {"hidden_size": 48, "intermediate_size": 80}),
+          "llama, heads of 64": ("llama", {"hidden_size": 256, "head_dim": 64, "num_key_value_heads": 1}),
+          "llama, heads of 128": ("llama", {"hidden_size": 64, "head_dim": 128})}
+FAMILIES = {name: (kind, WIDE | changes) for name, (kind, changes) in test_lean.FAMILIES.items()} | LARGER
+pair = partial(test_lean.pair, native=True)
+
+
+def same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    """To what rounding explains: the test after the next says how much that is."""
+    spread = max(1.0, float(theirs.abs().max()))
+    torch.testing.assert_close(ours / spread, theirs / spread, atol=3e-5, rtol=0)
+
+
+@pytest.fixture
+def native_pair(monkeypatch):
+    """The tests of the lean forward, of this one."""
+    monkeypatch.setattr(test_lean, "pair", pair)
+    monkeypatch.setattr(test_lean, "FAMILIES", FAMILIES)
+    monkeypatch.setattr(test_lean, "same", same)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_are_those_of_the_module(name, native_pair):
+    test_lean.test_logits_are_those_of_the_module(name)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_without_sublayers_and_their_cosines(name, native_pair):
+    test_lean.test_without_sublayers_and_their_cosines(name)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.inference_mode()
+def test_it_is_as_near_to_the_truth_as_the_module(name):
+    model = make(*FAMILIES[name])
+    exact = copy.deepcopy(model).double()(torch.tensor([TEXT[:40]])).logits[0]
+    ours, theirs = pair(model)
+    errors = []
+    for one in (ours, theirs):
+        one.truncate(0)
+        errors.append((one.forward(TEXT[:40], list(range(-1, 39))) - exact).square().mean().sqrt() / exact.std())
+    assert errors[0] < max(2 * errors[1], 1e-6)
+
+
+@cache
+def long_text(name: str):
+    """A model of a family, its logits after each token of a text fed one at a time [tokens, vocabulary] on one thread,
+    and the keys and values that it leaves."""
+    model, _ = pair(make(*FAMILIES[name]))
+    torch.set_num_threads(1)
+    model.truncate(0)
+    logits = []
+    for token in TEXT:
+        logits.append(model.forward([token], [-1])[0])
+        model.keep([0])
+    rows = [half[..., : len(TEXT), :].clone() for layer in model.cache.layers for half in (layer.keys, layer.values)]
+    return model, torch.stack(logits), rows
+
+
+@pytest.mark.parametrize("name", some(
+    [*FAMILIES], {"llama", "qwen2 with window", "llama with biases", "llama, heads of 64"}.__contains__))
+@settings(max_examples=12)
+@given(data=st.data())
+def test_a_token_has_the_same_bits_however_it_is_fed(name, data):
+    """Across the pieces of 128 columns that attention is computed in, in trees, on several threads."""
+    model, logits, rows = long_text(name)
+    dice = random.Random(data.draw(st.integers(0, 9999)))
+    torch.set_num_threads(data.draw(st.integers(1, 3)))
+    model.truncate(0)
+    at = data.draw(st.integers(1, 280))
+    assert torch.equal(model.extend(TEXT[:at]), logits[at - 1])
+    while at < len(TEXT):
+        size = dice.choice([1, 2, 5, 8, 9, 30])
+        own, tokens, parents = [], [], []
+        for token in TEXT[at : at + size]:  # the text's tokens among those of other branches
+            others = dice.randrange(3)
+            above = own[-1] if own else -1
+            tokens += [*(dice.randrange(260) for _ in range(others)), token]
+            parents += [above] * (others + 1)
+            own.append(len(tokens) - 1)
+        assert torch.equal(model.forward(tokens, parents)[own], logits[at : at + len(own)]), at
+        model.keep(own)
+        at += len(own)
+    for i, layer in enumerate(model.cache.layers):
+        assert torch.equal(layer.keys[..., : len(TEXT), :], rows[2 * i])
+        assert torch.equal(layer.values[..., : len(TEXT), :], rows[2 * i + 1])
+
+
+def test_hidden_states_are_those_of_their_time():
+    """Not those of the stream that later layers wrote over."""
+    ours, theirs = pair(make(*FAMILIES["llama"]))
+    for model in (ours, theirs):
+        model.features.request(HIDDEN)
+        model.extend(TEXT[:20])
+        model.forward(*test_lean.TREE)
+    for tap in HIDDEN.latest | HIDDEN.history:
+        same(ours.features.latest(tap), theirs.features.latest(tap))
+
+
+@pytest.mark.parametrize("kind", sorted(gguf_weights.GRID_KINDS))
+def test_weights_of_a_file_are_the_same_numbers_as_unpacked_ones(kind, tmp_path):
+    path = Tiny("llama", kind).write(tmp_path / "m.gguf")
+    file, model = gguf_file.read(path), read_model(locate(str(path)), torch.float32, CPU)
+    stored = gguf_weights.StoredGrids(file, model)
+    for name, linear in [(name, one) for name, one in model.named_modules() if type(one) is nn.Linear]:
+        assert torch.equal(NativeLinear(linear, stored.grid(name)).weight, linear.weight), name
+
+
+def test_layers_that_are_stored_in_several_types_are_joined_without_a_loss():
+    torch.manual_seed(2)
+    parts = [quantised(torch.randn(32, 64), 4), quantised(torch.randn(48, 64), 8)]
+    sixes = torch.randint(-32, 32, (16, 64), dtype=torch.int8)
+    parts.append(WeightGrid(sixes, torch.randn(16, 4), torch.zeros(16, 4), 8, 16))  # as of Q6_K
+    joined = WeightGrid.joined(parts)
+    assert (joined.bits, joined.size) == (8, 16)
+    assert torch.equal(joined.unpacked, torch.cat([part.unpacked for part in parts]))
+    layer = NativeLinear(nn.Linear(64, 96, bias=False), joined)
+    assert torch.equal(layer.weight, joined.unpacked)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma3", "phi3"])
+def test_a_model_as_its_file_stores_it_is_the_unpacked_one(family, tmp_path):
+    path = str(Tiny(family, "Q4_1").write(tmp_path / "m.gguf"))
+    ours, plain = load_model(path, torch.float32, CPU, 1), read_model(locate(path), torch.float32, CPU)
+    lean = family in ("llama", "qwen2", "qwen3")
+    assert isinstance(ours.compute, NativeForward if lean else object) and "int4 in groups of 32" in ours.backend
+    assert ours.weights == "" and ours.precision == "float32" and ours.rounding == torch.float32
+    assert not any("not quantised" in words for words in ours.remarks)
+    with torch.inference_mode():
+        expected = plain.eval()(torch.tensor([TEXT[:35]])).logits[0]
+    ours.truncate(0)
+    same(ours.forward(TEXT[:35], list(range(-1, 34))), expected)
+
+
+@cache
+def runtime_of(how: str) -> Runtime:
+    """A target of heads of 16 that is float32, of 4 or of 8 bits, with a draft model and heads."""
+    target, draft = (make_llama(2, hidden=64, layers=3) for _ in range(2))
+    draft.model.layers, draft.config.num_hidden_layers = draft.model.layers[:2], 2
+    quantising = partial(quantise, choice=how) if how != "float32" else None
+    target = wrap(target, "native-target", 1, quantising=quantising)
+    heads = {head.shape.kind: head for head in (make_head(target), make_medusa(target))}
+    made = Runtime(target, make_tokenizer(), wrap(draft, "native-draft", 1), heads=heads)
+    assert target.backend.startswith("native") and made.draft.backend.startswith("native")
+    add_datastores(f"native-{how}", made)
+    return made
+
+
+def written(runtime: Runtime, engine: str, options: dict, temperature: float) -> list[tuple]:
+    """Tokens of a run with their probabilities, each a sum over all logits of its row."""
+    kw = {"max_new_tokens": 30, "temperature": temperature, "top_p": 0.95, "seed": 3}
+    events = list(runtime.run(Request(TURN, engine, options, **kw)))
+    return [(one.token, one.prob) for event in events[2:-1] for one in event.emitted]
+
+
+@cache
+def alone(how: str, temperature: float) -> list[tuple]:
+    return written(runtime_of(how), "autoregressive", {}, temperature)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("engine, options", first_of_each(VARIANTS, IDS))
+@pytest.mark.parametrize("how", ["float32", "int4", "int8"])
+def test_every_engine_writes_the_same_from_the_same_logits(how, engine, options, temperature):
+    runtime = runtime_of(how)
+    expected = alone(how, temperature)
+    assert written(runtime, engine, options | ({"budget": "paper"} if "budget" in options else {}), temperature) \
+        == expected and len(expected) > 20
+
+
+@pytest.mark.parametrize("how", ["float32", "int4"])
+def test_audits_find_the_tokens_of_the_plain_module(how):
+    runtime = runtime_of(how)
+    for engine in ("autoregressive", "draft", "pld"):
+        answer = Answer.from_events(list(runtime.run(Request(TURN, engine, max_new_tokens=40))))
+        found = runtime.audit(answer)
+        assert found.verdict == "identical" and found.tolerance < 1e-3, engine
+
+
+def test_strict_costs_nothing_here():
+    strict = wrap(make_llama(1, hidden=64, layers=3), "strict", 1, strict=True)
+    assert isinstance(strict.compute, NativeForward) and strict.rows == 0 and strict.trees and not strict.keeps_threads
+    assert "at no cost" in strict.note and strict.backend.endswith(", strict")
+
+
+def test_strict_goes_its_own_way_where_bits_differ(monkeypatch):
+    monkeypatch.setattr(NativeForward, "attention", LeanForward.attention)
+    run = NativeForward.run
+
+    def other_bits(self, tokens, *given):
+        logits = run(self, tokens, *given)
+        return logits + 1e-6 if len(tokens) > 1 else logits
+
+    monkeypatch.setattr(NativeForward, "run", other_bits)
+    strict = wrap(make_llama(2, hidden=64), "strict", 1, strict=True)
+    assert strict.rows > 0 and strict.keeps_threads
+
+
+def test_sizes_that_it_does_not_take_run_as_they_did():
+    ours = wrap(make_llama(1), "heads of 8", threads=1)
+    assert ours.backend == "lean, native linear layers" and not ours.remarks
+
+
+def test_half_precision_is_not_native():
+    ours = wrap(make_llama(1, hidden=64).bfloat16(), "half", threads=1)
+    assert ours.backend.startswith("lean") and not ours.remarks
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    """A machine on which nothing was compiled."""
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(native_code, "_loaded", [])
+    return tmp_path
+
+
+@pytest.mark.parametrize("compiler, why", [
+    ("/no/such/compiler", "/no/such/compiler"),
+    ("false", "the C++ compiler failed: 1"),
+    ("true", "No such file"),
+])
+def test_without_a_compiler_that_works_models_run_as_they_did_and_say_why(empty, monkeypatch, compiler, why):
+    monkeypatch.setenv("CXX", compiler)
+    assert why in unavailable()
+    runtime = load(threads=1)
+    assert runtime.ready.backend.startswith("lean")
+    (said,) = [words for words in runtime.ready.warnings if "native" in words]
+    assert said.startswith("models run without native code, slower: ") and why in said
+
+
+def test_no_compiler_at_all(empty, monkeypatch):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(empty))
+    assert unavailable() == "no C++ compiler was found"
+
+
+def test_it_may_be_refused():
+    runtime = load(threads=1, native=False)
+    assert runtime.ready.backend.startswith("lean") and not any("native" in words for words in runtime.ready.warnings)
+
+
+def test_code_that_computes_something_else_is_not_used(monkeypatch):
+    native_linear._right.cache_clear()
+    monkeypatch.setattr(NativeLinear, "_product", lambda self, x, weight: x.new_zeros(len(x), weight.outputs))
+    assert unavailable() == "what the compiler made computes something else"
+    native_linear._right.cache_clear()
+
+
+def test_it_is_compiled_once_and_anew_where_it_is_damaged(empty, monkeypatch):
+    kept = native_code.measured_file("native", [native_code._digest()]).with_suffix(".so")
+    compiled, told = [], []
+
+    def copied(file):
+        compiled.append(file)
+        file.write_bytes(code)
+
+    code = next(Path(os.environ["SPEC_TUI_TESTS_NATIVE"]).glob("*.so")).read_bytes()
+    monkeypatch.setattr(native_code, "_compile", copied)
+    kept.parent.mkdir()
+    kept.write_bytes(b"no code")
+    native_code.library(lambda: told.append(1))
+    assert compiled == [kept] and told == [1]
+    native_code._loaded.clear()
+    native_code.library(lambda: told.append(1))
+    assert len(compiled) == 1 and told == [1], "kept"
+
+
+@pytest.mark.thorough
+def test_a_real_model_is_the_same_function_as_stored_and_unpacked():
+    if not SMOLLM2.is_file():
+        pytest.skip("smollm2 is not on this machine: spec-tui model get smollm2 fetches it")
+    models = [load_model(str(SMOLLM2), torch.float32, CPU, 1, quantize=choice) for choice in ("auto", "none")]
+    ids = [(31 * i + i * i) % 40000 for i in range(200)]
+    found = [model.forward(ids, list(range(-1, 199))) for model in models]
+    assert torch.equal(*found), "the same numbers in the same order"
+
+
+def test_a_turn_of_the_sample_pair():
+    runtime = load(threads=1)
+    assert runtime.ready.backend == "native" and runtime.draft.backend == "native"
+    texts = set()
+    for engine in ("autoregressive", "draft", "pld"):
+        events = list(runtime.run(Request((("user", TEXTS[0]),), engine, max_new_tokens=30)))
+        texts.add(events[-1].text)
+        with pytest.raises(UsageProblem):
+            runtime.audit(Answer.from_events([*events[:1], *events[-1:]]))
+    assert len(texts) == 1
