@@ -20,20 +20,25 @@ struct Layer {
 
 struct Model {
   const Layer* layers;
-  int64_t width, mlp, heads, kv_heads, dim;
+  const Weight* head;
+  const float *embedding, *norm;  // [vocabulary][width], or null: its rows are those of the head; of the norm as above
+  int64_t count, width, mlp, heads, kv_heads, dim;
   double eps;
 };
 
 struct Rows {
-  int64_t count, first;  // how many, and the column of the first
-  float* stream;         // [count][width], before and after
-  const float *cos, *sin;
-  float* cache;  // [layers][2 kv heads][capacity][dim], keys first
+  int64_t count, first;               // how many, and the column of the first
+  const int64_t *tokens, *positions;  // [count]
+  const float *cos, *sin;             // of all positions [positions][dim]
+  float* stream;                      // the residual stream [count][width]: made of the tokens, or kept from before
+  float *last, *logits;  // what the last ones leave: after the final norm [count - first_last][width]; and their logits
+  int64_t first_last, first_logits;  // [count - first_logits][vocabulary]
+  float* cache;                      // [layers][2 kv heads][capacity][dim], keys first
   int64_t capacity;
   const float* const* masks;  // of each kind [count][first + count], 0 where a column is seen; or null: all before
   int64_t kinds;
   const uint8_t* skipped;  // of each sublayer, or null
-  int64_t from, to;        // sublayers: attention and MLP of each layer
+  int64_t from, to;        // sublayers: attention and MLP of each layer; before the first the tokens are looked up
 };
 
 // What a product reads is followed by zeros up to the inputs that its weight has.
@@ -73,9 +78,11 @@ class Pass {
       : m(model), rows(rows), b(buffers), member(member) {}
 
   void run() {
+    if (rows.from == 0) embed();
     look();
     for (int64_t i = rows.from; i < rows.to; i++)
       if (!rows.skipped || !rows.skipped[i]) i % 2 ? mlp(m.layers[i / 2]) : attention(m.layers[i / 2], i / 2);
+    if (rows.to == 2 * m.count) finish();
   }
 
  private:
@@ -88,6 +95,28 @@ class Pass {
   void each(int64_t items, Use use) {
     for (int64_t i = member.from(items); i < member.to(items); i++) use(i);
     member.sync();
+  }
+
+  void embed() {
+    each(rows.count, [&](int64_t row) {
+      float* to = rows.stream + row * m.width;
+      if (m.embedding) std::copy_n(m.embedding + rows.tokens[row] * m.width, m.width, to);
+      else one_row(*m.head, rows.tokens[row], m.width, to);
+    });
+  }
+
+  void finish() {
+    const int64_t from = rows.first_last, kept = rows.count - rows.first_logits;
+    each(rows.count - from, [&](int64_t i) {
+      normalise(rows.stream + (from + i) * m.width, m.norm, m.width, m.eps, rows.last + i * m.width);
+    });
+    const float* x = rows.last + (rows.first_logits - from) * m.width;
+    if (m.head->in > m.width) {  // zeros after each row
+      each(kept, [&](int64_t i) { std::copy_n(x + i * m.width, m.width, &b.normed[i * m.head->in]); });
+      x = b.normed.data();
+    }
+    const int64_t blocks = blocks_of(*m.head);
+    product(kept, *m.head, x, member.from(blocks), member.to(blocks), {rows.logits, m.head->out, false});
   }
 
   // What each row sees in layers of each kind.
@@ -145,7 +174,7 @@ class Pass {
       float* x = &b.states[i * dim];
       if (head < turned && layer.head_norms) normalise(x, layer.head_norms + head * dim, dim, m.eps, x);
       if (head < turned && layer.rotated) {
-        const float *cos = rows.cos + row * dim, *sin = rows.sin + row * dim;
+        const float *cos = rows.cos + rows.positions[row] * dim, *sin = rows.sin + rows.positions[row] * dim;
         for (int64_t d = 0; d < half; d++) {
           const float first = x[d], second = x[d + half];
           x[d] = first * cos[d] + second * sin[d];
@@ -217,13 +246,14 @@ int32_t native_unpack(const Weight* weight, float* out, int64_t threads) {
 // Rows of the weight by number as float32 [count][in]. 0: done.
 int32_t native_rows(const Weight* weight, int64_t count, const int64_t* numbers, float* out, int64_t threads) {
   const bool done = together(std::min(threads, count), [&](Member& member) {
-    for (int64_t i = member.from(count); i < member.to(count); i++) one_row(*weight, numbers[i], out + i * weight->in);
+    for (int64_t i = member.from(count); i < member.to(count); i++)
+      one_row(*weight, numbers[i], weight->in, out + i * weight->in);
   });
   return !done;
 }
 
-// Rows through sublayers. 0: done.
-int32_t native_layers(const Model* model, const Rows* rows, int64_t threads) {
+// Rows through sublayers, and what is before the first and after the last. 0: done.
+int32_t native_forward(const Model* model, const Rows* rows, int64_t threads) {
   Buffers buffers(*model, *rows, threads);
   const bool done = together(threads, [&](Member& member) { Pass(*model, *rows, buffers, member).run(); });
   return !done;

@@ -43,16 +43,18 @@ class NativeLayer(ctypes.Structure):
 class NativeModel(ctypes.Structure):
     """``Model`` of forward.cpp."""
 
-    _fields_ = [("layers", _ANY), ("width", _COUNT), ("mlp", _COUNT), ("heads", _COUNT), ("kv_heads", _COUNT),
-                ("dim", _COUNT), ("eps", ctypes.c_double)]
+    _fields_ = [*((name, _ANY) for name in ("layers", "head", "embedding", "norm")),
+                *((name, _COUNT) for name in ("count", "width", "mlp", "heads", "kv_heads", "dim")),
+                ("eps", ctypes.c_double)]
 
 
 class NativeRows(ctypes.Structure):
     """``Rows`` of forward.cpp."""
 
-    _fields_ = [("count", _COUNT), ("first", _COUNT), ("stream", _ANY), ("cos", _ANY), ("sin", _ANY), ("cache", _ANY),
-                ("capacity", _COUNT), ("masks", _ANY), ("kinds", _COUNT), ("skipped", _ANY), ("begin", _COUNT),
-                ("end", _COUNT)]
+    _fields_ = [("count", _COUNT), ("first", _COUNT),
+                *((name, _ANY) for name in ("tokens", "positions", "cos", "sin", "stream", "last", "logits")),
+                ("first_last", _COUNT), ("first_logits", _COUNT), ("cache", _ANY), ("capacity", _COUNT),
+                ("masks", _ANY), ("kinds", _COUNT), ("skipped", _ANY), ("begin", _COUNT), ("end", _COUNT)]
 
 
 def compiler() -> str | None:
@@ -96,7 +98,7 @@ def _opened(file: Path) -> ctypes.CDLL:
     code.native_product.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
     code.native_unpack.argtypes = [_ANY, _ANY, _COUNT]
     code.native_rows.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
-    code.native_layers.argtypes = [_ANY, _ANY, _COUNT]
+    code.native_forward.argtypes = [_ANY, _ANY, _COUNT]
     return code
 
 

@@ -1,4 +1,4 @@
-"""The lean forward in native code: a call for all layers."""
+"""The lean forward in native code: one call, from token ids to logits."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import ctypes
 from collections.abc import Mapping, Sequence
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from engines.model.kv_buffer import KVBuffer
-from engines.model.lean_forward import Layer as LeanLayer
-from engines.model.lean_forward import LeanForward
+from engines.model.lean_forward import Layer, LeanForward
 from engines.model.masks import Mask
-from engines.model.native import native_code as native
+from engines.model.native import native_code
 from engines.model.native.native_linear import NativeLinear
 
 LANES = 16  # numbers of a vector
@@ -27,57 +27,77 @@ class NativeForward(LeanForward):
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
+        self.vocab_size = model.lm_head.out_features
         self._kinds = sorted(self.kinds)
         layers = [self._native(layer) for layer in self.layers]
-        self._layers = (native.NativeLayer * len(layers))(*layers)
-        self._model = native.NativeModel(
-            ctypes.addressof(self._layers), self.width, self.layers[0].linears[3].in_features, self.heads,
-            self.kv_heads, self.head_dim, self.eps,
+        self._layers = (native_code.NativeLayer * len(layers))(*layers)
+        self._head = model.lm_head.native
+        embedding = model.get_input_embeddings()
+        plain = embedding.weight.data_ptr() if type(embedding) is nn.Embedding else None
+        self._model = native_code.NativeModel(
+            ctypes.addressof(self._layers), ctypes.addressof(self._head), plain, self.final_norm.data_ptr(),
+            len(layers), self.width, self.layers[0].linears[3].in_features, self.heads, self.kv_heads, self.head_dim,
+            self.eps,
         )
 
-    def _native(self, layer: LeanLayer) -> native.NativeLayer:
+    def _native(self, layer: Layer) -> native_code.NativeLayer:
         """A layer for native code; its tensors are held by ``layer``."""
         if layer.head_norms is not None:  # as the other norms, times the root of their length
             layer.head_norms = layer.head_norms.float() * self.head_dim**0.5
         norms = [None if norm is None else norm.data_ptr() for norm in (layer.norm, layer.mlp_norm, layer.head_norms)]
         linears = (linear.native for linear in layer.linears)
-        return native.NativeLayer(*linears, *norms, layer.rope, self._kinds.index(layer.kind))
+        return native_code.NativeLayer(*linears, *norms, layer.rope, self._kinds.index(layer.kind))
 
     def run(
         self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, cache: KVBuffer, last_only: bool
     ) -> torch.Tensor:
-        x = self.embed(torch.tensor(tokens))
-        cos, sin = self.rotations(positions)
-        rows = cache.pairs(self.kv_heads, self.head_dim, self.like)
-        masks = self._masks(mask)
-        skipped = self._skipped()
-        call = native.NativeRows(
-            len(tokens), cache.offset, x.data_ptr(), cos.data_ptr(), sin.data_ptr(), rows.data_ptr(), cache.capacity,
+        if not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
+            raise IndexError("a token is beyond the vocabulary")
+        count, observer, new = len(tokens), self._observer, self.like.new_empty
+        first_logits = count - 1 if last_only else 0
+        first_last = 0 if observer is not None and observer.every_row else first_logits
+        ids, places = (ctypes.c_int64 * count)(*tokens), (ctypes.c_int64 * count)(*positions)
+        if max(positions) >= len(self._cos):
+            self._grow(max(positions) + 1)
+        stream, last = new(count, self.width), new(count - first_last, self.width)
+        logits = new(count - first_logits, self.vocab_size)
+        masks, skipped = self._masks(mask), self._skipped()
+        call = native_code.NativeRows(
+            count, cache.offset, ctypes.addressof(ids), ctypes.addressof(places), self._cos.data_ptr(),
+            self._sin.data_ptr(), stream.data_ptr(), last.data_ptr(), logits.data_ptr(), first_last, first_logits,
+            cache.pairs(self.kv_heads, self.head_dim, self.like).data_ptr(), cache.capacity,
             masks and ctypes.addressof(masks), len(self._kinds), skipped and ctypes.addressof(skipped),
+            0, 2 * len(self.layers),
         )
-        end, observer = 2 * len(self.layers), self._layer_observer
-        for stop in self._stops(end):
-            before = x.clone() if observer is not None and observer.sublayers is not None else None
+        if self._layer_observer is None:
+            self._call(call)
+        else:
+            self._watched(call, stream)
+        if observer is not None:
+            observer.see_last(last)
+        return logits
+
+    def _call(self, call: native_code.NativeRows) -> None:
+        native_code.check(native_code.library().native_forward(
+            ctypes.byref(self._model), ctypes.byref(call), torch.get_num_threads()))
+
+    def _watched(self, call: native_code.NativeRows, stream: torch.Tensor) -> None:
+        """The same in parts, between which the observer is told of the residual stream."""
+        observer, end = self._layer_observer, call.end
+        watches = observer.sublayers is not None
+        stops = range(1, end + 1) if watches else sorted({2 * layer for layer in observer.layers} | {end})
+        call.end, before = 0, None
+        if watches:
+            before = self.embed(torch.tensor(list((ctypes.c_int64 * call.count).from_address(call.tokens))))
+        for stop in stops:
             call.begin, call.end = call.end, stop
-            native.check(native.library().native_layers(
-                ctypes.byref(self._model), ctypes.byref(call), torch.get_num_threads()))
-            if observer is None:
-                continue
-            after = x if stop == end else x.clone()
-            if before is not None:
+            self._call(call)
+            after = stream.clone()
+            if watches:
                 observer.see_sublayer(before, after)
             if stop % 2 == 0 and stop // 2 in observer.layers:
                 observer.see_layer(stop // 2, after)
-        return self._wanted(x, last_only)
-
-    def _stops(self, end: int) -> Sequence[int]:
-        """After which sublayers the stream is looked at, the last one included."""
-        observer = self._layer_observer
-        if observer is None:
-            return [end]
-        if observer.sublayers is not None:
-            return range(1, end + 1)
-        return sorted({2 * layer for layer in observer.layers} | {end})
+            before = after
 
     def _masks(self, mask: Mask) -> ctypes.Array | None:
         """Where the mask of each kind lies."""
@@ -87,8 +107,8 @@ class NativeForward(LeanForward):
         return (ctypes.c_void_p * len(self._kinds))(*(of_kind[kind].data_ptr() for kind in self._kinds))
 
     def _skipped(self) -> ctypes.Array | None:
-        attention, mlp = self._without
-        if not attention and not mlp:
+        """Of each sublayer whether it is left out."""
+        if not any(self._without):
             return None
         flags = [layer in left_out for layer in range(len(self.layers)) for left_out in self._without]
         return (ctypes.c_uint8 * len(flags))(*flags)
@@ -97,6 +117,6 @@ class NativeForward(LeanForward):
 def takes(model: PreTrainedModel) -> bool:
     """Whether native code computes a model that the lean forward fits, its layers fused and laid out natively."""
     forward = LeanForward(model)
-    linears = [linear for layer in forward.layers for linear in layer.linears]
+    linears = [*(linear for layer in forward.layers for linear in layer.linears), model.lm_head]
     sizes = forward.head_dim, forward.width, *(layer.linears[3].in_features for layer in forward.layers)
     return all(isinstance(one, NativeLinear) for one in linears) and all(size % LANES == 0 for size in sizes)

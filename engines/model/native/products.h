@@ -209,12 +209,12 @@ inline void unpack(const Weight& w, int64_t number, float* out) {
   });
 }
 
-// A row of a weight as float32 [in].
-inline void one_row(const Weight& w, int64_t row, float* out) {
+// The first inputs of a row of a weight, float32.
+inline void one_row(const Weight& w, int64_t row, int64_t inputs, float* out) {
   const int half = row % block / lanes, lane = row % lanes;
   by_bits(w, [&](auto bits) {
     each_number<bits>(w, row / block, [&](int64_t input, int of, Floats numbers) {
-      if (of == half) out[input] = numbers[lane];
+      if (of == half && input < inputs) out[input] = numbers[lane];
     });
   });
 }
