@@ -19,6 +19,7 @@ from engines import folders
 from engines.cost.curve import CostCurve
 from engines.cost.interleaved import REPEATS, ROWS, sample
 from engines.machine import measured_file
+from engines.model.kept_selftest import code_digest
 from engines.model.kv_buffer import KVBuffer
 
 _SECONDS = 0.3
@@ -65,7 +66,7 @@ def price(model: Priced, fresh: bool = False) -> CostCurve:
     Args:
         fresh: measure in any case.
     """
-    file = _file(model, [torch.get_num_threads(), model.backend])
+    file = _file(model, [torch.get_num_threads(), model.backend, code_digest()])
     kept = None if fresh else _read(file)
     if kept is not None and not _beaten(kept, model):
         return kept

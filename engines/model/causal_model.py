@@ -25,6 +25,7 @@ from engines.model.sublayers import Sublayers, UnsupportedStructure, find
 from engines.model.weight_layouts import NAMES, weight_bytes
 
 _NOTHING = np.zeros((0, 0), dtype=bool)
+_CHAIN = np.tri(64, dtype=bool)  # what the rows of a chain see of each other
 _LIMITS = ("max_position_embeddings", "max_seq_len", "seq_length")  # families' names for the positions they have
 _CHUNK, _CHUNK_ELSEWHERE = 256, 1024  # rows of a prefill forward, on the CPU and on faster devices: bounds memory, and
 # how long a cancel or a report of progress waits
@@ -284,6 +285,9 @@ def _grown(seen: np.ndarray, parents: Sequence[int]) -> np.ndarray:
     """What pending rows see, bool [rows, rows], with new rows after their ``parents`` (indices of rows, -1:
     none)."""
     first, count = len(seen), len(parents)
+    alone = first == 0 or seen.base is _CHAIN
+    if alone and first + count <= len(_CHAIN) and [*parents] == [*range(first - 1, first + count - 1)]:
+        return _CHAIN[: first + count, : first + count]
     grown = np.zeros((first + count, first + count), dtype=bool)
     grown[:first, :first] = seen
     above = np.fromiter(parents, np.int64, count)

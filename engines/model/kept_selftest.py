@@ -41,12 +41,12 @@ def _file(model: CausalModel) -> Path:
     return measured_file("selftests", [
         type(model.model).__name__, type(model).__name__, settings_of(model.model), model.fingerprint, model.parameters,
         str(model.dtype), model.quantised, model.layout, model.backend, config._attn_implementation,
-        torch.get_num_threads(), transformers.__version__, _source(),
+        torch.get_num_threads(), transformers.__version__, code_digest(),
     ])
 
 
 @cache
-def _source() -> str:
-    """Digest of the code that computes."""
+def code_digest() -> str:
+    """Of the code that computes models."""
     files = sorted(file for file in Path(__file__).parent.rglob("*") if file.suffix in (".py", ".cpp", ".h"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

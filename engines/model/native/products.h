@@ -1,6 +1,6 @@
-// Products of rows with weights in blocks of 32 outputs. What is stored is made a float32 number in registers, or for
-// many rows once in the processor's cache, and multiplied as such. A sum of a row and an output is made in one order,
-// however many rows there are.
+// Products of rows with weights in blocks of 32 outputs. What is stored becomes a float32 number, for a few rows in
+// registers, for many in the processor's cache, and is multiplied as such. A sum of a row and an output is made in one
+// order, however many rows there are.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 constexpr int block = 2 * lanes;  // outputs that lie together
 constexpr int group = 32;         // inputs that do; and whose numbers share a scale, or 16 of them
-constexpr int most_rows = 8;        // of a tile
-constexpr int unpacked_from = 64;   // rows for which unpacking into the cache pays
+constexpr int few_rows = 8;       // whose sums stay in registers
+constexpr int64_t part = 256;     // inputs of a block whose numbers stay in the nearest cache
 
 // A weight [out, in]: blocks [out / 32] of groups [in / 32]. There may be fewer outputs than these have, and inputs that
 // are zeros.
@@ -72,22 +72,21 @@ inline void fetch(const uint8_t* at, int64_t size) {
   }
 }
 
-// Calls use(input, eight) for each eight inputs of B / 2 blocks.
+// Calls use(input, eight) for each eight of some inputs, whole groups of them, of B / 2 blocks.
 template <int bits, int B, class Use>
-inline void each_eight(const Weight& w, int64_t first_block, Use use) {
+inline void each_eight(const Weight& w, int64_t first_block, int64_t input, int64_t inputs, Use use) {
   const int64_t size = group_size(w), next_block = size * (w.in / group), numbers = numbers_size(w);
-  const uint8_t* at = w.blocks + first_block * next_block;
+  const uint8_t* at = w.blocks + first_block * next_block + input / group * size;
   Eight<bits, B> eight;
-  for (int64_t input = 0; input < w.in; at += size) {
+  for (const int64_t end = input + inputs; input < end; at += size) {
     const uint8_t* scales = at + numbers;
-    for (int part = 0; part < 4; part++, input += 8) {
-      if (bits != 32 && (part == 0 || (part == 2 && w.each == 16))) {
+    for (int quarter = 0; quarter < 4; quarter++, input += 8) {
+      if (bits != 32 && (quarter == 0 || (quarter == 2 && w.each == 16))) {
         eight.scales(w, scales, next_block);
         scales += scale_size(w);
       }
-      eight.numbers(at + part * (numbers / 4), next_block);
-      fetch<bits>(at + part * (size / 4), size / 4);
-      if (B > 2) fetch<bits>(at + next_block + part * (size / 4), size / 4);
+      eight.numbers(at + quarter * (numbers / 4), next_block);
+      for (int b = 0; b < B / 2; b++) fetch<bits>(at + b * next_block + quarter * (size / 4), size / 4);
       use(input, eight);
     }
   }
@@ -115,12 +114,11 @@ inline void put(const Weight& w, const Result& to, int64_t row, int64_t output, 
   }
 }
 
-// R rows of x [rows][in] and B / 2 blocks; the sums stay in registers.
+// R rows of x [rows][in] and B / 2 blocks.
 template <int bits, int R, int B>
-void tile(const Weight& w, const float* x, int64_t row, int64_t first_block, const Result& to, int64_t output) {
+void few(const Weight& w, const float* x, int64_t first_block, const Result& to) {
   Floats total[R][B] = {};
-  x += row * w.in;
-  each_eight<bits, B>(w, first_block, [&](int64_t input, const Eight<bits, B>& eight) {
+  each_eight<bits, B>(w, first_block, 0, w.in, [&](int64_t input, const Eight<bits, B>& eight) {
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) {
       Floats weight[B];
@@ -130,59 +128,92 @@ void tile(const Weight& w, const float* x, int64_t row, int64_t first_block, con
     }
   });
   for (int r = 0; r < R; r++)
-    for (int b = 0; b < B; b++) put(w, to, row + r, output + b * lanes, total[r][b]);
+    for (int b = 0; b < B; b++) put(w, to, r, first_block * block + b * lanes, total[r][b]);
 }
 
-template <int bits, int R = most_rows>
-void rows(int64_t count, const Weight& w, const float* x, int64_t row, int64_t from, int64_t to_block, const Result& to,
-          int64_t output) {
+template <int bits, int R = few_rows>
+void few_rows_of(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Result& to) {
   if (count < R) {
-    if constexpr (R > 1) rows<bits, R - 1>(count, w, x, row, from, to_block, to, output);
+    if constexpr (R > 1) few_rows_of<bits, R - 1>(count, w, x, from, end, to);
     return;
   }
-  if constexpr (R <= 2)  // with few rows, more sums that do not wait for each other
-    for (; from + 2 <= to_block; from += 2, output += 2 * block) tile<bits, R, 4>(w, x, row, from, to, output);
-  for (; from < to_block; from++, output += block) tile<bits, R, 2>(w, x, row, from, to, output);
+  if constexpr (R <= 2)  // more sums that do not wait for each other
+    for (; from + 2 <= end; from += 2) few<bits, R, 4>(w, x, from, to);
+  for (; from < end; from++) few<bits, R, 2>(w, x, from, to);
 }
 
-// All rows, in tiles of about as many.
-template <int bits>
-void tiles(int64_t count, const Weight& w, const float* x, int64_t from, int64_t to_block, const Result& to,
-           int64_t output) {
-  const int64_t number = (count + most_rows - 1) / most_rows;
-  for (int64_t i = 0; i < number; i++) {
-    const int64_t row = count * i / number;
-    rows<bits>(count * (i + 1) / number - row, w, x, row, from, to_block, to, output);
-  }
-}
-
-// Calls use(input, half, numbers) for the numbers of 16 outputs and each input of a block.
+// Calls use(input, half, numbers) for the numbers of 16 outputs and each of some inputs of a block.
 template <int bits, class Use>
-inline void each_number(const Weight& w, int64_t number, Use use) {
-  each_eight<bits, 2>(w, number, [&](int64_t input, const Eight<bits, 2>& eight) {
+inline void each_number(const Weight& w, int64_t number, int64_t input, int64_t inputs, Use use) {
+  each_eight<bits, 2>(w, number, input, inputs, [&](int64_t input, const Eight<bits, 2>& eight) {
     for (int k = 0; k < 8; k++)
       for (int half = 0; half < 2; half++) use(input + k, half, eight.weight(half, k));
   });
 }
 
-// The outputs of blocks `from` up to `to_block` of x [count][in].
-template <int bits>
-void product(int64_t count, const Weight& w, const float* x, int64_t from, int64_t to_block, const Result& to) {
-  if (count <= most_rows) return tiles<bits>(count, w, x, from, to_block, to, from * block);
-  const bool unpacking = bits != 32 && count >= unpacked_from;
-  std::vector<float> unpacked(unpacking ? w.in * block : 0);
-  Weight plain = w;
-  plain.blocks = (const uint8_t*)unpacked.data(), plain.bits = 32, plain.each = group;
-  for (; from < to_block; from++) {  // a block stays in the cache for all tiles
-    if (!unpacking) {
-      tiles<bits>(count, w, x, from, from + 1, to, from * block);
-      continue;
-    }
-    each_number<bits>(w, from, [&](int64_t input, int half, Floats numbers) {
-      store(&unpacked[input * block + half * lanes], numbers);
-    });
-    tiles<32>(count, plain, x, 0, 1, to, from * block);
+// R rows of x, `next` after each other, times numbers [inputs][32], added to totals [R][32].
+template <int R = few_rows>
+void add_tile(int64_t count, const float* numbers, int64_t inputs, const float* x, int64_t next, float* totals) {
+  if (count < R) {
+    if constexpr (R > 1) add_tile<R - 1>(count, numbers, inputs, x, next, totals);
+    return;
   }
+  Floats total[R][2];
+  for (int r = 0; r < R; r++)
+    for (int half = 0; half < 2; half++) total[r][half] = load(totals + r * block + half * lanes);
+  for (int64_t k = 0; k < inputs; k++) {
+    const Floats first = load(numbers + k * block), second = load(numbers + k * block + lanes);
+    for (int r = 0; r < R; r++) {
+      total[r][0] += first * x[r * next + k];
+      total[r][1] += second * x[r * next + k];
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int half = 0; half < 2; half++) store(totals + r * block + half * lanes, total[r][half]);
+}
+
+// Calls use(row, rows) for as few tiles of about as many rows.
+template <class Use>
+inline void each_tile(int64_t count, Use use) {
+  const int64_t tiles = (count + few_rows - 1) / few_rows;
+  for (int64_t i = 0; i < tiles; i++) use(count * i / tiles, count * (i + 1) / tiles - count * i / tiles);
+}
+
+template <int bits>
+void many_rows_of(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Result& to) {
+  alignas(64) float numbers[part * block];
+  std::vector<float> totals(count * block);
+  for (; from < end; from++) {
+    std::fill(totals.begin(), totals.end(), 0.0f);
+    for (int64_t input = 0; input < w.in; input += part) {
+      const int64_t inputs = std::min(part, w.in - input);
+      each_number<bits>(w, from, input, inputs, [&](int64_t i, int half, Floats found) {
+        store(numbers + (i - input) * block + half * lanes, found);
+      });
+      each_tile(count, [&](int64_t row, int64_t rows) {
+        add_tile(rows, numbers, inputs, x + row * w.in + input, w.in, &totals[row * block]);
+      });
+    }
+    for (int64_t row = 0; row < count; row++)
+      for (int half = 0; half < 2; half++)
+        put(w, to, row, from * block + half * lanes, load(&totals[row * block + half * lanes]));
+  }
+}
+
+// Weights in float32 are numbers already: a block of them stays in the cache.
+template <>
+inline void many_rows_of<32>(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end,
+                             const Result& to) {
+  for (; from < end; from++)
+    each_tile(count, [&](int64_t row, int64_t rows) {
+      few_rows_of<32>(rows, w, x + row * w.in, from, from + 1, {to.y + row * to.stride, to.stride, to.added});
+    });
+}
+
+// The outputs of blocks `from` up to `end` of x [count][in].
+template <int bits>
+void product(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Result& to) {
+  count <= few_rows ? few_rows_of<bits>(count, w, x, from, end, to) : many_rows_of<bits>(count, w, x, from, end, to);
 }
 
 // Calls use(of_bits) with the bits of a weight's numbers as a constant.
@@ -195,14 +226,14 @@ inline void by_bits(const Weight& w, Use use) {
   }
 }
 
-inline void product(int64_t count, const Weight& w, const float* x, int64_t from, int64_t to_block, const Result& to) {
-  by_bits(w, [&](auto bits) { product<bits>(count, w, x, from, to_block, to); });
+inline void product(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Result& to) {
+  by_bits(w, [&](auto bits) { product<bits>(count, w, x, from, end, to); });
 }
 
 // A block of a weight as float32 [out][in].
 inline void unpack(const Weight& w, int64_t number, float* out) {
   by_bits(w, [&](auto bits) {
-    each_number<bits>(w, number, [&](int64_t input, int half, Floats numbers) {
+    each_number<bits>(w, number, 0, w.in, [&](int64_t input, int half, Floats numbers) {
       const int64_t first = number * block + half * lanes;
       for (int64_t i = 0; i < lanes && first + i < w.out; i++) out[(first + i) * w.in + input] = numbers[i];
     });
@@ -213,7 +244,7 @@ inline void unpack(const Weight& w, int64_t number, float* out) {
 inline void one_row(const Weight& w, int64_t row, int64_t inputs, float* out) {
   const int half = row % block / lanes, lane = row % lanes;
   by_bits(w, [&](auto bits) {
-    each_number<bits>(w, row / block, [&](int64_t input, int of, Floats numbers) {
+    each_number<bits>(w, row / block, 0, w.in, [&](int64_t input, int of, Floats numbers) {
       if (of == half && input < inputs) out[input] = numbers[lane];
     });
   });
